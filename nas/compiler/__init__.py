@@ -1,4 +1,4 @@
-"""From genome to torch module: plan, interpreter (the reference), lowering, emitted source."""
+"""Compile genomes to torch modules: plan, reference interpreter, lowering, generated source."""
 
 from __future__ import annotations
 
@@ -51,24 +51,24 @@ def build_attention(
     reference: bool = False,
     fuse: bool | Collection[str] = True,
 ) -> nn.Module:
-    """A mechanism as a module: ``block(x, attn_mask, key_padding_mask, is_causal)``.
+    """Build a mechanism as a module: ``block(x, attn_mask, key_padding_mask, is_causal)``.
 
-    ``x`` and the result are (batch, tokens, dim). Weights are drawn from torch's global
-    generator, in the same order by both back ends. The module keeps its canonical ``genome``, and
+    ``x`` and the result are (batch, tokens, dim). Weights are drawn from torch's global generator,
+    in the same order by both back ends. The module has the attributes ``genome`` (the normal form),
     ``dim`` and ``heads``.
 
     Args:
-        genome: or its plan, where one serves several layers.
+        genome: a genome, or its plan if several layers share it.
         qkv_bias: give W_Q, W_K and W_V a bias.
         reference: interpret the graph instead of running the generated source.
-        fuse: let dot products, softmax and aggregation be one call: by all rules, by none, or by
-            those named (``nas.compiler.rules()``).
+        fuse: compute scores, normaliser and aggregation in one call: by all rules, by no rule, or
+            by the named rules (``nas.compiler.rules()``).
 
     Warns:
-        UserWarning: a part of it can never train.
+        UserWarning: a part of the mechanism can never train.
 
     Raises:
-        ConfigError: no rule has that name.
+        ConfigError: ``fuse`` names an unknown rule.
         GenomeError: the mechanism does not exist at this size.
         ViolationError: the genome does not type-check.
     """
@@ -100,9 +100,10 @@ def emit(
 
 
 def plain_source(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -> str:
-    """The mechanism as its authors would write it: a file's text that imports torch alone.
+    """The mechanism in plain torch: the text of a file that imports only torch.
 
-    Its class ``Attention`` is equal to ``build_attention``'s block, with the same state dict.
+    Its class ``Attention`` computes the same as ``build_attention``'s block, with the same state
+    dict.
 
     Raises:
         GenomeError, ViolationError: the mechanism does not exist.
@@ -120,10 +121,10 @@ def write(
     is_fast: bool = True,
     fuse: bool | Collection[str] = True,
 ) -> Written:
-    """The class of a plan, in the form for training or, without ``is_fast``, the plain one.
+    """Write the class of a plan, in the form for training or, without ``is_fast``, the plain form.
 
     Args:
-        qkv_bias: as for ``build_attention``; None makes it an argument of the class.
+        qkv_bias: as in ``build_attention``; None makes it an argument of the class.
     """
     chosen = chosen_rules(fuse)
     form = FastSource(plan, lower(plan, chosen)) if is_fast else PlainSource(plan, chosen)
@@ -132,18 +133,18 @@ def write(
 
 @lru_cache(maxsize=512)
 def _load(source: str) -> Any:
-    """Execute generated source; tracebacks and ``inspect`` find its lines."""
+    """Execute generated source and register its lines for tracebacks and ``inspect``."""
     name = f"<nas attention {hashlib.sha256(source.encode()).hexdigest()[:12]}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     scope: dict[str, Any] = {"__name__": "nas.compiler.generated"}
-    exec(compile(source, name, "exec"), scope)  # noqa: S102 - our own text, see source.py
+    exec(compile(source, name, "exec"), scope)  # noqa: S102 - generated text, see source.py
     block_class = scope["Attention"]
-    # A class without a file: what is pickled is its source.
+    # The class has no module to import, so its source is pickled.
     block_class.__reduce__ = lambda block: (_empty_block, (source,), block.__dict__)
     return block_class
 
 
 def _empty_block(source: str) -> Any:
-    """A block without attributes, which pickle then sets."""
+    """Create a block without attributes; pickle sets them."""
     block_class = _load(source)
     return block_class.__new__(block_class)

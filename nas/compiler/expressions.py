@@ -1,4 +1,4 @@
-"""Calls of primitives without weights as a few lines, in place of a module."""
+"""Write calls of parameter-free primitives as expressions instead of modules."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Lines:
 
     Attributes:
         lines: statements; the last one assigns the result.
-        roots: classes and functions of ours that they use.
-        constants: attributes of the block that they read, with their expressions.
+        roots: classes and functions of this package that the lines use.
+        constants: attributes of the block that the lines read, with their expressions.
     """
 
     lines: list[str]
@@ -38,12 +38,16 @@ class Lines:
 def written_out(
     step: Step, operands: Mapping[str, str], sizes: Mapping[str, str], params: Mapping[str, Any]
 ) -> Lines | None:
-    """A call of a primitive without parameters as a few lines; None where it is more than that.
+    """Write a call of a primitive without weights as at most three lines.
 
     Args:
-        given: texts of the operands and extras, by the names of ``forward``'s arguments.
-        sizes: texts of the constructor's other arguments.
-        params: of the constructor.
+        operands: texts of the operands and extras, by the names of ``forward``'s arguments.
+        sizes: texts of the constructor's size arguments.
+        params: values of the constructor's other arguments.
+
+    Returns:
+        None if the primitive has weights, or if its code is longer or has other statements than
+        assignments and a return.
     """
     module: Any = step.primitive.module
     index = step.index
@@ -76,7 +80,7 @@ def written_out(
 
 
 def _statements(writer: _Writer, body: list[ast.stmt], target: str) -> list[str] | None:
-    """Assignments and a return; None for anything else."""
+    """The lines of assignments and a return; None if the body has other statements."""
     lines: list[str] = []
     for statement in body:
         if isinstance(statement, ast.Return) and statement.value is not None:
@@ -101,7 +105,7 @@ def _text(node: ast.AST) -> str:
 
 
 class _Writer(ast.NodeTransformer):
-    """Puts texts in place of arguments, and constants of the block in place of a module's."""
+    """Replaces arguments by their texts, and attributes of a module by constants of the block."""
 
     def __init__(
         self, names: Mapping[str, ast.expr], attributes: Mapping[str, ast.expr], index: int
@@ -111,11 +115,11 @@ class _Writer(ast.NodeTransformer):
         self.is_method_called = False
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """An argument."""
+        """Replace an argument."""
         return self.names.get(node.id, node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        """``self.something``."""
+        """Replace an attribute of ``self``."""
         is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
         if not is_own:
             return self.generic_visit(node)

@@ -1,9 +1,9 @@
-"""The form of source that trains: fast classes, and attention in as few calls as lowering finds.
+"""The form of source for training: fast classes, and the calls of ``nas.compiler.lowering``.
 
     query_1 = by_head(q, self.temperature_1.factor * self.scale_0)
     tokens_3 = dot_product_attention(query_1, k, v, mask)
 
-What goes part by part, for some queries at a time, is a method ``attend``.
+A method ``attend`` holds the steps that are called for blocks of queries.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MASKS = ["x", "attn_mask", "key_padding_mask"]
 
 
 class FastSource(Source):
-    """See the module."""
+    """The form for training; see the module docstring."""
 
     split = "split_heads({x}, {heads})"
     repeat = "repeat_heads({x}, {heads})"
@@ -37,20 +37,20 @@ class FastSource(Source):
     modules = (*Source.modules, runtime, means, shaped, windows)
 
     def module(self, step: Step) -> type[nn.Module]:
-        """The fast class."""
+        """The fast class of a step's module."""
         return fast_class(step.primitive.module)
 
     def input(self) -> tuple[str, list[str]]:
-        """Several projections share the rounding of what they read."""
+        """The input, rounded once if several projections read it under autocast."""
         is_shared = sum(stream.is_projected for stream in self.streams) > 1
         return ("shared", ["shared = rounded(x)"]) if is_shared else ("x", [])
 
     def accepts_is_causal(self, call: Lowered) -> bool:
-        """All do but those with a silent key, which the mask must cover."""
+        """Whether a call takes ``is_causal``; calls with a silent key need a mask instead."""
         return not call.has_silent_key
 
     def mask_lines(self) -> list[str]:
-        """The masks of calls on the whole sequence; blocks of a window compute their masks."""
+        """The masks of calls on the whole sequence; ``by_windows`` computes the masks of blocks."""
         asking, arguments = self.mask_readers(), [*_MASKS, "is_causal"]
         if not self.plan.is_windowed:
             lines = []
@@ -71,11 +71,11 @@ class FastSource(Source):
         visibility = self.plan.genome.visibility
         return [f"window={visibility.window}", f"global_tokens={visibility.global_tokens}"]
 
-    # A stage whose calls about pairs may be made for some queries at a time is a method of its own.
+    # The pair steps of a stage that runs in blocks of queries become a method.
 
     def pairs(self, steps: list[Step]) -> list[str]:
-        """A call of the method for all queries, unless one call takes long sequences by itself."""
-        if not self.plan.is_windowed:  # a call takes long sequences by itself
+        """The pair steps of a stage: a call of its method, or the calls themselves."""
+        if not self.plan.is_windowed:  # such a call runs in blocks by itself
             alone = [step for step in steps if step.index in self.calls]
             steps = [step for step in steps if step.index not in self.calls]
             if alone:
@@ -96,13 +96,13 @@ class FastSource(Source):
         if self.plan.is_windowed:
             arguments += [*_MASKS[1:], "is_causal", *self._limits()]
             return call_lines(target, "by_windows", arguments)
-        # What each step computes of a pair and what it was computed from.
+        # Each step stores its result and its operand for each pair.
         return call_lines(target, "by_rows", [*arguments, "mask", f"planes={2 * len(steps)}"])
 
     # Calls that replace aggregations.
 
     def call(self, call: Lowered) -> list[str]:
-        """The lines that compute the aggregations of a call."""
+        """The lines of a call that replaces aggregations."""
         causal = ["is_causal=is_causal"] if self.gets_is_causal(call) else []
         mask = "kept" if causal and not self.all_get_is_causal() else "mask"
         if not call.scores:
@@ -126,7 +126,7 @@ class FastSource(Source):
         return [*lines, *self._results(call, function, [*arguments, *shape])]
 
     def _mean(self, call: Lowered, mask: str, causal: list[str]) -> list[str]:
-        """A mean of values."""
+        """The lines of a mean of values."""
         (step,) = call.sums
         name = step.variable
         lines = call_lines(name, "visible_mean", [self.names(step)[1], mask, "x.shape[1]", *causal])
@@ -135,7 +135,7 @@ class FastSource(Source):
         return lines
 
     def _function(self, call: Lowered, score: Features[str]) -> tuple[str, list[str]]:
-        """The function of a call, and its arguments for the shape of the weights."""
+        """The function of a call, and its arguments for cap, slopes and weights."""
         if call.is_linear:
             return "linear_attention", []
         shape = [f"cap={score.cap!r}"] if score.cap else []
@@ -146,7 +146,7 @@ class FastSource(Source):
         return ("shaped_attention" if shape else "dot_product_attention"), shape
 
     def _results(self, call: Lowered, function: str, arguments: list[str]) -> list[str]:
-        """The call itself, and its result as the graph reads it."""
+        """The lines of the call and of the variables for its results."""
         first = call.sums[0]
         if len(call.sums) == 1:
             lines = call_lines(first.variable, function, arguments)
@@ -175,7 +175,7 @@ class FastSource(Source):
 def _method(
     name: str, rows: list[str], keys: list[str], body: list[str], results: list[str]
 ) -> list[str]:
-    """The method of a stage."""
+    """The lines of a stage's method."""
     names = [*(f"{row}_rows" if row in keys else row for row in rows), *keys, "x"]
     params = ["self", *(f"{arg}: Tensor" for arg in names), "mask: Tensor | None", "start: int"]
     line = f"    {', '.join(params)}"
@@ -190,7 +190,7 @@ def _method(
 
 
 def _sides(steps: list[Step], calls: list[Lowered]) -> tuple[list[str], list[str]]:
-    """The tokens that a stage reads: as queries, and as keys and values."""
+    """The tokens that a stage reads as queries, and as keys and values."""
     rows: dict[str, None] = {}
     keys: dict[str, None] = {}
     for step in [*(part for call in calls for part in (*call.scores, *call.sums)), *steps]:

@@ -1,11 +1,11 @@
-"""Scores as products of features: the queries and keys that are multiplied in place of scores.
+"""Scores as products of features: the queries and keys that a fused call reads.
 
     query_0 = self.bilinear_0.query_features(q)
     query_1 = by_head(query_0, self.temperature_1.factor)
 
-A score is scale * query·key^T + bias, where bias is a column of numbers of the keys; a cap bends
-it, and slopes subtract from it in proportion to the distance of query and key. Source code and the
-running sums of a decoder are written by the same function, over texts or over tensors.
+A score is scale * query·key^T + bias, with one bias per key. A cap bounds it, and slopes subtract
+the distance of query and key times a number per head. The same functions compute features as
+source text (``TextOperations``) and as tensors (a decoder's running sums).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Features(Generic[V]):
     """The parts of a score.
 
     Attributes:
-        slopes: how much each head subtracts for a step of distance between query and key.
-        cap: the bound of products, scale and bias.
+        slopes: for each head, the penalty per unit of distance between query and key.
+        cap: the bound of scale * query·key^T + bias; None for no bound.
     """
 
     query: V
@@ -45,22 +45,22 @@ class Operations(Protocol[V]):
     """Operations on texts, or on tensors."""
 
     def operand(self, step: Step, operand: Operand, is_grouped: bool) -> V:
-        """Tokens that a step reads, with as many heads as the step unless ``is_grouped``."""
+        """An operand of tokens, with as many heads as the step unless ``is_grouped``."""
 
     def scale(self, step: Step) -> V:
-        """One over the square root of the width that scores are scaled by."""
+        """One over the square root of the step's rank."""
 
     def attribute(self, step: Step, name: str) -> V:
         """An attribute of the step's module."""
 
     def method(self, step: Step, name: str, value: V) -> V:
-        """A method of the step's module, called."""
+        """The result of a method of the step's module."""
 
     def slopes(self, step: Step) -> V:
         """The slopes that the step's primitive declares."""
 
     def by_head(self, value: V, factor: V) -> V:
-        """Each head times its factor."""
+        """The value with each head multiplied by its factor."""
 
     def times(self, first: V, second: V) -> V:
         """The product."""
@@ -72,14 +72,14 @@ class Operations(Protocol[V]):
         """The features of both, side by side."""
 
     def named(self, kind: str, step: Step, value: V) -> V:
-        """The value as a variable of the step."""
+        """The value, assigned to a variable of the step."""
 
 
 def features_of(call: Lowered, operations: Operations[V]) -> Features[V]:
-    """The score that a call's normaliser reads."""
+    """The features of the scores that a call's normaliser reads."""
     forms = forms_of(call, {})
     parts: dict[Any, Features[V]] = {}
-    # Longer features, of several products, need as many heads of each.
+    # Concatenated features of several products need equal head counts.
     is_one_product = sum(step.primitive.factors is not None for step in call.scores) == 1
     is_grouped = call.is_grouped and is_one_product
     for step in call.scores:
@@ -152,7 +152,7 @@ def _sum(
     has_same_key: bool,
     has_same_query: bool,
 ) -> Features[V]:
-    """Products with one factor in common are the product of a sum, others of longer features."""
+    """The sum of two scores: with a common factor a product of sums, else of concatenations."""
     bias, slopes = (
         _sum_of("bias", step, operations, first.bias, second.bias),
         _sum_of("slopes", step, operations, first.slopes, second.slopes),
@@ -181,14 +181,14 @@ def _total(operations: Operations[V], first: V, second: V | None) -> V:
 def _sum_of(
     kind: str, step: Step, operations: Operations[V], first: V | None, second: V | None
 ) -> V | None:
-    """The sum of what two scores may have each; where both do, a variable holds it."""
+    """The sum of two optional values; a sum of two present values is assigned to a variable."""
     if first is None or second is None:
         return second if first is None else first
     return operations.named(kind, step, operations.plus(first, second))
 
 
 class _Call(str):
-    """The text of a call, and its parts, for lines that are short."""
+    """The text of a call with its parts, so that it can be split into short lines."""
 
     __slots__ = ("arguments", "function")
     function: str
@@ -202,28 +202,28 @@ def _call(function: str, *arguments: str) -> str:
 
 
 class TextOperations:
-    """Operations as source; ``lines`` holds the statements."""
+    """Operations that write source; ``lines`` collects the statements."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.lines: list[str] = []
 
     def operand(self, step: Step, operand: Operand, is_grouped: bool) -> str:
-        """The variable, with its heads repeated where the step has more."""
+        """The variable, with its heads repeated if the step has more."""
         read = self.source.names if is_grouped else self.source.arguments
         return read(step)[step.operands.index(operand)]
 
     def scale(self, step: Step) -> str:
-        """A constant of the block."""
+        """The name of a constant of the block."""
         return self.source.scale(step)
 
     def attribute(self, step: Step, name: str) -> str:
-        """Of the block's module."""
+        """The text of an attribute of the block's module."""
         self.source.called.add(step.index)
         return f"self.{step.module}.{name}"
 
     def method(self, step: Step, name: str, value: str) -> str:
-        """Of the block's module."""
+        """A call of a method of the block's module."""
         return _call(self.attribute(step, name), value)
 
     def slopes(self, step: Step) -> str:
@@ -235,7 +235,7 @@ class TextOperations:
         return _call(change.slopes.__name__, self.source.heads[step.heads], "x")
 
     def by_head(self, value: str, factor: str) -> str:
-        """A call of the helper."""
+        """A call of ``by_head``."""
         return _call("by_head", value, factor)
 
     def times(self, first: str, second: str) -> str:
@@ -247,11 +247,11 @@ class TextOperations:
         return f"{first} + {second}"
 
     def concatenated(self, first: str, second: str) -> str:
-        """A call of torch."""
+        """A call of ``torch.cat``."""
         return _call("torch.cat", f"({first}, {second})", "dim=-1")
 
     def named(self, kind: str, step: Step, value: str) -> str:
-        """An assignment."""
+        """Assign the value to a variable; returns its name."""
         name = f"{kind}_{step.index}"
         if isinstance(value, _Call):
             self.lines += call_lines(name, value.function, value.arguments)

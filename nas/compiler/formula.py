@@ -1,8 +1,8 @@
-"""A mechanism as one line of mathematics.
+"""The formula of a mechanism on one line.
 
-    softmax((Q·Kᵀ)/√d)·V·W_O    where capital letters are projected streams and X is the input
+    softmax((Q·Kᵀ)/√d)·V·W_O    capital letters are projected streams, X is the input
 
-A node that is read twice gets a name: "A1 = gelu(V); ...".
+A node with several readers gets a name: "A1 = gelu(V); ...".
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _output(plan: Plan, text: str) -> str:
 
 
 def _labels(plan: Plan) -> str:
-    """Head counts, key width, window and placement where they are not the usual ones."""
+    """Head counts, key width, window and placement that differ from the defaults."""
     projections, used = plan.genome.projections, {s.name for s in plan.streams if s.is_projected}
     labels = []
     if "q" in used and projections.q_heads != "all":

@@ -1,4 +1,4 @@
-"""Functions that plain sources copy where a mechanism needs them."""
+"""Functions that plain sources call and exported files copy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Copy classes and functions of ours into a text that imports nothing but torch.
+"""Copy classes and functions of this package into a text that imports only torch.
 
-What is copied is their source, found by following the names that it uses; only decorators (the
-registry's), jaxtyping's shapes (``Float[Tensor, "b h n w"]`` becomes ``Tensor``) and ``Any`` go.
+The sources of all used names are copied, without decorators, jaxtyping shapes
+(``Float[Tensor, "b h n w"]`` becomes ``Tensor``) and ``Any``.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ PROVIDED: Final = frozenset({"torch", "Tensor", "nn", "F"})
 
 
 def inlined(roots: Iterable[Any]) -> list[str]:
-    """The sources of classes and functions and of all they use, each before its users.
+    """The sources of classes and functions and of their dependencies, each before its users.
 
     Raises:
-        GenomeError: one of them uses something that is neither torch's nor a class, a function or
-            a constant of its own package, or two have one name; a primitive must not.
+        GenomeError: a source uses a name that is neither torch's nor a class, function or constant
+            of its own package, or two definitions have the same name.
     """
     visited: dict[str, Any] = {}
     order: dict[str, str] = {}
@@ -46,7 +46,7 @@ def inlined(roots: Iterable[Any]) -> list[str]:
 
 
 def file_source(sources: list[str]) -> str:
-    """The sources, after the imports of torch that they need."""
+    """The text of a file: imports of torch, then the sources."""
     imports = ["import torch", "from torch import Tensor, nn"]
     if any(re.search(r"\bF\.", source) for source in sources):
         imports.append("from torch.nn import functional as F")
@@ -94,7 +94,7 @@ def source_of(item: Any) -> str:
 
 
 def _on_one_line(signature: re.Match[str]) -> str:
-    """A signature that was broken for its shapes, where it is short without them."""
+    """Join a signature on one line if it fits without its shapes."""
     inner = " ".join(signature[2].split()).removesuffix(",")
     line = f"{signature[1]}({inner}){signature[3]}"
     return line if len(line) <= LINE + 8 else signature[0]
@@ -102,7 +102,7 @@ def _on_one_line(signature: re.Match[str]) -> str:
 
 @cache
 def globals_of(source: str) -> tuple[str, ...]:
-    """Names that a source reads, annotations included."""
+    """The names that a source reads, annotations included, sorted."""
     tree = ast.parse(source)
     read = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
     return tuple(sorted(set(read)))

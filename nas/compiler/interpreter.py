@@ -1,7 +1,6 @@
-"""The reference: a plain walk over the plan. Every other back end must equal it.
+"""The reference implementation: executes a plan step by step.
 
-Costs are counted on it, and tests compare values and gradients with it. It is slower than the
-generated module only by the walk.
+Tests compare all other back ends with its values and gradients; costs are counted on it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_sizes(dim: int, heads: int) -> None:
-    """Refuse a head count that does not divide the width.
+    """Check that the head count divides the width.
 
     Raises:
         GenomeError: dim or heads is below one, or heads does not divide dim.
@@ -33,7 +32,7 @@ def check_sizes(dim: int, heads: int) -> None:
 
 
 class ReferenceAttention(nn.Module):
-    """A mechanism executed node by node; (b, n, d) to (b, n, d).
+    """A mechanism, executed node by node; (b, n, d) to (b, n, d).
 
     Raises:
         GenomeError: the mechanism does not exist at this size.
@@ -66,7 +65,7 @@ class ReferenceAttention(nn.Module):
         key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """Attend; masks as in ``nas.compiler.kernels.runtime.visible_keys``."""
+        """Compute the output; masks as in ``nas.compiler.kernels.runtime.visible_keys``."""
         if is_causal and self.plan.unsafe:
             raise ValueError(f"{', '.join(self.plan.unsafe)} sees later tokens: not causal")
         visible = visible_keys(x, attn_mask, key_padding_mask, is_causal)
@@ -96,7 +95,7 @@ def with_heads(block: Any, value: Tensor, operand: Operand, step: Step) -> Tenso
 
 
 def merged(block: Any, plan: Plan, out: Tensor) -> Tensor:
-    """The last step's result as the block's."""
+    """The block's output from the last step's result: heads merged, then projected."""
     is_sum = plan.genome.projections.merge == "sum"
     whole = out.sum(dim=1) if is_sum else merge_heads(out)
     return cast("Tensor", block.wo(whole)) if plan.genome.projections.has_wo else whole

@@ -1,14 +1,14 @@
-"""Lowering: which aggregations of a plan become one call, without a tensor of all weights.
+"""Lowering: replace aggregations of a plan by calls that store no tensor of all weights.
 
-Primitives declare how their scores are products of features and which weights a normaliser makes
+Primitives declare how their scores are products of features and which weights a normaliser computes
 (nas.genome.primitives.factors). Products under softmax run in fused kernels, whose memory is linear
-in the length; so do slopes and caps over the products, where a device has a kernel. Weights that
-are the scores themselves become sums over the keys (Katharopoulos et al. 2020), a mean needs no
-scores. The interpreter knows none of this: every rule is compared with it.
+in the length; so do slopes and caps over the products, if a device has a kernel. Weights that equal
+the scores become sums over the keys (Katharopoulos et al. 2020), and a mean needs no scores. Tests
+compare every rule with the interpreter, which uses none.
 
-A rule is the name of a primitive, or one of ``SHARING``; each can be switched off alone, and each
-gains 5 % of a training step or more at 65 tokens, or 20 % at 1,024. nas.compiler.features writes
-what a call reads instead of the scores.
+A rule is the name of a primitive, or one of ``SHARING``. Each can be disabled separately, and each
+saves at least 5 % of a training step at 65 tokens, or 20 % at 1,024. nas.compiler.features computes
+the operands of a call.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from nas.genome import Ref
 
     Readers = Mapping[Ref, list[Step]]
-    # The calls that replace aggregations, by the index of the first.
+    # The calls that replace aggregations, by the index of the first aggregation.
     Calls = Mapping[int, "Lowered"]
 
 SHARING: Final = (
-    "same_scores",  # scores that several softmaxes read are computed in the call of each
-    "same_weights",  # several aggregations by the same weights are one of wider values
-    "shared_weights",  # heads of values that share a head of weights are one of wider values
+    "same_scores",  # each call recomputes scores that several normalisers read
+    "same_weights",  # aggregations by the same weights become one with concatenated values
+    "shared_weights",  # value heads that share a head of weights are concatenated
 )
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """Aggregations that are one call.
+    """A call that replaces aggregations.
 
     Attributes:
         sums: the aggregations, all by the weights of ``normaliser``.
-        scores: the steps that make its scores, the last of them what it reads; empty for a mean.
-        weights: which weights the normaliser makes.
+        scores: the steps that compute its scores, the last one its operand; empty for a mean.
+        weights: the kind of the normaliser's weights.
     """
 
     sums: tuple[Step, ...]
@@ -56,22 +56,22 @@ class Lowered:
 
     @property
     def is_grouped(self) -> bool:
-        """Whether heads that share keys and values share their sums, without copies."""
+        """Whether heads that share keys and values share the sums over keys."""
         return self.weights.is_by_sums
 
     @property
     def shares_weights(self) -> bool:
-        """Whether several heads of values share a head of weights."""
+        """Whether several value heads share a head of weights."""
         return bool(self.scores) and self.sums[0].operands[0].is_repeated
 
     @property
     def has_silent_key(self) -> bool:
-        """Whether weights may sum to less than one."""
+        """Whether softmax runs over an additional key with score and value zero."""
         return self.weights is Weights.SOFTMAX_ONE
 
     @property
     def is_linear(self) -> bool:
-        """Whether the scores themselves are the weights."""
+        """Whether the weights are the scores over the number of keys."""
         return self.weights is Weights.LINEAR
 
     @property
@@ -82,7 +82,7 @@ class Lowered:
 
 
 class Form(NamedTuple):
-    """A score as a product: names of its features, their width, whether keys add a number."""
+    """A score as a product: names of its features, their width, whether keys have a bias."""
 
     query: str
     key: str
@@ -91,13 +91,13 @@ class Form(NamedTuple):
 
 
 def forms_of(call: Lowered, widths: Mapping[int, int]) -> dict[Ref, Form]:
-    """The products that the scores of a call are, by step.
+    """The scores of a call as products, by step.
 
-    Two scores with the same keys (or queries) are one product of a sum; others are one of longer
-    features.
+    The sum of two scores with the same keys (or queries) is the product of a sum; other sums are
+    products of concatenated features.
 
     Args:
-        widths: of the operands of each score, by step.
+        widths: operand width of each score, by step.
     """
     forms: dict[Ref, Form] = {}
     for step in call.scores:
@@ -110,11 +110,11 @@ def _form(step: Step, below: list[Form], width: int) -> Form:
     query, key = f"query_{step.index}", f"key_{step.index}"
     factors, change = step.primitive.factors, step.primitive.score_change
     if factors is not None:
-        own_query, own_key = (operand.variable for operand in step.operands)
-        is_query = factors.query is factors.bias is None  # a bias is of queries that are scaled
+        stream_query, stream_key = (operand.variable for operand in step.operands)
+        is_stream = factors.query is factors.bias is None  # with a bias, queries are scaled first
         return Form(
-            own_query if is_query else query,
-            own_key if factors.key is None else key,
+            stream_query if is_stream else query,
+            stream_key if factors.key is None else key,
             factors.width(width, step.params),
             factors.bias is not None,
         )
@@ -137,14 +137,14 @@ def _form(step: Step, below: list[Form], width: int) -> Form:
 
 
 def is_shift(step: Step, below: Form) -> bool:
-    """Whether a bias is of the keys that are multiplied, so that it can shift the queries."""
+    """Whether a bias depends on the same keys as the product, so that it can shift the queries."""
     change = step.primitive.score_change
     keys = (operand.variable for operand in step.operands if not operand.is_paired)
     return change is not None and change.shifted is not None and below.key in keys
 
 
 def rules() -> tuple[str, ...]:
-    """The names of all rules; softmax is none, since all others but a few build on it."""
+    """The names of all rules; softmax is always lowered and no rule."""
     declared = []
     for name in names():
         primitive = get(name)
@@ -155,10 +155,10 @@ def rules() -> tuple[str, ...]:
 
 
 def chosen_rules(fuse: bool | Collection[str]) -> frozenset[str]:
-    """The rules that a switch means: all, none, or those named.
+    """The rules that ``fuse`` selects: all, none, or the named ones.
 
     Raises:
-        ConfigError: no rule has that name.
+        ConfigError: a name is no rule.
     """
     rule_names = rules()
     if isinstance(fuse, bool):
@@ -174,7 +174,7 @@ def chosen_rules(fuse: bool | Collection[str]) -> frozenset[str]:
 
 
 def lower(plan: Plan, chosen: Collection[str] | None = None) -> dict[int, Lowered]:
-    """The calls that a plan's aggregations become, by the index of their first aggregation.
+    """The calls that replace a plan's aggregations, by the index of their first aggregation.
 
     Args:
         chosen: names of rules; None for all.
@@ -188,7 +188,7 @@ def lower(plan: Plan, chosen: Collection[str] | None = None) -> dict[int, Lowere
     for step in plan.steps:
         for call in _calls(plan, step, readers, chosen):
             calls[call.sums[0].index] = call
-    # Scores that another step reads are computed anyway: a call without them saves nothing.
+    # If another step reads the scores, they are computed anyway, and a call saves nothing.
     while late := [i for i, call in calls.items() if _is_read(call, live(plan, calls))]:
         for index in late:
             del calls[index]
@@ -196,7 +196,7 @@ def lower(plan: Plan, chosen: Collection[str] | None = None) -> dict[int, Lowere
 
 
 def live(plan: Plan, calls: Calls) -> set[Ref]:
-    """The streams and steps that are read when calls replace aggregations."""
+    """The streams and steps that are needed when calls replace aggregations."""
     of_step = {step.index: call for call in calls.values() for step in call.sums}
     live: set[Ref] = {plan.steps[-1].index}
     for step in reversed(plan.steps):
@@ -207,7 +207,7 @@ def live(plan: Plan, calls: Calls) -> set[Ref]:
 
 
 def uncalled(plan: Plan, calls: Calls) -> set[int]:
-    """The steps that are not called: those that nothing reads, and all sums of a call but one."""
+    """The steps without a call: unread ones, and all aggregations of a call but the first."""
     needed = live(plan, calls)
     later = {step.index for call in calls.values() for step in call.sums[1:]}
     return later | {step.index for step in plan.steps if step.index not in needed}
@@ -240,18 +240,18 @@ def _calls(
 
 
 def _are_one_call(normaliser: Step, sums: tuple[Step, ...], chosen: Collection[str]) -> bool:
-    """Whether the aggregations by the same weights can be one."""
+    """Whether one call can replace all aggregations by the same weights."""
     if normaliser.is_filtered or not sums:
         return False
     if any(step.operands[0].is_repeated for step in sums):
         return len(sums) == 1 and "shared_weights" in chosen
-    # Values that are made of an earlier sum's result come too late to be summed with it.
+    # Values that depend on an earlier aggregation cannot be concatenated with its values.
     are_ready = all(step.stage == sums[0].stage for step in sums)
     return len(sums) == 1 or ("same_weights" in chosen and are_ready)
 
 
 class _Shape(NamedTuple):
-    """What a score has beside products and biases of keys."""
+    """The parts of a score beside products and biases of keys."""
 
     has_query_term: bool = False
     has_slopes: bool = False
@@ -261,12 +261,12 @@ class _Shape(NamedTuple):
 def _scores(
     plan: Plan, ref: Ref, reader: Step, readers: Readers, chosen: Collection[str]
 ) -> tuple[tuple[Step, ...], _Shape] | None:
-    """The steps of a score, if all of it is products of features and shapes over them."""
+    """The steps of a score and its further parts; None if a step declares no product."""
     assert isinstance(ref, int), "scores are never streams"
     step = plan.steps[ref]
     factors, change = step.primitive.factors, step.primitive.score_change
     is_free = len(readers[ref]) == 1 or "same_scores" in chosen
-    # A sum of scores of one and of many heads is faster as it is: 1.5 times at 65 tokens.
+    # Sums of scores with different head counts are 1.5 times faster uncalled, at 65 tokens.
     if step.primitive.name not in chosen or not is_free or step.heads != reader.heads:
         return None
     if factors is not None:

@@ -1,9 +1,8 @@
-"""The plain form of source: a plan as its authors would write it in torch.
+"""The plain form of source: readable torch code.
 
 Equal to the fast form in values, gradients and parameters. Dot products under softmax are
-``F.scaled_dot_product_attention``; primitives without parameters are written as expressions, others
-are copied as the classes that they are. No line of it depends on a number of tokens, so that it can
-be exported with any.
+``F.scaled_dot_product_attention``; primitives without parameters become expressions, the classes of
+others are copied. No line depends on a number of tokens, so that exports accept every length.
 """
 
 from __future__ import annotations
@@ -28,10 +27,11 @@ _PAST: Final = "torch.ones(n, n, dtype=torch.bool, device=x.device).tril()"
 
 
 class PlainSource(Source):
-    """See the module.
+    """The plain form; see the module docstring.
 
     Args:
-        rules: which calls it may have, of those that torch or a helper has a function for.
+        rules: names of the rules that may be used; those without a function in torch or in
+            ``nas.compiler.helpers`` are ignored.
     """
 
     split = "{x}.unflatten(-1, ({heads}, -1)).transpose(1, 2)"
@@ -45,7 +45,7 @@ class PlainSource(Source):
         super().__init__(plan, lower(plan, replaceable.intersection(rules)))
 
     def step(self, step: Step) -> list[str]:
-        """An expression where that is short, else the call of a module."""
+        """The lines of a step: an expression if that is short, else a call of a module."""
         names = list(inspect.signature(step.primitive.module.forward).parameters)[1:]
         operands = dict(zip(names, self.arguments(step), strict=False))
         operands |= {"start": "0"} | self.extras(step)
@@ -59,11 +59,11 @@ class PlainSource(Source):
         return inline.lines
 
     def accepts_is_causal(self, call: Lowered) -> bool:
-        """Torch's fused attention has one."""
+        """Whether the function takes ``is_causal``, as torch's fused attention does."""
         return call.weights is Weights.SOFTMAX
 
     def mask_lines(self) -> list[str]:
-        """The masks, written out."""
+        """The lines that compute the masks."""
         plan, asking = self.plan, self.mask_readers()
         if not asking:
             return []
@@ -106,7 +106,7 @@ class PlainSource(Source):
         return [*lines, "mask = near if mask is None else mask & near"]
 
     def call(self, call: Lowered) -> list[str]:
-        """Aggregations that torch, or a helper, has a function for."""
+        """The call of torch's or a helper's function that replaces aggregations."""
         step = call.sums[0]
         values = self.arguments(step)[1]
         if not call.scores:
@@ -116,18 +116,18 @@ class PlainSource(Source):
         if call.is_linear:
             return call_lines(step.variable, "linear_attention", [*arguments, self.scale(score)])
         is_shared = [o.is_repeated for o in (*score.operands, step.operands[1])]
-        is_grouped = is_shared == [False, True, True]  # torch repeats keys and values itself
+        is_grouped = is_shared == [False, True, True]  # torch repeats keys and values
         if is_grouped:
             arguments[1:3] = [score.operands[1].variable, step.operands[1].variable]
         arguments += ["is_causal=is_causal and mask is None"] if self.all_get_is_causal() else []
-        if score.width != score.rank:  # torch's own scale is of the width
+        if score.width != score.rank:  # torch's default scale uses the width
             arguments.append(f"scale={self.scale(score)}")
         arguments += ["enable_gqa=True"] if is_grouped else []
         return call_lines(step.variable, "F.scaled_dot_product_attention", arguments)
 
 
 def _has_function(step: Step) -> bool:
-    """Whether calls with it have a function in torch or in helpers.py."""
+    """Whether torch or ``nas.compiler.helpers`` has a function for calls with this step."""
     primitive = step.primitive
     is_plain = primitive.factors is not None and primitive.factors == Factors(is_scaled=True)
     return is_plain or primitive.weights(step.params) in (Weights.LINEAR, Weights.MEAN)

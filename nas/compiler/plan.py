@@ -1,7 +1,7 @@
-"""The plan: a canonical, typed genome as a list of calls, the one input of every back end.
+"""The plan: a typed genome in normal form as a list of calls, the input of all back ends.
 
-Heads and widths stay labels, so that one plan serves every size; a label becomes a number
-where a module is built (the interpreter) or an expression (the emitted source).
+Heads and widths remain labels, so that a plan is valid at every size. The interpreter turns labels
+into numbers, the emitted source into expressions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Stream:
-    """``q``, ``k`` or ``v`` as the graph reads it; raw streams that coincide are one."""
+    """``q``, ``k`` or ``v``, as the graph reads it."""
 
     name: str
     type: Type
@@ -36,7 +36,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Operand:
-    """What a call reads, at which of its ports, and whether its heads must first be repeated."""
+    """An operand of a call: its source, its port, and whether its heads must be repeated."""
 
     ref: Ref
     variable: str
@@ -46,7 +46,7 @@ class Operand:
 
     @property
     def is_paired(self) -> bool:
-        """Whether it holds a number for each pair of query and key."""
+        """Whether it has an element for each pair of query and key."""
         return self.port.kind is not Kind.TOKENS
 
 
@@ -55,10 +55,11 @@ class Step:
     """One call: ``variable = self.module(operands, extras)``.
 
     Attributes:
-        role: what it does, in the signature that its operands chose.
-        type: of the result; its heads are those of the call.
-        width: what the operands' letter ``w`` is bound to; None where they are no tokens.
-        stage: how many aggregations lie between the input and this call, its own not counted.
+        role: the role in the signature that matches the operands.
+        type: the type of the result; its head count is that of the call.
+        width: the width bound to the letter ``w``; None if no operand holds tokens.
+        is_filtered: whether an earlier filter may have excluded keys.
+        stage: the largest number of aggregations before this call.
     """
 
     index: int
@@ -75,30 +76,30 @@ class Step:
 
     @property
     def heads(self) -> str:
-        """The label of the heads at which it is called."""
+        """The head label of the call."""
         return self.type.heads
 
     @property
     def makes_tokens(self) -> bool:
-        """Whether its result is tokens, not scores or weights."""
+        """Whether the result holds tokens, not scores or weights."""
         return self.type.kind is Kind.TOKENS
 
     @property
     def is_paired(self) -> bool:
-        """Whether the call is about pairs of query and key, not about tokens alone."""
+        """Whether an operand or the result has an element for each pair of query and key."""
         return not self.makes_tokens or any(operand.is_paired for operand in self.operands)
 
     @property
     def rank(self) -> str | None:
-        """The label of the width that scales scores: whole tokens count as the head within."""
+        """The label of the width that scales scores: the head width for whole tokens."""
         return "all" if self.width == MODEL else self.width
 
     def bind(self, sizes: Mapping[str, T]) -> dict[str, T]:
-        """The size arguments that its module asks for, of those that are known.
+        """Select the size arguments that the module's constructor declares.
 
         Args:
-            known: by name ``dim``, ``heads`` (of this call), ``width``, ``rank``, ``bias`` and
-                ``filtered``: numbers, or the text of expressions.
+            sizes: ``dim``, ``heads`` (of this call), ``width``, ``rank``, ``bias`` and
+                ``filtered`` by name, as numbers or as texts of expressions.
         """
         if "width" in sizes:
             sizes = {**sizes, "head_width": sizes["width"]}
@@ -107,10 +108,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """A genome ready to run.
+    """A genome as a list of calls.
 
     Attributes:
-        unsafe: the primitives that see later tokens; empty for a causal-safe genome.
+        steps: the calls, operands before their readers; the last one is the output.
+        unsafe: names of the primitives that see later tokens.
     """
 
     genome: Genome
@@ -126,7 +128,7 @@ class Plan:
         return tuple(dict.fromkeys(text for text in texts if text))
 
     def remarks(self, heads: int) -> tuple[str, ...]:
-        """Warnings about labels that mean less than one head."""
+        """Warnings about head labels that are rounded up to one head."""
         labels = {stream.type.heads for stream in self.streams if stream.is_projected}
         return tuple(
             f"{label} of {heads} heads is less than one head: one is used"
@@ -141,7 +143,7 @@ class Plan:
 
     @property
     def is_blockwise(self) -> bool:
-        """Whether the calls about pairs may be made for some queries at a time."""
+        """Whether the paired steps can be called for blocks of queries."""
         stages: dict[Ref, int] = {step.index: step.stage for step in self.steps}
         has_gaps = self.genome.visibility.global_tokens > 0
         for step in self.steps:
@@ -152,13 +154,13 @@ class Plan:
                 return False
             if primitive.is_positional and has_gaps:
                 return False
-            # Weights of an earlier stage exist only within their block.
+            # Weights of an earlier stage exist only within a block.
             if any(o.is_paired and stages[o.ref] != step.stage for o in step.operands):
                 return False
         return True
 
     def sizes(self, step: Step, dim: int, heads: int, bias: bool) -> dict[str, int | bool]:
-        """The size arguments that a step's module asks for."""
+        """The size arguments of a step's module."""
         arguments: dict[str, int | bool] = {"dim": dim, "bias": bias, "filtered": step.is_filtered}
         if "heads" in step.primitive.sizes:
             arguments["heads"] = step.type.head_count(heads)
@@ -168,19 +170,22 @@ class Plan:
         return step.bind(arguments)
 
     def call_sizes(self, step: Step, dim: int, heads: int, tokens: int) -> Sizes:
-        """The sizes at which a step runs: what formulas of its cost are written in."""
+        """The sizes at which a step runs, for the formulas of its costs."""
         width = 0 if step.width is None else width_of(step.width, dim, heads)
         return Sizes(dim, step.type.head_count(heads), width, tokens)
 
     def merged_width(self, dim: int, heads: int) -> int:
-        """Width of the merged heads, before W_O."""
+        """The width of the merged heads, before W_O."""
         width = self.output.channels(dim, heads)
         is_sum = self.genome.projections.merge == "sum"
         return width if is_sum else width * self.output.head_count(heads)
 
 
 def make_plan(genome: Genome, sizes: ModelSizes | None = None) -> Plan:
-    """The plan of a genome's normal form, at some sizes where they are given.
+    """The plan of a genome's normal form.
+
+    Args:
+        sizes: sizes of the normal form; None for the form that is valid at every size.
 
     Raises:
         GenomeError: a primitive or parameter does not exist.
@@ -192,7 +197,7 @@ def make_plan(genome: Genome, sizes: ModelSizes | None = None) -> Plan:
 
 
 def plan_as_written(genome: Genome, typing: Typing | None = None) -> Plan:
-    """The plan of a well-typed genome, node by node, without any rewriting: the reference.
+    """The plan of a well-typed genome, node by node, without rewriting.
 
     Raises:
         ViolationError: the genome does not type-check.
@@ -250,7 +255,7 @@ def _step(genome: Genome, index: int, typing: Typing, before: list[Step]) -> Ste
 
 
 def _available(step: Step) -> int:
-    """The stage of a step's readers: one later if it aggregates."""
+    """The stage of a step's readers: one higher if the step aggregates."""
     return step.stage + int(step.is_paired and step.makes_tokens)
 
 

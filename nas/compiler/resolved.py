@@ -1,4 +1,4 @@
-"""A genome in normal form at given model sizes: what is judged, counted and trained."""
+"""A genome in normal form at given model sizes: the input of validation, costs and training."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ResolvedGenome:
-    """A genome in normal form at given sizes; ``resolve`` makes it.
+    """A genome in normal form at given sizes; see ``resolve``.
 
     Attributes:
         genome: the normal form.
-        is_causal: whether every call is causal, or none is; None for a form that is right for both.
+        is_causal: True if every call is causal, False if none is, None for a form valid in both.
         key: digest of the mechanism at these sizes. Genomes with the same key train alike.
     """
 
@@ -34,7 +34,7 @@ class ResolvedGenome:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the normal form, which names it in records."""
+        """Digest of the normal form, its identifier in records."""
         return normal_digest(self.genome)
 
     @cached_property
@@ -52,7 +52,7 @@ class ResolvedGenome:
         return plan_as_written(self.genome, self.types)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the fields; plan and types are computed again where they are needed."""
+        """Pickle the fields without the cached plan and types."""
         return type(self), (self.genome, self.sizes, self.is_causal, self.key)
 
 
@@ -60,7 +60,7 @@ def resolve(genome: Genome, sizes: ModelSizes, is_causal: bool | None = False) -
     """Bring a genome into normal form at given sizes.
 
     Args:
-        is_causal: whether every call is causal, or none is; None: right for both.
+        is_causal: True if every call is causal, False if none is, None for a form valid in both.
 
     Raises:
         GenomeError: a primitive does not exist, or a label is not a whole number at these sizes.
@@ -71,5 +71,5 @@ def resolve(genome: Genome, sizes: ModelSizes, is_causal: bool | None = False) -
 
 @lru_cache(maxsize=64)
 def standard_attention(sizes: ModelSizes, is_causal: bool | None = False) -> ResolvedGenome:
-    """Standard attention, which the layers outside a genome's placement have."""
+    """Standard attention, for the layers outside a genome's placement."""
     return resolve(mechanism("mha").genome, sizes, is_causal)

@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Written:
-    """A class and what its text uses.
+    """The text of a class and its dependencies.
 
     Attributes:
-        roots: functions and classes of ours.
-        is_specialised: whether a file leaves out options that the mechanism does not use.
+        roots: functions and classes of this package that the text uses.
+        is_specialised: whether files omit options that the mechanism does not use.
     """
 
     text: str
@@ -53,31 +53,31 @@ class Written:
     is_specialised: bool
 
     def imported(self) -> str:
-        """The class after imports under which it runs inside this package."""
+        """The class after imports from this package."""
         lines = sorted({f"from {item.__module__} import {item.__name__}" for item in self.roots})
         head = ["import torch", "from torch import Tensor, nn", "", *lines]
         return "\n".join(head) + f"\n\n\n{self.text}"
 
     def alone(self) -> list[str]:
-        """The class after copies of all that it uses."""
+        """Copies of all dependencies, then the class."""
         sources = (*inlined(self.roots), self.text)
         return list(specialise(sources) if self.is_specialised else sources)
 
 
 class Source(ABC):
-    """A plan on its way to text.
+    """Base of the writers of source.
 
     Args:
-        calls: what replaces aggregations, by the index of the first.
+        calls: the calls that replace aggregations, by the index of their first aggregation.
     """
 
-    # How a form cuts a stream into heads, gives it more of them, and puts them side by side again.
+    # Texts that split a stream into heads, repeat heads, and merge heads.
     split: ClassVar[str]
     repeat: ClassVar[str]
     merge: ClassVar[str]
-    # Whether a file of it leaves out unused options.
+    # Whether files omit unused options.
     is_specialised: ClassVar[bool] = False
-    # Where the functions are defined that its text may call.
+    # The modules of the functions that the text may call.
     modules: ClassVar[tuple[ModuleType, ...]] = (genome,)
 
     def __init__(self, plan: Plan, calls: dict[int, Lowered]) -> None:
@@ -90,12 +90,12 @@ class Source(ABC):
         self.constants: dict[str, str] = {}
         self.methods: list[str] = []
         self.used: list[Any] = []
-        self.called: set[int] = set()  # steps of whose modules a call uses methods or attributes
-        # Inside a method for some queries, the names of the tokens that are keys.
+        self.called: set[int] = set()  # steps whose modules are used by calls
+        # Inside a method for blocks of queries, the names of the streams that are keys.
         self.keys: list[str] | None = None
 
     def write(self, dim: int, heads: int, qkv_bias: bool | None) -> Written:
-        """The class; ``dim`` and ``heads`` are the defaults that it gets.
+        """Write the class, with ``dim`` and ``heads`` as defaults of its constructor.
 
         Args:
             qkv_bias: whether W_Q, W_K and W_V have a bias; None makes it an argument of the class.
@@ -129,7 +129,7 @@ class Source(ABC):
 
     @abstractmethod
     def mask_lines(self) -> list[str]:
-        """The masks: ``mask`` of pairs, and before a window ``seen``."""
+        """The lines of the masks: ``mask`` for pairs, and ``seen``, the mask without the window."""
 
     @abstractmethod
     def accepts_is_causal(self, call: Lowered) -> bool:
@@ -143,11 +143,11 @@ class Source(ABC):
         return call_lines(step.variable, f"self.{step.module}", arguments)
 
     def pairs(self, steps: list[Step]) -> list[str]:
-        """The lines of the steps of a stage that are about pairs."""
+        """The lines of the paired steps of a stage."""
         return [line for step in steps for line in self.lines(step)]
 
     def input(self) -> tuple[str, list[str]]:
-        """The input of projections, and the lines that compute it."""
+        """The variable that projections read, and the lines that compute it."""
         return "x", []
 
     def module(self, step: Step) -> type[nn.Module]:
@@ -169,7 +169,7 @@ class Source(ABC):
         ]
 
     def arguments(self, step: Step) -> list[str]:
-        """The same, with as many heads as the step."""
+        """The texts of a step's operands, with as many heads as the step."""
         pairs = zip(self.names(step), step.operands, strict=True)
         return [self.repeated(name, operand, step) for name, operand in pairs]
 
@@ -180,7 +180,7 @@ class Source(ABC):
         return self.repeat.format(x=name, heads=self.heads[step.heads])
 
     def extras(self, step: Step) -> dict[str, str]:
-        """The arguments that are no operands."""
+        """The arguments of a step beside its operands, by name."""
         texts = {
             "x": "x",
             "mask": "mask" if step.is_paired or not self.plan.is_windowed else "seen",
@@ -188,13 +188,13 @@ class Source(ABC):
         return {name: texts[name] for name in step.primitive.extras}
 
     def scale(self, score: Step) -> str:
-        """The number that scales a score, computed by the constructor."""
+        """The attribute that scales a score; the constructor sets it."""
         name = f"scale_{score.index}"
         self.constants[name] = f"({width_text(score.rank)}) ** -0.5"
         return f"self.{name}"
 
     def gets_is_causal(self, call: Lowered) -> bool:
-        """Whether a call gets ``is_causal`` as an argument, which is faster than a mask."""
+        """Whether a call gets ``is_causal``, which is faster than a mask."""
         return self.accepts_is_causal(call) and not self.plan.is_windowed and not self.plan.unsafe
 
     def mask_readers(self) -> list[Step]:
@@ -263,12 +263,12 @@ class Source(ABC):
         return lines
 
     def _count(self, label: str) -> str:
-        """How many heads a label means, in the constructor."""
+        """The expression for a head label in the constructor."""
         return "heads" if label == "all" else self.heads[label]
 
 
 def _head_names(plan: Plan) -> dict[str, str]:
-    """Expressions for the labels of heads that a plan has."""
+    """The expressions for the head labels of a plan."""
     projections = plan.genome.projections
     names = {projections.kv_heads: "self.kv_heads", projections.q_heads: "self.q_heads"}
     names |= {"all": "self.heads", "one": "1"}

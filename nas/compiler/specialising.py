@@ -1,8 +1,8 @@
-"""Specialise plain source: leave out the options that a mechanism does not use.
+"""Specialise plain source: remove the options that a mechanism does not use.
 
 A file holds all code of a mechanism, so that every call is known. An option (a string, a flag or
-None) that all calls give alike is replaced by its value; branches on it are taken or left out, and
-what nothing reads any more is removed.
+None) with the same value in all calls is replaced by this value; branches on it are folded, and
+unused code is removed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ _MOST_PASSES: Final = 20
 _Function: TypeAlias = ast.FunctionDef
 
 
-@lru_cache(maxsize=1024)  # a report writes two dozen sources, whose primitives are mostly the same
+@lru_cache(maxsize=1024)  # the sources of a report share most primitives
 def specialise(
     sources: tuple[str, ...], roots: tuple[str, ...] = ("Attention",)
 ) -> tuple[str, ...]:
-    """The definitions of a file without unused options; those that ``roots`` do not need go.
+    """The definitions of a file without unused options and definitions.
 
     Args:
         sources: one class, function or assignment each, definitions before their users.
+        roots: names of the definitions to keep, with their dependencies.
     """
     sources = tuple(
         _NOT_FOR_READERS.sub("", source) if source.startswith("class") else source
@@ -58,7 +59,7 @@ def specialise(
 
 
 def functions_in(node: ast.AST) -> list[_Function]:
-    """All functions and methods."""
+    """All functions and methods in a syntax tree."""
     return [n for n in ast.walk(node) if isinstance(n, ast.FunctionDef)]
 
 
@@ -85,17 +86,17 @@ def _is_pure(node: ast.expr) -> bool:
 
 
 class _Substitution(ast.NodeTransformer):
-    """Expressions in place of variables, or of attributes of ``self``."""
+    """Replaces variables and attributes of ``self`` by expressions."""
 
     def __init__(self, names: Mapping[str, ast.expr], attributes: Mapping[str, ast.expr]) -> None:
         self.names, self.attributes = names, attributes
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """A variable that is read."""
+        """Replace a variable that is read."""
         return self.names.get(node.id, node) if isinstance(node.ctx, ast.Load) else node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        """``self.name`` that is read."""
+        """Replace an attribute of ``self`` that is read."""
         is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
         if is_own and isinstance(node.ctx, ast.Load) and node.attr in self.attributes:
             return self.attributes[node.attr]
@@ -106,7 +107,7 @@ class _Substitution(ast.NodeTransformer):
 
 
 def _replace_options(file: ast.Module) -> None:
-    """Replace arguments that are the same option in all calls; drop those that nothing reads."""
+    """Replace arguments that are the same option in all calls; drop unused arguments."""
     for function, calls, skipped in _callables(file):
         arguments = function.args
         names = [a.arg for a in arguments.args[skipped:]]
@@ -137,7 +138,7 @@ def _substitute(function: _Function, names: Mapping[str, ast.expr]) -> None:
 
 
 def _callables(file: ast.Module) -> Iterator[tuple[_Function, list[ast.Call], int]]:
-    """Functions whose calls are all known, and how many arguments calls do not give (``self``)."""
+    """Functions with their calls, if all are known, and 1 for methods (``self``), else 0."""
     calls = [n for n in ast.walk(file) if isinstance(n, ast.Call)]
     loads, attributes = _loads(file), _attributes(file, ast.Load)
     for node in file.body:
@@ -161,7 +162,7 @@ _UNCLEAR: Final = object()
 
 
 def _given(call: ast.Call, name: str, function: _Function, skipped: int) -> object:
-    """The expression that a call gives for an argument; None for none, or ``_UNCLEAR``."""
+    """The expression of an argument in a call; None without one, ``_UNCLEAR`` if unknown."""
     for keyword in call.keywords:
         if keyword.arg in (name, None):
             return keyword.value if keyword.arg else _UNCLEAR
@@ -176,7 +177,7 @@ def _place(call: ast.Call, name: str, function: _Function, skipped: int) -> obje
     index, stars = names.index(name), [isinstance(a, ast.Starred) for a in call.args]
     if not any(stars):
         return index if index < len(call.args) else None
-    # Behind a starred argument, places count from the end, if all arguments must be given.
+    # After a starred argument, positions count from the end, if no argument has a default.
     back, is_full = index - len(names), not function.args.defaults and not call.keywords
     is_clear = is_full and -back <= len(stars) and not any(stars[back:])
     return len(stars) + back if is_clear else _UNCLEAR
@@ -213,7 +214,7 @@ def _drop_argument(function: _Function, name: str) -> None:
 
 
 def _inline_expressions(file: ast.Module) -> None:
-    """Write functions of one argument that are a call of torch in place of their calls."""
+    """Replace calls of functions that only call a torch function of their one argument."""
     for function in file.body:
         if not isinstance(function, ast.FunctionDef) or len(function.args.args) != 1:
             continue
@@ -231,7 +232,7 @@ def _inline_expressions(file: ast.Module) -> None:
 
 
 def _replace_attributes(node: ast.ClassDef, file: ast.Module) -> None:
-    """Replace attributes that are one constant; drop those that nothing reads."""
+    """Replace attributes that are set once to a constant; drop unread ones."""
     constructor = next((f for f in functions_in(node) if f.name == "__init__"), None)
     if constructor is None:
         return
@@ -257,7 +258,7 @@ def _replace_attributes(node: ast.ClassDef, file: ast.Module) -> None:
 
 
 def assigned_pairs(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """The targets of an assignment with their values, where each has one."""
+    """The targets of an assignment, each with its value."""
     if not isinstance(statement, ast.Assign):
         return
     for target in statement.targets:
@@ -302,10 +303,10 @@ _COMPARISONS: Final[dict[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
 
 
 class _Folder(ast.NodeTransformer):
-    """Evaluates tests of constants, and takes the branches that they decide."""
+    """Evaluates expressions of constants and folds branches."""
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        """One comparison of two constants."""
+        """Fold a comparison of two constants."""
         self.generic_visit(node)
         compare = _COMPARISONS.get(type(node.ops[0]))
         left, right = node.left, node.comparators[0]
@@ -315,14 +316,14 @@ class _Folder(ast.NodeTransformer):
         return ast.Constant(compare(left.value, right.value))  # type: ignore[attr-defined]
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        """``not``."""
+        """Fold ``not``."""
         self.generic_visit(node)
         if isinstance(node.op, ast.Not) and isinstance(node.operand, ast.Constant):
             return ast.Constant(not node.operand.value)
         return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
-        """``and``, ``or``."""
+        """Fold ``and`` and ``or``."""
         self.generic_visit(node)
         decisive, values = isinstance(node.op, ast.Or), []
         for value in node.values:
@@ -339,7 +340,7 @@ class _Folder(ast.NodeTransformer):
         return values[0] if len(values) == 1 else node
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        """A product with 1.0."""
+        """Fold a product with 1.0."""
         self.generic_visit(node)
         if isinstance(node.op, ast.Mult):
             for a, b in ((node.left, node.right), (node.right, node.left)):
@@ -348,14 +349,14 @@ class _Folder(ast.NodeTransformer):
         return node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        """An expression with a known test."""
+        """Fold a conditional expression with a constant test."""
         self.generic_visit(node)
         if isinstance(node.test, ast.Constant):
             return node.body if node.test.value else node.orelse
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """A look-up of a known key; an empty tuple of arguments."""
+        """Fold a look-up of a constant key; drop an empty starred argument."""
         self.generic_visit(node)
         table = node.func.value if isinstance(node.func, ast.Attribute) else None
         if isinstance(table, ast.Dict) and _is_option(node.args[0]):
@@ -366,7 +367,7 @@ class _Folder(ast.NodeTransformer):
         return node
 
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
-        """A statement with a known test."""
+        """Fold an ``if`` with a constant test."""
         self.generic_visit(node)
         if isinstance(node.test, ast.Constant):
             return _reached(node.body if node.test.value else node.orelse)
@@ -374,7 +375,7 @@ class _Folder(ast.NodeTransformer):
         return node
 
     def visit_FunctionDef(self, node: _Function) -> _Function:
-        """Statements behind a return are never reached."""
+        """Drop statements after a return."""
         self.generic_visit(node)
         node.body = _reached(node.body) or [ast.Pass()]
         return node
@@ -386,7 +387,7 @@ def _reached(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _remove_unused(file: ast.Module, roots: tuple[str, ...]) -> None:
-    """Remove methods and attributes of classes, then definitions, that nothing reads."""
+    """Remove unread methods and attributes of classes, then unread definitions."""
     read = _attributes(file, ast.Load) + _attributes(file, ast.Store)
     for node in file.body:
         if isinstance(node, ast.ClassDef) and node.name not in roots:
@@ -406,7 +407,7 @@ def _is_used(part: ast.stmt, read: Counter[str]) -> bool:
 
 
 def _name(node: ast.stmt) -> str:
-    """The name that a statement defines, if it is one."""
+    """The name that a statement defines; empty if there is none."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return node.name
     target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)

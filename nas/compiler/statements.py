@@ -1,4 +1,4 @@
-"""Text of syntax trees: statements that did not change keep their layout and comments."""
+"""Text of syntax trees; unchanged statements keep their layout and comments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nas.compiler.text import LINE
 
 
 def _bare(node: ast.stmt) -> ast.stmt:
-    """A statement without the statements in it, and without decorators."""
+    """A statement without nested statements and decorators."""
     if not hasattr(node, "body"):
         return node
     bare = copy.copy(node)
@@ -23,7 +23,7 @@ def _bare(node: ast.stmt) -> ast.stmt:
 
 
 class StatementText:
-    """The text of a definition, from which statements that did not change are copied."""
+    """The text of a definition; unchanged statements are copied from it."""
 
     def __init__(self, source: str) -> None:
         self.lines = source.splitlines()
@@ -54,7 +54,7 @@ class StatementText:
         return getattr(node, "lineno", 0), getattr(node, "col_offset", 0), type(node)
 
     def _head(self, node: ast.stmt, pad: str, word: str) -> list[str]:
-        """A simple statement, or a compound one up to its colon."""
+        """The lines of a simple statement, or of a compound statement up to its colon."""
         bare, first = _bare(node), getattr(node, "lineno", 0)
         if self.known.get(self._place(node)) == ast.dump(bare):
             stop = self._colon(first) if hasattr(node, "body") else node.end_lineno

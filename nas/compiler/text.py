@@ -1,4 +1,4 @@
-"""Pieces of Python source: labels of a genome as expressions in ``dim`` and ``heads``; calls."""
+"""Pieces of Python source: expressions in ``dim`` and ``heads`` for labels, and calls."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from nas.genome.types import MODEL
 if TYPE_CHECKING:
     from nas.compiler.plan import Step
 
-# Characters of a statement in a method, so that a line has at most a hundred.
+# Most characters of a statement in a method, so that its line has at most 100.
 LINE: Final = 92
 
 
 def heads_text(label: str, whole: str = "heads") -> str:
-    """How many heads a label means."""
+    """The expression for a head label."""
     if label in ("all", "one"):
         return whole if label == "all" else "1"
     return f'head_count("{label}", {whole})'
 
 
 def width_text(label: str | None) -> str:
-    """The width of one head that a label means."""
+    """The expression for a width label."""
     if label in ("all", MODEL):
         return "dim // heads" if label == "all" else "dim"
     return "key_width"
 
 
 def key_width_text(label: str) -> str:
-    """The key width that a fraction of the head width means: even, and at least two."""
+    """The expression for the key width of a fraction: even, and at least two."""
     top, bottom = label.split("/")
     whole = "dim // heads" if top == "1" else f"{top} * (dim // heads)"
     return f"min(dim // heads, max(2, 2 * round({whole} / {2 * int(bottom)})))"
 
 
 def share_lines(name: str, label: str) -> list[str]:
-    """Statements that set ``name`` to a share of the heads, one at least."""
+    """Statements that set ``name`` to a fraction of the heads, at least one."""
     if label in ("all", "one"):
         return [f"{name} = {heads_text(label)}"]
     top, bottom = label.split("/")
@@ -49,7 +49,7 @@ def share_lines(name: str, label: str) -> list[str]:
 
 
 def times_text(count: str, width: str) -> str:
-    """The product of two such expressions."""
+    """The expression for a number of heads times a width."""
     if count == "1":
         return width
     if (count, width) == ("heads", "dim // heads"):
@@ -58,7 +58,7 @@ def times_text(count: str, width: str) -> str:
 
 
 def size_texts(step: Step, heads: str, bias: str) -> dict[str, str]:
-    """Expressions for the sizes that a step's module may ask for."""
+    """Expressions for the size arguments of a step's module, by name."""
     texts = {"dim": "dim", "heads": heads, "bias": bias}
     if step.width is not None:
         texts["width"], texts["rank"] = width_text(step.width), width_text(step.rank)
@@ -66,12 +66,12 @@ def size_texts(step: Step, heads: str, bias: str) -> dict[str, str]:
 
 
 def indented(lines: list[str], levels: int = 1) -> list[str]:
-    """Lines of source, moved in."""
+    """Indent lines of source."""
     return ["    " * levels + line if line else "" for line in lines]
 
 
 def call_lines(target: str, function: str, arguments: list[str]) -> list[str]:
-    """A call, on one line where that is short."""
+    """The lines of a call, assigned to ``target``."""
     line = f"{target} = {function}({', '.join(arguments)})"
     if len(line) <= LINE:
         return [line]

@@ -1,4 +1,4 @@
-"""Costs of mechanisms: counts, caches and predicted time; and decoding token by token."""
+"""Costs of mechanisms: counts, cache sizes and predicted time; decoding token by token."""
 
 from nas.costs.context import CostContext, summed_layers
 from nas.costs.costs import (

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def dense_plan(plan: Plan) -> Plan:
-    """A plan without its window: the reference form, which is counted, computes every pair."""
+    """A plan without its window, as the reference form computes it: every pair."""
     return replace(plan, genome=replace(plan.genome, visibility=Visibility()))
 
 
 def elementwise(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:
-    """Elements that pointwise operations, reductions and norms touch.
+    """The number of elements that pointwise operations, reductions and norms read or write.
 
     Raises:
         GenomeError: the mechanism does not exist at this size.
@@ -34,15 +34,16 @@ def elementwise(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:
             _counts(plan.genome, sizes, n, qkv_bias)[ELEMENTWISE] for n in TRACED_LENGTHS
         )
         step = TRACED_LENGTHS[1] - TRACED_LENGTHS[0]
-        total -= hidden * ((few - 2 * more + most) // (2 * step**2))  # of each pair, exactly
+        # The quadratic coefficient is the number of elements per pair.
+        total -= hidden * ((few - 2 * more + most) // (2 * step**2))
     return total
 
 
 def seed_compatible_macs(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:
-    """MACs that plain fvcore counts for the published encoder layer with this mechanism in it.
+    """MACs that unmodified fvcore counts for the published encoder layer with this mechanism.
 
-    The layer has biases, layer norms at 5 an element and a feed-forward of 4 d. fvcore counts no
-    convolution (it does not know padding 'same') and no sparsemax.
+    The layer has biases, layer norms at 5 per element and a feed-forward width of 4 d. fvcore omits
+    convolutions with padding 'same' and sparsemax.
     """
     dim, heads, _, tokens = sizes
     counts = _counts(plan.genome, sizes, tokens, qkv_bias)
@@ -59,7 +60,7 @@ def seed_compatible_macs(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) 
 
 @lru_cache(maxsize=256)
 def _counts(genome: Genome, sizes: ModelSizes, tokens: int, qkv_bias: bool) -> Counter[str]:
-    """Operations of the reference form at some length, checked against the closed formulas."""
+    """Operations of the reference form at a length, checked against the closed formulas."""
     dense = dense_plan(plan_as_written(genome))
     counts = count_operations(dense, sizes.dim, sizes.heads, tokens, qkv_bias)
     macs = sum(count for name, count in counts.items() if name != ELEMENTWISE)

@@ -17,11 +17,11 @@ class CostContext:
     """The model and machine for which costs are computed.
 
     Attributes:
-        sizes: of the backbone.
+        sizes: sizes of the backbone.
         qkv_bias: whether W_Q, W_K and W_V have biases.
-        is_causal: whether every call is; what a mask hides is computed all the same.
-        calibration: measured unit times, from nas.costs.timing; empty where there are none.
-        context: tokens after which costs of decoding are counted; None for the model's.
+        is_causal: whether every call is causal; masked pairs are still computed and counted.
+        calibration: measured unit times, from nas.costs.timing; empty without a calibration.
+        context: number of cached tokens for decoding costs; None for the model's tokens.
     """
 
     sizes: ModelSizes
@@ -31,19 +31,19 @@ class CostContext:
     context: int | None = None
 
     def resolve(self, genome: Genome) -> ResolvedGenome:
-        """The genome in normal form at these sizes; GenomeError where it does not exist there."""
+        """The genome in normal form at these sizes; GenomeError if it does not exist at them."""
         from nas.compiler import resolve
 
         return resolve(genome, self.sizes, self.is_causal)
 
     @property
     def decoded(self) -> ModelSizes:
-        """The sizes at which costs of decoding are counted."""
+        """The sizes for decoding costs."""
         return self.sizes._replace(tokens=self.context or self.sizes.tokens)
 
 
 def summed_layers(resolved: ResolvedGenome, layer: Callable[[ResolvedGenome], float]) -> float:
-    """The cost of a backbone's attention layers; those without the mechanism are standard."""
+    """Sum a cost over a backbone's layers; layers outside the placement are standard attention."""
     depth = resolved.sizes.depth
     count = len(layers_with_mechanism(resolved.genome.placement, depth))
     total = count * layer(resolved)

@@ -1,8 +1,7 @@
 """The registry of costs: numbers of a mechanism that a search can minimise without training.
 
-Each cost is one entry of ``COSTS``: its name, unit, description, title and formula. What computes,
-prints or calibrates costs asks the registry. Importing this module imports no torch; an entry
-imports what it needs when it is computed.
+Each cost is one entry of ``COSTS``: its name, unit, description, title and formula. Importing this
+module does not import torch; an entry imports its dependencies when it is computed.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CostMeasure:
-    """A cost of a genome, all attention layers of a backbone together.
+    """A cost of a genome, summed over all attention layers of a backbone.
 
     Attributes:
-        of: from a resolved genome and the context that it is resolved at.
-        title: above a column of values; by default the name with spaces.
-        noun: in a sentence; by default the title.
+        of: computes the cost from a resolved genome and the context of its sizes.
+        title: column header; by default the name with spaces.
+        noun: word for the cost in sentences; by default the title.
         needs_calibration: whether it is computed from measured unit times.
-        is_default: whether it is computed and shown where nothing else is asked for.
-        is_size: whether it measures how large a mechanism is: controls are matched by it.
-        is_counted: whether ``nas cost`` counts it, for one block.
+        is_default: whether it is computed and shown by default.
+        is_size: whether it measures the size of a mechanism; controls are matched by such costs.
+        is_counted: whether ``nas cost`` prints it, for one block.
     """
 
     name: str
@@ -57,10 +56,10 @@ def costs_of(
     """The costs of a genome by name, by default those of ``default_costs``.
 
     Args:
-        resolved: at the context's sizes.
+        resolved: the genome, resolved at the context's sizes.
 
     Raises:
-        ConfigError: there is no such cost, or it needs another calibration.
+        ConfigError: unknown cost, or a cost needs another calibration.
         ViolationError: the genome does not type-check.
     """
     names = default_costs() if names is None else names
@@ -68,23 +67,23 @@ def costs_of(
 
 
 def default_costs(is_calibrated: bool = False) -> tuple[str, ...]:
-    """The names of the default costs, with ``is_calibrated`` also of those from unit times."""
+    """The names of the default costs; with ``is_calibrated`` including predicted times."""
     costs = COSTS.registered.values()
     return tuple(c.name for c in costs if c.is_default and c.needs_calibration <= is_calibrated)
 
 
 def size_costs() -> tuple[str, ...]:
-    """The names of the costs that measure how large a mechanism is."""
+    """The names of the costs that measure the size of a mechanism."""
     return tuple(cost.name for cost in COSTS.registered.values() if cost.is_size)
 
 
 def need_calibration(names: Iterable[str]) -> bool:
-    """Whether some of these costs, or names of other objectives, need unit times."""
+    """Whether a cost among ``names`` needs unit times; other objectives do not."""
     return any(name in COSTS and COSTS.get(name).needs_calibration for name in names)
 
 
 def cost_title(name: str) -> str:
-    """The title of a cost, or the name of another number with spaces; loads no plug-in."""
+    """The title of a cost; for other names the name with spaces. Loads no plug-in."""
     cost = COSTS.registered.get(name)
     return (cost.title if cost else "") or name.replace("_", " ")
 
@@ -97,7 +96,7 @@ def cost_noun(name: str) -> str:
 
 @dataclass(frozen=True)
 class Cost:
-    """Counted costs of one attention block at batch 1, by name; each is an attribute too."""
+    """Counted costs of one attention block at batch 1, by name and as attributes."""
 
     values: Mapping[str, int]
 
@@ -123,13 +122,13 @@ def attention_cost(
     from nas.compiler import make_plan, resolve
 
     context = CostContext(ModelSizes(dim, heads, 1, tokens), qkv_bias)
-    make_plan(genome)  # refuses what does not type-check
+    make_plan(genome)  # raises for ill-typed genomes
     resolved = resolve(genome, context.sizes, is_causal=None)
     counted = (cost for cost in COSTS.registered.values() if cost.is_counted)
     return Cost({cost.name: math.ceil(cost.of(resolved, context)) for cost in counted})
 
 
-# A cost of one layer, from its plan and the context.
+# Computes the cost of one layer from its plan and the context.
 Measure = Callable[["Plan", CostContext], float]
 
 

@@ -1,9 +1,8 @@
-"""Counts of the reference form's operations, by fvcore with a rule for each operation.
+"""Operation counts of the reference form, by fvcore with a rule for each operation.
 
-fvcore counts a multiply-add as one. It ignores or miscounts much of what attention is made of
-(broadcast products, einsum, softmax, activations: all zero). So products are counted exactly here,
-elementwise work apart, shape operations are free, and an operation without a rule is an error. No
-other module imports fvcore.
+fvcore counts a multiply-add as one. By default it ignores broadcast products, einsum, softmax and
+activations. The rules of this module count products exactly and elementwise work separately; shape
+operations are free, and an operation without a rule is an error. No other module imports fvcore.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ if TYPE_CHECKING:
     from nas.compiler import Plan
 
 with warnings.catch_warnings():
-    # fvcore compiles a loss of its own with TorchScript, whose deprecation torch announces.
+    # Importing fvcore compiles TorchScript, which raises a deprecation warning.
     warnings.simplefilter("ignore")
     from fvcore.nn import FlopCountAnalysis
 
 ELEMENTWISE: Final = "elementwise"
 TRACED_LENGTHS: Final = (8, 12, 16)
-"""Three evenly spaced ones: a polynomial of degree two is known by them."""
-_COMPUTED_NUMBERS: Final = 2**18  # scores and weights of a block that is counted by running it
+"""Three evenly spaced lengths, which determine a polynomial of degree two."""
+_COMPUTED_NUMBERS: Final = 2**18  # largest block that is counted by running it
 
 _POINTWISE: Final = """
     abs add amax amin batch_norm bitwise_not clamp clamp_min cos cumsum div elu eq erf exp ge gelu
@@ -49,11 +48,11 @@ def count_operations(
     """Multiply-adds of the reference form by operation, at batch 1.
 
     Args:
-        plan: of a mechanism without window; the reference form computes every pair.
+        plan: a plan without window, since the reference form computes every pair.
 
     Returns:
-        Under ``ELEMENTWISE`` the elements that pointwise operations touch, which are no
-        multiply-adds.
+        Multiply-adds by operation; the entry ``ELEMENTWISE`` is the number of elements that
+        pointwise operations read or write.
 
     Raises:
         GenomeError: the mechanism does not exist at this size.
@@ -74,7 +73,7 @@ def count_operations(
 
 
 def count_parameters(plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -> int:
-    """Learned numbers of a block; modules are built once for all genomes.
+    """The number of parameters of a block; counts of modules are cached.
 
     Raises:
         GenomeError: the mechanism does not exist at this size.
@@ -87,7 +86,7 @@ def count_parameters(plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -
             total += width * (dim + qkv_bias)
     for step in plan.steps:
         sizes = plan.sizes(step, dim, heads, qkv_bias)
-        # Without numbers where they are many; torch takes seconds to learn how, so not before.
+        # Large modules are built on the meta device, whose first use takes seconds.
         device = "cpu" if dim <= 512 else "meta"
         module: Any = step.primitive.module
         total += _learned(module, tuple((sizes | step.params).items()), device)
@@ -118,9 +117,9 @@ def _build(device: str, plan: Plan, dim: int, heads: int, qkv_bias: bool = False
 
 
 class _Whole(nn.Module):
-    """A block with all its projections as results: a trace drops what no result needs.
+    """A block that also returns its projections, since a trace drops unused operations.
 
-    A score may leave an operand unread (QANA without its skip); the block computes it all the same.
+    A score may leave an operand unread (QANA without its skip), but the block computes it.
     """
 
     def __init__(self, block: nn.Module) -> None:
@@ -141,20 +140,20 @@ class _Whole(nn.Module):
 
 
 def count_calls(module: nn.Module, x: Tensor) -> Counter[str]:
-    """What a module computes of ``x``, by operation.
+    """The operations of a module for input ``x``.
 
     Raises:
-        GenomeError: the module refuses ``x``.
+        GenomeError: the module raises ValueError for ``x``.
         NasError: there is no cost rule for an operation in it.
     """
     analysis = FlopCountAnalysis(_Whole(module), (x,)).set_op_handle(**_HANDLES)
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
     with torch.no_grad(), warnings.catch_warnings():
-        # Tracing announces its own deprecation and asks about branches on shapes.
+        # Tracing warns about its deprecation and about branches on shapes.
         warnings.simplefilter("ignore")
         try:
             counts: Counter[str] = analysis.by_operator()
-        except ValueError as error:  # a module's own word about the input, such as its length
+        except ValueError as error:  # raised by a module, for example about the length
             raise GenomeError(f"{error}.") from None
         unknown = analysis.unsupported_ops()
     if unknown:
@@ -198,12 +197,12 @@ def _fused_attention(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
 
 
 def _addcmul(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
-    """A sum of scaled tensors: one multiply-add an element."""
+    """addcmul: one multiply-add per element."""
     return Counter({"addcmul": _numel(outputs[0])})
 
 
 def _elementwise(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
-    """Elements of the largest operand or result."""
+    """The number of elements of the largest operand or result."""
     return Counter({ELEMENTWISE: max(_numel(value) for value in [*inputs, outputs[0]])})
 
 
@@ -215,5 +214,5 @@ _HANDLES: Final[dict[str, Any]] = (
     | {"aten::scaled_dot_product_attention": _fused_attention}
 )
 
-# fvcore logs what it skips; we raise instead.
+# fvcore logs operations without a rule; count_calls raises instead.
 logging.getLogger("fvcore").setLevel(logging.ERROR)

@@ -1,10 +1,9 @@
-"""Multiply-adds that a compiled block runs, and the pairs of query and key that it computes.
+"""Multiply-adds that a compiled block executes, and the pairs of query and key that it computes.
 
-Windows go block by block, and where they cannot, all pairs are computed. Linear attention goes in
-the order in which its kernel takes it, means multiply nothing. What a causal mask hides is computed
-all the same, but for whole blocks. Counts are those of a CPU in 32 bits: where its fused kernel
-widens keys or values with zeros, the zeros are counted; features for biases of keys and for slopes
-are not.
+Windows are computed in blocks, or with all pairs if blocks are impossible. Linear attention is
+counted in the order of its kernel; means multiply nothing. Pairs that a causal mask hides are
+computed and counted, except whole blocks. Counts are those of a CPU in 32 bits: zeros with which
+its fused kernel pads keys or values are counted; features for key biases and slopes are not.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ if TYPE_CHECKING:
     from nas.genome.primitives.base import Sizes
     from nas.genome.types import Type
 
-SMALLEST_BLOCK: Final = 64  # queries of a window's block, at least
-CAUSAL_PAIRS: Final = 256  # tokens up to which causal linear attention goes by pairs
-CAUSAL_CHUNK: Final = 128  # tokens of a chunk of longer ones, within which it goes by pairs
+SMALLEST_BLOCK: Final = 64  # fewest queries of a window's block
+CAUSAL_PAIRS: Final = 256  # most tokens for which causal linear attention computes all pairs
+CAUSAL_CHUNK: Final = 128  # tokens per chunk of longer sequences
 
 
 class Computed(NamedTuple):
-    """Multiply-adds that run: all, and those of maps of single tokens, projections included."""
+    """Executed multiply-adds: all, and those per token (projections and feature maps)."""
 
     all: int
     tokens: int
 
 
 def computed_macs(plan: Plan, sizes: ModelSizes, is_causal: bool = False) -> Computed:
-    """The multiply-adds of a compiled block at batch 1, by its calls."""
+    """The multiply-adds of a compiled block at batch 1."""
     fused = lower(plan)
     hidden = uncalled(plan, fused)
     of_tokens, total = _projections(plan, sizes, live(plan, fused)), 0
@@ -56,23 +55,23 @@ def computed_macs(plan: Plan, sizes: ModelSizes, is_causal: bool = False) -> Com
 
 
 def closed_form_macs(plan: Plan, sizes: ModelSizes) -> int:
-    """The MACs of the reference form by the formulas that its primitives state: all pairs."""
+    """The MACs of the reference form, which computes all pairs, by its primitives' formulas."""
     projections = _projections(plan, sizes, {stream.name for stream in plan.streams})
     return projections + sum(s.primitive.macs(_sizes(plan, s, sizes), s.params) for s in plan.steps)
 
 
 def computed_pairs(plan: Plan, tokens: int, is_causal: bool = False) -> int:
-    """How many pairs of query and key are computed for a head."""
+    """The number of pairs of query and key that one head computes."""
     return sum(block.pairs for block in _blocks(plan, tokens, is_causal))
 
 
 def is_by_sums(keys: int, width: int, is_causal: bool) -> bool:
-    """Whether linear attention over so many keys goes by sums, where its queries see the same."""
+    """Whether linear attention sums over keys first, if all queries see the same keys."""
     return keys > (CAUSAL_PAIRS if is_causal else width)
 
 
 def numbers(token_type: Type, sizes: ModelSizes) -> int:
-    """Numbers of a token, all heads together."""
+    """The number of elements per token, all heads together."""
     return token_type.head_count(sizes.heads) * token_type.channels(sizes.dim, sizes.heads)
 
 
@@ -90,7 +89,7 @@ def _sizes(plan: Plan, step: Step, sizes: ModelSizes) -> Sizes:
 
 
 def _step_macs(plan: Plan, step: Step, sizes: ModelSizes, is_causal: bool) -> tuple[int, int]:
-    """A step's multiply-adds of single tokens, and of pairs, over all blocks."""
+    """A step's multiply-adds per token and per pair, summed over all blocks."""
     whole, tokens = _sizes(plan, step, sizes), sizes.tokens
     blocks = _blocks(plan, tokens, is_causal) if step.is_paired else [_Block(tokens, tokens)]
     alone = paired = 0
@@ -102,7 +101,7 @@ def _step_macs(plan: Plan, step: Step, sizes: ModelSizes, is_causal: bool) -> tu
 
 
 class _Block(NamedTuple):
-    """Queries that are computed together, and the keys that they are computed with."""
+    """The number of queries of a block and of the keys in their reach."""
 
     queries: int
     keys: int
@@ -113,9 +112,9 @@ class _Block(NamedTuple):
 
 
 def _blocks(plan: Plan, tokens: int, is_causal: bool) -> list[_Block]:
-    """How a sequence is cut into blocks of queries: as ``window_blocks`` has it.
+    """The blocks of queries of a sequence, as in ``window_blocks``.
 
-    A sequence of up to two blocks is one, and so is one whose calls need all tokens at once.
+    There is one block if the sequence has at most two blocks or calls need all tokens at once.
     """
     window, first = plan.genome.visibility.window, plan.genome.visibility.global_tokens
     size = max(window or tokens, SMALLEST_BLOCK)
@@ -133,7 +132,7 @@ def _blocks(plan: Plan, tokens: int, is_causal: bool) -> list[_Block]:
 
 
 class Call:
-    """Multiply-adds of aggregations that are one call."""
+    """Multiply-adds of a call that replaces aggregations."""
 
     def __init__(
         self, plan: Plan, call: Lowered, sizes: ModelSizes, is_causal: bool = False
@@ -142,39 +141,39 @@ class Call:
         self._forms = forms_of(call, {step.index: self._width(step) for step in call.scores})
 
     def token_macs(self) -> int:
-        """Of the maps of single queries or keys that make its features."""
+        """Multiply-adds of the maps from queries and keys to features."""
         called = (step for step in self.call.scores if self._is_called(step))
         return sum(_step_macs(self.plan, s, self.sizes, self.is_causal)[0] for s in called)
 
     def pair_macs(self) -> int:
-        """Of scores and sums."""
+        """Multiply-adds of scores and aggregations."""
         blocks = _blocks(self.plan, self.sizes.tokens, self.is_causal)
         return sum(self._block_macs(block) for block in blocks)
 
     @property
     def has_sums(self) -> bool:
-        """Whether sums over the keys continue it from token to token."""
+        """Whether decoding can continue the call from running sums over keys."""
         return self.call.is_grouped and not self.plan.is_windowed
 
     def sum_numbers(self, step: Step) -> int:
-        """Numbers of the sums that continue one of its aggregations."""
+        """The number of elements of the running sums of an aggregation."""
         return self._features_width() * self._grouped(step)
 
     def _block_macs(self, block: _Block) -> int:
-        """Of one block; means and linear attention by sums where all its queries see the same."""
+        """Multiply-adds of one block."""
         call, pairs, width = self.call, block.pairs, self._features_width()
         values = sum(self._values(step) for step in call.sums)
         is_alike = not self.plan.is_windowed or block.queries == 1
         if not call.scores:
             return 0 if is_alike else pairs * self._grouped_values()
         weights = self._count(call.normaliser)
-        is_causal = self.is_causal and not self.plan.is_windowed  # else its mask says what is past
+        is_causal = self.is_causal and not self.plan.is_windowed  # a window's mask is causal itself
         if call.is_linear and is_alike and is_by_sums(block.keys, width, is_causal):
             if not is_causal:
                 return width * (block.keys * self._grouped_values() + block.queries * values)
             padded = block.keys + -block.keys % CAUSAL_CHUNK
             return padded * (CAUSAL_CHUNK * (weights * width + values) + 2 * width * values)
-        # A silent key stands before the others.
+        # A silent key is one more key.
         keys = block.keys + call.has_silent_key
         if self._has_fused_kernel() and keys >= fused_from(width, values // weights):
             return block.queries * keys * 2 * max(weights * width, values)
@@ -187,25 +186,25 @@ class Call:
         return self.call.weights in (Weights.SOFTMAX, Weights.SOFTMAX_ONE) and not has_cap
 
     def _features_width(self) -> int:
-        """The width of the features that it multiplies; 1 where it reads no scores."""
+        """The width of the call's features; 1 if it reads no scores."""
         if not self.call.scores:
             return 1
         last = self._forms[self.call.scores[-1].index]
         return last.width + (self.call.is_linear and last.has_bias)
 
     def _is_called(self, step: Step) -> bool:
-        """A bias of the keys that are multiplied anyway shifts the queries instead."""
+        """Whether a step's map runs; a bias that shifts the queries needs no map of keys."""
         below = [self._forms[operand.ref] for operand in step.operands if operand.is_paired]
         return not (below and is_shift(step, below[0]))
 
     def _grouped_values(self) -> int:
-        """Values of a token, with as many heads as keys and values have where they are shared."""
+        """The elements of a token's values, without copies for heads that share them."""
         if len(self.call.sums) > 1 or self.call.shares_weights:
             return sum(self._values(step) for step in self.call.sums)
         return self._grouped(self.call.sums[0])
 
     def _grouped(self, step: Step) -> int:
-        """Those of one aggregation, by sums of its own."""
+        """The elements of a token's values in one aggregation, without copies."""
         every, shared = self._count(step), self._held(step.operands[1])
         if self.call.scores:
             keys = [o for s in self.call.scores for o in s.operands if o.port.name == "key"]

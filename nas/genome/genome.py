@@ -99,8 +99,8 @@ class Visibility:
     0 <= i - j < w (SW-SQA; Sparse Query Attention, sections 2.5 and 6). The first ``global_tokens``
     see every key and are seen by every query (Flex-SQA; Beltagy et al. 2020, section 3.1).
 
-    The causal form applies to calls with ``is_causal``. A causal ``attn_mask`` alone hides the later
-    half of the centred window, so that w // 2 + 1 tokens remain.
+    The causal form applies to calls with ``is_causal``. A causal ``attn_mask`` alone hides the
+    later half of the centred window, so that w // 2 + 1 tokens remain.
 
     Attributes:
         window: width in tokens, at least 1; None for no window.

@@ -1,13 +1,13 @@
 """Kernels of compiled mechanisms: fast forms of primitives, and attention in one call.
 
-A primitive in ``nas.genome.primitives`` is written to be read. Where another form is faster, a
-subclass here has the same parameters and another ``forward``, and the compiler builds that one:
+The primitives in ``nas.genome.primitives`` are written for readability. A subclass here has the
+same parameters and a faster ``forward``; the compiler builds the subclass:
 
     @faster
     class FastQana(Qana): ...
 
-Which of several equal forms computes something goes by rules of device, type and shape alone, so
-that equal seeds give equal numbers.
+The choice between equivalent forms depends only on device, type and shape, so that equal seeds give
+equal numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FASTER: Final[dict[type[nn.Module], type[nn.Module]]] = {}
 
 
 def faster(module: M) -> M:
-    """Decorate a subclass of a primitive's class that computes the same in less time."""
+    """Decorate a faster subclass of a primitive's class."""
     _FASTER[module.__bases__[0]] = module
     return module
 

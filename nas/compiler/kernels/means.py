@@ -18,14 +18,14 @@ def visible_mean(
     queries: int,
     is_causal: bool = False,
 ) -> Sums:
-    """The mean of the values that each query sees; zeros where it sees none.
+    """The mean of the values that each query sees; zeros if it sees none.
 
     Args:
         mask: broadcastable to (b, h, q, k), True where attention is allowed; None for all.
-        queries: how many there are.
-        is_causal: hide later values as well; there are as many queries as values.
+        queries: number of queries.
+        is_causal: hide later values as well; needs as many queries as values.
     """
-    # In float32 at least: sums over the text outgrow what 16 bits can tell apart.
+    # In float32 at least: 16 bits are too few for sums over long sequences.
     exact = values.to(torch.promote_types(values.dtype, torch.float32))
     if mask is not None and mask.shape[-2] != 1:
         weights = (past_keys(values, values, mask) if is_causal else mask).to(exact.dtype)
@@ -87,7 +87,7 @@ def linear_attention(
 def sum_of_visible(
     query: Query, key: Float[Tensor, "b g k w"], values: Float[Tensor, "b s k v"], mask: Mask
 ) -> Sums:
-    """Linear attention by its pairs."""
+    """Linear attention with explicit scores."""
     keys = key.shape[2]
     scores = query @ repeat_heads(key, query.shape[1]).transpose(-2, -1)
     values = repeat_heads(values, query.shape[1])
@@ -111,7 +111,7 @@ def sums_so_far(
 ) -> Float[Tensor, "b h n v"]:
     """query_i·(the sum of key_j^T values_j over j <= i), in chunks of ``size`` tokens.
 
-    Inside a chunk by pairs; what lies before it is one matrix, the sum of the earlier chunks'.
+    Within a chunk scores are explicit; earlier chunks contribute the sum of their key^T·values.
     """
     batch, heads, n, _ = query.shape
     shape = (batch, heads, (n + size - 1) // size, size)
@@ -121,7 +121,7 @@ def sums_so_far(
     )
     within = (rows @ columns.transpose(-2, -1)).tril() @ row_values
     sums = columns.transpose(-2, -1) @ row_values
-    # Not cumsum - sums: that would leave earlier tokens the rounding of later ones.
+    # Not cumsum - sums: then the rounding of later tokens would change earlier results.
     before = F.pad(sums[:, :, :-1].cumsum(dim=2), (0, 0, 0, 0, 1, 0))
     result: Tensor = (within + rows @ before).flatten(2, 3)[:, :, :n]
     return result

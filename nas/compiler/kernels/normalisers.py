@@ -1,9 +1,9 @@
-"""Fast forms of normalisers: masks that are added, and thresholds without a sort.
+"""Fast forms of normalisers: additive masks, and thresholds without sorting.
 
 The sum of a row above a sparse normaliser's threshold falls and is convex in the threshold, so that
 Newton's steps from below never pass its root; for sparsemax they are Michelot's algorithm (1986)
-and end at the root itself. ``Threshold`` takes them in cache, keeps the weights and has its
-gradient in closed form (Martins and Astudillo 2016, eq. 14; Peters et al. 2019, proposition 2):
+and end at the root itself. ``Threshold`` computes them in cache, stores the weights and has a
+closed-form gradient (Martins and Astudillo 2016, eq. 14; Peters et al. 2019, proposition 2):
 four times faster than sorting for sparsemax on a CPU, six times for entmax.
 """
 
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
 def add_mask(scores: Scores, mask: Mask) -> Scores:
     """The scores, with -inf at the keys that the mask hides.
 
-    Filling scores, forward and backward, takes longer than their softmax; what is added is as small
-    as the mask, and has no backward pass: a normaliser has no gradient at -inf.
+    Masked filling, forward and backward, takes longer than the softmax. The added tensor is as
+    small as the mask and needs no backward pass, since a normaliser has zero gradient at -inf.
     """
     return scores if mask is None else scores + mask_bias(mask, scores)
 
 
 def mask_bias(mask: Bool[Tensor, "..."], scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """What hides keys when it is added to their scores, in the shape of the mask."""
+    """A tensor of the mask's shape with -inf at hidden keys, to add to scores."""
     nothing = torch.zeros(mask.shape, dtype=scores.dtype, device=mask.device)
     return nothing.masked_fill(~mask, -torch.inf)
 
 
 def fast_softmax(scores: Scores, mask: Mask) -> Scores:
-    """``masked_softmax`` of scores that are finite, but for float16's, which may be infinite."""
+    """``masked_softmax`` of finite scores; float16 scores may be infinite."""
     if mask is None or scores.dtype == torch.float16:
         return masked_softmax(scores, mask, False)
-    # Rows without visible keys stay as they are, free of NaN.
+    # Rows without visible keys are not masked, which would give NaN, but multiplied by zero.
     rows = mask.any(dim=-1, keepdim=True)
     return torch.softmax(add_mask(scores, mask | ~rows), dim=-1) * rows.to(scores.dtype)
 
@@ -60,11 +60,11 @@ def fast_keep_largest(scores: Scores, mask: Mask, count: int) -> Scores:
 
 
 def softmax_of_largest(scores: Scores, count: int) -> Scores:
-    """Softmax over the ``count`` largest scores of each row, of which one is above -inf.
+    """Softmax over the ``count`` largest scores of each row; needs a score above -inf.
 
-    What excludes the others is added, in a third of the time of a comparison and a filling.
+    Adding -inf to the other scores takes a third of the time of comparing and filling.
     """
-    # In float32 at least, which tells apart all that 16 bits do.
+    # In float32 at least, which represents all 16-bit values exactly.
     exact = scores.to(torch.promote_types(scores.dtype, torch.float32))
     detached = exact.detach()
     largest = detached.topk(min(count, detached.shape[-1]), dim=-1).values
@@ -75,9 +75,9 @@ def softmax_of_largest(scores: Scores, count: int) -> Scores:
 
 
 def fast_threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
-    """``threshold_weights`` without a sort where that is faster."""
-    # Newton's steps end by a look at their result, for which a GPU would have to wait; and one
-    # image's few rows cost more calls than a sort.
+    """``threshold_weights``, without sorting if that is faster."""
+    # Newton's method tests convergence, which synchronises a GPU; for few rows its calls take
+    # longer than sorting.
     if is_traced() or scores.device.type != "cpu" or scores.numel() < 2**13:
         return threshold_weights(scores, mask, power)
     return Threshold.apply(hide(scores, mask), power)
@@ -116,13 +116,13 @@ class Threshold(torch.autograd.Function):
 
 
 def weights_by_newton(scores: Float[Tensor, "p q k"], power: int) -> Float[Tensor, "p q k"]:
-    """Weights of a piece, from thresholds that start below every root and rise to it."""
+    """Weights of a tile; thresholds start below the root and increase to it."""
     z = scores.to(torch.promote_types(scores.dtype, torch.float32), copy=True)
     top = z.amax(dim=-1, keepdim=True).clamp_(min=torch.finfo(z.dtype).min)
     z.sub_(top).clamp_(min=-2.0 * power)
     if power == 2:
         z.mul_(0.5)
-    # Below every root: a sum over some keys, or a mean of powers, is at most the sum of all.
+    # Below the root: a sum over some keys, or a mean of powers, is at most the sum over all keys.
     count = z.shape[-1]
     threshold = z.mean(-1, keepdim=True).sub_(count ** (-1.0 / power)).clamp_(min=-1.0)
     over, slope = torch.empty_like(z), torch.empty_like(z)
@@ -136,7 +136,7 @@ def weights_by_newton(scores: Float[Tensor, "p q k"], power: int) -> Float[Tenso
             torch.mul(over, over, out=slope)
             total = over.sum(-1, keepdim=True).clamp_min_(0.5)
             step = (slope.sum(-1, keepdim=True) - 1.0) / (2.0 * total)
-        # A row without visible keys stays where all of it is below the threshold.
+        # In a row without visible keys all scores stay below the threshold.
         threshold += step.clamp_min_(0.0)
         if not bool((step > least).any()):
             break
@@ -146,7 +146,7 @@ def weights_by_newton(scores: Float[Tensor, "p q k"], power: int) -> Float[Tenso
 
 @faster
 class FastSoftmax(Softmax):
-    """Softmax that adds its mask."""
+    """Softmax with an additive mask."""
 
     def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return super().forward(scores, mask) if self.filtered else fast_softmax(scores, mask)
@@ -154,7 +154,7 @@ class FastSoftmax(Softmax):
 
 @faster
 class FastTopkSoftmax(TopkSoftmax):
-    """Softmax of the largest scores, that adds what excludes the others."""
+    """Softmax of the largest scores, with an additive mask."""
 
     def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         if self.filtered or scores.dtype == torch.float16:
@@ -175,7 +175,7 @@ class FastTopkFilter(TopkFilter):
 
 @faster
 class FastSparsemax(Sparsemax):
-    """Sparsemax by Newton's steps where that is faster."""
+    """Sparsemax, by Newton's method if that is faster."""
 
     def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return fast_threshold_weights(scores, mask, 1)
@@ -183,7 +183,7 @@ class FastSparsemax(Sparsemax):
 
 @faster
 class FastEntmax15(Entmax15):
-    """1.5-entmax by Newton's steps where that is faster."""
+    """1.5-entmax, by Newton's method if that is faster."""
 
     def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return fast_threshold_weights(scores, mask, 2)

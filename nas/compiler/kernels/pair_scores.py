@@ -1,11 +1,11 @@
-"""Scores that a small network gives every pair, piece by piece in cache.
+"""Scores of every pair by a small network, computed in tiles that fit the cache.
 
-Written plainly, a network's hidden units are planes of pairs, kept for the backward pass, and every
-operation walks all of them through memory. Here a piece's units are computed, summed and forgotten,
-and computed again in the backward pass: on a CPU in 32 bits 1.2 to 2.6 times faster at 65 tokens (a
-batch of 64, both passes), 1.2 to 4 times at 1,024, in memory that does not grow with the units.
-In 16 bits planes are as fast. Sums are in float32, in float64 for float64. Gradients can be taken
-once: torch refuses second ones.
+The plain form stores every hidden unit of all pairs for the backward pass, and each operation reads
+them from memory. Here the units of a tile are computed, summed, discarded, and recomputed in the
+backward pass: on a CPU in 32 bits 1.2 to 2.6 times faster at 65 tokens (a batch of 64, both
+passes), 1.2 to 4 times at 1,024, in memory that does not grow with the units. In 16 bits both forms
+are equally fast. Sums are in float32, in float64 for float64. Gradients can be taken once; second
+derivatives raise an error.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def fast_sum_units(
     shift: Float[Tensor, "..."],
     activation: str,
 ) -> Scores:
-    """``sum_units``, by pieces where that is faster or units are too many to keep."""
-    # Few pairs cost more calls than memory; and units of tanh take longer to compute again.
+    """``sum_units``, in tiles if that is faster or the units would take too much memory."""
+    # With few pairs calls dominate; units with tanh are slow to recompute.
     pairs = left[..., 0].numel() * right.shape[2]
     is_faster = pairs >= 2**15 and activation != "tanh"
     if not goes_by_pieces(left, pairs * left.shape[3], is_faster):
@@ -49,10 +49,11 @@ def fast_sum_units(
 
 
 def goes_by_pieces(x: Tensor, numbers: int, is_faster: bool) -> bool:
-    """Whether pieces are the way: faster, on a CPU in 32 bits, or planes are too many to keep.
+    """Whether to compute in tiles: if that is faster, or units would take too much memory.
 
     Args:
-        numbers: how many the units of all pairs are; more than 2^26 are too many.
+        numbers: hidden units of all pairs; more than 2^26 are never stored.
+        is_faster: whether tiles are faster on a CPU in 32 bits.
     """
     if is_traced() or x.device.type == "meta":
         return False
@@ -82,7 +83,7 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def by_unit(x: Float[Tensor, "b h n m"]) -> Float[Tensor, "m p n 1"]:
-    """A column of numbers for each unit, batch and heads as one dimension; float32 at least."""
+    """A column per unit, with batch and heads as one dimension; float32 at least."""
     return _wide(x).movedim(-1, 0).flatten(1, 2).contiguous().unsqueeze(-1)
 
 
@@ -148,7 +149,7 @@ def unit_into(
     keys: Float[Tensor, "..."],
     rows: Float[Tensor, "m _ _ w"] | None,
 ) -> None:
-    """``inner`` becomes a unit of a piece, before its activation."""
+    """Write a unit of a tile, before its activation, into ``inner``."""
     if rows is None:
         torch.add(bias[unit, *at], keys[unit, at[0]], out=inner)
     else:
@@ -156,7 +157,7 @@ def unit_into(
 
 
 def activate_into(out: Tensor, inner: Tensor, activation: str) -> None:
-    """``out`` becomes the activation of ``inner``; they may be one tensor."""
+    """Write the activation of ``inner`` into ``out``, which may be the same tensor."""
     if activation == "gelu":
         torch.ops.aten.gelu.out(inner, out=out)
     elif activation == "relu":
@@ -168,7 +169,7 @@ def activate_into(out: Tensor, inner: Tensor, activation: str) -> None:
 
 
 def slope_into(inner: Tensor, gradient: Tensor, active: Tensor, activation: str) -> None:
-    """``inner`` becomes the activation's derivative there times ``gradient``."""
+    """Replace ``inner`` by the derivative of the activation at ``inner`` times ``gradient``."""
     aten = torch.ops.aten
     if activation == "gelu":
         aten.gelu_backward.grad_input(gradient, inner, grad_input=inner)
@@ -188,7 +189,7 @@ def fast_sum_layers(
     third: Float[Tensor, "1 g"],
     shift: Float[Tensor, "1"],
 ) -> Scores:
-    """``sum_layers``, by pieces where that is faster or layers are too many to keep."""
+    """``sum_layers``, in tiles if that is faster or the layers would take too much memory."""
     numbers = left.numel() * right.shape[2]
     if not goes_by_pieces(left, numbers, numbers >= 2**19):
         return sum_layers(left, right, second, bias, third, shift)
@@ -224,7 +225,7 @@ class LayerSums(torch.autograd.Function):
                 hidden, outer = hidden_layers(left[:, *at], right[:, at[0]], second, bias)
                 above = gradient[at].reshape(1, -1)
                 to_third.addmm_(above, outer.mT)
-                # What the second layer's gradients still lack is the third's weight.
+                # The factor of the third layer's weight is applied at the end.
                 cut(above.expand_as(outer), outer, 0.0, grad_input=outer)
                 to_second.addmm_(outer, hidden.mT)
                 to_bias += outer.sum(-1, keepdim=True)
@@ -243,14 +244,14 @@ def hidden_layers(
     second: Float[Tensor, "g m"],
     bias: Float[Tensor, "g 1"],
 ) -> tuple[Float[Tensor, "m _"], Float[Tensor, "g _"]]:
-    """The hidden layers of a piece."""
+    """Both hidden layers of a tile."""
     hidden = (left + right).clamp_min_(0.0).flatten(1)
     return hidden, torch.addmm(bias, second, hidden).clamp_min_(0.0)
 
 
 @faster
 class FastAdditiveAttentionScore(AdditiveAttentionScore):
-    """Additive scores, by pieces where units are too many to keep."""
+    """Additive scores, in tiles if the units would take too much memory."""
 
     def forward(self, query: Query, key: Key) -> Scores:
         return fast_sum_units(*self.units(query, key), "tanh")
@@ -258,7 +259,7 @@ class FastAdditiveAttentionScore(AdditiveAttentionScore):
 
 @faster
 class FastNeuralAttention(NeuralAttention):
-    """Neural Attention, unit by unit in cache where that is faster."""
+    """Neural Attention, in tiles if that is faster."""
 
     def forward(self, query: Query, key: Key) -> Scores:
         return fast_sum_units(*self.units(query, key), self.activation)
@@ -266,7 +267,7 @@ class FastNeuralAttention(NeuralAttention):
 
 @faster
 class FastNeuralAttentionAuthors(NeuralAttentionAuthors):
-    """Both layers of a piece of the pairs in cache."""
+    """The authors' form of Neural Attention, in tiles if that is faster."""
 
     def forward(self, query: Query, key: Key) -> Scores:
         layers = self.second.weight, self.second.bias, self.third.weight, self.third.bias
@@ -275,12 +276,12 @@ class FastNeuralAttentionAuthors(NeuralAttentionAuthors):
 
 @faster
 class FastQana(Qana):
-    """QANA, unit by unit in cache where that is faster."""
+    """QANA, in tiles if that is faster."""
 
     def score(self, query: Query, key: Key, units: tuple[Tensor, ...]) -> Scores:
         rows, keys = units[0], key.shape[2]
         numbers = 2 * units[1].numel() * keys
-        # Wide keys cost more multiplications than memory; few pairs, calls.
+        # With wide keys multiplications dominate, with few pairs calls.
         is_faster = keys >= 4 * rows.shape[-1] and numbers >= 2**20
         if not goes_by_pieces(key, numbers, is_faster):
             return super().score(query, key, units)

@@ -1,6 +1,6 @@
-"""Tiles of score planes for sums over pairs, and when planes are not tiled.
+"""Tiles of scores for sums over pairs.
 
-A piece is as much of the scores as stays in a core's cache while operations pass over it.
+A piece is a tile of the scores that fits a core's cache.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 PIECE: Final = {"cpu": 2**17, "other": 2**24}
-"""How many numbers are computed at a time: 512 KiB, three of which fit a core's second-level cache.
-
-Elsewhere there is no such cache, but starts of kernels to save: as much as memory bears.
+"""Numbers per tile. On a CPU a tile has 512 KiB, so that three fit a second-level cache; on other
+devices large tiles save kernel launches.
 """
 
 
 def pieces(scores: Float[Tensor, "p q k"], numbers: int = 1) -> list[tuple[slice, slice]]:
-    """Planes and rows of the scores, piece by piece, where a pair takes so many ``numbers``."""
+    """The slices of planes and rows of each tile, if each pair takes ``numbers`` numbers."""
     limit = PIECE["cpu" if scores.device.type == "cpu" else "other"] // numbers
     planes, rows, columns = scores.shape
     height = max(1, min(rows, limit // columns))

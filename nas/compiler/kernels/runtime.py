@@ -12,7 +12,7 @@ from nas.genome.primitives.shapes import Key, Mask, Query, Sums, Tokens, Values
 
 
 def rounded(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-    """x in the precision of autocast's products: once for several, and their gradients' sum."""
+    """x in the precision of autocast, rounded once for several products."""
     device = x.device.type
     if device == "meta" or x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
         return x  # autocast knows no meta device, and leaves float64 alone
@@ -26,7 +26,7 @@ def split_heads(x: Float[Tensor, "b n hw"], heads: int) -> Tokens:
 
 
 def merge_heads(x: Tokens) -> Float[Tensor, "b n hw"]:
-    """Put the heads side by side again."""
+    """Concatenate the heads."""
     return x.transpose(1, 2).flatten(2)
 
 
@@ -42,7 +42,7 @@ def fold_heads(values: Tokens, heads: int) -> Float[Tensor, "b g n rw"]:
 
 
 def unfold_heads(x: Float[Tensor, "b g n rw"], heads: int) -> Tokens:
-    """The inverse of ``fold_heads``; ``heads`` as many as there were."""
+    """The inverse of ``fold_heads``; ``heads`` is the number of unfolded heads."""
     batch, groups, tokens, _ = x.shape
     return x.reshape(batch, groups, tokens, heads // groups, -1).transpose(2, 3).flatten(1, 2)
 
@@ -112,10 +112,10 @@ def is_fused(query: Query, keys: int, width: int, values: int) -> bool:
 
 
 def fused_from(width: int, values: int) -> int:
-    """From how many keys on a CPU's fused kernel is the faster one in 32 bits.
+    """The number of keys from which a CPU's fused kernel is faster in 32 bits.
 
-    It widens the narrower of keys and values, so that with few keys explicit attention multiplies
-    less and takes the same time.
+    The kernel pads the narrower of keys and values, so that with few keys explicit attention
+    multiplies less and takes the same time.
     """
     if width == values:
         return 0
@@ -131,7 +131,7 @@ def is_in_16_bits(x: Tensor) -> bool:
 def past_keys(
     query: Query, key: Float[Tensor, "b g k w"], mask: Mask = None
 ) -> Bool[Tensor, "..."]:
-    """The causal mask, combined with another one."""
+    """The causal mask, combined with ``mask``."""
     shape = (query.shape[2], key.shape[2])
     past = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
     return past if mask is None else mask & past
@@ -146,10 +146,10 @@ def fused_attention(
     is_causal: bool,
     bias: Float[Tensor, "b h k 1"] | None,
 ) -> Sums:
-    """The same by torch's fused kernel: no more than one of mask and is_causal.
+    """``dot_product_attention`` by torch's fused kernel; not both a mask and is_causal.
 
     Args:
-        mask: as before, or numbers to add to the scores.
+        mask: as in ``dot_product_attention``, or numbers to add to the scores.
     """
     if bias is not None:
         (query, key), scale = with_bias(query * scale, key, bias), 1.0
@@ -166,14 +166,14 @@ def fused_attention(
 def with_bias(
     query: Query, key: Float[Tensor, "b g k w"], bias: Float[Tensor, "b t k 1"]
 ) -> tuple[Float[Tensor, "b h q u"], Float[Tensor, "b s k u"]]:
-    """One more feature, 1 in every query and the bias in its key."""
+    """Append a feature: 1 in every query, and the bias in each key."""
     groups = max(key.shape[1], bias.shape[1])
     key, bias = repeat_heads(key, groups), repeat_heads(bias, groups)
     return F.pad(query, (0, 1), value=1.0), torch.cat((key, bias.to(key.dtype)), dim=-1)
 
 
 def widened(x: Tokens, width: int) -> Float[Tensor, "b h n v"]:
-    """Tokens with zeros up to a width."""
+    """Pad the features of tokens with zeros to a width."""
     return x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1]))
 
 

@@ -1,7 +1,7 @@
 """Attention whose scores are changed after the products: softcap, ALiBi, sigmoid.
 
-What is added to a score for its place (ALiBi) may be one more product where only earlier keys are
-seen; a curve over the products may not. Such scores are computed some queries at a time.
+Under a causal mask the penalty of ALiBi is one more product, so that a fused kernel computes it.
+Nonlinear functions of scores are computed for blocks of queries.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def shaped_attention(
     p = scale query·key^T + bias^T, by the faster of two ways.
 
     Args:
-        mask, is_causal, bias: as of ``dot_product_attention``.
+        mask, is_causal, bias: as in ``dot_product_attention``.
         cap: c; None for s = p - slope |i - j|.
-        slopes: of each head; None for none.
-        start: the place of the first query, counted from the first key.
-        weights: softmax, sigmoid, or sigmoid_over_length: of s - log of the visible keys' number.
+        slopes: slope of each head; None for none.
+        start: position of the first query relative to the first key.
+        weights: softmax, sigmoid, or sigmoid_over_length: sigmoid(s - log n), n visible keys.
     """
     has_curve = cap is not None or weights != "softmax"
     if slopes is not None and not has_curve and is_sloped(query, key.shape[2], values.shape[-1]):
@@ -60,13 +60,13 @@ def shaped_attention(
 
     mask = past_keys(query, key, mask) if is_causal else mask
     query = query * scale if scale != 1.0 else query
-    # What is kept of a pair: the score, its changes and its weight.
+    # Four tensors of pairs: the score, its two changes and its weight.
     result: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=4)
     return result
 
 
 def is_sloped(query: Query, keys: int, values: int) -> bool:
-    """Whether the fused kernel takes slopes faster than they are added to scores.
+    """Whether the fused kernel with slopes is faster than explicit scores.
 
     In 32 bits it wins from 65 keys on (1.3 times there, 2.6 times at 1,024).
     """
@@ -103,7 +103,7 @@ def sloped_attention(
         added = penalty.to(query.dtype)
         return fused_attention(query, key, values, added, 1.0, False, bias)
 
-    # A penalty that learns is refused by the fused kernel: torch keeps every weight then.
+    # The fused kernel rejects a learned penalty: torch then stores every weight.
     planes = 4 if slopes.requires_grad else 1
     result: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=planes)
     return result
@@ -124,8 +124,8 @@ def with_places(
 ) -> tuple[Float[Tensor, "b h q u"], Float[Tensor, "b h k u"]]:
     """Two more features, whose product is slope j: softmax sees no difference to -slope (i - j).
 
-    A place is 256 times a number and a rest, which 16 bits hold exactly. The gradient of slopes
-    that learn (a temperature above them) is a sum that cancels: in 16 bits it is noisy.
+    A position is a multiple of 256 plus a remainder; 16 bits represent both exactly. In 16 bits the
+    gradient of learned slopes is noisy, since its terms nearly cancel.
     """
     places = torch.arange(key.shape[2], device=key.device)
     pair = torch.stack((places - places % 256, places % 256), dim=-1).to(key.dtype)

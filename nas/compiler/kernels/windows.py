@@ -110,11 +110,11 @@ def by_windows(
     window: int,
     global_tokens: int,
 ) -> "Any":
-    """What ``attend`` gives for all queries, called for a block of them and the keys in reach.
+    """The result of ``attend`` for all queries, called once per block with the keys in reach.
 
     Args:
         attend: from (*queries, *keys, x, mask, start), each stream (b, h, q or k, w), to one or
-            several (b, h, q, w); ``start`` is the first query's place counted from the first key.
+            several (b, h, q, w); ``start`` is the first query's position from the first key.
     """
     blocks = window_blocks(x, attn_mask, key_padding_mask, is_causal, window, global_tokens)
     parts = []
@@ -133,14 +133,14 @@ def by_rows(
     mask: Mask,
     planes: int,
 ) -> "Any":
-    """What ``attend`` gives for all queries, part by part where all at once would take much memory.
+    """The result of ``attend`` for all queries, computed in parts to limit memory.
 
-    A part keeps about half a gigabyte (in 32 bits) for its gradient, computed again part by part
-    in the backward pass; short sequences are one part, without any of this.
+    A part stores about half a gigabyte (in 32 bits); the backward pass recomputes each part. Short
+    sequences are one part, without recomputation.
 
     Args:
         attend: as for ``by_windows``.
-        planes: numbers that it keeps for each pair of query and key and each head, about.
+        planes: approximate numbers that ``attend`` stores per pair of query and key and head.
     """
     batch, n = x.shape[:2]
     heads = max(stream.shape[1] for stream in (*queries, *keys))
@@ -161,7 +161,7 @@ def by_rows(
 
 
 def joined(parts: "list[Any]") -> "Any":
-    """Parts of the queries' results put together: tensors, or tuples of them."""
+    """Concatenate the results of parts: tensors, or tuples of tensors."""
     if isinstance(parts[0], tuple):
         return tuple(torch.cat(tensors, dim=2) for tensors in zip(*parts, strict=True))
     return torch.cat(parts, dim=2)

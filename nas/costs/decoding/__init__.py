@@ -1,4 +1,4 @@
-"""Decoding: a block continued token by token from what it keeps of earlier tokens."""
+"""Decoding token by token, from a cache of earlier tokens."""
 
 from nas.costs.decoding.decoder import Decoder
 

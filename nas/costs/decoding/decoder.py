@@ -1,11 +1,11 @@
-"""Token by token: a block continued from what it keeps of earlier tokens.
+"""Decoding token by token, from a cache of earlier tokens.
 
     decoder = Decoder(block)
     for token in x.split(1, dim=1):
         y = decoder.step(token)          # equal to the row of block(x, is_causal=True)
 
-Decode in eval mode: in training a gate that warms up counts each step as a pass. What is kept, the
-cost ``kv_cache_bytes_per_token`` counts: see nas.costs.decoding.memory.
+Decode in eval mode: in training mode a warm-up gate counts each step as a pass. The cost
+``kv_cache_bytes_per_token`` is the size of the cache; see nas.costs.decoding.memory.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from nas.genome import Ref
 
 
-SMALLEST_ROOM: Final = 16  # tokens for which a buffer has room in advance, at least
-ROOM_SHARE: Final = 8  # of the tokens held, the share for which it has room in advance
+SMALLEST_ROOM: Final = 16  # least spare capacity of a buffer, in tokens
+ROOM_SHARE: Final = 8  # spare capacity is the number of cached tokens divided by this
 
 
 class Decoder:
-    """A block of ``nas.build_attention`` with a memory.
+    """A block of ``nas.build_attention`` with a cache of earlier tokens.
 
     Args:
-        context: after how many tokens as little as possible is to be held; None for very many.
-            Linear attention and means are continued from sums, which do not grow, where these are
-            then less than rows of all tokens.
+        context: number of tokens for which the cache is minimised; None for very many. Linear
+            attention and means use running sums, which do not grow, if these then take less memory
+            than rows of all tokens.
 
     Attributes:
-        length: tokens seen so far.
-        cache: what is kept of them, by name. Rows of tokens, by stream or variable, have the tokens
-            on the axis before the last. They are views of buffers with room for at most an eighth
-            more tokens (16 at least), but not for more than ``context``.
+        length: number of tokens so far.
+        cache: cached tensors by name. Rows of tokens, by stream or variable, have the tokens on the
+            axis before the last. They are views of buffers with capacity for at most an eighth more
+            tokens (at least 16), but for no more than ``context``.
 
     Raises:
         GenomeError: the mechanism sees later tokens, or cannot be continued one token at a time.
@@ -69,7 +69,7 @@ class Decoder:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Clear the cache."""
         self.length = 0
         self.cache: dict[str, Tensor] = {}
         self._room: dict[str, Tensor] = {}
@@ -78,7 +78,7 @@ class Decoder:
         """The outputs of the next tokens, (b, m, dim) to (b, m, dim), m one or more; no gradients.
 
         Raises:
-            ValueError: another number of sequences than before.
+            ValueError: the number of sequences differs from the previous step.
         """
         batch = next((rows.shape[0] for rows in self.cache.values()), x.shape[0])
         if x.shape[0] != batch:
@@ -88,11 +88,11 @@ class Decoder:
             with torch.no_grad():
                 return self._step(x)
         except BaseException:
-            self.length, self.cache = before  # what could not be finished leaves no trace
+            self.length, self.cache = before  # a failed step changes nothing
             raise
 
     def fill_cache(self, tokens: int) -> None:
-        """Fill the cache as after so many tokens, with copies of the last one: to time a step."""
+        """Fill the cache with copies of the last token, as after ``tokens`` tokens, for timing."""
         for name in set(self._names.values()):
             last = self.cache.pop(name)[..., -1:, :]
             self._keep(name, last.repeat_interleave(self.memory.held(tokens), dim=-2))
@@ -124,7 +124,7 @@ class Decoder:
     def _call(
         self, step: Step, results: dict[Ref, Tensor], x: Tensor, mask: Tensor | None, start: int
     ) -> Tensor:
-        """One call for the new tokens: their rows, against the keys of all that are held."""
+        """The result of a step for the new tokens, with the keys of all cached tokens."""
         read = [self._history(o.ref) if is_past(o) else results[o.ref] for o in step.operands]
         if step.index in self.memory.inputs:
             return self._behind_inputs(step, *read)
@@ -140,7 +140,7 @@ class Decoder:
             return cast("Tensor", module(*operands, **extras))
         if not step.is_paired:
             return cast("Tensor", module(*operands, **extras, start=start))
-        # Where tokens in between are forgotten, places count from the first key of each part.
+        # If tokens in between left the cache, positions count from the first key of each part.
         parts = []
         for columns, place in self._parts:
             columns_of_operands = [
@@ -150,7 +150,7 @@ class Decoder:
         return torch.cat(parts, dim=-1)
 
     def _summed(self, step: Step, results: dict[Ref, Tensor], start: int) -> Tensor:
-        """One aggregation for the new tokens, from the sums before them."""
+        """An aggregation for the new tokens, from the running sums."""
 
         def read(reader: Step, operand: Operand, is_repeated: bool) -> Tensor:
             value = results[operand.ref]
@@ -166,20 +166,20 @@ class Decoder:
         return repeat_heads(out, heads)
 
     def _behind_inputs(self, step: Step, new: Tensor) -> Tensor:
-        """One call for the new tokens, from their inputs and the last ones before."""
+        """A step for the new tokens, from their inputs and the cached last inputs."""
         name, count = f"inputs of {step.variable}", self.memory.inputs[step.index]
         whole = torch.cat((self.cache[name], new), dim=-2) if name in self.cache else new
         self.cache[name] = whole[..., max(0, whole.shape[-2] - count) :, :]
         return cast("Tensor", self.modules[step.index](whole)[..., -new.shape[-2] :, :])
 
     def _shared(self, step: Step, rows: Tensor, past: Tensor) -> Tensor:
-        """One product where heads share keys or values: they ask as further rows of one head."""
+        """A product in which heads share keys or values: their queries become rows of one head."""
         batch, heads, new, width = rows.shape
         grouped = rows.reshape(batch, past.shape[1], -1, width)
         return cast("Tensor", self.modules[step.index](grouped, past)).view(batch, heads, new, -1)
 
     def _history(self, ref: Ref) -> Tensor:
-        """A stream or node at every token that is held: kept, or computed from what is."""
+        """A stream or node at all cached tokens: from the cache, or recomputed from cached rows."""
         name = self._names.get(ref)
         if name == "x":
             (stream,) = (s for s in self.plan.streams if s.name == ref)
@@ -200,7 +200,7 @@ class Decoder:
         return torch.cat(parts, dim=-2)
 
     def _keep(self, name: str, new: Tensor) -> None:
-        """Append rows; in place but for a window, since room is made for some more."""
+        """Append rows to the cache, in place if the buffer has capacity; windows copy."""
         old = self.cache.get(name)
         if self.plan.is_windowed:
             self.cache[name] = new if old is None else torch.cat((old, new), dim=-2)
@@ -218,19 +218,19 @@ class Decoder:
         self.cache[name] = self._room[name][..., :total, :]
 
     def _forget(self, name: str) -> None:
-        """Drop what has left the window."""
+        """Drop the rows that left the window."""
         rows, first = self.cache[name], self.plan.genome.visibility.global_tokens
         if over := rows.shape[-2] - self.memory.held(self.length):
             self.cache[name] = torch.cat((rows[..., :first, :], rows[..., first + over :, :]), -2)
 
     def _places(self, held: int, forgotten: int, new: int) -> list[tuple[slice, int]]:
-        """This step's keys in parts without gaps, each with the place of its first one."""
+        """The keys of a step as slices without gaps, each with the position of its first key."""
         first = self.plan.genome.visibility.global_tokens if forgotten else 0
         parts = [(slice(0, first), 0), (slice(first, held + new), first + forgotten)]
         return parts if first else parts[1:]
 
     def _mask(self, start: int, x: Tensor) -> Tensor | None:
-        """Which of the tokens that are held the new ones may see; None for all."""
+        """Which cached tokens the new tokens may see; None for all."""
         visibility = self.plan.genome.visibility
         if visibility.window is None and x.shape[1] == 1:
             return None
@@ -243,7 +243,7 @@ class Decoder:
         return in_window(queries, keys, visibility.window, visibility.global_tokens, is_causal=True)
 
     def _module(self, step: Step) -> nn.Module:
-        """The block's own, or where its call is fused one made anew: those have no weights."""
+        """The block's module of a step, or a new one if a fused call replaced it (no weights)."""
         module = getattr(self.block, step.module, None)
         if module is not None:
             assert isinstance(module, nn.Module)

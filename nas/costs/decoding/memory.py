@@ -1,10 +1,11 @@
-"""The cache of token-by-token decoding: its contents, and how many numbers it holds.
+"""The cache of token-by-token decoding: its contents and its size.
 
-- Rows, one for each token: what keys and values are read from, or the streams that these follow
-  from where that is less (a stream without projection is the token itself, once). A window holds
-  its tokens and the global ones.
-- Sums, for linear attention and means: of key features times values. Their size does not grow.
-- The last inputs of calls that read a few earlier tokens.
+The cache holds:
+- Rows, one per token: keys and values, or the streams from which they are computed if that takes
+  less memory (streams without projection are the token itself, stored once). A window keeps its
+  tokens and the global tokens.
+- Running sums of key features times values, for linear attention and means; their size is constant.
+- The last inputs of steps that read a few earlier tokens.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ class Memory:
     """The contents of a cache.
 
     Attributes:
-        rows: streams and nodes of which each token's row is.
-        sums: by index of an aggregation, the call that continues from its sums.
-        inputs: by index of a call, of how many earlier tokens it needs the inputs.
-        called: the steps that are called as they stand: all but those that sums replace.
+        rows: streams and nodes with a cached row per token.
+        sums: the calls with running sums, by index of their aggregations.
+        inputs: the number of cached inputs, by index of the steps that read earlier inputs.
+        called: indices of the steps that are called; running sums replace the others.
     """
 
     plan: Plan
@@ -49,23 +50,23 @@ class Memory:
 
     @property
     def names(self) -> dict[Ref, str]:
-        """By row, the variable that it is; the tokens themselves are one for all streams."""
+        """The cache entry of each row; streams without projection share the entry ``x``."""
         names: dict[Ref, str] = {s.index: s.variable for s in self.plan.steps}
         names |= {s.name: s.name if s.is_projected else "x" for s in self.plan.streams}
         return {ref: names[ref] for ref in self.rows}
 
     def held(self, tokens: int) -> int:
-        """How many tokens there are rows of, after so many."""
+        """The number of cached rows after ``tokens`` tokens."""
         mask = self.plan.genome.visibility
         return tokens if mask.window is None else min(tokens, mask.window + mask.global_tokens)
 
     def row(self, sizes: ModelSizes) -> int:
-        """How many numbers there are of a token."""
+        """The number of cached elements per token."""
         row = sum(self._numbers(ref, sizes) for ref in self.rows - self.raw)
         return row + (sizes.dim if self.raw else 0)
 
     def numbers(self, sizes: ModelSizes) -> int:
-        """How many numbers are held after ``sizes.tokens`` tokens, for one sequence."""
+        """The number of cached elements after ``sizes.tokens`` tokens, for one sequence."""
         sums = sum(call.sum_numbers(self.plan.steps[i]) for i, call in self.sums.items())
         inputs = sum(
             min(count, sizes.tokens) * self._numbers(self.plan.steps[i].operands[0].ref, sizes)
@@ -74,16 +75,16 @@ class Memory:
         return self.held(sizes.tokens) * self.row(sizes) + sums + inputs
 
     def _numbers(self, ref: Ref, sizes: ModelSizes) -> int:
-        """Those of a stream or node, of one token."""
+        """The number of elements of a stream or node per token."""
         streams = {stream.name: stream.type for stream in self.plan.streams}
         return numbers(streams[ref] if isinstance(ref, str) else self.plan.steps[ref].type, sizes)
 
 
 def memory_of(plan: Plan, sizes: ModelSizes) -> Memory:
-    """The cache that holds the fewest numbers after ``sizes.tokens`` tokens.
+    """The cache with the fewest elements after ``sizes.tokens`` tokens.
 
-    Where ways hold as many, sums go before rows, and rows that are read as they are before rows
-    from which keys and values would have to be computed again.
+    On ties sums are preferred to rows, and rows of keys and values to rows from which these would
+    be recomputed.
     """
     inputs = {step.index: reach for step in plan.steps if (reach := _reach(step)) is not None}
     calls = lower(plan)
@@ -98,21 +99,21 @@ def memory_of(plan: Plan, sizes: ModelSizes) -> Memory:
 
 
 def kv_cache_bytes_per_token(plan: Plan, sizes: ModelSizes) -> float:
-    """Bytes that a ``Decoder`` for a context of ``sizes.tokens`` holds after these, per token.
+    """Bytes per token of the cache of a ``Decoder`` after a context of ``sizes.tokens``.
 
-    Every number counts as 16 bits, sums too, which a decoder holds in 32. For a mechanism that
-    sees later tokens, and so cannot be decoded, the size of its keys and values.
+    Every element counts as 16 bits, although a decoder stores sums in 32. Mechanisms that see later
+    tokens and cannot be decoded count the size of their keys and values.
     """
     return BYTES_PER_NUMBER * memory_of(plan, sizes).numbers(sizes) / sizes.tokens
 
 
 def is_past(operand: Operand) -> bool:
-    """Whether a call reads it at all tokens so far."""
+    """Whether a call reads the operand at all tokens so far."""
     return operand.port.name in ("key", "values")
 
 
 def shares_heads(step: Step) -> bool:
-    """Whether a product of rows reads keys or values that several heads share, without copies."""
+    """Whether a step is a product with keys or values that several heads share."""
     return step.primitive.is_plain_product and [o.is_repeated for o in step.operands] == [
         False,
         True,
@@ -120,10 +121,10 @@ def shares_heads(step: Step) -> bool:
 
 
 def check_decodable(plan: Plan) -> None:
-    """Refuse mechanisms that cannot be decoded.
+    """Check that a mechanism can be decoded.
 
     Raises:
-        GenomeError: it sees later tokens, or needs all of them at once.
+        GenomeError: the mechanism sees later tokens, or needs all tokens at once.
     """
     if names := refused(plan):
         raise GenomeError(
@@ -139,18 +140,18 @@ def refused(plan: Plan) -> set[str]:
 
 
 def _reach(step: Step) -> int | None:
-    """Of how many tokens before its own a call reads the inputs; None where it reads no others."""
+    """The number of earlier tokens whose inputs a step reads; None if it reads none."""
     return step.primitive.reach(step.params) if step.primitive.needs_all_tokens else None
 
 
 def _read_rows(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
-    """What is read as keys and values."""
+    """The streams and nodes that are read as keys and values."""
     steps = (step for step in plan.steps if step.index in called)
     return frozenset(o.ref for step in steps for o in step.operands if is_past(o))
 
 
 def sources_of(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
-    """What keys and values follow from: streams, nodes of more than their own token's streams."""
+    """The streams and nodes from which keys and values are computed, token by token."""
     sources: dict[Ref, frozenset[Ref]] = {s.name: frozenset({s.name}) for s in plan.streams}
     for step in plan.steps:
         is_own = not step.is_paired and not step.primitive.needs_all_tokens

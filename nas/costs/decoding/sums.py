@@ -2,8 +2,8 @@
 
     out_i = f(q_i) · sum_{j <= i} g(k_j)^T v_j / i
 
-f and g are the features whose product is a score (Katharopoulos et al. 2020, section 3.3); what a
-key adds to its scores for every query is one feature more. Of a mean the only feature is 1.
+f and g are the features whose product is a score (Katharopoulos et al. 2020, section 3.3); a key
+bias is one more feature. A mean has the single feature 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nas.compiler.plan import Operand, Step
     from nas.genome.primitives.shapes import Key, Query, Sums, Values
 
-    # An operand of a step for the new tokens; with as many heads as the step, or its own.
+    # Returns an operand of a step for the new tokens, with repeated heads if the flag is set.
     Read = Callable[[Step, Operand, bool], Tensor]
 
 
@@ -35,9 +35,9 @@ class TensorOperations:
     """The operations of nas.compiler.features on the tensors of the new tokens.
 
     Args:
-        block: has ``dim`` and ``heads``.
-        modules: of the steps.
-        read: an operand of a step; with as many heads as the step, or its own.
+        block: a module with ``dim`` and ``heads``.
+        modules: the modules of the steps, by index.
+        read: returns an operand of a step, with repeated heads if its third argument is true.
     """
 
     def __init__(self, block: Any, modules: Mapping[int, Any], read: Read) -> None:
@@ -57,15 +57,15 @@ class TensorOperations:
         return getattr(self.modules[step.index], name)
 
     def method(self, step: Step, name: str, value: Tensor) -> Any:
-        """A method of the step's module, called."""
+        """The result of a method of the step's module."""
         return self.attribute(step, name)(value)
 
     def slopes(self, step: Step) -> Any:
-        """No linear sum has slopes."""
+        """Raise: linear attention has no slopes."""
         raise NotImplementedError
 
     def by_head(self, value: Tensor, factor: Tensor) -> Tensor:
-        """Each head times its factor."""
+        """The value with each head multiplied by its factor."""
         return by_head(value, factor)
 
     def times(self, first: Tensor, second: Tensor) -> Tensor:

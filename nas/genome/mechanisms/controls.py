@@ -13,9 +13,9 @@ def uniform() -> Genome:
 
         out_i = ((1 / n_i) sum_j V_j) W_O,   j over the n_i tokens that i sees
 
-    W_V, W_O: d x d. Without a mask every token gets the same mean; with a causal mask
-    it gets the mean of its past. The scores in this genome are never computed and
-    cost nothing: only their shape is read.
+    W_V, W_O: d x d. Without a mask every token gets the same mean, with a causal
+    mask the mean of its past. Only the shape of the scores is read: they are not
+    computed and cost nothing.
     """
     return graph(
         ("scaled_dot_product", "kk"), ("uniform", [0]), ("weighted_sum", [1, "v"]), **PROJECTIONS
@@ -29,9 +29,9 @@ def champion_control() -> Genome:
         out = softmax(V K^T / sqrt(d_h)) V W_O,   K = X cut into heads
 
     The champion of Evolving Attention with softmax for the sigmoid and without GELU
-    and LayerNorm on the values. The paper compares the champion only with
-    standard attention of four projections; this control measures the effect of the
-    two projections that the champion lacks.
+    and LayerNorm on the values. The paper compares the champion only with standard
+    attention of four projections; this control measures the effect of the two
+    projections that it lacks.
     """
     return graph(
         ("scaled_dot_product", "vk"), ("softmax", [0]), ("weighted_sum", [1, "v"]), **PROJECTIONS
