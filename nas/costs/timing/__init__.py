@@ -1,4 +1,4 @@
-"""Predicted time: ``calibrate`` measures this hardware's units, predictions add them up."""
+"""Predicted time: ``calibrate`` measures unit times, predictions are their weighted sums."""
 
 from nas.costs.timing.calibration import Calibration, calibrate, decode_ms, predict_ms
 

@@ -1,12 +1,12 @@
-"""Unit times of the work in mechanisms, measured on this hardware, and the times they predict.
+"""Unit times of operations, measured on this hardware, and predicted times of mechanisms.
 
     calibration = calibrate(sizes, batch=64, precision="float32", device="cpu", ...)
     predict_ms(resolve(genome, sizes), calibration)
 
-A layer's time is the sum of its ``amounts``, each times the unit of its kind. The units are the
-non-negative least squares of the relative errors over the mechanisms of ``designs``, each timed
-forward and backward. Under a causal mask the steps of a ``Decoder`` are timed as well, for one
-token after few and after many others, and ``decode_ms`` predicts them from ``decoding_amounts``.
+A layer's time is the sum of its ``amounts``, each times the unit time of its kind. The unit times
+minimise the squared relative errors over the mechanisms of ``designs``, each timed forward and
+backward, and are non-negative. Under a causal mask the steps of a ``Decoder`` are also timed, for
+one token after few and after many tokens; ``decode_ms`` predicts them from ``decoding_amounts``.
 """
 
 from __future__ import annotations
@@ -37,18 +37,19 @@ if TYPE_CHECKING:
 
     from nas.costs.timing.measuring import Passes
 
-SECONDS: Final = 2.5  # of rounds
-FEWEST_NUMBERS: Final = 2**20  # that a timed pass touches, and four times that in networks
-FEWEST_PAIRS: Final = 2**15
-CONTEXTS: Final = (256, 4096)  # tokens after which steps of decoding are timed
+SECONDS: Final = 2.5  # duration of all rounds
+FEWEST_NUMBERS: Final = 2**20  # elements of a timed pass; four times as many for networks
+FEWEST_PAIRS: Final = 2**15  # pairs of query and key of a timed pass
+CONTEXTS: Final = (256, 4096)  # cached tokens of the timed decoding steps
 Time = Annotated[float, Field(ge=0.0, allow_inf_nan=False, strict=True)]
 
 
 class Calibration(Frozen):
-    """What ``calibrate`` measured: milliseconds of a unit of each kind of work, and where.
+    """Measured unit times in milliseconds by kind of work, with model sizes and hardware.
 
     Attributes:
-        decode: the units of a token that is decoded; empty where calls are not causal.
+        units: unit times of a forward and backward pass.
+        decode: unit times of a decoding step; empty if calls are not causal.
     """
 
     version: Literal[1] = 1
@@ -73,10 +74,10 @@ class Calibration(Frozen):
         return value
 
     def check(self, **expected: object) -> None:
-        """Raise if the units were not measured for this model and machine.
+        """Check fields of the calibration.
 
         Raises:
-            ConfigError: it was not measured there.
+            ConfigError: a field differs from its expected value.
         """
         for name, value in expected.items():
             if getattr(self, name) != value:
@@ -96,11 +97,11 @@ def calibrate(
     qkv_bias: bool,
     seconds: float = SECONDS,
 ) -> dict[str, Any]:
-    """Measure the units at a model's sizes; a ``Calibration`` as JSON data.
+    """Measure unit times at a model's sizes; returns a ``Calibration`` as JSON data.
 
     Args:
-        precision: float32 or bfloat16, the products' as in a training.
-        seconds: for rounds of measurement, of which there are two at least.
+        precision: float32 or bfloat16, the precision of products as in training.
+        seconds: time for rounds of measurement; at least two rounds run.
 
     Raises:
         NasError: no mechanism exists at these sizes.
@@ -138,12 +139,12 @@ def calibrate(
 
 
 def predict_ms(resolved: ResolvedGenome, calibration: Mapping[str, Any]) -> float:
-    """Milliseconds of a backbone's attention layers, forward and backward, of one training batch.
+    """Predicted milliseconds of a backbone's attention layers for one training batch.
 
-    Layers that the placement leaves out hold standard attention.
+    The time covers forward and backward. Layers outside the placement have standard attention.
 
     Raises:
-        ConfigError: the calibration is none, or of other sizes.
+        ConfigError: the calibration is invalid, or of other sizes.
         GenomeError, ViolationError: the mechanism does not exist.
     """
     parsed = parse_model(dict(calibration or {}), Calibration, "calibration")
@@ -171,11 +172,10 @@ def time_ms(resolved: ResolvedGenome, context: CostContext) -> float:
 
 
 def decode_ms(resolved: ResolvedGenome, context: CostContext) -> float:
-    """Milliseconds of all attention layers for one token of one sequence, after the context.
+    """Predicted milliseconds of all attention layers to decode one token after the context.
 
     Raises:
-        ConfigError: the context's calibration is missing, of other sizes, or of calls that are not
-            causal.
+        ConfigError: the calibration is missing, of other sizes, or of calls that are not causal.
         GenomeError, ViolationError: the mechanism does not exist, or cannot be decoded.
     """
     sizes = context.decoded
@@ -185,7 +185,7 @@ def decode_ms(resolved: ResolvedGenome, context: CostContext) -> float:
         raise ConfigError("calibration, decode: no step was timed; expected a new calibration.")
 
     def layer_ms(layer: ResolvedGenome) -> float:
-        # A decoder runs the form that is right for causal and other calls.
+        # A decoder runs the normal form that is valid for causal and other calls.
         plan = resolve(layer.genome, sizes, is_causal=None).plan
         check_decodable(plan)
         return total(decoding_amounts(plan, sizes), parsed.decode)
@@ -196,7 +196,7 @@ def decode_ms(resolved: ResolvedGenome, context: CostContext) -> float:
 def _decode_units(
     passes: Passes, sizes: ModelSizes, qkv_bias: bool, seconds: float
 ) -> dict[str, float]:
-    """The units of a step of decoding, from all designs that can be decoded."""
+    """The unit times of a decoding step, from all designs that can be decoded."""
     from nas.costs.timing.measuring import fastest
 
     rows, timers = [], []
@@ -211,7 +211,7 @@ def _decode_units(
 def _blocks(
     sizes: ModelSizes, *, is_causal: bool, qkv_bias: bool
 ) -> Iterator[tuple[Plan, nn.Module]]:
-    """The designs that exist at these sizes, each once, ready to run."""
+    """The plans and blocks of the designs that exist at these sizes, without duplicates."""
     genomes: set[Genome] = set()
     for genome in designs(sizes.tokens):
         try:
@@ -219,7 +219,7 @@ def _blocks(
             if plan.genome in genomes or (is_causal and plan.unsafe):
                 continue
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # one that never trains is timed as well
+                warnings.simplefilter("ignore")  # designs that never train are timed too
                 block = build_attention(plan.genome, sizes.dim, sizes.heads, qkv_bias=qkv_bias)
         except NasError:
             continue
@@ -230,10 +230,10 @@ def _blocks(
 
 
 def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
-    """With how many sequences a layer is timed: all, or fewer of those that take long.
+    """The number of sequences with which a layer is timed: the batch, or fewer for slow layers.
 
-    Time is in proportion to them as long as the kernels are the same, which depends on how many
-    pairs there are, and how many units of networks over pairs.
+    Time is proportional to this number while the same kernels run, which depends on the number of
+    pairs and of hidden units over pairs.
     """
     numbers, most, pairs = 0, 1, 0
     for step in plan.steps:

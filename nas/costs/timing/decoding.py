@@ -1,8 +1,8 @@
 """Amounts of work to decode one token, by kind.
 
-At batch 1 a step makes few multiply-adds: its time is calls, one after the other, and reading what
-is held. So every call counts once by its primitive (``softmax.call``), and beside that in millions
-the numbers that it touches: those that grow with the tokens held, and learned ones.
+At batch 1 a step executes few multiply-adds: calls and reads of the cache dominate. Every call
+counts once under its primitive (``softmax.call``). Elements that it reads, of the cache and of
+parameters, count in millions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def decoding_amounts(plan: Plan, sizes: ModelSizes) -> dict[str, float]:
-    """The work of one attention layer for one token after ``sizes.tokens``, forward."""
+    """The work of one attention layer to decode one token after ``sizes.tokens``, by kind."""
     memory = memory_of(plan, sizes)
     totals = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
     for kind, amount in _work(memory, sizes):
@@ -55,7 +55,7 @@ def _work(memory: Memory, sizes: ModelSizes) -> Iterator[Amount]:
         if index in memory.inputs:
             yield "inputs.call", 1.0
         recomputed |= {o.ref for o in plan.steps[index].operands if is_past(o)}
-    for step in reversed(plan.steps):  # what is computed again from the rows that are held
+    for step in reversed(plan.steps):  # keys and values recomputed from cached rows
         if step.index in recomputed - memory.rows:
             size = plan.call_sizes(step, sizes.dim, sizes.heads, held)
             yield f"{step.primitive.name}.call", 1.0
@@ -68,7 +68,7 @@ def _work(memory: Memory, sizes: ModelSizes) -> Iterator[Amount]:
 
 
 def _call(plan: Plan, step: Step, sizes: ModelSizes, held: int) -> Iterator[Amount]:
-    """The work of one call: a row, and where it is about pairs those of all that is held."""
+    """The work of one call: one row, for paired steps against all cached tokens."""
     name, keys = step.primitive.name, held if step.is_paired else 1
     size = replace(plan.call_sizes(step, sizes.dim, sizes.heads, keys), rows=1)
     yield f"{name}.call", 1.0

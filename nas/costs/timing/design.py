@@ -1,8 +1,8 @@
-"""The mechanisms that a calibration times: each primitive, and each of its kernels, in a small one.
+"""The mechanisms that a calibration times: small mechanisms with each primitive and kernel.
 
-They are made from the primitives' own declarations, so that a new primitive is timed without a
-line here: a score before a normaliser that joins it and one that does not; a normaliser over dot
-products; what changes tokens, on the values. A parameter is varied alone.
+They are generated from the declarations of the primitives, so that new primitives are included: a
+score before a normaliser with a fused kernel and one without; a normaliser after dot products; maps
+of tokens, on the values. Parameters are varied one at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SCORES: Final[tuple[Call, ...]] = (
 )
 _NORMALISERS: Final = ("softmax", "uniform", "softmax_free", "relu_squared")
 _MORE: Final = (*_NORMALISERS, "sigmoid", "sparsemax")
-# Few projections, so that the timed primitive is most of the work.
+# Few projections, so that the timed primitive dominates.
 _FEW: Final = {"has_wq": False, "has_wv": False, "has_wo": False}
 _NONE: Final = _FEW | {"has_wk": False}
 _WIDE: Final = _NONE | {"raw": "shared", "merge": "sum"}
@@ -38,7 +38,7 @@ _AROUND: Final[tuple[Params, ...]] = (
 
 
 def designs(tokens: int) -> Iterator[Genome]:
-    """The mechanisms, for sequences of so many tokens; some may not exist at a model's heads."""
+    """The mechanisms for a sequence length; some may not exist at a model's head count."""
     window = {"window": max(1, tokens // 4)}
     for around in _AROUND:
         for normaliser in _NORMALISERS:
@@ -56,7 +56,7 @@ def designs(tokens: int) -> Iterator[Genome]:
 def _variants(primitive: Primitive, tokens: int) -> Iterator[Params]:
     """The defaults, and each parameter at other values."""
     base: Params = {}
-    if "tokens" in primitive.parameters:  # for this many alone: no space offers it
+    if "tokens" in primitive.parameters:  # valid at this length only
         base = {"tokens": tokens}
     yield base
     for name, domain in primitive.parameters.items() if not base else ():
@@ -71,7 +71,7 @@ def _variants(primitive: Primitive, tokens: int) -> Iterator[Params]:
 def _around(
     primitive: Primitive, signature: Signature, params: Params, *, is_first: bool
 ) -> Iterator[Genome]:
-    """Attention with a call of a primitive in it."""
+    """Attention mechanisms that contain a call of a primitive."""
     kinds, name = [port.kind for port in signature.inputs], primitive.name
     if signature.output.kind is Kind.SCORES:
         below = _SCORES[: kinds.count(Kind.SCORES)]
@@ -85,7 +85,7 @@ def _around(
     elif kinds == [Kind.SCORES]:
         weights: list[Call] = [_SCORES[0], (name, [0], params)]
         yield _attention(weights)
-        if is_first:  # weights that somebody reads as they are
+        if is_first:  # weights with a reader that needs them explicitly
             yield _attention([*weights, ("relu_squared", [0], {}), ("multiply", [1, 2], {})])
     elif set(kinds) == {Kind.WEIGHTS}:
         both: list[Call] = [(op, [0], {}) for op in ("softmax", "relu_squared")]
@@ -99,7 +99,7 @@ def _around(
 def _attention(
     nodes: list[Call], projections: Params = _FEW, mask: Params | None = None, values: Any = "v"
 ) -> Genome:
-    """The genome in which the last node holds the weights of a sum."""
+    """The genome whose last node computes the weights of a weighted sum."""
     calls = [*nodes, ("weighted_sum", [len(nodes) - 1, values], {})]
     graph = [{"op": op, "inputs": inputs, "params": params} for op, inputs, params in calls]
     return Genome.from_dict(

@@ -1,12 +1,11 @@
-"""Amounts of work of a mechanism by kind, from its plan and sizes; its time is their sum.
+"""Amounts of work of a mechanism by kind, from its plan and sizes.
 
     {"project.macs": 2.1, "scaled_dot_product": 1.1, "softmax@call": 1.1, ...}
 
-An amount is a million numbers (or multiply-adds) of one batch; what it takes of time is a unit that
-``calibrate`` measures. A step about pairs of tokens counts heads times pairs, one about tokens
-heads times tokens times width. Where the compiler makes several steps one call, their names say so
-(``softmax@call``), for they are other kernels then: a mean needs no scores, linear attention no
-pairs.
+An amount is in million elements (or multiply-adds) of one batch; ``calibrate`` measures the time of
+one unit. A paired step counts heads times pairs, a step of tokens heads times tokens times width.
+Steps that a fused call replaces have a suffix (``softmax@call``), since other kernels run: a mean
+needs no scores, linear attention no pairs.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ MILLION: Final = 1e6
 
 def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> dict[str, float]:
     """The work of one attention layer, forward and backward, by kind."""
-    # A window's mask is written once a layer, for all sequences.
+    # A window's mask is computed once per layer, for all sequences.
     totals = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
     calls = lower(plan)
     read = live(plan, calls)
@@ -58,7 +57,7 @@ def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> di
 
 
 def _projections(plan: Plan, sizes: ModelSizes, read: set[Any]) -> Iterator[Amount]:
-    """The streams, and what merges the heads."""
+    """The work of the streams, of merging heads, and of W_O."""
     dim, heads, _, tokens = sizes
     for stream in plan.streams:
         if stream.name not in read:
@@ -75,7 +74,7 @@ def _projections(plan: Plan, sizes: ModelSizes, read: set[Any]) -> Iterator[Amou
 
 
 def _step(plan: Plan, step: Step, size: Sizes, way: str) -> Iterator[Amount]:
-    """The work of one step, alone or as a part of a call."""
+    """The work of one step, as a call or as a part of a fused call."""
     name = step.primitive.name
     tokens = size.heads * size.tokens * size.width
     pairs = size.heads * computed_pairs(plan, size.tokens)
@@ -93,7 +92,7 @@ def _step(plan: Plan, step: Step, size: Sizes, way: str) -> Iterator[Amount]:
     else:
         yield f"{name}{way}", pairs
         yield f"{name}.macs", macs
-        # What depends on the units of a network, and on words and flags: an activation, a gate.
+        # Work that depends on hidden units and on choices (an activation, a gate).
         passes = pairs * step.primitive.passes(size, step.params)
         if passes > pairs:
             yield f"{name}.passes", passes
@@ -109,7 +108,7 @@ def _step(plan: Plan, step: Step, size: Sizes, way: str) -> Iterator[Amount]:
 
 
 def _way(plan: Plan, call: Lowered | None, size: Sizes, *, is_causal: bool) -> str:
-    """How a step is computed, as an ending of its name."""
+    """The suffix that names the kernel of a step."""
     if call is None:
         return ""
     if not call.scores:

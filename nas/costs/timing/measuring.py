@@ -1,4 +1,4 @@
-"""How long a block takes, forward and backward or for one token: one thread, interleaved rounds."""
+"""Measure the time of blocks: one thread, interleaved rounds."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ DECODED: Final = 3  # steps in a row
 class Passes:
     """Forward and backward passes of blocks on one batch; ``seconds`` times one.
 
-    On a CPU this process's processor time counts, which neighbours change little; on CUDA the
-    device's own time of a recorded graph, since trainings replay one, too.
+    On a CPU the time is the processor time of this process, on which other processes have little
+    effect. On CUDA it is the device time of a CUDA graph, as in training.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Passes:
         self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
 
     def of(self, block: nn.Module, count: int | None = None) -> Callable[[], None]:
-        """A pass of a block with the first ``count`` sequences, ready to be timed."""
+        """A function that runs a pass of a block on the first ``count`` sequences."""
         block = block.to(self.device).train()
         x = self.x[:count].detach().requires_grad_()
         above = self.above[:count]
@@ -55,7 +55,7 @@ class Passes:
         return run if self.device.type == "cpu" else self._recorded(run)
 
     def decoding_seconds(self, block: nn.Module, tokens: int) -> float:
-        """The time of a step of one sequence after so many tokens, forward and in float32."""
+        """Seconds to decode one token of one sequence after ``tokens``, in float32."""
         decoder, x = Decoder(block.to(self.device).eval(), context=tokens), self.x[:1, :1]
         decoder.step(x)
         times = []
@@ -65,7 +65,7 @@ class Passes:
         return min(times)
 
     def seconds(self, work: Callable[[], object]) -> float:
-        """The time of one pass."""
+        """Seconds of one pass."""
         if self.device.type == "cpu":
             start = time.process_time()
             work()
@@ -79,7 +79,7 @@ class Passes:
         return float(begin.elapsed_time(end)) / 1e3
 
     def _recorded(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Work on CUDA as a graph; as it is, where it cannot be recorded."""
+        """Record work as a CUDA graph; returns ``work`` if it cannot be recorded."""
         side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side):
@@ -93,7 +93,7 @@ class Passes:
         except RuntimeError:
             return work
 
-        def replay(kept: object = work) -> None:  # a graph holds no tensor that it reads
+        def replay(kept: object = work) -> None:  # keeps alive the tensors that the graph reads
             graph.replay()
 
         return replay
@@ -104,9 +104,9 @@ class Passes:
 
 
 def fastest(timers: Sequence[Callable[[], float]], seconds: float) -> list[float]:
-    """The least time that each gives in as many rounds as fit into a time, from two to ten.
+    """The shortest time of each timer over two to ten rounds, as many as fit into ``seconds``.
 
-    All take turns, so that a noisy moment meets all alike.
+    Timers take turns, so that noise affects all of them equally.
     """
     for timer in timers:
         timer()
@@ -121,7 +121,7 @@ def fastest(timers: Sequence[Callable[[], float]], seconds: float) -> list[float
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread for torch within, as in a training."""
+    """Limit torch to one thread inside the block, as in training."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

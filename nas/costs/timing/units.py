@@ -1,4 +1,4 @@
-"""Unit times from the work and the times of mechanisms, and the time that units give for work."""
+"""Fit unit times to the work and the times of mechanisms, and predict times from them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 RIDGE: Final = 0.02
-COUNTED: Final = (".macs", ".call")  # kinds that count multiply-adds and calls; others numbers
+COUNTED: Final = (".macs", ".call")  # kinds in multiply-adds and calls; others in elements
 
 
 def fitted(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict[str, float]:
-    """The time of a unit of work of each kind: non-negative least squares of relative errors.
+    """The unit time of each kind of work: non-negative least squares of relative errors.
 
-    Units that nothing determines are drawn to zero a little.
+    A small ridge penalty shrinks undetermined unit times to zero.
     """
     import numpy as np
     from scipy.optimize import nnls  # type: ignore[import-untyped]
@@ -32,14 +32,14 @@ def fitted(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict[
 
 
 def total(work: Mapping[str, float], units: Mapping[str, float]) -> float:
-    """The time of work."""
+    """The predicted time of work."""
     return math.fsum(amount * _unit(kind, units) for kind, amount in work.items() if amount)
 
 
 def _unit(kind: str, units: Mapping[str, float]) -> float:
-    """The time of a unit of work; of work that was not measured the median of such work.
+    """The unit time of a kind; for an unmeasured kind the median of comparable kinds.
 
-    A choice of a parameter adds nothing then.
+    Unmeasured choices of a parameter add nothing.
     """
     if kind in units or "=" in kind:
         return units.get(kind, 0.0)
