@@ -21,7 +21,7 @@ def make_evaluator(execution: Execution, task: Task, data: Data) -> Evaluator:
 
     Raises:
         ConfigError: there is no such backend, or it does not support an option.
-        DeviceError: the hardware or the cluster is not there.
+        DeviceError: the hardware or the cluster is missing.
     """
     if execution.backend == "ray":
         from nas.evaluation.ray_backend import RayEvaluator

@@ -1,4 +1,4 @@
-"""Bound what a candidate prints while it trains, and keep it off standard output."""
+"""Redirect a candidate's output to standard error and limit its length."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ MAX_PRINTED: Final = 4000
 
 @contextlib.contextmanager
 def bounded_output() -> Iterator[None]:
-    """Send what Python code prints inside to standard error, at most ``MAX_PRINTED`` characters."""
+    """A context that redirects prints to standard error, at most ``MAX_PRINTED`` characters."""
     stream = _BoundedStream(sys.stderr)
     with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
         yield
 
 
 class _BoundedStream(io.TextIOBase):
-    """Passes on the first ``MAX_PRINTED`` characters."""
+    """Writes the first ``MAX_PRINTED`` characters to another stream."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream, self._left = stream, MAX_PRINTED
+        self._stream, self._num_left = stream, MAX_PRINTED
 
     def write(self, text: str) -> int:
-        if self._left > 0:
-            self._stream.write(printable(text[: self._left]))
-            if len(text) > self._left:
+        if self._num_left > 0:
+            self._stream.write(printable(text[: self._num_left]))
+            if len(text) > self._num_left:
                 self._stream.write(" ... (further output of this candidate is left out)\n")
-            self._left -= len(text)
+            self._num_left -= len(text)
         return len(text)
 
     def flush(self) -> None:

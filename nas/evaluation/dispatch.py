@@ -1,17 +1,18 @@
-"""Hand out trials to workers; decide what follows when a worker hangs, is lost or is refused.
+"""Assign trials to workers; retry or fail the trials of workers that hang, are lost or refused.
 
-The rules are free of any library; a `Pool` carries them out (`ray_actors.ActorPool`). A worker has
-one trial at a time.
+The rules use no library; a `Pool` starts, calls and ends workers (`ray_actors.ActorPool`). A worker
+runs one trial at a time.
 
-    the worker hangs                        it is ended, and the trial has failed
-    its machine or GPU is lost              the trial starts again, without limit
-    its process ended, for whatever reason  the trial is tried again while nothing else runs, and
-                                            fails after `MAX_LOSSES`
-    out of memory beside other trials       tried again once while nothing else runs
-    an error                                tried again once in another process
+    a worker hangs                      it is ended, and its trial has failed
+    its machine or GPU is lost          the trial starts again, without limit
+    its process ended for other reasons the trial is retried while no other trial runs, and has
+                                        failed after `MAX_LOSSES`
+    out of memory beside other trials   the trial is retried once while no other trial runs
+    an error                            the trial is retried once in another process
 
-Most processes end because a neighbour takes all memory; hence the retry alone. Results do not
-depend on who finishes first, and nothing iterates over all workers: there may be thousands.
+Most processes end because another process takes all memory; hence the retry while nothing else
+runs. Results do not depend on the order in which workers finish. No operation iterates over all
+workers, since there may be thousands.
 
 Ray's `max_restarts` and `max_task_retries` stay off. They count a lost machine like a crash unless
 Ray calls it preempted, cannot retry a task while nothing else runs, restart without back-off, and
@@ -37,12 +38,12 @@ if TYPE_CHECKING:
     from nas.evaluation.pool import Pool
     from nas.evaluation.trial import Budget, Kind, Reason, Trial
 
-MAX_LOSSES: Final = 3  # of workers before a trial has failed; all but the first while alone
-MAX_FAILED_STARTS: Final = 3  # in a row, before any worker has ever started
-PAUSE_SECONDS: Final = 1.0  # before a worker that died while starting is started again; doubles
-REFUSED_SECONDS: Final = 30.0  # before a refused worker is started again; the longest pause
-CALIBRATION_SECONDS: Final = 120.0  # after which a worker that calibrates counts as lost
-NO_WORKER_SECONDS: Final = 30.0  # without any worker, after which the wait is reported
+MAX_LOSSES: Final = 3  # lost workers until a trial has failed; after the first it runs alone
+MAX_FAILED_STARTS: Final = 3  # consecutive failed starts, if no worker has ever started
+PAUSE_SECONDS: Final = 1.0  # first back-off after a failed start of a worker; doubles
+REFUSED_SECONDS: Final = 30.0  # back-off after a refused worker, and the longest back-off
+CALIBRATION_SECONDS: Final = 120.0  # time limit of a calibration; then its worker counts as lost
+NO_WORKER_SECONDS: Final = 30.0  # time without any worker until the wait is reported
 
 
 class Dispatcher:
@@ -50,11 +51,12 @@ class Dispatcher:
 
     Args:
         pool: starts and ends workers.
-        workers: most workers at once; all are started, those without room wait in the pool.
-        budget: of every trial, for the record of a failure.
+        workers: largest number of workers; all are requested, and the pool keeps those pending
+            for which there is no room.
+        budget: the budget of every trial, for the record of a failure.
         patience: seconds after which a worker that did not answer is ended.
-        start_seconds: longest time without any worker. Starting one imports torch, a busy cluster
-            has a queue, and a cluster that lost its machines may get others.
+        start_seconds: longest time without any worker. Starting a worker imports torch, a busy
+            cluster has a queue, and a cluster that lost its machines may get others.
         clock: monotonic time in seconds.
     """
 
@@ -74,7 +76,7 @@ class Dispatcher:
         self._pending: list[_Ticket] = []  # a heap
         self._slots: set[_Slot] = set()
         self._free: list[_Slot] = []
-        self._awaited: dict[Any, _Slot] = {}  # by reference of an answer, or of a pause
+        self._awaited: dict[Any, _Slot] = {}  # by reference of an answer or of a back-off
         self._timers: list[tuple[float, int, Any]] = []  # a heap: time, number, reference
         self._numbers = count()
         self._no_worker = NoWorkerTimeout(clock, start_seconds, self._report)
@@ -86,10 +88,10 @@ class Dispatcher:
             self._start()
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Calibrate on the first worker that is ready; only while no trial runs.
+        """Calibrate on the first worker that is ready. Call it only while no trial runs.
 
         Raises:
-            DeviceError: no worker starts, or all that were asked are lost or hang.
+            DeviceError: no worker starts, or all workers that calibrated were lost or hung.
         """
         self._queue(None, 0.0)
         ((_, calibration),) = self._answers()
@@ -103,7 +105,7 @@ class Dispatcher:
         self._assign()
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """Block until trials are done and return all that are; empty if none is under way.
+        """Block until trials finish and return all finished ones; empty if none is running.
 
         Raises:
             DeviceError: no worker starts.
@@ -114,8 +116,8 @@ class Dispatcher:
         """End all workers and drop all trials."""
         for slot in self._slots:
             self._pool.kill(slot.worker)
-        for held in (self._slots, self._free, self._pending, self._awaited):
-            held.clear()
+        for collection in (self._slots, self._free, self._pending, self._awaited):
+            collection.clear()
         self._num_running = 0
         self._is_closed = True
 
@@ -136,21 +138,21 @@ class Dispatcher:
         return answers
 
     def _gather(self, answers: list[_Answer]) -> None:
-        """Wait for the next event, and add the trials that it ends to ``answers``."""
+        """Wait for the next events, and add finished tickets to ``answers``."""
         self._assign()
         deadline = min(self._next_timer(), self._no_worker.deadline)
         timeout = None if deadline == math.inf else max(0.0, deadline - self._clock())
         for ref in self._pool.wait(timeout):
             if slot := self._awaited.pop(ref, None):  # None: the worker was ended meanwhile
-                answers += self._attend(slot, ref)
+                answers += self._handle(slot, ref)
         while self._next_timer() <= self._clock():
             slot = self._awaited.pop(heapq.heappop(self._timers)[2])
             answers += self._time_out(slot)
         self._no_worker.check()
-        self._assign()  # workers go on while the caller handles the answers
+        self._assign()  # workers run while the caller handles the answers
 
     def _assign(self) -> None:
-        """Give trials to free workers; a trial that lost a worker runs while nothing else does."""
+        """Assign trials to free workers; a trial that lost a worker runs alone."""
         while self._pending and self._free:
             is_alone = self._pending[0].losses > 0
             if self._num_running and (is_alone or self._runs_alone):
@@ -162,7 +164,7 @@ class Dispatcher:
             self._expect(ref, slot, self._patience if ticket.trial else CALIBRATION_SECONDS)
 
     def _expect(self, ref: Any, slot: _Slot, seconds: float) -> None:
-        """Await an answer for so many seconds."""
+        """Await an answer; it times out after these seconds."""
         self._awaited[ref] = slot
         if seconds < math.inf:
             heapq.heappush(self._timers, (self._clock() + seconds, next(self._numbers), ref))
@@ -172,7 +174,7 @@ class Dispatcher:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else math.inf
 
-    def _attend(self, slot: _Slot, ref: Any) -> list[_Answer]:
+    def _handle(self, slot: _Slot, ref: Any) -> list[_Answer]:
         """Handle the answer or the loss of a worker."""
         ticket = slot.ticket
         try:
@@ -206,7 +208,7 @@ class Dispatcher:
         return [(ticket, answer)]
 
     def _refuse(self, slot: _Slot, error: WorkerRefusedError) -> list[_Answer]:
-        """Try the worker again later, maybe on another machine; queue its trial again."""
+        """Queue the trial again, and start another worker later, maybe on another machine."""
         if error.is_last and not self._has_started:
             raise DeviceError(str(error)) from error
         self._no_worker.fault = str(error)
@@ -219,7 +221,7 @@ class Dispatcher:
         return []
 
     def _fail_to_start(self, slot: _Slot, error: WorkerLostError) -> list[_Answer]:
-        """Start a worker again that was lost while starting, after twice its last pause."""
+        """Start a worker again that was lost while starting, after twice its last back-off."""
         self._failed_starts += error.cause not in BLAMELESS
         if not self._has_started and self._failed_starts >= MAX_FAILED_STARTS:
             raise DeviceError(
@@ -233,7 +235,7 @@ class Dispatcher:
         return []
 
     def _lose(self, slot: _Slot, error: WorkerLostError) -> list[_Answer]:
-        """Queue the trial of a lost worker again, unless it has lost too many."""
+        """Queue the trial of a lost worker again, or fail it after `MAX_LOSSES`."""
         ticket = slot.ticket
         assert ticket is not None
         ticket.losses += error.cause not in BLAMELESS
@@ -246,7 +248,10 @@ class Dispatcher:
         return []
 
     def _time_out(self, slot: _Slot) -> list[_Answer]:
-        """End a pause, or a worker that hangs: its trial has failed, a calibration moves on."""
+        """Start a worker after its back-off, or end one that hangs.
+
+        The trial of a worker that hangs has failed; a calibration is queued again.
+        """
         if slot.worker is None:
             self._start(slot.paused)
             return []
@@ -258,7 +263,7 @@ class Dispatcher:
         return self._fail(slot, slot.ticket, "time_limit", text)
 
     def _fail(self, slot: _Slot, ticket: _Ticket, reason: Reason, text: str) -> list[_Answer]:
-        """Replace a worker; its trial has failed."""
+        """Replace a worker and return the failed evaluation of its trial."""
         self._replace(slot)
         if ticket.trial is None:
             raise DeviceError(f"no worker could measure its speed: {text}.")
@@ -273,7 +278,7 @@ class Dispatcher:
         self._expect(ref, slot, math.inf)
 
     def _replace(self, slot: _Slot, pause: float = 0.0) -> None:
-        """End a worker and start another in its place, after a pause in seconds."""
+        """End a worker and start another in its place, after ``pause`` seconds."""
         self._pool.kill(slot.worker)
         self._slots.remove(slot)
         self._num_running -= slot.ticket is not None
@@ -294,13 +299,13 @@ class Dispatcher:
 
 @dataclass(slots=True, order=True)
 class _Ticket:
-    """A queued trial; tickets are ordered as they are handed out.
+    """A queued trial; tickets sort in the order of assignment.
 
     Attributes:
-        losses: failed attempts that may be the trial's fault.
+        losses: number of lost workers that may be the trial's fault.
         rank: negative work, then order of submission.
-        trial: None asks a worker to calibrate.
-        has_erred: the trial met an error in another worker.
+        trial: None for a calibration.
+        has_erred: whether the trial raised an error in another worker.
     """
 
     losses: int
@@ -317,11 +322,11 @@ class _Slot:
     """A worker and its task.
 
     Attributes:
-        worker: of the pool; None during a pause, before the worker starts.
-        name: host and process id, once it has started.
-        since: when it was given its trial, by the clock.
-        ticket: what it runs.
-        paused: back-off in seconds before it was started, after failed starts.
+        worker: the pool's worker; None during a back-off.
+        name: host and process id; empty until it has started.
+        since: start of its trial, by the clock.
+        ticket: the ticket that it runs.
+        paused: back-off in seconds before its start.
     """
 
     worker: Any
@@ -332,7 +337,7 @@ class _Slot:
 
 
 class NoWorkerTimeout:
-    """Reports that there is no worker, and raises when that lasts too long.
+    """Reports that there is no worker, and raises DeviceError if that lasts too long.
 
     Args:
         clock: monotonic time in seconds.

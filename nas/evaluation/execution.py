@@ -1,7 +1,7 @@
-"""Where trainings run: what a user asks for, and what each worker gets.
+"""Options of where trainings run, and the allocation of cores and GPUs to workers.
 
-Every worker has one processor core. Allocation is arithmetic on what a cluster offers and what the
-user asks for, so that each error about missing hardware is written once. No torch.
+Every worker has one processor core. Allocation is arithmetic on the options and the resources of a
+cluster; it imports no torch.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 from nas.common.errors import ConfigError, DeviceError
 
 WORKERS_PER_GPU: Final = 4
-"""By default. Small models wait for Python more than for the GPU, so several workers can share one;
-each holds a CUDA context of some 0.5 GB."""
+"""Default. Small models wait for Python more than for the GPU, so several workers can share a GPU;
+each holds a CUDA context of about 0.5 GB."""
 
 _EXPECTED_COUNT: Final = "expected 1 or more, or MIN:MAX such as 4:64."
 _GRAIN: Final = 10_000  # Ray divides a GPU into this many parts
@@ -22,20 +22,20 @@ _GRAIN: Final = 10_000  # Ray divides a GPU into this many parts
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Where trainings run; it changes no result.
+    """Options of where trainings run; they change no result.
 
     Attributes:
         backend: "ray" or "local".
-        workers: trainings at once; None for one a processor core. As text "MIN:MAX", MIN must fit
-            at the start, and up to MAX are used as a cluster grows; "N" is N.
-        gpus_per_worker: GPUs of a worker, fractions allowed; None uses what there is; 0 is none.
+        workers: number of trainings at once; None for one per processor core. With the text
+            "MIN:MAX", MIN workers must fit at the start, and up to MAX run as a cluster grows.
+        gpus_per_worker: GPUs of a worker, fractions allowed; None shares all GPUs, 0 uses none.
         ray_address: a Ray cluster to join, as "host:port" or "auto"; None starts one on this
             machine.
         time_limit: seconds of one training; None for no limit.
         start_seconds: longest time in seconds that a cluster may have no worker.
 
     Raises:
-        ConfigError: a count that no machine can satisfy.
+        ConfigError: a count is not valid.
     """
 
     backend: str = "ray"
@@ -58,12 +58,12 @@ class Execution:
 
     @property
     def fewest(self) -> int | None:
-        """Workers that must fit at the start; None for as many as do."""
+        """Least number of workers at the start; None for as many as fit."""
         return self._counts()[0]
 
     @property
     def most(self) -> int | None:
-        """Workers that a cluster may grow to; None where it stays as it is."""
+        """Largest number of workers as a cluster grows; None if it does not grow."""
         return self._counts()[1]
 
     def _counts(self) -> tuple[int | None, int | None]:
@@ -78,11 +78,11 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class WorkerResources:
-    """What each of ``workers`` workers gets besides one core.
+    """The number of workers, and the GPUs of each; every worker also has one core.
 
     Attributes:
-        workers: trainings at once, >= 1.
-        gpus: GPUs of one worker; below 1 the GPU is shared, 0 trains on the processor.
+        workers: number of workers, >= 1.
+        gpus: GPUs of one worker; a fraction shares a GPU, 0 trains on the processor.
     """
 
     workers: int
@@ -95,9 +95,9 @@ class WorkerResources:
 
 
 def allocate(execution: Execution, *, cores: int, gpus: int) -> WorkerResources:
-    """The number of workers, and what each gets of the cores and GPUs on offer.
+    """Allocate available cores and GPUs to workers.
 
-    By default there is a worker for every core, or `WORKERS_PER_GPU` for each GPU, shared evenly.
+    The default is one worker per core, or `WORKERS_PER_GPU` workers per GPU that share it evenly.
 
     Raises:
         DeviceError: there are too few cores or GPUs.

@@ -1,7 +1,7 @@
-"""What a worker must share with the driver: this package's code, torch, and plug-ins.
+"""Check that a worker has the driver's version of this package, of torch, and its plug-ins.
 
 A plug-in is a module outside this package that has registered a primitive or a family of tasks. The
-driver sends its name; workers import it before they report what they have.
+driver sends its name; workers import it before they report their identity.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process and what it can do."""
+    """A process with its versions and its registered primitives and task families."""
 
     name: str  # host and process id
     node: str  # the cluster's id of its machine
@@ -37,7 +37,7 @@ class Identity:
     members: frozenset[str]  # registered primitives and task families
 
     def lacks(self, driver: Identity) -> str:
-        """What this process lacks to work for the driver, in words; empty if nothing."""
+        """A description of how this process differs from the driver; empty if it can train."""
         if self.code != driver.code:
             return f"another nas (its code is {self.code}, here it is {driver.code})"
         if self.torch != driver.torch:
@@ -72,7 +72,7 @@ def sources(modules: Iterable[str]) -> list[Path]:
 
 @cache
 def _code_digest() -> str:
-    """A digest of the package's source; a checkout changes without its version."""
+    """A digest of the package's source, since its version does not identify a checkout."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
         digest.update(str(path.relative_to(PACKAGE)).encode() + b"\0" + path.read_bytes())

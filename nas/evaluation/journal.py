@@ -1,7 +1,8 @@
 """A file of finished trainings, ``--record FILE``, from which a long comparison can be resumed.
 
-One JSON line a training, written as it finishes. A training is identified by mechanism (its digest
-at the task's sizes), seed, task and data. Failures are recorded and tried again. No torch.
+Each finished training is appended as one JSON line. A training is identified by mechanism (its
+digest at the task's sizes), seed, task and data. Failures are recorded and retried. This module
+imports no torch.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ class JournaledEvaluator:
     """An `Evaluator` that returns recorded evaluations from a file, and records new ones in it.
 
     Args:
-        evaluator: trains what the file lacks.
-        path: the file, for one process at a time; it and its parent folders are created.
+        evaluator: trains the trials that the file lacks.
+        path: the file, which one process at a time may write; it and its parent folders are
+            created.
 
     Raises:
-        RunError: the file is not such a record (it is left unchanged), another process writes it,
+        RunError: the file holds something else (it is left unchanged), another process writes it,
             or it cannot be written.
     """
 
@@ -45,12 +47,12 @@ class JournaledEvaluator:
         self.workers = evaluator.workers
         if path.exists() and not path.is_file():
             raise RunError(f"{path}: is no file; expected one, or the name of one to make.")
-        with ExitStack() as opened:
+        with ExitStack() as on_error:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = opened.enter_context(path.open("a+", encoding="utf-8"))
+                self._file = on_error.enter_context(path.open("a+", encoding="utf-8"))
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._known = self._read()
+                self._recorded = self._read()
             except BlockingIOError:
                 raise RunError(
                     f"{path}: another process is recording into it; expected a file of its own "
@@ -58,7 +60,7 @@ class JournaledEvaluator:
                 ) from None
             except (OSError, UnicodeDecodeError) as error:
                 raise self._unusable(error) from None
-            opened.pop_all()
+            on_error.pop_all()
 
     @property
     def on_incident(self) -> Callable[[Incident], None]:
@@ -77,11 +79,11 @@ class JournaledEvaluator:
         """Queue the trials that the file lacks."""
         rest = []
         for trial in trials:
-            known = None if trial.keeps_weights else self._known.get(_key(trial))
-            if known is None:
+            evaluation = None if trial.keeps_weights else self._recorded.get(_key(trial))
+            if evaluation is None:
                 rest.append(trial)
             else:
-                self._answers.append((trial, known))
+                self._answers.append((trial, evaluation))
         self._evaluator.submit(rest)
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
@@ -114,24 +116,24 @@ class JournaledEvaluator:
         except OSError as error:
             raise self._unusable(error) from None
         if evaluation.status != "failed":
-            self._known[_key(trial)] = evaluation
+            self._recorded[_key(trial)] = evaluation
 
     def _read(self) -> dict[tuple[str, int], Evaluation]:
         """Recorded evaluations of this task and data, without failures."""
-        known = {}
+        evaluations = {}
         self._file.seek(0)
         text = self._file.read()
         lines = text.splitlines()
-        # A process that is killed while it writes a line loses that training alone.
+        # A process that was killed while it wrote a line loses only that training.
         is_torn = bool(lines) and not text.endswith("\n") and _is_beginning(lines[-1])
         for number, line in enumerate(lines[:-1] if is_torn else lines, 1):
             entry, evaluation = self._entry(line, number)
-            is_here = all(entry.get(name) == value for name, value in self._place.items())
-            if is_here and evaluation.status != "failed":
-                known[entry["mechanism"], evaluation.seed] = evaluation
+            is_same_task = all(entry.get(name) == value for name, value in self._place.items())
+            if is_same_task and evaluation.status != "failed":
+                evaluations[entry["mechanism"], evaluation.seed] = evaluation
         if is_torn:
             self._file.truncate(len(text[: text.rfind("\n") + 1].encode()))
-        return known
+        return evaluations
 
     def _entry(self, line: str, number: int) -> tuple[dict[str, Any], Evaluation]:
         try:

@@ -1,7 +1,7 @@
 """Train in this process, one candidate after the other: `--backend local`.
 
-Easy to debug. It does not survive a candidate that ends its process, and cannot end one that hangs
-inside a single operation; `ray_backend` can.
+This backend is easy to debug. A candidate that ends its process ends the search, and one that hangs
+inside an operation cannot be stopped; `ray_backend` handles both.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class LocalEvaluator:
         """Train the next trial; empty if there is none.
 
         Raises:
-            DeviceError: the device is not there.
-            KeyboardInterrupt: the user interrupted; one that a primitive raises is its fault.
+            DeviceError: the device is missing.
+            KeyboardInterrupt: the user interrupted; one that a primitive raises is a failure.
         """
         if not self._pending:
             return []

@@ -1,4 +1,4 @@
-"""Where workers come from: the `Pool` protocol, and errors for lost and refused workers."""
+"""The `Pool` protocol of workers, and errors for lost and refused workers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ BLAMELESS: Final[frozenset[Cause]] = frozenset({"preempted", "node", "gpu_unusab
 
 
 class WorkerLostError(Exception):
-    """A worker's process is gone, and its answer with it.
+    """A worker's process ended without an answer, or cannot train any longer.
 
     Args:
-        cause: "preempted": its machine was taken back; "node": its machine is gone; "memory": it
-            was ended to save its machine's memory; "process": its process ended, nothing more is
-            known; "gpu_unusable": it can no longer use its GPU.
+        cause: "preempted": the cloud took back its machine; "node": its machine is lost;
+            "memory": it was ended to free memory; "process": its process ended for an unknown
+            reason; "gpu_unusable": it can no longer use its GPU.
         text: details.
     """
 
@@ -38,7 +38,7 @@ class WorkerRefusedError(Exception):
     """A worker cannot train any candidate; the text is a sentence.
 
     Args:
-        is_last: every machine has been refused.
+        is_last: whether every machine has been refused.
     """
 
     def __init__(self, text: str, *, is_last: bool) -> None:
@@ -47,24 +47,24 @@ class WorkerRefusedError(Exception):
 
 
 class Pool(Protocol):
-    """Starts, feeds and ends workers. Answers are awaited by hashable references."""
+    """Starts, calls and ends workers. A call returns a hashable reference of its answer."""
 
     def start(self) -> tuple[Any, Any]:
-        """Start a worker; return it and the reference of its name, which comes when it is ready."""
+        """Start a worker; return it and a reference, answered with its name when it is ready."""
         ...
 
     def submit(self, worker: Any, trial: Trial | None) -> Any:
-        """Have a free worker train, or calibrate (None); return the reference of the answer."""
+        """Make a free worker train a trial, or calibrate (None); return the answer's reference."""
         ...
 
     def wait(self, timeout: float | None) -> Iterable[Any]:
-        """Block until there is an answer, at most ``timeout`` s; all references since last time."""
+        """Block until there are answers, at most ``timeout`` s; return their references."""
         ...
 
     def get(self, ref: Any) -> Any:
-        """An answer; or raise WorkerLostError, WorkerRefusedError or a NasError."""
+        """Return an answer, or raise WorkerLostError, WorkerRefusedError or a NasError."""
         ...
 
     def kill(self, worker: Any) -> None:
-        """End a worker at once, even if it is gone already."""
+        """End a worker at once; does nothing if it has ended."""
         ...

@@ -1,7 +1,7 @@
 """Ray's implementation of `pool.Pool`: workers are actors, and each loss has a cause.
 
-A worker reports first what it has (`handshake`); one that cannot train is refused, and the refusal
-names its machine. https://docs.ray.io/en/latest/ray-core/actors.html
+A worker first reports its identity (`handshake`); a worker that cannot train is refused, and the
+refusal names its machine. https://docs.ray.io/en/latest/ray-core/actors.html
 """
 
 from __future__ import annotations
@@ -36,39 +36,39 @@ if TYPE_CHECKING:
     from nas.evaluation.trial import Evaluation, Trial
 
 PROBE_SECONDS: Final = 5.0
-_CONTEXT_BYTES: Final = 2**29  # of GPU memory that each process takes besides its tensors
+_CONTEXT_BYTES: Final = 2**29  # GPU memory of each process besides its tensors
 _MAX_BROKEN_GRAPHS: Final = 4  # failed captures keep their memory
-_HEAD_SECONDS: Final = 30.0  # without the head; after 60 Ray ends the process with a stack trace
+_HEAD_SECONDS: Final = 30.0  # longest time without the head; after 60 s Ray ends the process
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(eq=False)
 class _Handle:
-    """An actor, and the id of its node once that is known."""
+    """An actor, and the id of its node; empty until it has started."""
 
     actor: Any
     node: str = ""
 
 
 class ActorPool:
-    """Ray's `pool.Pool`. A reference is a future, whose callback queues it: no polling.
+    """Ray's `pool.Pool`. A reference is a future that queues itself when it is done.
 
     Args:
         resources: of each worker, besides one core and one thread.
-        given: what `Worker.prepare` takes, as references into the object store.
+        options, data: arguments of `Worker.prepare`, as references into the object store.
     """
 
-    def __init__(self, resources: WorkerResources, *given: Any) -> None:
+    def __init__(self, resources: WorkerResources, options: Any, data: Any) -> None:
         paths = [str(handshake.PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {"PYTHONPATH": os.pathsep.join(paths), **dict.fromkeys(_THREADS, "1")}
         self._actor_class = ray.remote(Worker).options(
             num_cpus=1, num_gpus=resources.gpus, runtime_env={"env_vars": environment}
         )
-        self._given = handshake.identity(), handshake.plugins(), given
+        self._arguments = handshake.identity(), handshake.plugins(), (options, data)
         self._done: SimpleQueue[Future[Any]] = SimpleQueue()
         self._lost_nodes: set[str] = set()
         self._refused_nodes: set[str] = set()
-        # A ray:// client reaches nothing but its proxy.
+        # A ray:// client can connect only to its proxy.
         self._is_client = ray.util.client.ray.is_connected()
         self._head_address = ray.get_runtime_context().gcs_address
         self._head_checked = time.monotonic()
@@ -77,7 +77,7 @@ class ActorPool:
     def start(self) -> tuple[Any, Any]:
         """Create an actor; Ray keeps it pending until there is room."""
         handle = _Handle(self._actor_class.remote())
-        return handle, self._expect(handle, handle.actor.prepare.remote(*self._given))
+        return handle, self._expect(handle, handle.actor.prepare.remote(*self._arguments))
 
     def submit(self, worker: _Handle, trial: Trial | None) -> Any:
         """Call an actor."""
@@ -86,10 +86,10 @@ class ActorPool:
         return self._expect(worker, call)
 
     def wait(self, timeout: float | None) -> Iterable[Any]:
-        """Finished references; none after `PROBE_SECONDS`, so that the head is checked.
+        """Finished references; empty after `PROBE_SECONDS`, so that the head is checked again.
 
         Raises:
-            DeviceError: the head of the cluster has not answered for long.
+            DeviceError: the head of the cluster has not answered for `_HEAD_SECONDS`.
         """
         if not self._is_client:
             self._check_head()
@@ -102,7 +102,7 @@ class ActorPool:
         return done
 
     def get(self, ref: Any) -> Any:
-        """The answer, or a worker's name; raises as `Pool.get` says."""
+        """The answer, or the name of a worker that has started; see `Pool.get`."""
         try:
             answer = ref.result()
         except ray.exceptions.RayTaskError as error:
@@ -113,7 +113,7 @@ class ActorPool:
                 is_last = {n["NodeID"] for n in nodes} <= self._refused_nodes
                 raise WorkerRefusedError(cause.text, is_last=is_last) from error
             if isinstance(cause, _GpuUnusableError):
-                raise WorkerLostError("gpu_unusable", "it can use its GPU no longer") from error
+                raise WorkerLostError("gpu_unusable", "it can no longer use its GPU") from error
             if isinstance(cause, NasError):
                 raise cause from None
             raise DeviceError(f"a Ray worker cannot work: {gist(error)}.") from error
@@ -143,7 +143,7 @@ class ActorPool:
         return "node" if node and self._is_lost(node) else "process"
 
     def _is_lost(self, node: str) -> bool:
-        """Whether a node is gone. Ray's list is some 15 s late; the node's port answers at once."""
+        """Whether a node is lost. Ray's list is about 15 s late, so its port is probed too."""
         if self._head_lost_since:
             return True
         if node not in self._lost_nodes:
@@ -174,7 +174,7 @@ class _UnfitError(Exception):
     """A worker cannot train on its node.
 
     Args:
-        node: the cluster's id of it.
+        node: the cluster's id of the node.
         text: a sentence that names the machine.
     """
 
@@ -184,7 +184,7 @@ class _UnfitError(Exception):
 
 
 class _GpuUnusableError(Exception):
-    """An earlier candidate ended this process's use of its GPU; another process is needed."""
+    """An earlier candidate made the GPU unusable in this process; another process is needed."""
 
 
 class Worker:
@@ -193,18 +193,20 @@ class Worker:
     def __init__(self) -> None:
         self._is_gpu_unusable = False
 
-    def prepare(self, driver: Identity, plugins: tuple[str, ...], given: Iterable[Any]) -> Identity:
+    def prepare(
+        self, driver: Identity, plugins: tuple[str, ...], references: Iterable[Any]
+    ) -> Identity:
         """Load everything that trainings need.
 
         Args:
-            driver: what this worker must have.
+            driver: the identity that this worker must match.
             plugins: modules to import.
-            given: references to (task, training function, resources, time limit) and to the data.
+            references: references to (task, training function, resources, time limit) and to data.
 
         Raises:
             _UnfitError: code or plug-ins differ from the driver's, or torch cannot use the GPU.
         """
-        # A user's interrupt is for the driver; one raised here is a candidate's fault.
+        # The driver handles a user's interrupt; one raised here is a candidate's failure.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         torch.set_num_threads(1)
         try:
@@ -213,7 +215,7 @@ class Worker:
             identity = handshake.identity(ray.get_runtime_context().get_node_id())
             if lacking := identity.lacks(driver):
                 raise DeviceError(f"there is {lacking}")
-            options, self._data = map(ray.get, given)
+            options, self._data = map(ray.get, references)
             self._task, self._train, self._resources, self._time_limit = options
             if self._resources.gpus:
                 _prepare_gpu(self._resources.gpus)
@@ -231,8 +233,8 @@ class Worker:
         """Train one candidate.
 
         Raises:
-            _UnfitError: the device is no longer there.
-            _GpuUnusableError: this process can no longer use it; the candidate was not begun.
+            _UnfitError: the device is missing.
+            _GpuUnusableError: this process can no longer use its GPU; nothing was trained.
         """
         if self._is_gpu_unusable:
             raise _GpuUnusableError
@@ -244,7 +246,7 @@ class Worker:
         except DeviceError as error:
             raise _unfit(str(error)) from error
         if gpus:
-            # Some faults end a process's use of its GPU for good.
+            # Some errors make the GPU unusable until the process ends.
             is_suspect = evaluation.status == "failed" and not _is_cuda_usable()
             self._is_gpu_unusable = is_suspect or len(CudaGraphs.broken) > _MAX_BROKEN_GRAPHS
             if gpus < 1 and not self._is_gpu_unusable:
@@ -265,7 +267,7 @@ def _prepare_gpu(gpus: float) -> None:
             "for 0 GPUs a worker."
         )
     if gpus < 1:
-        # A candidate that needs more than its part fails itself, not its neighbours.
+        # A candidate that needs more than its part must not make other workers fail.
         fraction = gpus - _CONTEXT_BYTES / torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(max(fraction, 0.01))
 
@@ -287,7 +289,7 @@ def _listens(host: str, port: int) -> bool:
 
 
 def gist(error: BaseException) -> str:
-    """One line of an error of Ray's: the error that a worker met, or how its process ended."""
+    """An error of Ray in one line: the error in the worker, or how its process ended."""
     text = str(getattr(error, "cause", None) or error)
     lines = (text.partition("Worker exit detail:")[2] or text).strip().splitlines() or [text]
     line = lines[-1 if "traceback" in text.lower() else 0]

@@ -1,17 +1,18 @@
-"""Train on Ray: one actor a worker, each in a process of its own, on this machine or a cluster.
+"""Train on Ray: each worker is an actor in a process of its own, on this machine or a cluster.
 
 Actors (`ray_actors`) live as long as the evaluator. Ray places them, keeps those pending for which
-there is no room (so a cluster may grow and shrink), and holds the data once a machine in its object
-store. `dispatch` assigns trials and handles losses. This module joins or starts a cluster.
+there is no room (so a cluster may grow and shrink), and stores the data once on each machine.
+`dispatch` assigns trials and handles losses. This module joins or starts a cluster.
 """
 
 from __future__ import annotations
 
 import os
 
-# Ray reads these on import; a user's own settings win. Niceness: Ray's default of 15 would starve
-# the workers on a busy machine. Dedup: Ray prints lost workers to standard output, where our
-# answers go; an evaluation records each. Accelerators: Ray's announced default, without a warning.
+# Ray reads these on import; a user's own settings take precedence. Niceness: with Ray's default of
+# 15, workers would starve on a busy machine. Dedup: Ray prints lost workers to standard output,
+# which is for answers; incidents record them. Accelerators: Ray's announced default, without a
+# warning.
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
 os.environ.setdefault("RAY_enable_metrics_collection", "0")
@@ -57,8 +58,8 @@ class RayEvaluator(Dispatcher):
 
     Args:
         data: put into the object store once.
-        execution: without an address, the cluster that this process is connected to, if any, else
-            a new one on this machine.
+        execution: without an address, the evaluator uses the cluster that this process is
+            connected to, if any, else a new one on this machine.
         grace: seconds beyond the time limit after which a worker that did not answer is ended.
         train: the training function.
 
@@ -95,7 +96,7 @@ class RayEvaluator(Dispatcher):
             raise
 
     def close(self) -> None:
-        """End the workers, drop the data, and leave the cluster, or end it if it is ours."""
+        """End the workers, drop the data, and disconnect; a cluster started here ends."""
         if not self._is_closed:
             super().close()
             del self._pool
@@ -108,7 +109,7 @@ class RayEvaluator(Dispatcher):
 
 
 def _connect(execution: Execution) -> bool:
-    """Connect this process to a cluster; whether it was not connected before."""
+    """Connect this process to a cluster; return False if it was already connected."""
     address = execution.ray_address
     if ray.is_initialized():
         current = ray.get_runtime_context().gcs_address
@@ -121,7 +122,7 @@ def _connect(execution: Execution) -> bool:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         cores, gpus = os.cpu_count() or 1, torch.cuda.device_count()
-        allocate(execution, cores=cores, gpus=gpus)  # Ray would believe any number of cores
+        allocate(execution, cores=cores, gpus=gpus)  # Ray itself accepts any number of cores
         num_cpus = min(execution.most or execution.fewest or cores, cores)
         options |= {"num_cpus": num_cpus, "num_gpus": gpus, "include_dashboard": False}
     try:
@@ -140,7 +141,7 @@ def _connect(execution: Execution) -> bool:
 
 @contextmanager
 def _restored_sigterm() -> Iterator[None]:
-    """Restore this process's handler of SIGTERM; Ray's ends it without a message.
+    """Restore this process's handler of SIGTERM after the block; Ray's exits without a message.
 
     Raises:
         KeyboardInterrupt: SIGTERM came while Ray's handler was installed.
@@ -167,7 +168,7 @@ def _why_not_connected(address: str | None, error: Exception) -> str:
 
 
 def _probe(address: str) -> None:
-    """Fail at once where nothing listens; Ray itself retries, and prints, for minutes."""
+    """Raise OSError at once if nothing listens; Ray itself retries for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_SECONDS).close()

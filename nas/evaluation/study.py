@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nas.tasks import Data, Task
 
 
-# What the training seeds of a purpose derive from; "study" for all others.
+# Names from which training seeds derive, by purpose; "study" for all other purposes.
 SEED_NAMES: Final = {"explain": "explain"}
 
 
@@ -32,23 +32,23 @@ def study(
     purpose: Purpose = "evaluate",
     known: Iterable[Training] = (),
 ) -> Iterator[Training]:
-    """Train every mechanism ``repeats`` times; trainings come as they finish.
+    """Train every mechanism ``repeats`` times, and yield trainings as they finish.
 
     Training seeds derive from ``seed``, the purpose and the repeat alone: all mechanisms share the
     initial weights of the model and the order of examples, so that differences are due to the
-    mechanism. (In a search, where the best of many is taken, each candidate has its own seeds.)
+    mechanism. (In a search, which selects the best of many, each candidate has its own seeds.)
 
     Args:
         first: the first repeat to train.
-        purpose: explanations use other seeds than all other purposes.
-        known: recorded trainings; those of this purpose and task that did not fail come first, and
-            are not repeated.
+        purpose: of the trainings; explanations have seeds of their own.
+        known: recorded trainings. Those of this purpose and task that did not fail are yielded
+            first, and are not trained again.
 
     Raises:
         GenomeError: a mechanism does not exist at the task's sizes.
     """
     model = task.main
-    setting = CostContext(model.sizes, model.qkv_bias, model.is_causal, calibration={})
+    context = CostContext(model.sizes, model.qkv_bias, model.is_causal, calibration={})
     place = task_fingerprint(task, data)
     recorded = {
         (training.key, training.evaluation.seed): training.evaluation
@@ -59,9 +59,9 @@ def study(
     forms = []
     for name, genome in mechanisms:
         resolved = task.resolve(genome)
-        forms.append((name, resolved, costs_of(resolved, setting, ["macs"])["macs"]))
+        forms.append((name, resolved, costs_of(resolved, context, ["macs"])["macs"]))
     trials: dict[tuple[str, int], Trial] = {}
-    wanted: dict[tuple[str, int], list[tuple[str, str, int]]] = {}
+    labels: dict[tuple[str, int], list[tuple[str, str, int]]] = {}
     for repeat in range(first, repeats):
         seed_of_repeat = training_seed(seed, SEED_NAMES.get(purpose, "study"), repeat)
         for name, resolved, work in forms:
@@ -69,23 +69,21 @@ def study(
             key = resolved.key
             trial = Trial(key, resolved.genome, seed_of_repeat, repeat, work=work)
             trials.setdefault((key, seed_of_repeat), trial)
-            wanted.setdefault((key, seed_of_repeat), []).append((name, resolved.digest, repeat))
+            labels.setdefault((key, seed_of_repeat), []).append((name, resolved.digest, repeat))
 
     def reports(key: str, seed: int, evaluation: Evaluation) -> Iterator[Training]:
-        for name, own_digest, repeat in wanted[key, seed]:
-            yield Training(
-                purpose, place, task.name, key, name, repeat, evaluation, digest=own_digest
-            )
+        for name, digest, repeat in labels[key, seed]:
+            yield Training(purpose, place, task.name, key, name, repeat, evaluation, digest=digest)
 
-    for asked in [asked for asked in trials if asked in recorded]:
-        del trials[asked]
-        yield from reports(*asked, recorded[asked])
+    for pair in [pair for pair in trials if pair in recorded]:
+        del trials[pair]
+        yield from reports(*pair, recorded[pair])
     for trial, evaluation in run_trials(evaluator, list(trials.values())):
         yield from reports(trial.key, trial.seed, evaluation)
 
 
 def why_not(genome: Genome, task: Task) -> str:
-    """Why a mechanism cannot be trained under a task; empty if it can."""
+    """The reason that a mechanism cannot be trained under a task; empty if it can."""
     try:
         plan = task.resolve(genome).plan
     except NasError as error:

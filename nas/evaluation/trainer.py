@@ -1,9 +1,9 @@
 """Train one candidate on a task and evaluate it on held-out data.
 
-One thread on a CPU, no Python per example, no wait for a GPU inside an epoch. A trial gives the
-same reports bit for bit wherever the same processor runs it. A candidate's fault becomes a failed
-evaluation, never an exception; `train_guarded` also catches faults of this package, of plug-ins
-and libraries, and ``sys.exit`` in a primitive.
+A training uses one thread on a CPU, runs no Python per example, and does not wait for a GPU inside
+an epoch. The same trial on the same type of processor gives the same reports bit for bit. An error
+of a candidate becomes a failed evaluation, never an exception; `train_guarded` also catches errors
+of this package, of plug-ins and libraries, and ``sys.exit`` in a primitive.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ OUTCOMES: Final[dict[type[Exception], Reason]] = {
 
 
 Train: TypeAlias = "Callable[..., Evaluation]"
-"""A training function, called as `train_candidate`: every fault of the candidate is a failed
-evaluation, and the same trial gives the same reports anywhere."""
+"""A training function with the arguments of `train_candidate`. It returns a failed evaluation for
+every error of the candidate, and the same reports for the same trial."""
 
 
 @dataclass
 class _Progress:
-    """What a training has given so far, however it ends."""
+    """The results of a training so far, also of one that fails."""
 
     reports: list[Report] = field(default_factory=list)
     metrics: dict[str, Mapping[str, float]] = field(default_factory=dict)  # by model
@@ -91,7 +91,7 @@ def train_candidate(
         or ``failed`` with reason and text.
 
     Raises:
-        DeviceError: the device is not there.
+        DeviceError: the device is missing.
     """
     torch_device = check_device(device)
     keep_freed_memory()
@@ -133,7 +133,7 @@ def train_guarded(
     device: str,
     time_limit: float | None,
 ) -> Evaluation:
-    """Train one candidate; anything that it raises is its failure.
+    """Train one candidate; every exception but DeviceError becomes a failed evaluation.
 
     Raises:
         DeviceError: the device is missing.
@@ -151,10 +151,10 @@ def train_guarded(
 
 
 def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
-    """Unit times for predicted times, measured in this process under a training's conditions.
+    """Measure unit times for predicted times in this process, under a training's conditions.
 
     Raises:
-        DeviceError: the device is not there.
+        DeviceError: the device is missing.
     """
     from nas.costs.timing import calibrate
 
@@ -173,10 +173,10 @@ def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
 
 
 def budget_of(task: Task, data: Data, device: torch.device | None = None) -> Budget:
-    """The budget of a training; of several models, all their epochs as one.
+    """The budget of a training; several models count as one epoch with all their examples.
 
     Args:
-        device: resolves the precision ``auto``; None keeps the task's word.
+        device: resolves the precision ``auto``; None keeps "auto".
     """
     models = task.models(data).values()
     precisions = dict.fromkeys(
@@ -194,7 +194,7 @@ def worker_name() -> str:
 
 
 def explain(error: BaseException) -> tuple[Reason, str]:
-    """The reason and the text of a failure."""
+    """The reason and the error text of a failed training."""
     for kind, reason in OUTCOMES.items():
         if isinstance(error, kind):
             return reason, f"{error}."
@@ -214,8 +214,7 @@ def _train(
 ) -> None:
     """Train the candidate in each model of the task, until it misses a gate."""
     models = task.models(data)
-    # Before any training: the mechanism must exist in all models, and its counts by fvcore must
-    # agree with the closed formulas.
+    # Before any training: the mechanism must exist in all models, and its costs must be countable.
     resolved = {
         name: _countable(trial, task, model_task) for name, (model_task, _) in models.items()
     }
@@ -238,8 +237,8 @@ def _train(
 
 
 def _countable(trial: Trial, task: Task, model_task: ModelTask) -> ResolvedGenome:
-    """The trial's genome at a model's sizes; fails if the mechanism does not exist there."""
-    if model_task is task.main:  # at whose sizes trials are in normal form
+    """The trial's genome at a model's sizes; raises NasError if it does not exist there."""
+    if model_task is task.main:  # trials are in normal form at these sizes
         resolved = ResolvedGenome(trial.genome, model_task.sizes, model_task.is_causal, trial.key)
     else:
         resolved = model_task.resolve(trial.genome)
@@ -249,7 +248,7 @@ def _countable(trial: Trial, task: Task, model_task: ModelTask) -> ResolvedGenom
 
 
 def _collect(training: Training, name: str, seed: int, progress: _Progress) -> None:
-    """Train one model; its reports follow those of the model before."""
+    """Train one model, and append its reports."""
     before = len(progress.reports)
     try:
         for report in training.reports(seed):

@@ -1,7 +1,7 @@
 """Trials, their evaluations, and recorded trainings.
 
 An `Evaluator` turns a `Trial` into an `Evaluation`; a recorded one is a `Training`. All are frozen
-values without torch: they travel to workers and back, to files and to run databases.
+values that need no torch: they are sent to workers, and written to files and databases.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _STRICT: Final = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One training to do.
+    """A training to run.
 
     Attributes:
         key: the genome's digest, resolved at the task's sizes.
         genome: in normal form, already validated.
         seed: the training seed, from `training_seed`.
         repeat: index among the trainings of this genome, from 0.
-        work: expected duration in any unit; the longest starts first.
+        work: expected duration in any unit; trials with most work start first.
         keeps_weights: whether the evaluation returns the weights of the attention layers.
     """
 
@@ -66,7 +66,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Epochs, training examples an epoch, and precision of a training."""
+    """Epochs, training examples per epoch, and precision of a training."""
 
     __pydantic_config__ = _STRICT
     epochs: int
@@ -80,19 +80,19 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The outcome of one trial. Only an `ok` one can reach a front.
+    """The outcome of a trial. Only mechanisms with `ok` evaluations can be in a front.
 
     Attributes:
         status: "ok", "stopped" (it missed a gate of its task) or "failed".
         reason: why it failed; None unless the status is "failed".
         metrics: the task's metrics of the last reports, by name; finite when "ok".
         reports: one for each completed epoch.
-        peak_memory_bytes: of the worker.
+        peak_memory_bytes: peak memory of the worker.
         worker: host and process id.
         hardware: the processor or GPU that trained.
-        execution: how its steps ran, for people: "cpu, eager", "cuda graph", or why not.
+        execution: how its steps ran: "cpu, eager", "cuda graph", or why there was no graph.
         error: the error text of a failure, or the gate that was missed.
-        weights: safetensors of the attention layers, if asked for; kept as a file, not as a row.
+        weights: safetensors of the attention layers, if the trial keeps them; not in `to_dict`.
     """
 
     __pydantic_config__ = _STRICT
@@ -165,19 +165,19 @@ Stage: TypeAlias = Literal["", "search", "long", "test"]
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A finished training: which mechanism, under which task, for what purpose, and its result.
+    """A finished training: purpose, task, mechanism, repeat and evaluation.
 
     Attributes:
-        purpose: the command, or part of one, that asked for it.
+        purpose: the command, or the part of a command, that ran the training.
         task: fingerprint of task and data.
-        key: the mechanism's digest, resolved at the sizes of the task; of a confirmation, at those
-            of the run's own task.
-        name: the mechanism's name, or the SOURCE string that named it; empty if it has none.
+        key: the mechanism's digest, resolved at the task's sizes; for a confirmation, at the
+            sizes of the run's own task.
+        name: the mechanism's name, or its SOURCE string; empty if it has none.
         repeat: index among the trainings of this mechanism, from 0.
         stage: of a confirmation only: "search" trains under the run's own task, "long" under
             a longer one, and "test" scores on the test set.
-        digest: of the genome in normal form, where the caller needs it. Not recorded.
-        recorded: when it was recorded; ``NOT_RECORDED`` before.
+        digest: digest of the genome in normal form, if the caller needs it; not recorded.
+        recorded: time of the record; ``NOT_RECORDED`` before.
     """
 
     purpose: Purpose
@@ -194,16 +194,15 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A failure of a worker, for people and for the record. It changes no result.
+    """A failure of a worker. It is reported and recorded, and changes no result.
 
     Attributes:
-        kind: how a worker was lost ("preempted", its "node", its "memory", its "process" alone, or
-            "gpu_unusable"); an "error" of a training that is retried in another worker; "refused"
-            for a worker that was not accepted; "waiting" without any worker, and "back" when there
-            is one again.
+        kind: the cause of a worker's loss (see ``WorkerLostError``); or "error": a training
+            raised an error and is retried in another worker; "refused": a worker cannot train;
+            "waiting": there is no worker; "back": there is a worker again.
         text: a sentence.
-        worker: host and process id, where known.
-        key, repeat: of the trial that is started again, if any.
+        worker: host and process id, if known.
+        key, repeat: key and repeat of the trial that starts again, if there is one.
     """
 
     kind: Kind
