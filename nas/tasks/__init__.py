@@ -1,6 +1,6 @@
-"""What candidates are trained on: a task and its data, behind one boundary.
+"""Tasks: data, model, loss and metrics with which candidates are trained and evaluated.
 
-Importing this package loads no torch; a model is imported where it is built.
+Importing this package loads no torch; models are imported when they are built.
 """
 
 from nas.tasks.base import TASKS, Batch, Data, Examples, MakeAttention, ModelTask, Side, Task

@@ -1,8 +1,8 @@
-"""Tasks: everything that decides how a candidate is trained and evaluated.
+"""Tasks: everything that determines how a candidate is trained and evaluated.
 
-Code above this package knows neither images nor tokens: a task gives sizes, data, models with a
-slot for attention in each layer, a loss, and metrics. A family is a class with a ``kind``, listed
-in ``TASKS``; a task is an instance of it, read from YAML. Most train one model (``ModelTask``).
+A task has sizes, data, models with a slot for attention in each layer, a loss, and metrics; no
+other package depends on images or tokens. A family is a class with a ``kind``, listed in ``TASKS``;
+a task is an instance of it, read from YAML. Most families train one model (``ModelTask``).
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ MakeAttention: TypeAlias = "Callable[[int], nn.Module]"
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """The data of a search: plain contiguous arrays, which the workers of a machine share.
+    """The data of a search: contiguous arrays, which the workers of a machine share.
 
-    Instances compare by identity, so that examples prepared from one can be cached.
+    Instances compare by identity, so that prepared examples can be cached.
 
     Attributes:
         name: the data spec.
         train, validation: columns by name, of equal length within a side; disjoint.
-        digest: of the content, 16 hex characters; it does not depend on paths.
+        digest: digest of the content, 16 hex characters; it does not depend on paths.
         facts: small values that models or batches need (classes, mean, deviation).
-        parts: data by member, if the task is a suite.
+        parts: data by member of a suite.
     """
 
     name: str
@@ -68,18 +68,22 @@ class Examples(Protocol):
     def __len__(self) -> int: ...
 
     def batch(self, chosen: Tensor) -> Batch:
-        """The chosen examples (indices (b,) on the device), without Python per example."""
+        """The batch of the chosen examples.
+
+        Args:
+            chosen: indices (b,) on the device.
+        """
         ...
 
 
 class Task(Frozen):
-    """What candidates are trained on: one model, or several one after the other.
+    """A task that trains one model, or several in turn.
 
     Attributes:
         kind: name of the family in ``TASKS`` and YAML.
-        data_kinds: what ``data`` may begin with, up to a colon.
-        name, about: do not change results.
-        data: the data spec: where examples come from.
+        data_kinds: kinds of data: ``data`` is one of them, or begins with one and a colon.
+        name, about: name and description; they do not change results.
+        data: the data spec, which says where examples come from.
     """
 
     kind: ClassVar[str]
@@ -120,7 +124,7 @@ class Task(Frozen):
 
     @abstractmethod
     def models(self, data: Data) -> Mapping[str, tuple[ModelTask, Data]]:
-        """The models of a candidate and their data, by name, in order; a single one is named ""."""
+        """The models of a candidate and their data, by name, in order; "" names a single model."""
 
     @abstractmethod
     def metrics(self, data: Data) -> tuple[Metric, ...]:
@@ -128,10 +132,10 @@ class Task(Frozen):
 
     @abstractmethod
     def summary(self, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """The task's metrics, from those of its trained models by name."""
+        """The task's metrics by name, from the metrics of each trained model."""
 
     def missed(self, metrics: Mapping[str, Mapping[str, float]]) -> str:
-        """Why a candidate is not trained in the next model, or ""."""
+        """The reason to stop before the next model, such as a missed gate; empty if none."""
         return ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -148,18 +152,18 @@ class ModelTask(Task):
     """A task that trains one model; families add data and model.
 
     Attributes:
-        is_causal: whether each token sees only itself and earlier ones.
-        num_tallies: length of what ``tally`` returns.
-        width, depth, heads, mlp_ratio, activation, dropout, final_norm, qkv_bias, init_std: of the
-            transformer.
-        epochs, batch_size: of the training; it reports after each epoch.
-        learning_rate, weight_decay, decay, beta2, clip: of AdamW; the rate is the peak of
-            ``one_cycle``; ``decay`` names the weights that decay, ``clip`` bounds the gradient's
-            norm.
+        is_causal: whether each token attends only to itself and earlier tokens.
+        num_tallies: length of the tensor that ``tally`` returns.
+        width, depth, heads, mlp_ratio, activation, dropout, final_norm, qkv_bias, init_std:
+            hyperparameters of the transformer.
+        epochs, batch_size: of the training, which reports after each epoch.
+        learning_rate, weight_decay, decay, beta2, clip: hyperparameters of AdamW. The rate is the
+            peak of ``one_cycle``; ``decay`` selects the weights that decay; ``clip`` bounds the
+            norm of the gradient.
         schedule: ``one_cycle`` (Smith & Topin 2018) or ``constant``.
         precision: ``float32``, ``bfloat16`` (mixed), or ``auto``: mixed if the hardware has
             instructions for it.
-        data_seed: of all random numbers that make or split the data.
+        data_seed: seed of all random numbers that generate or split the data.
     """
 
     is_causal: ClassVar[bool] = False
@@ -220,13 +224,17 @@ class ModelTask(Task):
         return data.count("train")
 
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
-        """Indices of an epoch's training examples in order, by default shuffled; from epoch 1."""
+        """Indices of an epoch's training examples in order, by default shuffled.
+
+        Args:
+            epoch: counts from 1.
+        """
         import torch
 
         return torch.randperm(self.epoch_size(data), generator=rng)
 
     def num_eval_examples(self, data: Data, epoch: int) -> int:
-        """The number of validation examples, from the first, that evaluate an epoch."""
+        """The number of validation examples that evaluate an epoch, counted from the first."""
         return data.count("validation")
 
     @abstractmethod
@@ -239,11 +247,11 @@ class ModelTask(Task):
 
     @abstractmethod
     def tally(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Sums (num_tallies,) of a batch, which are added over batches for ``score``."""
+        """Sums over a batch, (num_tallies,); ``score`` computes metrics from their totals."""
 
     @abstractmethod
     def score(self, totals: list[float]) -> dict[str, float]:
-        """The metrics by name, from the sum of all tallies."""
+        """The metrics by name, from the tallies summed over all batches."""
 
 
 def fingerprint_of(content: Any) -> str:
@@ -252,7 +260,7 @@ def fingerprint_of(content: Any) -> str:
 
 
 RECIPE: Final = 3
-"""Version of trainings; incremented when the same task gives other results."""
+"""Version of the training procedure; incremented when the same task gives other results."""
 
 TASKS: Final[Registry[type[Task]]] = Registry(
     "task family",

@@ -1,7 +1,7 @@
-"""Tasks whose models choose a class, for each example or for some of its tokens.
+"""Tasks whose models predict a class, for each example or for some of its tokens.
 
-A batch is (inputs, labels); a model gives logits with one row for each label. Labels that are
-``IGNORE_INDEX`` count neither in the loss nor in the metrics, accuracy and log-loss.
+A batch is (inputs, labels); a model returns logits with one row for each label. Labels equal to
+``IGNORE_INDEX`` are left out of the loss and of the metrics, accuracy and log-loss.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ IGNORE_INDEX: Final = -1
 
 
 class Classification(ModelTask):
-    """A task of classes; families add data, model, and the number of classes.
+    """A classification task; families add data, model, and the number of classes.
 
     Attributes:
-        targets_name: what is classified, for the metrics' descriptions.
+        targets_name: name of the classified items, for the metrics' descriptions.
     """
 
     num_tallies: ClassVar[int] = 3
@@ -33,7 +33,7 @@ class Classification(ModelTask):
 
     @abstractmethod
     def num_classes(self, data: Data) -> int:
-        """The number of classes; chance is its inverse."""
+        """The number of classes."""
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
         """Accuracy and log-loss."""

@@ -1,6 +1,6 @@
-"""Files of data: specs with a path, home directories, names that are refused, and reading.
+"""Data files: parse data specs, check file names, and read files.
 
-Data may come from somebody else, so names are checked before anything is read.
+Data may come from an untrusted source, so names are checked before anything is read.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:
     """A data spec with an absolute path, so that a run resumed elsewhere finds the same data.
 
-    A path from the home directory stays as it is, so that it also holds on another machine.
+    A path that begins with ~ is kept, so that it is valid on another machine too.
 
     Args:
-        kinds: what follows a kind and its colon, by kind: "PATH", "NAME" of the Hub (a path if it
-            begins like one), or "" for nothing.
+        kinds: what follows each kind and a colon: "PATH"; "NAME", a name on the Hub, or a path if
+            it begins with . or /; or "" for nothing.
 
     Raises:
         ValueError: the spec has another form.
@@ -40,7 +40,7 @@ def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:
 
 
 def expanded(path: str) -> Path:
-    """A path with its ~ resolved.
+    """A path with its ~ expanded.
 
     Raises:
         DataError: there is no such home directory.
@@ -55,10 +55,10 @@ def read_bytes(path: str | Path, ends: int | None = None) -> bytes:
     """The content of a file.
 
     Args:
-        ends: of a file of more than twice so many bytes read the first and the last ``ends`` ones.
+        ends: number of bytes to read from either end of a larger file; None reads all.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: the file cannot be read.
     """
     path = expanded(str(path))
     try:
@@ -78,13 +78,13 @@ def read_bytes(path: str | Path, ends: int | None = None) -> bytes:
 def list_classes(
     root: Path, part: Sequence[str], suffixes: tuple[str, ...], noun: str, *, least: int = 1
 ) -> tuple[tuple[str, ...], list[list[Path]]]:
-    """The classes of a data directory and the files of each, both sorted; without hidden ones.
+    """The classes of a data directory and the files of each, both sorted; hidden ones are left out.
 
     Args:
-        part: names that the part's folder may have; the first that exists counts.
-        suffixes: of files, in lower case.
-        noun: what the files are, for errors.
-        least: files of a class.
+        part: possible names of the folder; the first that exists is read.
+        suffixes: suffixes of the files, in lower case.
+        noun: name of the files in errors.
+        least: least number of files of a class.
 
     Raises:
         DataError: a folder is missing or cannot be read, a name is refused, or there are fewer than
@@ -116,7 +116,7 @@ def list_classes(
 
 
 def _names(folder: Path, is_wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:
-    """The sorted names of some entries of a folder, without hidden ones."""
+    """The sorted names of selected entries of a folder; hidden ones are left out."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(e.name for e in entries if not e.name.startswith(".") and is_wanted(e))
@@ -128,10 +128,10 @@ def _names(folder: Path, is_wanted: Callable[[os.DirEntry[str]], bool]) -> list[
 
 
 def check_name(folder: Path, name: str) -> None:
-    """Refuse a name in a data directory that is harmful when printed, or a link that leads out.
+    """Refuse a name that is not printable, and a link that leads out of the data directory.
 
     Args:
-        folder: links into its parent are allowed.
+        folder: the folder of the entry; links into its parent are allowed.
 
     Raises:
         DataError: the name is not printable, or the link leads out of the data.
@@ -146,4 +146,4 @@ def check_name(folder: Path, name: str) -> None:
 
 
 def _real(path: Path) -> Path:
-    return Path(os.path.realpath(path))  # Path.resolve raises for links in a circle
+    return Path(os.path.realpath(path))  # Path.resolve raises for a cycle of links

@@ -2,7 +2,7 @@
 
     x = x + dropout(attention(norm(x)));  x = x + dropout(W_2 act(W_1 norm(x)))
 
-The attention draws from a random stream of its own, so that it changes no other weight.
+Attention modules are initialised from separate random streams, so that they change no other weight.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Transformer(nn.Module):
     """The layers of a task's model; families add embedding and head.
 
     Args:
-        attention: makes the module (b, n, dim) -> (b, n, dim) of a layer, given its index.
-        seed: of the initialisation; each layer's attention has a random stream of its own.
+        attention: builds the module (b, n, dim) -> (b, n, dim) of a layer from the layer's index.
+        seed: seed of the initialisation; each layer's attention has a separate random stream.
     """
 
     def __init__(self, task: ModelTask, attention: MakeAttention, seed: int) -> None:
@@ -47,8 +47,8 @@ class Transformer(nn.Module):
         """All layers and the final norm.
 
         Args:
-            read: the tokens whose features are needed; the last layer computes only those.
-            padding: True at tokens that attention must not see.
+            read: the tokens whose features are returned; the last layer computes only those.
+            padding: True at tokens that attention must ignore.
         """
         for layer in self.layers[:-1]:
             x = layer(x, padding=padding)
@@ -100,10 +100,10 @@ class Dropout(nn.Module):
     """Dropout of each branch before its residual connection (Srivastava et al. 2014).
 
     On a CPU torch's dropout draws one 64-bit number for each element and costs as much as the
-    layer's matrix products. Here one number decides four elements: 2 % of a training step.
+    layer's matrix products. Here one number serves four elements, in 2 % of a training step.
 
     Args:
-        rate: share of elements set to zero, 0 <= rate < 1, to the nearest 1/65536.
+        rate: fraction of elements set to zero, 0 <= rate < 1, rounded to a multiple of 1/65536.
     """
 
     def __init__(self, rate: float) -> None:
@@ -111,7 +111,7 @@ class Dropout(nn.Module):
         self.dropped = min(round(rate * 2**16), 2**16 - 1)
 
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """In training, zero elements and scale the rest to keep the mean."""
+        """In training, set elements to zero and scale the others to keep the mean."""
         if not self.training or self.dropped == 0:
             return x
         if x.device.type != "cpu":

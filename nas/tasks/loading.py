@@ -1,7 +1,7 @@
 """Read tasks from YAML files; ``kind`` names the family, built-in tasks lie in this package.
 
-``for_data`` in a task file sets other fields for some data (a small set needs more epochs). It is
-resolved on loading, so that a task, also one frozen in a run, states plainly what is done.
+``for_data`` in a task file overrides fields for some kinds of data (a small set needs more epochs).
+It is resolved on loading, so that a task object, and its copy in a run, holds the final values.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def load_task(
 
     Args:
         data: a data spec, in place of the task's.
-        overrides: fields to set last.
+        overrides: fields that override those of the file.
 
     Raises:
-        TaskError: there is no such task, or no such family.
+        TaskError: there is no such task or family.
         ConfigError: the file cannot be read, or a field is invalid.
     """
     path = _find(name_or_path)
@@ -69,19 +69,19 @@ def _find(name_or_path: str) -> Path:
     path = Path(name_or_path)
     if path.suffix in {".yaml", ".yml", ".json"}:
         return path
-    known = built_in_tasks()
-    if name_or_path in known:
+    names = built_in_tasks()
+    if name_or_path in names:
         return BUILT_IN / f"{name_or_path}.yaml"
     raise TaskError(
-        f"there is no task {name_or_path!r}{near(name_or_path, known)}; expected the path of a "
-        f"YAML file or one of {', '.join(known)}."
+        f"there is no task {name_or_path!r}{near(name_or_path, names)}; expected the path of a "
+        f"YAML file or one of {', '.join(names)}."
     )
 
 
 def _family(fields: Mapping[str, Any], where: str) -> type[Task]:
     if "kind" not in fields:
-        known = ", ".join(TASKS.names())
-        raise TaskError(f"{where}: the key 'kind' is missing; expected one of {known}.")
+        names = ", ".join(TASKS.names())
+        raise TaskError(f"{where}: the key 'kind' is missing; expected one of {names}.")
     try:
         return TASKS.get(str(fields["kind"]))
     except TaskError as error:

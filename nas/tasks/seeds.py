@@ -1,8 +1,8 @@
-"""Seeds of the independent random streams in one training.
+"""Seeds of the independent random streams in a training.
 
-Backbone, mechanism, data order and noise each draw from a stream of their own, derived from the
-training's one recorded seed; how much one draws changes no other. (Training seeds derive from the
-mechanism too, so that no two mechanisms share a lucky start.)
+Backbone, mechanism, data order and noise have separate streams, derived from the training's
+recorded seed; the number of draws from one stream does not change another. (In a search, the
+training seed derives from the mechanism too, so that no two mechanisms share an initialisation.)
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The task family ``suite``: each candidate is trained in several tasks.
 
-    regret = (score - mha's) / (uniform's - mha's)          worst_regret = the largest of them
+    regret = (score - mha's) / (uniform's - mha's)          worst_regret = largest regret
 
-is 0 for standard attention and 1 for the plain mean of all tokens, in any task; below 0 a candidate
-is better than standard attention. The objective is the worst regret, so that a gain in one task
-never hides a loss in another. A member with a gate has no regret. It is a condition: a candidate
-that misses the gate is trained no further and cannot be in a front.
+The regret is 0 for standard attention and 1 for the mean of all tokens, in any task; a candidate
+with a negative regret is better than standard attention. The objective is the worst regret, so that
+a gain in one task never hides a loss in another. A member with a gate has no regret: a candidate
+that misses the gate is not trained in later members and cannot be in a front.
 
 The suite's ``references`` are the scores of mha and ``uniform``, measured when a search starts.
 """
@@ -43,7 +43,7 @@ class Gate(Frozen):
         return self
 
     def missed(self, scores: Mapping[str, float]) -> str:
-        """How scores miss the gate, or ""; NaN misses it."""
+        """How scores miss the gate; empty if they do not. NaN misses it."""
         value, low, high = scores[self.metric], self.at_least, self.at_most
         if low is not None and not value >= low:
             return f"{self.metric} is {value:.4g}, and must be at least {low:g}"
@@ -57,8 +57,8 @@ class Member(Frozen):
 
     Attributes:
         task: in YAML a name, a path, or fields; by default the member's name. Further keys of the
-            member set fields of it.
-        gate: what a candidate must reach.
+            member override fields of the task.
+        gate: the bound that a candidate must satisfy.
     """
 
     task: ModelTask
@@ -70,7 +70,7 @@ class Member(Frozen):
 
 
 class Reference(Frozen):
-    """The scores of standard attention and of the plain mean of all tokens in a metric."""
+    """The scores of standard attention and of the mean of all tokens in a metric."""
 
     metric: str
     mha: FiniteFloat
@@ -83,7 +83,7 @@ class Reference(Frozen):
         return self
 
     def regret(self, score: float) -> float:
-        """0 for the score of mha, 1 for that of ``uniform``."""
+        """The regret of a score: 0 for the score of mha, 1 for that of ``uniform``."""
         return (score - self.mha) / (self.uniform - self.mha)
 
 
@@ -159,16 +159,16 @@ class Suite(Task):
         for name, member in self.members.items():
             known = [metric.name for metric in member.task.metrics(parts[name])]
             rules = {"gate": member.gate, "reference": self.references.get(name)}
-            for what, rule in rules.items():
+            for kind, rule in rules.items():
                 if rule is not None and rule.metric not in known:
                     raise ConfigError(
-                        f"task {self.name}, {name}, {what}: found {rule.metric!r}"
+                        f"task {self.name}, {name}, {kind}: found {rule.metric!r}"
                         f"{near(rule.metric, known)}; expected one of {', '.join(known)}."
                     )
         return _joined(parts)
 
     def load_test(self) -> Data:
-        """Test sets of the members without a gate; raises DataError if one has none."""
+        """The data with test sets for members without a gate; raises DataError if one has none."""
         members = self.members.items()
         return _joined(
             {name: m.task.load() if m.gate else m.task.load_test() for name, m in members}
@@ -194,7 +194,9 @@ class Suite(Task):
 
     def summary(self, metrics: Scores) -> dict[str, float]:
         """Metrics as ``member.metric``, regrets, and the worst regret once all are known."""
-        values = {f"{name}.{m}": value for name, own in metrics.items() for m, value in own.items()}
+        values = {
+            f"{name}.{m}": value for name, scores in metrics.items() for m, value in scores.items()
+        }
         regrets = {
             name: reference.regret(metrics[name][reference.metric])
             for name, reference in self.references.items()
@@ -206,7 +208,7 @@ class Suite(Task):
         return values
 
     def missed(self, metrics: Scores) -> str:
-        """How a gate was missed, or ""."""
+        """How a gate was missed; empty if none was."""
         for name, scores in metrics.items():
             gate = self.members[name].gate
             if gate and (how := gate.missed(scores)):
@@ -257,7 +259,7 @@ def _specs(data: Any, members: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _load(name: str, fields: Any, spec: str | None) -> Any:
-    """A member's fields with its task loaded; invalid ones as they are, for pydantic to report."""
+    """A member's fields with its task loaded; pydantic reports invalid fields afterwards."""
     if isinstance(fields, Member):
         fields = {"task": fields.task.to_dict(), "gate": fields.gate}
     fields = {} if fields is None else fields

@@ -1,4 +1,4 @@
-"""The task family ``images``: classes of images, told apart by a small vision transformer."""
+"""The task family ``images``: image classification by a small vision transformer."""
 
 from nas.tasks.images.task import ImageTask
 

@@ -4,7 +4,7 @@
 1,797 handwritten digits of scikit-learn. A search uses only the training part of each, split into
 training and validation images.
 
-The only module that knows torchvision.
+This is the only module that imports torchvision.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def load_images(
         training images.
 
     Raises:
-        DataError: the data are missing, damaged, of one class, or cannot be downloaded.
+        DataError: the data are missing, damaged, have one class only, or cannot be downloaded.
     """
     source = _source(spec, size)
     chosen = draw_two(source.labels, *counts, np.random.default_rng(seed))
@@ -83,7 +83,7 @@ def load_images(
 
 
 def _moments(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation of each channel, exactly, from counts of the 256 values."""
+    """The exact mean and deviation of each channel, from counts of the 256 values."""
     counts = [np.bincount(channel.ravel(), minlength=256) for channel in images.swapaxes(0, 1)]
     values = np.arange(256)
     mean = [float(c @ values / c.sum()) for c in counts]
@@ -153,7 +153,7 @@ def _cifar10(size: int, *, is_test: bool) -> _Source:
 
 @contextmanager
 def _network_timeout() -> Iterator[None]:
-    """Bound the wait for a network that does not answer."""
+    """A context in which sockets time out after `NETWORK_TIMEOUT_S`."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(NETWORK_TIMEOUT_S)
     try:

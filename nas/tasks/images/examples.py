@@ -1,7 +1,7 @@
 """Images on a device: cut into patches, normalised and augmented there.
 
-No Python per image and no wait for a GPU: every batch is a few operations on whole tensors, which a
-CUDA graph can hold.
+A batch is a few operations on whole tensors, without Python per image and without waiting for a
+GPU, so that a CUDA graph can capture it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_SHIFT: Final = 8
 """An image is shifted by up to its size divided by this."""
 MAX_BYTES: Final = 2**28
-"""Images are normalised beforehand if the result, two or four times their bytes, is no larger."""
+"""Images are normalised in advance if the result, two or four times their size, is no larger."""
 
 
 class ImageExamples:
@@ -27,8 +27,8 @@ class ImageExamples:
     Args:
         patch: edge length of a patch in pixels.
         dtype: of the batches, that of the first layer's input.
-        is_augmented: batches are mirrored and shifted at random, see ``flip_and_shift``. Then
-            images are kept whole, and a batch is cut afterwards.
+        is_augmented: whether batches are mirrored and shifted at random, see ``flip_and_shift``.
+            Then whole images are stored, and each batch is cut into patches afterwards.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ImageExamples:
         return self._images(chosen), self.labels.index_select(0, chosen)
 
     def _images(self, chosen: Int[Tensor, "b"]) -> Float[Tensor, "b n cpp"]:
-        # index_select copies whole images, indexing byte by byte.
+        # index_select copies whole images; indexing would copy byte by byte.
         images = self.images.index_select(0, chosen)
         if self.is_normalised:
             return images
@@ -83,12 +83,12 @@ def flip_and_shift(
 ) -> tuple[Shaped[Tensor, "b c h w"], Shaped[Tensor, "b 1 h w"]]:
     """Mirror half of the images and shift each by up to an eighth of its size, at random.
 
-    Draws from the device's global generator, for each image a mirror and a shift in whole pixels
-    along either axis, uniformly.
+    For each image, the device's global generator draws a mirror and a shift in whole pixels along
+    either axis, uniformly.
 
     Returns:
-        The images, and a mask that is False at pixels from outside of the image, which repeat the
-        edge; they are to be zeroed after normalisation.
+        The images, and a mask that is False at pixels from outside the image. Those repeat the edge;
+        the caller sets them to zero after normalisation.
     """
     count, channels, height, width = images.shape
     down, across, mirror = torch.rand(3, count, 1, device=images.device)
@@ -103,9 +103,9 @@ def flip_and_shift(
 def _shifted(
     size: int, draw: Float[Tensor, "b 1"]
 ) -> tuple[Int[Tensor, "b n"], Shaped[Tensor, "b n"]]:
-    """The source of each place along one axis, and whether it exists; draws lie in [0, 1)."""
+    """The source of each pixel along an axis, and whether it exists; draws are in [0, 1)."""
     most = size // MAX_SHIFT
-    # Rounding may bring a draw next to 1 up to 2 * most + 1.
+    # A draw close to 1 may be rounded up to 2 * most + 1.
     shift = (draw * (2 * most + 1)).long().clamp(max=2 * most) - most
     source = torch.arange(size, device=draw.device) + shift
     return source.clamp(0, size - 1), (source >= 0) & (source < size)

@@ -36,12 +36,12 @@ TEST: Final = ("test", "val")
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF")
 """Formats that Pillow may try on any file; not PostScript, which is a program."""
 MAX_PIXELS: Final = 2**25
-"""Of an image that is decoded; a large JPEG is decoded at a fraction of its size."""
+"""Largest number of pixels of a decoded image; a large JPEG is decoded at a smaller size."""
 FORMAT: Final = 2  # version of the cached arrays
 
 
 def cache_folder() -> Path:
-    """The directory of data that are kept between runs: $NAS_CACHE, or ~/.cache/nas."""
+    """The directory of cached data: $NAS_CACHE, or ~/.cache/nas."""
     return Path(os.environ.get("NAS_CACHE") or "~/.cache/nas").expanduser()
 
 
@@ -94,7 +94,7 @@ def decode(path: Path, size: int) -> NDArray[np.uint8]:
 
 
 def _to_8_bits(image: Image.Image) -> Image.Image:
-    """A grey image of 16, 32 or float bits with values 0 to 255; Pillow's ``convert`` clips.
+    """Scale a grey image of 16 bits or floats to values 0 to 255; Pillow's ``convert`` would clip.
 
     Raises:
         ValueError: the values have no known range.
@@ -103,7 +103,7 @@ def _to_8_bits(image: Image.Image) -> Image.Image:
         return image
     values = np.asarray(image, dtype=np.float64)
     most = 1.0 if image.mode == "F" else 65_535.0
-    if image.mode == "I" and image.format == "TIFF":  # in other formats it stands for 16 bits
+    if image.mode == "I" and image.format == "TIFF":  # in other formats this mode means 16 bits
         raise ValueError("32-bit integer pixels; expected 8 or 16 bits, or floats from 0 to 1")
     if not (values.min() >= 0 and values.max() <= most):  # NaN included
         raise ValueError(

@@ -26,9 +26,9 @@ class VisionTransformer(Transformer):
 
     Args:
         task, attention, seed: see ``Transformer``.
-        patch_width: values of a patch.
+        patch_width: number of values in a patch.
         num_classes: width of the output.
-        sines_of: patches along an edge, if positions start as sines of row and column.
+        sines_of: number of patches along an edge, if positions start as sines of row and column.
     """
 
     def __init__(

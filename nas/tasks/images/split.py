@@ -25,14 +25,14 @@ def draw_two(
         labels: (n,), n >= 2.
     """
     order = _interleaved(labels, rng)[: first + second]
-    wanted = round(second * len(order) / (first + second))
-    quotas = _quotas(labels[order], min(max(wanted, 1), len(order) - 1))
+    size = round(second * len(order) / (first + second))
+    quotas = _quotas(labels[order], min(max(size, 1), len(order) - 1))
     in_second = _ranks(labels[order]) < quotas[labels[order]]
     return order[~in_second], order[in_second]
 
 
 def _interleaved(labels: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """All indices, one of each class in turn, shuffled within the class."""
+    """All indices, shuffled within each class; the classes alternate."""
     shuffled = rng.permutation(len(labels))
     ranks = _ranks(labels[shuffled])
     interleaved: NDArray[np.int64] = shuffled[np.lexsort((labels[shuffled], ranks))]
@@ -48,17 +48,17 @@ def _ranks(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     return ranks
 
 
-def _quotas(labels: NDArray[np.int64], wanted: int) -> NDArray[np.int64]:
-    """Items of each class in a part of ``wanted`` items, by largest remainders.
+def _quotas(labels: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """The number of items of each class in a part of ``size`` items, by largest remainders.
 
-    The other part keeps one of each class if enough remain.
+    The other part keeps an item of each class if there are enough.
     """
     counts = np.bincount(labels)
     spare = np.maximum(counts - 1, 0)
-    most = spare if spare.sum() >= wanted else counts
-    exact = counts * (wanted / len(labels))
+    most = spare if spare.sum() >= size else counts
+    exact = counts * (size / len(labels))
     quotas: NDArray[np.int64] = np.minimum(np.floor(exact).astype(np.int64), most)
-    while missing := wanted - int(quotas.sum()):
+    while missing := size - int(quotas.sum()):
         takers = np.flatnonzero(quotas < most)
         by_remainder = takers[np.argsort((quotas - exact)[takers], kind="stable")]
         quotas[by_remainder[:missing]] += 1

@@ -29,7 +29,7 @@ class ImageTask(Classification):
         image_size, patch: edge lengths in pixels; images are scaled to ``image_size``.
         train_images, validation_images: drawn class-balanced from the data's training part; if
             there are fewer, both shrink in proportion.
-        curve_images: validation images that evaluate the epochs before the last.
+        curve_images: number of validation images that evaluate the epochs before the last.
         augmentation: of the training images: ``none``, or ``flip_shift``, which mirrors half of
             them and shifts each by up to an eighth of its size along both axes, at random.
         positions: initial values of the learned positions: ``random``, or ``sines`` of row and

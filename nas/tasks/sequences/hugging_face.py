@@ -20,14 +20,14 @@ TESTS: Final = ("test", "validation")
 STRINGS: Final = ("string", "large_string")
 NAMED: Final = {"text": STRINGS, "label": ("ClassLabel", "bool", "int32", "int64", *STRINGS)}
 UNNAMED: Final = {"text": STRINGS, "label": ("ClassLabel",)}
-WANTED: Final = {
+EXPECTED: Final = {
     "text": "text, of strings, or a single column of strings",
     "label": "label, of classes, whole numbers or strings, or a single column of classes",
 }
 
 
 def read_text(spec: str, *, is_test: bool) -> bytes:
-    """All texts of the training or the test part, one a line.
+    """All texts of the training or the test part, one per line.
 
     Raises:
         DataError: they cannot be loaded, or their column is ambiguous.
@@ -63,7 +63,7 @@ def read_classes(spec: str, *, is_test: bool) -> tuple[tuple[str, ...], list[tup
 
 
 def _part(spec: str, *, is_test: bool) -> datasets.Dataset:
-    """The training part, or a test part apart from it."""
+    """The training part, or a test part that is not trained on."""
     try:
         import datasets
     except ModuleNotFoundError:
@@ -75,7 +75,7 @@ def _part(spec: str, *, is_test: bool) -> datasets.Dataset:
         parts = _parts(source)
         sizes = {name: len(part) for name, part in parts.items()}
         chosen = datasets.ReadInstruction.from_spec(split or "train").to_absolute(sizes)
-    except Exception as error:  # what pyarrow, pandas and httpx raise passes through it
+    except Exception as error:  # datasets lets errors of pyarrow, pandas and httpx pass
         is_outer = isinstance(error, datasets.exceptions.DatasetGenerationError)
         reason = textwrap.shorten(str(error.__cause__ if is_outer else error), 300).rstrip(".")
         raise DataError(
@@ -102,7 +102,7 @@ def _parts(source: str) -> dict[str, datasets.Dataset]:
 
     if not source.startswith(("/", "~")):
         name, config = "/".join(source.split("/")[:2]), "/".join(source.split("/")[2:])
-        # With this prefix it is never a local folder.
+        # The prefix prevents datasets from reading a local folder of this name.
         return dict(load_dataset(f"hf://datasets/{name}", config or None))
     root = expanded(source)
     if not any((root / mark).is_file() for mark in ("state.json", "dataset_dict.json")):
@@ -112,7 +112,7 @@ def _parts(source: str) -> dict[str, datasets.Dataset]:
 
 
 def _column(spec: str, part: datasets.Dataset, name: str) -> str:
-    """The column of that name, or the only other column of a fitting type."""
+    """The column of this name, or the only other column of a suitable type."""
     kinds: dict[str, str] = {
         column: kind.dtype if type(kind).__name__ == "Value" else type(kind).__name__
         for column, kind in part.features.items()
@@ -122,11 +122,11 @@ def _column(spec: str, part: datasets.Dataset, name: str) -> str:
     fits = [c for c, kind in kinds.items() if kind in UNNAMED[name] and c not in NAMED]
     if len(fits) == 1:
         return fits[0]
-    found = ", ".join(f"{column} ({kind})" for column, kind in kinds.items())
-    raise DataError(f"{spec}: found the columns {found}; expected {WANTED[name]}.")
+    columns = ", ".join(f"{column} ({kind})" for column, kind in kinds.items())
+    raise DataError(f"{spec}: found the columns {columns}; expected {EXPECTED[name]}.")
 
 
 def _rows(part: datasets.Dataset, *columns: str) -> list[tuple[Any, ...]]:
-    """The values of columns; reading row by row takes forty times as long."""
+    """Rows of some columns, read by column, since reading by row takes forty times as long."""
     values = part.select_columns([*columns])[:]
     return [*zip(*(values[column] for column in columns), strict=True)]

@@ -41,8 +41,8 @@ class BytesTask(SequenceTask):
         data: ``synthetic``, stories from ``data_seed``; ``file:PATH``; or ``hf:NAME`` (see
             ``hugging_face``).
         length: bytes of a window.
-        train_examples: windows of an epoch, drawn anew for each.
-        is_tied: the head shares the embedding's weights.
+        train_examples: number of windows in an epoch; each epoch draws new ones.
+        is_tied: whether the head shares the embedding's weights.
     """
 
     kind: ClassVar[str] = "bytes"
@@ -64,7 +64,7 @@ class BytesTask(SequenceTask):
         return NUM_BYTES
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
-        """Bits per byte, and accuracy; chance knows the frequency of each byte."""
+        """Bits per byte, and accuracy; chance is a model of the bytes' frequencies."""
         bits, share = data.facts["bits_by_frequency"], data.facts["commonest"]
         return (
             Metric("bits_per_byte", "bit", "min", bits, 0.0,
@@ -80,7 +80,7 @@ class BytesTask(SequenceTask):
         return self._split(text[:cut], text[cut:], "last tenth")
 
     def load_test(self) -> Data:
-        """The training text, and windows of the test part, which only ``hf`` has."""
+        """The training text, and windows of the test part; only ``hf`` data have one."""
         if not self.data.startswith("hf:"):
             return super().load_test()
         return self._split(self.load().train["text"], self._text(is_test=True), "test part")
@@ -145,7 +145,7 @@ class BytesTask(SequenceTask):
 
 
 def _frequencies(train: NDArray[np.uint8], rows: NDArray[np.uint8]) -> dict[str, float]:
-    """The scores of a model that knows only the frequency of each byte."""
+    """The scores of a model that predicts the frequency of each byte."""
     counts = np.bincount(train, minlength=NUM_BYTES) + 1.0
     frequencies, targets = counts / counts.sum(), rows[:, 1:]
     return {

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nas.tasks.base import MakeAttention, ModelTask
 
 PADDING: Final = 0
-"""The token that fills texts shorter than others."""
+"""The token that pads short texts."""
 
 
 class _Embedded(Transformer):

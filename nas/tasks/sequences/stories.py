@@ -1,8 +1,8 @@
-"""Synthetic texts, for a machine with neither a file nor a network.
+"""Synthetic texts, which need neither a file nor a network.
 
-Stories: people own things and are in places; the questions at the end of a story ask for what it
-said, so a model gains by looking back. Reviews praise and blame; the class of a review is what it
-does more often, and "not" inverts a word.
+Stories: people own things and are in places; the questions at the end of a story ask for facts in
+it, so a model gains by attending to earlier tokens. Reviews contain praise and blame; the class of
+a review is the more frequent of the two, and "not" inverts a word.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def synthetic_stories(seed: int, size: int) -> bytes:
 
 
 def synthetic_reviews(seed: int, count: int) -> list[tuple[str, int]]:
-    """Reviews with their class, 1 for praise; half of each."""
+    """Reviews with their class, 1 for praise and 0 for blame; each class has half of them."""
     rng = np.random.default_rng(seed)
     return [(_review(rng, bool(number % 2)), number % 2) for number in range(count)]
 

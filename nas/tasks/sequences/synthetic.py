@@ -6,8 +6,8 @@
 
 Recall is Zoology's multi-query associative recall (MQAR, Arora et al. 2023, arXiv 2312.04927), the
 others are MAD's in-context recall and selective copying (Poli et al. 2024, arXiv 2403.17844), all
-short enough to be learned in seconds. Values are drawn anew for every sequence, so only looking
-tokens up, by content or by order, predicts them.
+short enough to be learned in seconds. Every sequence has new values, so that a model predicts them
+only by looking up tokens, by content or by order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SyntheticTask(SequenceTask):
     """Predict answers at some tokens of sequences that are drawn from ``data_seed``.
 
     Attributes:
-        train_examples: sequences of an epoch; every epoch has new ones.
+        train_examples: number of sequences in an epoch; every epoch has new ones.
         token_shift: add each token's predecessor to its embedding, rolled by one feature.
     """
 
@@ -123,8 +123,8 @@ class PairsTask(SyntheticTask):
     """A task of keys and values, whose answers are values.
 
     Attributes:
-        num_keys, num_values: in the vocabulary; keys come first.
-        pairs: of key and value in a sequence.
+        num_keys, num_values: number of keys and of values in the vocabulary; keys come first.
+        pairs: number of pairs of key and value in a sequence.
     """
 
     num_keys: int = Field(default=8, ge=1, le=100_000)
@@ -173,7 +173,7 @@ class RecallTask(PairsTask):
         return slice(2 * self.pairs, None)
 
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
-        """Draw distinct keys with values, then the keys in another order."""
+        """Draw distinct keys with values, followed by the keys in another order."""
         shape = count, self.pairs
         keys = np.stack([rng.permutation(self.num_keys)[: self.pairs] for _ in range(count)])
         values = rng.integers(0, self.num_values, shape)
@@ -212,8 +212,8 @@ class InductionTask(PairsTask):
         shown = np.take_along_axis(values, keys, axis=1)
         tokens = np.stack([keys, self.num_keys + shown], axis=2).reshape(count, -1)
         before = np.tril(np.ones((self.pairs, self.pairs), bool), -1)
-        is_known = ((keys[:, :, None] == keys[:, None]) & before).any(axis=2)
-        answers = np.where(is_known, shown, IGNORE_INDEX)
+        is_repeated = ((keys[:, :, None] == keys[:, None]) & before).any(axis=2)
+        answers = np.where(is_repeated, shown, IGNORE_INDEX)
         at_values = np.full_like(answers, IGNORE_INDEX)
         targets = np.stack([answers, at_values], axis=2).reshape(count, -1)
         return {"tokens": tokens, "targets": targets}
@@ -224,9 +224,9 @@ class CopyingTask(SyntheticTask):
     """Repeat in order the symbols of a sequence of symbols and noise.
 
     Attributes:
-        num_symbols: in the vocabulary; noise and the mark come after them.
-        symbols: to copy in a sequence.
-        noise: noise tokens of a sequence.
+        num_symbols: number of symbols in the vocabulary; noise and the mark come after them.
+        symbols: number of symbols in a sequence.
+        noise: number of noise tokens in a sequence.
     """
 
     kind: ClassVar[str] = "copying"

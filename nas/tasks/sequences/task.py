@@ -1,4 +1,4 @@
-"""What all families on tokens share: numbers of examples, and examples on a device."""
+"""The base class of families on tokens, and their examples on a device."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
     from nas.tasks.base import Batch, Data
 
-MAX_TOKENS: Final = 2**28  # of the sequences that are held at once
+MAX_TOKENS: Final = 2**28  # largest number of tokens in memory
 
 
 class SequenceTask(Classification):
     """A task on tokens; subclasses have ``length``, the tokens of a sequence.
 
     Attributes:
-        train_examples: of an epoch.
-        validation_examples: that evaluate the last epoch.
-        curve_examples: of them, that evaluate the epochs before.
+        train_examples: number of examples in an epoch.
+        validation_examples: number of examples that evaluate the last epoch.
+        curve_examples: number of these that evaluate each earlier epoch.
     """
 
     train_examples: int = Field(default=4000, ge=1)
@@ -43,7 +43,7 @@ class SequenceTask(Classification):
 
     @property
     def num_sequences(self) -> int:
-        """The most sequences that are held at once, of either side."""
+        """The largest number of sequences of a side in memory."""
         return max(self.train_examples, self.validation_examples)
 
     @model_validator(mode="after")
@@ -102,6 +102,6 @@ class Windows:
         return len(self.text) - len(self.offsets) + 1
 
     def batch(self, chosen: Int[Tensor, "b"]) -> Batch:
-        """The windows that start at the chosen places."""
+        """The windows that start at the chosen indices."""
         rows = self.text[chosen.unsqueeze(1) + self.offsets].long()
         return rows[:, :-1], rows[:, 1:]

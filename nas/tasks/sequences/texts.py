@@ -1,8 +1,8 @@
 """The task family ``texts``: classify texts, reading all of a text at once.
 
-Words are lower-case runs of letters, digits and apostrophes, and punctuation marks; the most
-frequent of the training texts are the vocabulary. A text that is too long is read by its first and
-its last words. Shorter ones are padded at the end; attention is given a mask and the mean over
+Words are lower-case runs of letters, digits and apostrophes, and punctuation marks; the vocabulary
+holds the most frequent words of the training texts. Of a long text only the first and the last
+words are read. Short texts are padded at the end; attention receives a mask, and the mean over
 tokens leaves padding out.
 """
 
@@ -39,7 +39,7 @@ WORD: Final = re.compile(r"[\w']+|[^\w\s']")
 FIRST_WORD: Final = 2  # after the padding token, 0, and the token of all rare words
 RARE: Final = 1
 MAX_END: Final = 2**19
-"""Characters that are read at either end of a text; one long line would take minutes and GBs."""
+"""Characters that are read from either end of a text, to bound time and memory."""
 TRAIN: Final = ("train",)
 TEST: Final = ("test", "val", "valid")
 
@@ -52,8 +52,8 @@ class TextsTask(SequenceTask):
         data: ``synthetic``, reviews from ``data_seed``; ``textfolder:PATH``: train/ and test/ (or
             val/), with a folder of .txt files for each class; or ``hf:NAME`` (see
             ``hugging_face``).
-        words: size of the vocabulary, with the tokens of padding and of rare words.
-        length: words that are read of a text; of a longer one half from either end.
+        words: size of the vocabulary, including the tokens of padding and of rare words.
+        length: number of words that are read of a text, half from either end of a longer text.
         train_examples, validation_examples: texts drawn from the training part, without regard to
             class; if there are fewer, both shrink in proportion.
     """
