@@ -1,5 +1,5 @@
-"""Training: a model of a task, step by step, on a processor core or a GPU.
+"""Training: train a model of a task on a processor core or a GPU.
 
-`nas.evaluation` knows what a training is for, where it runs and how its result is recorded. This
-package imports nothing by itself.
+`nas.evaluation` calls this package; it assigns trainings to workers and turns their results into
+evaluations. Import from the module you need: this package imports nothing by itself.
 """

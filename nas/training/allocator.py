@@ -1,8 +1,8 @@
-"""Keep the memory that tensors free, since each training frees and allocates the same again.
+"""Keep freed memory in the process, since each training frees and allocates the same blocks.
 
-glibc returns large blocks to the system at once and gets them back page by page: up to a fifth of a
-training's processor time. These settings make it keep them, as torch does on a GPU. Other C
-libraries are left as they are.
+glibc returns large blocks to the system at once and gets them back page by page, which takes up to
+a fifth of a training's processor time. These settings make glibc keep them, as torch does on a GPU.
+Other C libraries are not configured.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ M_TRIM_THRESHOLD: Final = -1
 M_MMAP_MAX: Final = -4
 NEVER: Final = 2**31 - 1
 MAX_KEPT: Final = 2**31
-"""Bytes; a larger process returns its free memory before the next training."""
+"""Resident bytes above which a process returns its free memory before the next training."""
 
 
 def keep_freed_memory() -> None:
@@ -42,7 +42,7 @@ def _configured_libc() -> Any:
 
 
 def resident_bytes() -> int:
-    """The resident memory of this process; 0 where the system does not tell."""
+    """The resident memory of this process in bytes; 0 if it is unknown."""
     try:
         _, pages, *_ = Path("/proc/self/statm").read_text(encoding="ascii").split()
     except OSError:

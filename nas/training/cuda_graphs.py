@@ -1,8 +1,8 @@
-"""Repeat work, operation by operation or as a CUDA graph that replays all of it in one call.
+"""Run repeated steps eagerly or as a CUDA graph, which replays all operations in one call.
 
 A training step of a small model has some hundred operations, each of which takes the GPU less time
-than Python needs to launch it. A CUDA graph is launched once for all. It holds the GPU's work and
-none of Python's, with the addresses and numbers of its capture:
+than Python needs to launch it. A CUDA graph is launched as a whole. It contains the GPU's work but
+no Python code, with the addresses and numbers of its capture:
 
 - the indices of a batch lie in one tensor, into which the next batch's are copied before a replay;
 - dropout and augmentation draw from the device's generator, which torch advances at each replay;
@@ -10,9 +10,9 @@ none of Python's, with the addresses and numbers of its capture:
 - a few warm-ups on a copy of the model load and choose kernels before the capture;
 - a batch of another size runs operation by operation.
 
-https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs. Work that cannot be captured (it
-waits for a result, or keeps state in Python) runs operation by operation throughout, with the same
-results; the reason is recorded.
+https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs. Steps that cannot be captured
+(they wait for a result, or keep state in Python) run eagerly throughout, with the same results; the
+reason is recorded.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 WARM_UPS: Final = 3
 STEPS_AHEAD: Final = 64
-"""Steps that the host may be ahead of a GPU; without a bound, time limits are checked too early."""
+"""Steps by which the host may be ahead of the GPU; the time limit is checked when they are done."""
 MAX_REASON: Final = 200  # characters of an error
 PLAIN: Final = (bool, int, float, str, type(None))
 
 
 def graphs_on(device: torch.device) -> CudaGraphs | None:
-    """Captures work on a GPU; None on a processor."""
+    """An object that captures steps on a GPU; None on a processor."""
     return CudaGraphs(device) if device.type == "cuda" else None
 
 
@@ -53,8 +53,8 @@ class Steps:
         graphs: None to run operation by operation.
 
     Attributes:
-        execution: how the work runs, in words, as an evaluation records it.
-        has_failed: the capture failed; ``execution`` says why.
+        execution: how the work runs, as text, which an evaluation records.
+        has_failed: whether the capture failed; ``execution`` says why.
     """
 
     def __init__(self, work: Work, size: int, graphs: CudaGraphs | None) -> None:
@@ -80,7 +80,10 @@ class Steps:
         self.work.finish()
 
     def _capture(self, chosen: Tensor, graphs: CudaGraphs) -> None:
-        """Capture the work, or record why that fails; change neither weights nor generators."""
+        """Capture the work, or record the reason of a failure.
+
+        Neither weights nor random generators change.
+        """
         work, static = self.work, chosen.clone()
         self._chosen = static
         with torch.random.fork_rng([work.device] if work.device.type == "cuda" else []):
@@ -93,7 +96,7 @@ class Steps:
                 self._replay = graphs.capture(lambda: work(static))
                 self._gradients = [(w, w.grad) for w in work.model.parameters()]
                 self.execution = "cuda graph"
-            except Exception as error:  # an error of the work itself shows again without a graph
+            except Exception as error:  # an error of the work itself is raised again in eager mode
                 self.has_failed = True
                 reason = reason_of(error)
                 self.execution = f"{work.device.type}, eager: capture failed ({reason})"
@@ -153,7 +156,7 @@ def _python_state(model: nn.Module) -> dict[str, Any]:
 
 
 def _replaced(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Names with another value; a graph sees changes of a tensor in place and no others."""
+    """Names whose value was replaced; a graph captures only changes of a tensor in place."""
 
     def is_same(old: Any, new: Any) -> bool:
         return old is new or (isinstance(new, PLAIN) and type(old) is type(new) and old == new)
@@ -181,7 +184,7 @@ def wait_on(device: torch.device) -> None:
 
 @cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """One a process: each stream that multiplies matrices keeps a workspace of megabytes."""
+    """The only side stream of a process, since each stream keeps a workspace of megabytes."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 

@@ -21,7 +21,7 @@ def check_device(name: str) -> torch.device:
     """The device of that name.
 
     Raises:
-        DeviceError: it is unknown, or not in this machine.
+        DeviceError: the device is unknown or missing.
     """
     try:
         device = torch.device(name)
@@ -41,7 +41,7 @@ def check_device(name: str) -> torch.device:
 def resolve_precision(
     precision: Literal["auto", "bfloat16", "float32"], device: torch.device
 ) -> Literal["bfloat16", "float32"]:
-    """The precision to train in: ``auto`` is bfloat16 where the hardware multiplies in it."""
+    """The precision to train in; ``auto`` is bfloat16 if the hardware multiplies in it."""
     if precision != "auto":
         return precision
     if device.type == "cuda":
@@ -76,7 +76,7 @@ SETTINGS: Final[dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
         )
         for device in ("cpu", "cuda")
     },
-    # None undoes set_default_device; outside of candidates nobody calls it.
+    # None undoes set_default_device, which only candidates may have called.
     "the default device": (torch.get_default_device, lambda _: torch.set_default_device(None)),
 }
 """torch's settings for the whole process: functions that get and set them."""
@@ -89,14 +89,14 @@ def settings() -> dict[str, Any]:
 
 @contextmanager
 def isolated_torch_state() -> Iterator[list[str]]:
-    """Run with one thread and gradients; restore torch's settings afterwards.
+    """A context with one thread and gradients, which restores torch's settings on exit.
 
-    One thread keeps workers from crowding each other and fixes the order of sums. A primitive that
-    leaves gradients off or another default dtype would fail every later candidate. Random numbers
-    are the concern of `nas.tasks.seeds.seeded`.
+    With one thread workers do not compete for cores, and the order of sums is fixed. Without the
+    restored settings, a primitive that disables gradients or changes the default dtype would make
+    every later candidate fail. `nas.tasks.seeds.seeded` handles random generators.
 
     Yields:
-        A list that holds, afterwards, the names of the settings that were changed inside.
+        A list, filled on exit with the names of the settings that were changed in the context.
     """
     before = settings()
     changed: list[str] = []
@@ -122,9 +122,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 class Meter:
-    """Measures time and memory since it was made.
+    """Measures time and peak memory since its creation.
 
-    Memory is the GPU's if there is one; else the peak of the whole process, which includes
+    The memory is that of the GPU; on a processor it is that of the whole process, which includes
     libraries and memory kept from earlier trainings (allocator.py).
     """
 
@@ -144,12 +144,12 @@ class Meter:
 
     @property
     def core_seconds(self) -> float:
-        """Processor time of all threads so far."""
+        """Processor time of all threads so far, s."""
         return time.process_time() - self._core
 
     @property
     def peak_memory_bytes(self) -> int:
-        """Peak memory so far."""
+        """Peak memory so far, bytes."""
         if self.device.type == "cuda":
             return int(torch.cuda.max_memory_allocated(self.device))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,7 +1,7 @@
 """The training loop: epochs of gradient steps, each followed by a report on held-out examples.
 
-No Python per example. On a GPU nothing waits for a result inside an epoch, and whole batches replay
-a CUDA graph. The loop is a generator: its caller may stop it after any report.
+The loop runs no Python per example. On a GPU nothing waits for a result inside an epoch, and whole
+batches replay a CUDA graph. The loop is a generator: its caller may stop it after any report.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from nas.training.hardware import Meter
 
 EVAL_BATCH: Final = 128
-"""Examples of a batch without gradients; on a CPU more do not fit its second-level cache."""
+"""Batch size of evaluations on a CPU; a larger batch does not fit its second-level cache."""
 EVAL_BATCH_ON_GPU: Final = 512
 MAX_PREPARED: Final = 16
-"""Prepared sides of data that a process keeps, two for each model of a task."""
+"""Number of prepared sides of data that a process caches, two for each model of a task."""
 
 
 class TimeIsUp(Exception):  # noqa: N818 - an outcome, not a fault
@@ -74,13 +74,13 @@ class Training:
 
     @property
     def execution(self) -> str:
-        """How the steps ran, in words."""
+        """A description of how the steps ran."""
         evaluation = self._eval_steps
         failed = f", evaluation: {evaluation.execution}" if evaluation.has_failed else ""
         return f"{self._train_steps.execution}{failed}"
 
     def reports(self, order_seed: int) -> Iterator[Report]:
-        """Train the task's epochs, with a report after each.
+        """Train for the task's epochs and yield a report after each.
 
         Raises:
             Diverged: the loss or an output is not finite.
@@ -109,5 +109,5 @@ class Training:
 def prepared(
     task: ModelTask, data: Data, side: Side, device: torch.device, dtype: torch.dtype
 ) -> Examples:
-    """A side of the data on a device, kept for the next candidates of this process."""
+    """A side of the data on a device, cached for the next candidates of this process."""
     return task.examples(data, side, device, dtype)

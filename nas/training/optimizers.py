@@ -7,9 +7,9 @@
 ``decay`` is ``matrices``; c is the task's ``beta2``. The one-cycle schedule (Smith & Topin 2018)
 moves the rate r and, inversely, the momentum b.
 
-This calls torch's fused kernel by its function. ``torch.optim.AdamW`` does the same with the same
-numbers, but imports torch's compiler: two seconds for every worker. The kernel takes b as a number
-of the host, so the step stays outside of CUDA graphs, launched while the GPU is busy.
+This module calls the function of torch's fused kernel. ``torch.optim.AdamW`` gives the same
+numbers, but imports torch's compiler, which takes two seconds in every worker. The kernel takes b
+as a number on the host, so the step runs outside of CUDA graphs, launched while the GPU is busy.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 FIRST_MOMENT: Final = 0.9
 EPSILON: Final = 1e-8
-WARM_UP: Final = 0.3  # of the steps, until the peak; this and what follows is torch's OneCycleLR
+WARM_UP: Final = 0.3  # fraction of steps before the peak; these are the defaults of OneCycleLR
 MOMENTA: Final = (0.95, 0.85)  # at both ends, and at the peak
-START_DIVISOR, END_DIVISOR = 25.0, 1e4  # of the peak's rate, then of the first one
+START_DIVISOR, END_DIVISOR = 25.0, 1e4  # first rate = peak / 25; last rate = first / 1e4
 
 
 class ScheduledAdamW:
     """AdamW that sets its rate and momentum by a schedule.
 
     Args:
-        weights: on their device already.
-        steps: of the whole training.
+        weights: parameters, already on their device.
+        steps: number of steps of the whole training.
     """
 
     def __init__(self, weights: Iterable[nn.Parameter], task: ModelTask, steps: int) -> None:

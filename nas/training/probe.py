@@ -1,7 +1,7 @@
 """Check before training that an attention block depends on its input, and only on allowed input.
 
-A mechanism may be legal and constant: ``relu_squared`` of a negative distance is zero for any
-tokens. Training it costs as much as training a good one and says nothing.
+A legal mechanism may be constant: ``relu_squared`` of a negative distance is zero for any tokens.
+Training it would cost as much as training a good mechanism, without information.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from nas.genome import ModelSizes
 
 SPREAD: Final = 0.1
-"""Deviation of the noise added to weights; a weight that starts at zero would hide its input."""
+"""Deviation of the noise added to weights, since the input of a zero weight has no effect."""
 TOLERANCE: Final = 1e-5
-"""Relative to the largest output, in float32: outputs that differ by less are equal."""
+"""Outputs are equal if they differ by no more than this fraction of the largest, in float32."""
 
 
 class Constant(Exception):  # noqa: N818 - an outcome, not a fault
@@ -57,5 +57,5 @@ def probe(block: nn.Module, sizes: ModelSizes, *, is_causal: bool) -> None:
             raise Leak("the output for a token depends on later tokens, in a causal task")
 
 
-def _is_same(one: Tensor, other: Tensor) -> bool:
-    return bool((one - other).abs().max() <= TOLERANCE * one.abs().max())
+def _is_same(output: Tensor, other: Tensor) -> bool:
+    return bool((output - other).abs().max() <= TOLERANCE * output.abs().max())

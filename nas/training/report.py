@@ -1,4 +1,4 @@
-"""The report of an epoch; without torch, because records of trainings hold it."""
+"""The report of an epoch. It needs no torch, because records of trainings contain it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The work that a training repeats: a training step, and an evaluation of some examples.
+"""The two repeated steps of a training: a gradient step, and the evaluation of a batch.
 
-Results stay in tensors on the device, so that nothing waits for one before an epoch ends.
+Results stay in tensors on the device, so that the host waits for them only at the end of an epoch.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class TrainStep:
 
     Attributes:
         precision: ``float32`` or ``bfloat16`` (mixed).
-        checks_loss: check every loss. Costs nothing on a processor; on a GPU it would wait for the
-            result, so ``mean_loss`` checks at the end of an epoch.
+        checks_loss: check every loss, as on a processor. On a GPU the host would wait for each
+            loss, so ``mean_loss`` checks at the end of an epoch.
     """
 
     is_training: ClassVar[bool] = True
@@ -67,7 +67,7 @@ class TrainStep:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.task.clip, foreach=True)
 
     def finish(self) -> None:
-        """Update the weights; outside of any graph."""
+        """Update the weights, outside of CUDA graphs."""
         self.optimizer.step()
 
     def mean_loss(self) -> float:
@@ -105,7 +105,7 @@ class EvalStep:
             self.totals += self.task.tally(self.model, self.examples.batch(chosen))
 
     def finish(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def metrics(self) -> dict[str, float]:
         """The metrics over all examples since the last call.
