@@ -87,8 +87,8 @@ def flip_and_shift(
     either axis, uniformly.
 
     Returns:
-        The images, and a mask that is False at pixels from outside the image. Those repeat the edge;
-        the caller sets them to zero after normalisation.
+        The images, and a mask that is False at pixels from outside the image. Such pixels repeat
+        the edge; the caller sets them to zero after normalisation.
     """
     count, channels, height, width = images.shape
     down, across, mirror = torch.rand(3, count, 1, device=images.device)
