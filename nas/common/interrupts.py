@@ -1,7 +1,8 @@
-"""Interrupts by a user or scheduler, distinguished from exceptions that other code raises."""
+"""Interrupts by a user or scheduler, and pauses of garbage collection."""
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from contextlib import contextmanager
@@ -34,3 +35,15 @@ def record_interrupts() -> Iterator[list[int]]:
         for number, handler in handlers.items():
             if signal.getsignal(number) is record:  # a handler may have replaced itself
                 signal.signal(number, handler)
+
+
+@contextmanager
+def garbage_collection_paused() -> Iterator[None]:
+    """Disable garbage collection while the block runs."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

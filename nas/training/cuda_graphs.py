@@ -18,16 +18,16 @@ reason is recorded.
 from __future__ import annotations
 
 import copy
-import gc
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from nas.common.interrupts import garbage_collection_paused
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from torch import Tensor, nn
 
@@ -132,7 +132,7 @@ class CudaGraphs:
         state = generator.clone_state()
         try:
             with (
-                _no_garbage_collection(),
+                garbage_collection_paused(),  # freeing an older graph would break the capture
                 torch.cuda.graph(graph, stream=_side_stream(self._device)),
             ):
                 work()
@@ -186,15 +186,3 @@ def wait_on(device: torch.device) -> None:
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
     """The only side stream of a process, since each stream keeps a workspace of megabytes."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection: freeing an older graph would break the capture."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

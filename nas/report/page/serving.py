@@ -19,8 +19,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import NasError, RunError
+from nas.common.interrupts import garbage_collection_paused
 from nas.common.text import message
-from nas.report.page.writer import Watched, collection_paused, page
+from nas.report.page.writer import Watched, page
 from nas.report.run_view import RunView
 from nas.store import change_token, open_run
 
@@ -83,7 +84,7 @@ class PageServer(ThreadingHTTPServer):
             now = self.change_token()
             if now != self._rendered[0]:
                 began = time.process_time()
-                with collection_paused(), open_run(self._folder) as run:
+                with garbage_collection_paused(), open_run(self._folder) as run:
                     view = RunView.read(run, self._label)
                     pause = max(PAUSE_SECONDS, (time.process_time() - began) / MAX_RENDERING_SHARE)
                     watched = Watched(now, round(pause, 1))

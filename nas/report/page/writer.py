@@ -9,9 +9,7 @@ the texts of all scripts in the order of ``SCRIPTS``; they share one scope.
 from __future__ import annotations
 
 import base64
-import gc
 import hashlib
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from itertools import compress
@@ -21,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from markupsafe import Markup
 
 from nas.common.errors import RunError
+from nas.common.interrupts import garbage_collection_paused
 from nas.common.text import plural
 from nas.report.page.answers import benchmarks, explanations
 from nas.report.page.figures import confirmed_figure, course_figure, front_figure
@@ -33,7 +32,7 @@ from nas.store import RUNS, find_run, open_run
 from nas.store.files import write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from nas.report.page.packing import Table
 
@@ -74,22 +73,10 @@ def write_report(
     target = Path(path)
     if target.suffix.lower() not in {".html", ".htm"}:
         raise RunError(f"{target}: found the ending {target.suffix or 'none'!r}; expected .html.")
-    with collection_paused():
+    with garbage_collection_paused():  # it is slow while the many objects of a run are created
         text = page(_views([str(label) for label in labels], Path(folder)))
     write_file(target, text.encode())
     return target
-
-
-@contextmanager
-def collection_paused() -> Iterator[None]:
-    """Pause garbage collection, which is slow while the many objects of a run are created."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def page(views: Sequence[RunView], watched: Watched | None = None) -> str:

@@ -68,6 +68,9 @@ def test_policy_allows_requests_to_its_server_only(server: PageServer) -> None:
     rules = [rule.strip() for rule in policy.split(";")]
     assert rules[0] == "default-src 'none'"
     assert [rule for rule in rules if "self" in rule] == ["connect-src 'self'"]
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert answer.headers["Content-Length"] == str(len(text.encode()))
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.headers["Access-Control-Allow-Origin"] is None
 
