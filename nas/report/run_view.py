@@ -145,34 +145,34 @@ class RunView:
     @cached_property
     def trained(self) -> dict[str, Candidate]:
         """Mechanisms submitted for training, by key, in order of proposal."""
-        return {one.key: one for one in self.mechanisms if one.proposal.is_new}
+        return {c.key: c for c in self.mechanisms if c.proposal.is_new}
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
         """Mechanisms whose trainings all ended well, in order of proposal."""
-        return tuple(one for one in self.trained.values() if one.objectives)
+        return tuple(candidate for candidate in self.trained.values() if candidate.objectives)
 
     @cached_property
     def by_digest(self) -> dict[str, Candidate]:
         """All mechanisms by digest."""
-        return {one.digest: one for one in self.mechanisms}
+        return {candidate.digest: candidate for candidate in self.mechanisms}
 
     @cached_property
     def id_length(self) -> int:
         """Number of characters that distinguish all digests of the run, at least 8."""
-        return id_length([one.digest for one in self.mechanisms])
+        return id_length([candidate.digest for candidate in self.mechanisms])
 
     @cached_property
     def named(self) -> tuple[tuple[str, Candidate], ...]:
         """Published mechanisms among the candidates, each with its names."""
-        pairs = ((" = ".join(self.names_of(one)), one) for one in self.candidates)
-        return tuple((name, one) for name, one in pairs if name)
+        pairs = ((" = ".join(self.names_of(candidate)), candidate) for candidate in self.candidates)
+        return tuple((name, candidate) for name, candidate in pairs if name)
 
     @cached_property
     def standard_key(self) -> str | None:
         """The key of standard attention; None if neither search nor confirmation trained it."""
         keys = [key for key, names in self.names.items() if STANDARD in names]
-        keys += [one.key for one in self.confirmations if one.name == STANDARD]
+        keys += [training.key for training in self.confirmations if training.name == STANDARD]
         return keys[0] if keys else None
 
     @property
@@ -188,12 +188,13 @@ class RunView:
         """
         tasks = {part: {c.task for c in self.confirmations if c.stage == part} for part in FRESH}
         fresh: dict[str, dict[str, tuple[Training, ...]]] = {}
-        for one in sorted(self.confirmations, key=lambda c: [*FRESH].index(c.stage)):
-            if one.evaluation.is_ok:
-                is_single = len(tasks[one.stage]) == 1
-                title = FRESH[one.stage] if is_single else f"{FRESH[one.stage]} {one.task_name}"
+        for training in sorted(self.confirmations, key=lambda c: [*FRESH].index(c.stage)):
+            if training.evaluation.is_ok:
+                is_single = len(tasks[training.stage]) == 1
+                part = FRESH[training.stage]
+                title = part if is_single else f"{part} {training.task_name}"
                 by_key = fresh.setdefault(title, {})
-                by_key[one.key] = (*by_key.get(one.key, ()), one)
+                by_key[training.key] = (*by_key.get(training.key, ()), training)
         return fresh
 
     @cached_property
@@ -205,29 +206,29 @@ class RunView:
     @property
     def core_seconds(self) -> float:
         """Core time of all trainings of the search."""
-        return math.fsum(one.evaluation.core_seconds for one in self.trainings)
+        return math.fsum(training.evaluation.core_seconds for training in self.trainings)
 
     @property
     def hardware(self) -> tuple[str, ...]:
         """Processors and GPUs of the trainings, without duplicates."""
         return tuple(dict.fromkeys(filter(None, (t.evaluation.hardware for t in self.trainings))))
 
-    def names_of(self, one: Candidate) -> tuple[str, ...]:
+    def names_of(self, candidate: Candidate) -> tuple[str, ...]:
         """Names of the published mechanisms equal to the candidate at this task's sizes."""
-        return self.names.get(one.key, ())
+        return self.names.get(candidate.key, ())
 
-    def short(self, one: Candidate) -> str:
+    def short(self, candidate: Candidate) -> str:
         """The shortened digest of a candidate, unique in the run."""
-        return one.digest[: self.id_length]
+        return candidate.digest[: self.id_length]
 
     def called(self, key: str) -> str:
         """The names of a trained mechanism, or its shortened digest."""
         return " = ".join(self.names.get(key, ())) or self.short(self.trained[key])
 
-    def shares(self, one: Candidate) -> dict[str, float]:
+    def shares(self, candidate: Candidate) -> dict[str, float]:
         """Ratios of a candidate's costs to standard attention's, by name."""
         base = self.standard.costs if self.standard else {}
-        return {name: cost / base[name] for name, cost in one.costs.items() if base.get(name)}
+        return {name: cost / base[name] for name, cost in candidate.costs.items() if base.get(name)}
 
     def values(self, title: str, key: str) -> dict[int, float]:
         """The metric in trainings with fresh seeds, by repeat."""
@@ -245,31 +246,31 @@ class RunView:
         base = self.values(title, self.standard_key) if self.standard_key else {}
         return paired(self.values(title, key), base)
 
-    def confirmed(self, one: Candidate) -> dict[str, dict[str, Any]]:
+    def confirmed(self, candidate: Candidate) -> dict[str, dict[str, Any]]:
         """Mean, error and values of a candidate's trainings with fresh seeds, by title."""
-        values = {title: [*self.values(title, one.key).values()] for title in self.fresh}
+        values = {title: [*self.values(title, candidate.key).values()] for title in self.fresh}
         return {title: spread_answer(scores) for title, scores in values.items() if scores}
 
-    def dominated_by(self, one: Candidate) -> dict[str, float]:
+    def dominated_by(self, candidate: Candidate) -> dict[str, float]:
         """Published mechanisms that a candidate dominates by estimates, with probabilities.
 
         The probability is that the candidate is better in every metric. Errors are treated as
         independent and normal, a missing error as infinite.
         """
-        costs = as_costs(self.setup.objectives, one.objectives)
+        costs = as_costs(self.setup.objectives, candidate.objectives)
         return {
-            name: self._p_better(one, other)
+            name: self._p_better(candidate, other)
             for _, other in self.named
             if dominates(costs, as_costs(self.setup.objectives, other.objectives))
             for name in self.names_of(other)
         }
 
-    def _p_better(self, one: Candidate, other: Candidate) -> float:
+    def _p_better(self, candidate: Candidate, other: Candidate) -> float:
         p = 1.0
         for objective in (o for o in self.setup.objectives if o.is_metric):
             name = objective.name
-            lead = objective.as_cost(other.objectives[name] - one.objectives[name])
-            error = math.hypot(*(m.errors.get(name, math.inf) for m in (one, other)))
+            lead = objective.as_cost(other.objectives[name] - candidate.objectives[name])
+            error = math.hypot(*(m.errors.get(name, math.inf) for m in (candidate, other)))
             p *= NormalDist().cdf(lead / error) if error else 1.0
         return p
 

@@ -133,13 +133,13 @@ class _Confirmed:
     @cached_property
     def gains(self) -> dict[str, Gain]:
         """Gains of confirmed mechanisms by key; without those that share no seed with mha."""
-        pairs = ((one.key, self.gain(SEARCHED, one)) for one in self.mechanisms)
+        pairs = ((c.key, self.gain(SEARCHED, c)) for c in self.mechanisms)
         return {key: gain for key, gain in pairs if gain is not None}
 
     @cached_property
     def leading(self) -> list[Candidate]:
         leads = {key for key, gain in self.gains.items() if gain.side == "leads"}
-        return [one for one in self.mechanisms if one.key in leads]
+        return [c for c in self.mechanisms if c.key in leads]
 
     @cached_property
     def best(self) -> Candidate:
@@ -171,9 +171,9 @@ class _Confirmed:
             (*figures, *_cost_figures(view, best)),
         )
 
-    def gain(self, title: str, one: Candidate) -> Gain | None:
+    def gain(self, title: str, candidate: Candidate) -> Gain | None:
         """The gain of a mechanism; None without trainings of equal seeds."""
-        values = self.view.gains(title, one.key)
+        values = self.view.gains(title, candidate.key)
         if not values:
             return None
         (mean, error), tested = mean_and_error(values), difference(values)
@@ -182,8 +182,8 @@ class _Confirmed:
         is_better = (mean > 0) == (self.metric.direction == "max")
         return Gain(mean, error, "leads" if is_better else "falls behind")
 
-    def spread(self, one: Candidate) -> Spread:
-        spread = self.view.spread(SEARCHED, one.key)
+    def spread(self, candidate: Candidate) -> Spread:
+        spread = self.view.spread(SEARCHED, candidate.key)
         assert spread is not None
         return spread
 
@@ -244,7 +244,7 @@ class _Confirmed:
             return ""
         counts = Counter(gain.side for gain in self.gains.values())
         lead, behind, undecided = (counts[side] for side in get_args(Side))
-        names = [self.view.called(one.key) for one in self.leading]
+        names = [self.view.called(c.key) for c in self.leading]
         return (
             f"Of {len(self.gains)} confirmed mechanisms {lead} {'leads' if lead == 1 else 'lead'} "
             f"standard attention{f' ({_listed(names)})' if names else ''}, {behind} "
@@ -257,7 +257,7 @@ class _Confirmed:
         costs = [o.name for o in self.view.setup.objectives if not o.is_metric]
         if not costs or not self.leading or not self.view.standard:
             return ""
-        least = min(self.leading, key=lambda one: one.costs[costs[0]])
+        least = min(self.leading, key=lambda c: c.costs[costs[0]])
         if least is self.best:
             return ""
         shares = self.view.shares(least)
@@ -272,9 +272,9 @@ class _Confirmed:
         """Mean bias of scores and estimates over all confirmed mechanisms."""
         name, unit = self.metric.name, self.metric.unit
         sign = 1 if self.metric.direction == "max" else -1
-        means = {one.key: self.spread(one).mean for one in self.mechanisms}
-        scores = sign * fmean(one.scores[name] - means[one.key] for one in self.mechanisms)
-        estimates = sign * fmean(one.objectives[name] - means[one.key] for one in self.mechanisms)
+        means = {c.key: self.spread(c).mean for c in self.mechanisms}
+        scores = sign * fmean(c.scores[name] - means[c.key] for c in self.mechanisms)
+        estimates = sign * fmean(c.objectives[name] - means[c.key] for c in self.mechanisms)
         scored = _value(self.best.scores[name], None, unit)
         estimated = _value(self.best.objectives[name], self.best.errors.get(name), unit)
         return (
@@ -287,7 +287,7 @@ class _Confirmed:
     def _missing(self) -> str:
         """The best by estimate, if it is not confirmed."""
         name = self.metric.name
-        best = min(self.view.members, key=lambda one: self.metric.as_cost(one.objectives[name]))
+        best = min(self.view.members, key=lambda c: self.metric.as_cost(c.objectives[name]))
         if best.key in self.view.fresh[SEARCHED]:
             return ""
         return f"{self.view.called(best.key)}, the best of the front, is not confirmed."
@@ -307,8 +307,8 @@ def effort(view: RunView) -> str:
     )
 
 
-def _cost_figures(view: RunView, one: Candidate) -> Iterator[Figure]:
-    shares = view.shares(one)
+def _cost_figures(view: RunView, candidate: Candidate) -> Iterator[Figure]:
+    shares = view.shares(candidate)
     for objective in view.setup.objectives:
         if objective.name in shares:
             label = f"{cost_noun(objective.name)} of {STANDARD}"

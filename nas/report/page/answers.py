@@ -55,8 +55,8 @@ def _read(
 def _explanation(view: RunView, answer: Answer) -> dict[str, Any]:
     digest, metric = answer["id"], answer["metric"]
     unit, words = metric["unit"], metric["name"].replace("_", " ")
-    known = view.by_digest.get(digest)
-    name = view.called(known.key) if known and known.key in view.trained else digest[:8]
+    candidate = view.by_digest.get(digest)
+    name = view.called(candidate.key) if candidate and candidate.key in view.trained else digest[:8]
     reached = "it could not be trained"
     if answer["mean"] is not None:
         reached = f"{words} {quantity(answer['mean'], unit, answer['error'])}"
@@ -140,13 +140,17 @@ def _benchmark(view: RunView, answer: Answer) -> dict[str, Any]:
     ]
     rows = []
     for row in answer["mechanisms"]:
-        known = view.by_digest.get(row["id"])
-        name = view.called(known.key) if known and known.key in view.trained else row["source"]
+        candidate = view.by_digest.get(row["id"])
+        name = (
+            view.called(candidate.key)
+            if candidate and candidate.key in view.trained
+            else row["source"]
+        )
         cells = [
             _cell(row["tasks"].get(task), row["absent"].get(task), about["unit"])
             for task, about in tasks.items()
         ]
-        rows.append((name, row["id"] if known else "", cells))
+        rows.append((name, row["id"] if candidate else "", cells))
     return {
         "run": view.name,
         "digests": [str(row["id"]) for row in answer["mechanisms"]],

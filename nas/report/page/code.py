@@ -51,7 +51,7 @@ def roles() -> dict[str, str]:
 
 
 def _by_priority(view: RunView) -> dict[str, None]:
-    confirmed = {one.key for one in view.confirmations}
+    confirmed = {training.key for training in view.confirmations}
     keys = [key for key in (*confirmed, *view.names) if key in view.trained]
     digests = [view.trained[key].digest for key in sorted(keys)]
     return dict.fromkeys([*view.titles, *digests, *(m.digest for m in view.members)])

@@ -106,11 +106,11 @@ def _run(view: RunView, table: Table, encoder: ColumnEncoder) -> dict[str, Any]:
         "curves": curves,
         "fresh": _fresh(view),
         "confirmations": [
-            _confirmation(view, title, one, [*curves])
+            _confirmation(view, title, training, [*curves])
             for title, by_key in view.fresh.items()
             for confirmations in by_key.values()
-            for one in confirmations
-            if one.key in trained
+            for training in confirmations
+            if training.key in trained
         ],
         "size": len(view.mechanisms),
     }
@@ -301,22 +301,22 @@ def _spread(
 
 
 def _by_repeat(confirmations: Sequence[Training], name: str) -> Mapping[int, float]:
-    metrics = {one.repeat: one.evaluation.metrics for one in confirmations}
+    metrics = {training.repeat: training.evaluation.metrics for training in confirmations}
     return {repeat: values[name] for repeat, values in metrics.items() if name in values}
 
 
 def _confirmation(
-    view: RunView, title: str, one: Training, curves: Sequence[str]
+    view: RunView, title: str, training: Training, curves: Sequence[str]
 ) -> dict[str, Any]:
     """A training with a fresh seed: a row of the table of trainings, and its curves."""
-    evaluation, metric = one.evaluation, view.metric
+    evaluation, metric = training.evaluation, view.metric
     value = amount(evaluation.metrics[metric.name], metric.unit) if metric else ""
     return {
         "title": title,
-        "digest": view.trained[one.key].digest,
+        "digest": view.trained[training.key].digest,
         "seed": evaluation.seed,
         "cells": [
-            *(f"{title} ({one.task_name})", str(evaluation.seed), "ok", value),
+            *(f"{title} ({training.task_name})", str(evaluation.seed), "ok", value),
             *(duration(evaluation.core_seconds), "", "", ""),
         ],
         "curves": {
