@@ -1,13 +1,13 @@
-"""Conversion: give a host the heads and projections that a genome names, computed from its own.
+"""Conversion: change the heads and projections of a host to those of a genome.
 
-    W of a group of heads = mean of theirs        queries, keys, values
-    W_O of a group        = sum of theirs
+    W of a group of heads = mean over the group       queries, keys, values
+    W_O of a group        = sum over the group
 
-Keys and values are pooled as for uptraining (Ainslie et al. 2023, section 2.1), queries alike;
-where the heads of a group are equal, nothing changes. A projection that the genome lacks is
-dropped, and its stream becomes the token cut into heads. A genome's head labels are fractions of
-the host's query heads; a host with fewer key heads than it names keeps its own. The head width
-stays the host's.
+Keys and values are pooled as for uptraining (Ainslie et al. 2023, section 2.1), and so are queries;
+if the heads of a group are equal, outputs do not change. A projection that is absent in the genome
+is dropped, and its stream becomes the token cut into heads. The genome's head labels are fractions
+of the host's query heads; a host that has fewer key heads keeps them. The head width does not
+change.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WORDS: Final = {"q": "queries", "k": "keys", "v": "values", OUT: "output"}
 
 
 class Fused(nn.Module):
-    """Projections side by side in one result."""
+    """Projections with concatenated outputs."""
 
     def __init__(self, parts: dict[str, nn.Module]) -> None:
         super().__init__()
@@ -51,15 +51,15 @@ class Fused(nn.Module):
 class NoTensor:
     """Stands for a weight that a conversion removed from nn.MultiheadAttention.
 
-    nn.TransformerEncoder reads the weights of its first layer in eval mode, and keeps away from
-    its fast path where one of them has a ``__torch_function__``.
+    nn.TransformerEncoder reads the weights of its first layer in eval mode, and does not use its
+    fast path if one of them has a ``__torch_function__``.
     """
 
     requires_grad = False
 
     @classmethod
     def __torch_function__(cls, *args: Any, **kwargs: Any) -> Any:
-        """No operation takes it."""
+        """Refuse every operation."""
         return NotImplemented
 
 
@@ -70,10 +70,10 @@ class NoProjection(nn.Identity):
 
 
 def head_counts(genome: Genome, sizes: HostSizes) -> dict[str, int | None]:
-    """The number of heads of each projection; None where it is dropped.
+    """The number of heads of each projection; None for a dropped one.
 
     Raises:
-        GenomeError: the host cannot be converted to these.
+        GenomeError: the host cannot be converted to these numbers.
     """
     plan = plan_as_written(host_form(genome, sizes.is_rotated))
     projections = plan.genome.projections
@@ -144,7 +144,7 @@ def convert(module: nn.Module, genome: Genome, sizes: HostSizes) -> None:
     """Replace the module's projections in place, on its device and in its precision.
 
     Raises:
-        GenomeError: the layout of its projections is not known.
+        GenomeError: the layout of the projections is unknown.
     """
     counts, layout = head_counts(genome, sizes), _Layout(module, sizes)
     parts: dict[str, nn.Module] = {}
@@ -168,7 +168,7 @@ def convert(module: nn.Module, genome: Genome, sizes: HostSizes) -> None:
 
 
 class _Layout:
-    """How a module holds its projections: separate, side by side, or packed as torch does."""
+    """The layout of a module's projections: separate, fused, or packed as in torch."""
 
     def __init__(self, module: nn.Module, sizes: HostSizes) -> None:
         self.host: Any = module
@@ -210,7 +210,7 @@ class _Layout:
 
     def output(self) -> tuple[str, tuple[Tensor, ...]]:
         """Name and tensors of the output projection."""
-        # Another module that reads the merged heads would need another width.
+        # A norm or gate that reads the merged heads would need another width.
         readers = (getattr(self.host, name, None) for name in ("norm", "gate"))
         name = next((name for name in _OUTPUTS if hasattr(self.host, name)), None)
         if name is None or not all(isinstance(part, nn.Identity | None) for part in readers):

@@ -1,10 +1,10 @@
 """The core of an attention block: a genome's graph on streams that a host has projected.
 
-The host keeps its projections, norms, rotation and cache; scores, weights and aggregation are the
-genome's. The host's softcap and additive mask act between score and normaliser, its dropout on the
-weights that meet the values. A window of the genome narrows the host's mask. With a cache the
-queries are the last tokens of the keys: keys and values are computed for all tokens, everything
-else for the new tokens alone.
+Projections, norms, rotation and cache are those of the host; scores, weights and aggregation those
+of the genome. The host's softcap and additive mask act between score and normaliser, its dropout on
+the weights on values. A window of the genome narrows the host's mask. With a cache the queries are
+the last tokens of the keys: keys and values are computed for all tokens, everything else only for
+the new tokens.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class HostSizes:
     """The sizes of a host's attention.
 
     Attributes:
-        dim: features of the tokens that the queries are projected from.
+        dim: features of the tokens from which queries are projected.
         heads, kv_heads: number of heads of queries, and of keys and values.
         width: features of one head's queries and keys.
-        has_bias: whether its projections have biases; a tail beside them then has one too.
+        has_bias: whether its projections have biases; added projections then have one too.
         is_rotated: whether the host rotates queries and keys by position (RoPE).
-        is_causal: whether it reads earlier tokens only, and so may decode from a cache.
+        is_causal: whether it reads only earlier tokens, so that it may decode from a cache.
         is_sliding: whether that cache drops the oldest tokens.
         is_cross: whether its keys and values come from another sequence.
     """
@@ -91,7 +91,7 @@ class AttentionCore(nn.Module):
             s.primitive.is_positional and s.params.get("rope", True) for s in self.plan.steps
         )
         normalisers = {s.primitive.name for s in self.plan.steps if s.role is Role.NORMALIZE}
-        # Softmax alone treats a very small number like a hidden score.
+        # Only softmax treats a very small number like a hidden score.
         self.needs_mask = self.needs_positions or normalisers != {"softmax"}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -188,9 +188,9 @@ class AttentionCore(nn.Module):
         last = (mask * positions).amax(dim=-1).reshape(-1, mask.shape[-2])
         return int((last - positions[: mask.shape[-2]]).max())
 
-    def repeated(self, value: Tensor, wanted: Type) -> Tensor:
+    def repeated(self, value: Tensor, type_: Type) -> Tensor:
         """A value with the number of heads of a type."""
-        return repeat_heads(value, wanted.head_count(self.sizes.heads))
+        return repeat_heads(value, type_.head_count(self.sizes.heads))
 
     def extra_repr(self) -> str:
         """Sizes and changes, for ``print(model)``."""
@@ -254,12 +254,12 @@ class _Call:
         """The result of a step at the new tokens."""
         module: Any = self.core.get_submodule(step.module)
         if self.core.sizes.is_rotated and _rotates_itself(step):
-            # Its queries hold rows computed here, which must be rotated as the host rotated keys.
+            # Rows that the module adds to its queries must be rotated like the host's keys.
             assert self.rotate is not None, "a host with RoPE passes its rotation"
             rows, *rest = module.units(self.x)
             return cast("Tensor", module.score(*operands, (_rotated(rows, self.rotate), *rest)))
-        known: dict[str, Any] = {"x": self.x, "mask": mask}
-        extras = {name: known[name] for name in step.primitive.extras}
+        available: dict[str, Any] = {"x": self.x, "mask": mask}
+        extras = {name: available[name] for name in step.primitive.extras}
         if step.primitive.is_positional:
             extras["start"] = self.start
         return cast("Tensor", module(*operands, **extras))
@@ -303,7 +303,7 @@ def _rotated(rows: Float[Tensor, "b h n l w"], rotate: Rotate) -> Float[Tensor, 
 
 
 def _build(step: Step, sizes: HostSizes) -> nn.Module:
-    known: dict[str, int | bool] = {
+    arguments: dict[str, int | bool] = {
         "dim": sizes.dim,
         "heads": step.type.head_count(sizes.heads),
         "width": sizes.width,
@@ -315,7 +315,7 @@ def _build(step: Step, sizes: HostSizes) -> nn.Module:
     if sizes.is_rotated and _rotates_itself(step):
         params["rope"] = True
     try:
-        return step.primitive.module(**step.bind(known), **params)
+        return step.primitive.module(**step.bind(arguments), **params)
     except ValueError as error:
         raise GenomeError(f"dim {sizes.dim}, heads {sizes.heads}: {error}.") from None
 

@@ -3,8 +3,8 @@
     W^P_i ≈ W^Q_i (W^K_i)ᵀ        W^M_i ≈ W^V_i W^O_i
 
 by truncated singular value decompositions, U S Vᵀ to U sqrt(S) and sqrt(S) Vᵀ, the nearest factors
-of their rank in the Frobenius norm (Eckart and Young 1936); what was merged from such factors comes
-back exactly. A bias of patterns is decomposed with them, as the row of a feature of constant 1.
+of their rank in the Frobenius norm (Eckart and Young 1936); matrices that were merged from such
+factors are recovered exactly. A bias of patterns is decomposed with them as an additional row.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from nas.surgery.matrices import Affine, MatrixBlock, agree, check_readers
 
 
 def factor(block: nn.Module, rank: int) -> nn.Module:
-    """The factored form of a block that holds patterns, messages or both.
+    """The factored form of a block with patterns, messages or both.
 
     Patterns become queries and keys of width ``rank``. Messages become values of the head width and
-    W_O, since a genome names no other width for values. The result is exact where the rank allows,
-    as the head width always does after ``nas.merge``; otherwise merging it again shows what was
-    lost. Keys that heads shared are recovered where the values are still shared and the patterns
-    still have that structure.
+    W_O, since a genome has no other width of values. The result is exact if the rank suffices; the
+    head width always suffices after ``nas.merge``. Otherwise ``nas.merge`` of the result shows the
+    error. Shared keys are recovered if the values are still shared and the patterns still have that
+    structure.
 
     Args:
         block: made by ``nas.build_attention`` or ``nas.merge``; it is not changed.

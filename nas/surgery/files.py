@@ -5,9 +5,8 @@
 
 ``config.json`` and ``generation_config.json`` are the library's. ``nas_attention.json`` holds the
 genome and the sizes of each swapped attention, ``nas_model.safetensors`` all parameters and
-buffers, tied ones once. It is not called ``model.safetensors``, so that a plain
-``from_pretrained``, which would drop the mechanism, finds no weights. Loading runs no code from the
-folder.
+buffers, tied ones once. Its name is not ``model.safetensors``, so that a plain ``from_pretrained``,
+which would drop the mechanism, finds no weights. Loading runs no code from the folder.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class _Record(pydantic.BaseModel, extra="forbid", frozen=True):
 
 
 def save_swapped(model: nn.Module, folder: str | Path) -> None:
-    """Write a model of transformers that ``swap_attention`` changed into a folder.
+    """Write a model of transformers with swapped attention into a folder.
 
     Raises:
         NasError: its class is not one of the library, it holds no swapped attention, or the folder

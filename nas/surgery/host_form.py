@@ -1,9 +1,9 @@
-"""The form of a genome that runs inside a host: its streams, rotation and cache are the host's.
+"""The form of a genome that uses the streams, rotation and cache of a host.
 
 A host with RoPE rotates queries and keys, and its cache holds keys and values of earlier tokens,
 nothing else. The normal form may read a key under the name ``q``, or a raw key as ``v``; here each
-stream is named after what it is read as. The genome's RoPE is removed from queries and keys that
-the host rotates; on values and outputs it stays.
+stream is named after its use as query, key or value. The genome's RoPE is removed from queries and
+keys that the host rotates, not from values and outputs.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from nas.genome.primitives import Kind
 from nas.genome.primitives.base import Port
 from nas.genome.types import infer
 
-CACHED: Final = {"k", "v"}  # streams that a host keeps of earlier tokens
+CACHED: Final = {"k", "v"}  # streams of earlier tokens in a host's cache
 _STREAM_OF_PORT: Final = {"query": "q", "key": "k", "values": "v"}
 _ROTATION: Final = "rope"
 
 
 def host_form(genome: Genome, is_rotated: bool) -> Genome:
-    """The normal form, with each raw stream named after what it is read as.
+    """The normal form, with each raw stream named after its use.
 
     Raises:
         GenomeError: a primitive or parameter does not exist.
@@ -100,7 +100,7 @@ def check_decodable(plan: Plan, is_sliding: bool) -> None:
 
 
 def _without_rotation(genome: Genome) -> Genome:
-    """The genome without RoPE on queries, keys and what is computed from them alone."""
+    """The genome without RoPE on queries, keys, and values computed only from these."""
     is_rotated: dict[Ref, bool] = {"q": True, "k": True, "v": False}
     nodes = list(genome.nodes)
     for index, signature in enumerate(infer(genome).signatures):

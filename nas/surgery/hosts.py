@@ -1,9 +1,9 @@
 """Hosts: kinds of attention modules whose core can be replaced. Here those of torch and timm.
 
 nn.TransformerEncoderLayer and DecoderLayer, torchvision's ViT and many others contain torch's. A
-swapped module becomes a subclass of its class, or a class with its parts, and keeps its parameters
-and their names. Nothing but torch is imported. A package offers hosts of other libraries under the
-entry point group ``nas.hosts``; built-in hosts are asked first.
+swapped module becomes a subclass of its class, or a class with the same parts, and keeps its
+parameters and their names. Only torch is imported. Packages add hosts of other libraries under the
+entry point group ``nas.hosts``; built-in hosts have precedence.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Host(Protocol):
     """A kind of attention module.
 
     Contract: ``measure`` changes nothing and raises ``NasError`` for a module whose function a
-    swap would not keep. ``install`` changes the module itself, so that its hooks, its parameters
-    and references to it stay, and adds the core's parameters as ``core.*``.
+    swap would not keep. ``install`` changes the module in place, so that its hooks, parameters and
+    references stay valid, and adds the core's parameters as ``core.*``.
     """
 
     @property
@@ -74,7 +74,7 @@ def converted_streams(module: Any, tokens: list[Tensor], width: int) -> list[Ten
 
 @HOSTS.register("torch")
 class TorchHost:
-    """nn.MultiheadAttention itself, no subclass: it could compute something else."""
+    """nn.MultiheadAttention, but no subclass, which could compute something else."""
 
     about = "torch.nn.MultiheadAttention"
 
@@ -97,7 +97,7 @@ class TorchHost:
         """Make the module a ``SwappedMultiheadAttention``."""
         module.__class__ = SwappedMultiheadAttention
         module.core = core
-        # Otherwise an encoder layer computes attention from the weights itself in eval mode.
+        # Otherwise encoder layers in eval mode compute attention without calling this module.
         module._qkv_same_embed_dim = False  # type: ignore[assignment]
 
     def dry_run(self, module: nn.Module) -> None:
@@ -196,7 +196,7 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
 
 @HOSTS.register("timm")
 class TimmHost:
-    """timm.layers.Attention itself, no subclass: it could compute something else."""
+    """timm.layers.Attention, but no subclass, which could compute something else."""
 
     about = "timm.layers.Attention"
 
@@ -207,7 +207,7 @@ class TimmHost:
         return is_timm or kind is SwappedTimmAttention
 
     def measure(self, module: nn.Module) -> HostSizes:
-        """The sizes; raises NasError for a part that ``SwappedTimmAttention`` lacks."""
+        """The sizes; raises NasError for a part that ``SwappedTimmAttention`` does not support."""
         parts: Any = module
         unknown = sorted(set(dict(module.named_children())) - _TIMM_PARTS - {CORE})
         if unknown:

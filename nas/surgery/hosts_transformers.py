@@ -1,10 +1,10 @@
 """Hosts of Hugging Face's transformers: every attention that uses its AttentionInterface.
 
-Such a module projects, rotates and caches, then calls the attention function that its config names.
-Head counts, widths, rotation, and whether the module computes softmax attention and nothing else
-are found by running it on a few tokens, not from its class. A swapped module has a copy of the
-config that names ``attend``, and hooks that keep the block's tokens and rotation for it; the model,
-its masks and its other layers stay as they are.
+Such a module projects, rotates and caches, then calls the attention function named in its config. A
+trial on a few tokens determines head counts, widths and rotation, and whether the module computes
+only softmax attention. A swapped module has a copy of the config that names ``attend``, and hooks
+that pass the block's tokens and rotation to it; the model, its masks and its other layers do not
+change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SUPPORTED: Final = ("eager", "sdpa")
 REFUSED: Final = {"s_aux": "attention sinks", "cache": "a paged cache"}
 _INTERFACE: Final = "ALL_ATTENTION_FUNCTIONS"
 _ROTATION: Final = "apply_rotary_pos_emb"
-_ANGLES: Final = (0.3, 1.1, 2.3)  # of the tokens of a trial
+_ANGLES: Final = (0.3, 1.1, 2.3)  # rotation angles of the tokens of a trial
 _OTHER_SEQUENCE: Final = ("encoder_hidden_states", "key_value_states")  # arguments
 
 
@@ -44,7 +44,7 @@ class TransformersHost:
         return _INTERFACE in _source(_kind(module))
 
     def measure(self, module: nn.Module) -> HostSizes:
-        """The sizes in a trial; raises NasError for what a mechanism would drop."""
+        """The sizes in a trial; raises NasError for features that a mechanism would drop."""
         implementation = module.config._attn_implementation  # type: ignore[union-attr]
         if implementation not in SUPPORTED:
             raise refusal(
@@ -123,10 +123,10 @@ def _try(module: nn.Module, dim: int, angles: tuple[float, ...]) -> tuple[Tensor
             expected = module.forward(**arguments)[0]
             _set_core(module, trial)
             _keep_inputs(module, (), arguments)
-            found = module.forward(**arguments)[0]
+            outputs = module.forward(**arguments)[0]
     except Exception as error:
         raise refusal(
-            module, "attends in a way that is not known: a trial with three tokens fails"
+            module, "attends in an unknown way: a trial with three tokens fails"
         ) from error
     finally:
         module.config = config
@@ -135,23 +135,23 @@ def _try(module: nn.Module, dim: int, angles: tuple[float, ...]) -> tuple[Tensor
                 delattr(module, name)
         for part, mode in modes.items():
             part.training = mode
-    if not trial.calls or not _is_close(found, expected):
+    if not trial.calls or not _is_close(outputs, expected):
         raise refusal(module, "does more than softmax attention, which a mechanism would drop")
     return trial.calls[0]
 
 
 def _trial_arguments(module: nn.Module, dim: int, angles: tuple[float, ...]) -> dict[str, Any]:
-    """Arguments of the module's forward; None for those without a default that a trial lacks."""
+    """Arguments of the module's forward; None for other required ones."""
     like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
     tokens = torch.arange(len(angles) * dim, device=like.device).sin().to(like.dtype)
     tokens = tokens.reshape(1, len(angles), dim)
-    known = {"hidden_states": tokens, "position_embeddings": _rotation(module, angles, like)}
+    values = {"hidden_states": tokens, "position_embeddings": _rotation(module, angles, like)}
     if _is_cross(module):
-        known |= dict.fromkeys(_OTHER_SEQUENCE, tokens)
+        values |= dict.fromkeys(_OTHER_SEQUENCE, tokens)
     return {
-        p.name: known.get(p.name)
+        p.name: values.get(p.name)
         for p in _parameters(_kind(module))
-        if p.name in known or p.default is p.empty
+        if p.name in values or p.default is p.empty
     }
 
 
@@ -175,10 +175,10 @@ def _is_rotated(module: nn.Module, dim: int, rotated_query: Tensor) -> bool:
     return True
 
 
-def _is_close(found: Tensor, expected: Tensor) -> bool:
+def _is_close(outputs: Tensor, expected: Tensor) -> bool:
     """Equal up to rounding: 6e-6 of the largest number in float32."""
     tolerance = torch.finfo(expected.dtype).eps ** 0.75 * float(expected.abs().max())
-    return bool((found - expected).abs().max() <= tolerance)
+    return bool((outputs - expected).abs().max() <= tolerance)
 
 
 def _rotation(module: nn.Module, angles: tuple[float, ...], like: Tensor) -> tuple[Tensor, Tensor]:
@@ -219,7 +219,7 @@ def _keep_inputs(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _forget_inputs(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
-    """Drop the inputs: the autograd graph of this call must not outlive it."""
+    """Drop the inputs, which hold the autograd graph of the call."""
     host: Any = module
     host.nas_inputs = None
 
@@ -243,7 +243,7 @@ def attend(
     which omits masks that say only this; under ``eager`` no mask means none.
 
     Raises:
-        NasError: the model now asks for something that a mechanism would drop.
+        NasError: the call uses a feature that a mechanism would drop.
     """
     host: Any = module
     tokens, rotation, is_crossed = host.nas_inputs
@@ -307,6 +307,6 @@ def _source(kind: Any) -> str:
 
 @cache
 def _parameters(kind: Any) -> tuple[inspect.Parameter, ...]:
-    """The parameters of a class's forward that have a name of their own, without ``self``."""
+    """The parameters of a class's forward without ``self``, ``*args`` and ``**kwargs``."""
     parameters = list(inspect.signature(_forward(kind)).parameters.values())[1:]
     return tuple(p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))

@@ -1,11 +1,11 @@
-"""A block as matrices: what it computes from a token, and the block rebuilt from other matrices.
+"""A block as matrices: maps of a token to heads, and the block rebuilt from other matrices.
 
     y_h = W_h x + b_h
 
 Affine in the token, with one matrix and bias for each head, are: a projection, a stream without
 projection (W_h selects the head's features, or is the identity under ``raw: shared``), ``linear``
-of an affine operand, and ``add`` of two. Nothing can be merged across anything else (a rotation, a
-norm, an activation). Whether a bias may move or vanish is found by computing both blocks.
+of an affine operand, and ``add`` of two. Other operations (a rotation, a norm, an activation)
+prevent merging. Both blocks are computed to test whether a bias may be moved or dropped.
 """
 
 from __future__ import annotations
@@ -207,10 +207,10 @@ class MatrixBlock(ReferenceAttention):
                 module.bias.copy_(bias)
 
     def _copy_operations(self, block: MatrixBlock, genome: Genome) -> None:
-        """Copy the weights of operations, matched by the digest of what they compute."""
+        """Copy the weights of operations, matched by the digest of their computation."""
 
         def key(whole: Genome, index: int) -> str:
-            # Under the new projections, as both genomes are read.
+            # Both genomes are compared under the new projections.
             nodes = whole.nodes[: index + 1]
             return digest(replace(whole, nodes=nodes, projections=block.genome.projections))
 
@@ -221,13 +221,13 @@ class MatrixBlock(ReferenceAttention):
             old = children[name].state_dict() if name in children else {}
             if not old:
                 continue
-            if (found := key(genome, index)) in copied:
+            if (digest_ := key(genome, index)) in copied:
                 raise self.refusal(
-                    f"{name} has a twin that reads the same; expected operations whose weights can "
-                    "be told apart by what they compute"
+                    f"{name} has an equal operation on the same inputs, so their weights cannot be "
+                    "distinguished; expected operations that differ"
                 )
-            copied.add(found)
-            for parameter, tensor in block.get_submodule(modules[found]).state_dict().items():
+            copied.add(digest_)
+            for parameter, tensor in block.get_submodule(modules[digest_]).state_dict().items():
                 value = old.get(parameter, torch.zeros_like(tensor))  # a new bias is zero
                 if value.shape != tensor.shape:
                     raise self.refusal(
@@ -259,7 +259,7 @@ def agree(
 ) -> bool:
     """Whether two blocks give equal outputs for random tokens, unmasked and causal.
 
-    Tokens have several sizes: with large scores, weights may sum to one that otherwise do not.
+    Tokens have several magnitudes, since sums of weights may depend on the scores.
 
     Args:
         first, second: called with tokens (b, n, dim) in float64 and a mask, True where allowed.
@@ -270,8 +270,8 @@ def agree(
     for size in _SIZES:
         for mask in (None, causal):
             with torch.no_grad():
-                expected, found = first(size * tokens, mask), second(size * tokens, mask)
+                expected, outputs = first(size * tokens, mask), second(size * tokens, mask)
             tolerance = _TOLERANCE * float(expected.abs().max())
-            if not torch.allclose(found, expected, rtol=0.0, atol=tolerance):
+            if not torch.allclose(outputs, expected, rtol=0.0, atol=tolerance):
                 return False
     return True

@@ -1,12 +1,12 @@
-"""Merge matrices that meet without anything between them: queries with keys, values with outputs.
+"""Merge adjacent matrices: queries with keys, values with outputs.
 
     patterns   P_i = x W^P_i, W^P_i = W^Q_i (W^K_i)ᵀ; scores_i = P_i xᵀ / sqrt(d_h)
     messages   M_i = x W^M_i, W^M_i = W^V_i W^O_i;    out = sum_i weights_i M_i
 
 ("Refactoring the Attention Equations: Patterns and Messages", 2025, sections 3 to 5.) Both are
-d x d for each head, of rank d_h at most. The merged block is another genome with the same outputs:
-cheaper with one head, more expensive with many, and it shows what a head looks for and writes in
-the features of the token itself. ``nas.factor`` is the inverse.
+d x d for each head, of rank d_h at most. The merged block has another genome and the same outputs.
+It is cheaper with one head, more expensive with many, and its matrices read and write features of
+the token. ``nas.factor`` is the inverse.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def merge(block: nn.Module, what: str = "both") -> nn.Module:
     """The merged form of a block: a new block with the same outputs.
 
     A bias of queries becomes one of the patterns, a bias of values one of the messages. A bias of
-    keys adds the same number to all scores of a query and vanishes if the weights ignore that. A
-    bias of W_O joins the messages if weights sum to one; a row without visible keys then gives 0.
-    Heads that shared keys or values get matrices of their own (keys even where only messages are
-    merged); streams without projection get one where necessary.
+    keys adds the same number to all scores of a query and is dropped if the weights do not depend
+    on it. A bias of W_O is added to the messages if weights sum to one; a row without visible keys
+    then gives 0. Heads that share keys or values get separate matrices (keys also if only messages
+    are merged); streams without projection get one where necessary.
 
     Args:
         block: made by ``nas.build_attention``, trained or not; it is not changed.

@@ -1,7 +1,7 @@
-"""Which mechanisms keep the function of the attention that they replace, found by computing.
+"""The test whether a mechanism keeps the function of the attention that it replaces.
 
-At its start such a mechanism equals softmax(q·kᵀ / sqrt(w))·v on random streams in float64, with
-and without a mask, also with more keys than queries. There is no list of names.
+The test compares the mechanism at its start with softmax(q·kᵀ / sqrt(w))·v on random streams in
+float64, with and without a mask, also with more keys than queries.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def starting_at(genome: Genome, init: str) -> Genome:
 
 
 def check_preserving(genome: Genome, init: str) -> None:
-    """Check that a mechanism, which starts at ``init``, keeps the outputs of a model.
+    """Check that a mechanism that starts at ``init`` keeps the outputs of a model.
 
     Raises:
         GenomeError: it differs from softmax attention at its start, or names other projections.

@@ -1,12 +1,12 @@
 """Swap: replace the attention of an existing model.
 
-    nas.swap_attention(model, "qana")                   # same outputs, more to learn
+    nas.swap_attention(model, "qana")                   # same outputs, additional parameters
     nas.swap_attention(model, "gqa", preserve=False)    # other outputs, to be trained
 
 Projections, norms, rotation, cache, masks and dropout stay the model's; the core between them
 becomes the mechanism's graph. With ``preserve`` the mechanism must be equal to softmax attention at
 its start, so that the outputs do not change until training does (QANA: Vermillion 2025, section 4,
-"function-preserving"). Without it, a genome means in a model:
+"function-preserving"). Without it, the fields of a genome have these effects in a model:
 
 - graph: runs on the queries, keys and values that the model projected, normed and rotated. Its RoPE
   is left out on queries and keys that the model rotates, and stays on values and outputs.
@@ -77,8 +77,8 @@ def swap_attention(
         model: contains, or is, torch's nn.MultiheadAttention, timm's Attention or attention of
             Hugging Face's transformers (through its AttentionInterface).
         mechanism: a genome, or a SOURCE string (see ``nas.store.sources``).
-        where: the attention to replace: None for all (the genome's placement then counts its
-            layers), a function of name and module, or names and patterns as in ``fnmatch``.
+        where: the attention to replace: None for the layers of the genome's placement, a function
+            of name and module, or names and patterns as in ``fnmatch``.
         init: the start of every primitive that has one: ``zero_out`` (the default with
             ``preserve``; else the genome's), ``gate`` (a closed gate, learned or warming up) or
             ``paper_zero`` (exact, but never trains).

@@ -300,9 +300,9 @@ def swin() -> Any:
     [
         (
             llama4,
-            "Llama4TextAttention attends in a way that is not known: a trial with .* fails; l",
+            "Llama4TextAttention attends in an unknown way: a trial with .* fails; l",
         ),
-        (swin, "SwinAttention attends in a way that is not known: a trial with .* fails; leave"),
+        (swin, "SwinAttention attends in an unknown way: a trial with .* fails; leave"),
         (sinking, r"layers\.0\.self_attn': GptOssAttention has attention sink"),
         (without_weights, "LlamaAttention has no weights yet"),
         (flexible, r"model\.set_attn_implementation\('sdpa'\) first"),

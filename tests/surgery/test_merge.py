@@ -266,7 +266,7 @@ def sighted(*nodes: Any) -> tuple[Any, ...]:
           ("weighted_sum", [2, "v"])), {"kv_heads": "1/2"}, "messages",
          r"output_gate_0 has weights of shape \(16, 32\)"),
         ((DOT, ("temperature", [0]), ("temperature", [0]), ("add", [1, 2]), ("softmax", [3]),
-          ("weighted_sum", [4, "v"])), {}, "both", "temperature_2 has a twin that reads the same"),
+          ("weighted_sum", [4, "v"])), {}, "both", "temperature_2 has an equal operation"),
     ],
 )  # fmt: skip
 def test_operations_between_the_matrices_are_named(
