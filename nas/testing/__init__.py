@@ -5,8 +5,8 @@
     def test_squared_score() -> None:
         check_primitive("squared_score")
 
-A check raises AssertionError with the broken promise, the case and what was found. Built-in members
-are held to the same promises, in tests/contracts.
+A check raises AssertionError with the broken promise, the case and the finding. tests/contracts
+checks the built-in members.
 """
 
 from nas.testing.algorithms import check_algorithm

@@ -103,13 +103,17 @@ def costs_of(proposal: Proposal, width: int = 2) -> Costs | None:
 
 
 def result_of(proposal: Proposal, width: int = 2) -> TrialResult:
-    """A made-up result of a proposal."""
+    """A synthetic result of a proposal."""
     costs = costs_of(proposal, width)
     return TrialResult.of(proposal, None if costs is None else [costs])
 
 
 def drive(proposer: Proposer, count: int, width: int = 2) -> list[list[Proposal]]:
-    """Propose and tell, each result as late as the lag allows; returns attempts by number."""
+    """Run a search in which results arrive as late as the lag allows.
+
+    Returns:
+        The attempts of each proposal, by its number.
+    """
     drawn: list[list[Proposal]] = []
     results: list[TrialResult] = []
     while len(drawn) < count:
@@ -176,8 +180,8 @@ def resumes_from_any_point(name: str) -> None:
             end = min(begin + 12, COUNT)  # more than a generation
             again = proposer_of(name, lag)
             again.follow(p for attempts in drawn[:begin] for p in attempts)
-            found = [again.propose(number, results) for number in range(begin, end)]
-            same = found == drawn[begin:end]
+            proposals = [again.propose(number, results) for number in range(begin, end)]
+            same = proposals == drawn[begin:end]
             require(same, f"proposals differ from number {begin} on with lag {lag}")
 
 
@@ -216,9 +220,9 @@ def names_parents_with_results(name: str) -> None:
         drawn = driven(name, lag)
         digests = [attempts[-1].digest for attempts in drawn]
         for number, attempts in enumerate(drawn):
-            known = digests[: number - number % 10 if lag is None else max(0, number - lag + 1)]
+            finished = digests[: number - number % 10 if lag is None else max(0, number - lag + 1)]
             named = {digest for p in attempts for digest in p.parents}
-            require(named <= set(known), f"proposal {number} names others with lag {lag}")
+            require(named <= set(finished), f"proposal {number} names others with lag {lag}")
 
 
 PROMISES: Final[tuple[Promise, ...]] = (

@@ -59,7 +59,7 @@ def cases(primitive: Primitive) -> list[Case]:
 
 def _values(name: str, domain: Domain) -> tuple[Any, ...]:
     """The values of a parameter that have a case, the default first."""
-    if name == "tokens":  # a module built for a length must hold the sequences of the cases
+    if name == "tokens":  # a module built for a length must support the sequences of the cases
         return (domain.default, LARGE.tokens, LARGE.tokens + 1)
     if isinstance(domain, Choice):
         return tuple(sorted(domain.values, key=lambda value: value != domain.default))
@@ -79,8 +79,8 @@ def _is_allowed(primitive: Primitive, params: Mapping[str, Any]) -> bool:
 
 
 def build(case: Case, sizes: Sizes, *, randomised: bool = True) -> nn.Module:
-    """The module in float64; randomised, since initial zeros hide what they multiply."""
-    known = {
+    """The module in float64; randomised, since errors in factors of zero weights would not show."""
+    available = {
         "dim": sizes.dim,
         "heads": sizes.heads,
         "width": sizes.width,
@@ -92,7 +92,7 @@ def build(case: Case, sizes: Sizes, *, randomised: bool = True) -> nn.Module:
     torch.manual_seed(3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about initialisations that never train
-        arguments = {name: known[name] for name in case.primitive.sizes}
+        arguments = {name: available[name] for name in case.primitive.sizes}
         module = case.primitive.module(**arguments, **case.params).double()
     if randomised:
         with torch.no_grad():
@@ -137,8 +137,7 @@ def draw(signature: Signature, sizes: Sizes, mask: Tensor | None = None) -> Inpu
 def changed_at(inputs: Inputs, signature: Signature, tokens: Tensor) -> Inputs:
     """The inputs with other values at marked tokens (n).
 
-    Scores change where query or key is marked, weights (which are masked already) where the query
-    is.
+    Scores change if query or key is marked, weights (which are already masked) if the query is.
     """
 
     def change(tensor: Tensor, kind: Kind) -> Tensor:
@@ -157,9 +156,9 @@ def call(module: nn.Module, case: Case, inputs: Inputs) -> Tensor:
 
 
 def extras(case: Case, inputs: Inputs) -> dict[str, Any]:
-    """The arguments of ``forward`` beside operands, by name."""
-    known = {"x": inputs.x, "mask": inputs.mask}
-    return {name: known[name] for name in case.primitive.extras}
+    """The additional arguments of ``forward``, by name."""
+    available = {"x": inputs.x, "mask": inputs.mask}
+    return {name: available[name] for name in case.primitive.extras}
 
 
 def causal(n: int) -> Tensor:

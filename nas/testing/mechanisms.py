@@ -51,7 +51,7 @@ def _size(genome: Genome) -> tuple[int, int]:
 
 
 def _block(genome: Genome, make: Callable[[], nn.Module] | None = None) -> nn.Module:
-    """A block in float64 with random weights: initial zeros hide what they multiply."""
+    """A block in float64 with random weights, since zero weights would hide errors."""
     torch.manual_seed(0)
     block = (make() if make else build_attention(genome, *_size(genome))).double()
     with torch.no_grad():
@@ -108,8 +108,8 @@ def exists_at_other_sizes(genome: Genome) -> None:
         require(out.shape == (2, tokens, dim), f"the shape is {tuple(out.shape)}")
         require(torch.isfinite(out).all(), f"not finite at {dim} features, {heads} heads")
         counted = attention_cost(genome, dim=dim, heads=heads, tokens=tokens).params
-        found = sum(p.numel() for p in block.parameters())
-        require(counted == found, f"the cost counts {counted} parameters, the block has {found}")
+        number = sum(p.numel() for p in block.parameters())
+        require(counted == number, f"the cost counts {counted} parameters, the block has {number}")
 
 
 def equals_the_interpreter(genome: Genome) -> None:
@@ -224,8 +224,8 @@ def trains_every_parameter(genome: Genome, still: Collection[str] = ()) -> None:
     block, x = _block(genome), _draw(genome, 2, _length(genome))
     block(x).square().sum().backward()
     named = block.named_parameters()
-    found = {name for name, p in named if p.grad is None or p.grad.norm() < 1e-10}
-    require(found == set(still), f"{sorted(found)} have none; expected {sorted(still)}")
+    names = {name for name, p in named if p.grad is None or p.grad.norm() < 1e-10}
+    require(names == set(still), f"{sorted(names)} have none; expected {sorted(still)}")
 
 
 def starts_from_the_seed(genome: Genome) -> None:

@@ -68,8 +68,8 @@ def has_the_declared_shape(case: Case) -> None:
             is_tokens = case.signature.output.kind is Kind.TOKENS
             last = sizes.width if is_tokens else sizes.tokens
             expected = (BATCH, sizes.heads, sizes.tokens, last)
-            found = tuple(result.shape)
-            require(found == expected, f"the shape is {found}; expected {expected}")
+            shape = tuple(result.shape)
+            require(shape == expected, f"the shape is {shape}; expected {expected}")
             require(result.dtype == torch.float64, f"float64 in, {result.dtype} out")
 
 
@@ -159,11 +159,11 @@ def leaves_excluded_scores_excluded(case: Case) -> None:
     inputs.operands[0] = inputs.operands[0].masked_fill(excluded, -math.inf)
     for mask in (None, without_row(SMALL.tokens, 2), torch.ones(SMALL.tokens).bool()):
         inputs.mask = mask
-        left = _run_backward(case, inputs).masked_select(excluded)
+        results = _run_backward(case, inputs).masked_select(excluded)
         if case.signature.output.kind is Kind.SCORES:
-            require((left == -math.inf).all(), "an excluded score comes back")
+            require((results == -math.inf).all(), "an excluded score comes back")
         elif "scores" not in case.primitive.unread(case.params):
-            require(not left.any(), "an excluded score gets a weight")
+            require(not results.any(), "an excluded score gets a weight")
 
 
 def _run_backward(case: Case, inputs: Inputs) -> Tensor:
@@ -238,8 +238,8 @@ def costs_what_torch_counts(case: Case) -> None:
         with counter, torch.no_grad():
             call(module, case, single)
         # One multiply-add is two of torch's floating point operations.
-        declared, found = case.primitive.macs(sizes, case.params), counter.get_total_flops() / 2
-        require(declared == found, f"macs is {declared:,} at {sizes}, torch counts {found:,.0f}")
+        declared, actual = case.primitive.macs(sizes, case.params), counter.get_total_flops() / 2
+        require(declared == actual, f"macs is {declared:,} at {sizes}, torch counts {actual:,.0f}")
 
 
 def _addcmul(*shapes: Any, out_shape: tuple[int, ...] = (), **rest: Any) -> int:

@@ -12,23 +12,23 @@ from torch import Tensor
 Promise: TypeAlias = Callable[..., None]
 
 
-def require(condition: object, found: str) -> None:
-    """Raise AssertionError(found) unless the condition holds, also under ``python -O``."""
+def require(condition: object, finding: str) -> None:
+    """Raise AssertionError(finding) unless the condition holds, also under ``python -O``."""
     if not condition:
-        raise AssertionError(found)
+        raise AssertionError(finding)
 
 
-def require_same(found: Tensor, expected: Tensor, what: str, tolerance: float = 1e-12) -> None:
+def require_same(actual: Tensor, expected: Tensor, what: str, tolerance: float = 1e-12) -> None:
     """Raise AssertionError unless two tensors have equal shapes and close numbers.
 
     Args:
         tolerance: absolute, and relative to numbers above one.
     """
-    shapes = tuple(found.shape), tuple(expected.shape)
+    shapes = tuple(actual.shape), tuple(expected.shape)
     require(shapes[0] == shapes[1], f"{what} has the shape {shapes[0]}; expected {shapes[1]}")
-    far = ~torch.isclose(found.double(), expected.double(), rtol=tolerance, atol=tolerance)
+    far = ~torch.isclose(actual.double(), expected.double(), rtol=tolerance, atol=tolerance)
     if far.any():
-        gap = (found.double() - expected.double()).abs()[far].max().item()
+        gap = (actual.double() - expected.double()).abs()[far].max().item()
         raise AssertionError(f"{what} differs by up to {gap:.2g}; expected at most {tolerance:.2g}")
 
 
@@ -44,6 +44,6 @@ def keep(subject: object, promises: Iterable[Promise], *arguments: Any) -> None:
             promise(*arguments)
         except Exception as error:
             is_finding = isinstance(error, AssertionError)
-            found = f"{error}." if is_finding else f"{type(error).__name__}: {error}"
-            message = f"{subject} breaks a promise ({line}): {found}"
+            finding = f"{error}." if is_finding else f"{type(error).__name__}: {error}"
+            message = f"{subject} breaks a promise ({line}): {finding}"
             raise AssertionError(message) from (None if is_finding else error)

@@ -17,7 +17,9 @@ from nas.tasks import Data, ModelTask, Task, parse_task
 from nas.testing.promises import Promise, keep, require, require_same
 
 CPU: Final = torch.device("cpu")
-MAX_START: Final = 0.5  # of an untrained model, as a share of the way from chance to ideal
+MAX_START: Final = (
+    0.5  # share of the distance from chance to ideal that an untrained model may reach
+)
 
 
 def check_task(task: Task) -> None:
@@ -35,21 +37,21 @@ def check_task(task: Task) -> None:
 
 
 class Mean(nn.Module):
-    """A substitute for attention: the mean of the visible tokens; records its calls.
+    """A substitute for attention that returns the mean of visible tokens and records its calls.
 
     Attributes:
-        seen: (tokens, features) and ``is_causal`` of each call.
+        calls: (tokens, features) and ``is_causal`` of each call.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[tuple[torch.Size, bool]] = []
+        self.calls: list[tuple[torch.Size, bool]] = []
 
     def forward(
         self, x: Tensor, is_causal: bool = False, key_padding_mask: Tensor | None = None
     ) -> Tensor:
         """The mean, (b, n, d) to (b, n, d)."""
-        self.seen.append((x.shape[1:], is_causal))
+        self.calls.append((x.shape[1:], is_causal))
         if key_padding_mask is not None:
             x = x.masked_fill(key_padding_mask.unsqueeze(2), 0.0)
         if not is_causal:
@@ -92,11 +94,11 @@ def trains_the_same_twice(task: Task, data: Data) -> None:
     """Standard attention trains without failure, twice to the same numbers."""
     first, second = (_train(task, data) for _ in range(2))
     require(first.is_ok, f"it failed: {first.error}")
-    found = f"{dict(first.metrics)}, then {dict(second.metrics)}"
-    require(first.metrics == second.metrics, found)
+    finding = f"{dict(first.metrics)}, then {dict(second.metrics)}"
+    require(first.metrics == second.metrics, finding)
     names = {metric.name for metric in task.metrics(data)}
-    found = f"measured {sorted(first.metrics)}, declared {sorted(names)}"
-    require(set(first.metrics) == names, found)
+    finding = f"measured {sorted(first.metrics)}, declared {sorted(names)}"
+    require(set(first.metrics) == names, finding)
 
 
 def _train(task: Task, data: Data) -> Evaluation:
@@ -140,7 +142,7 @@ def calls_attention_at_its_sizes(task: ModelTask, data: Data) -> None:
     dim, _, _, tokens = task.sizes
     for slot in model.attentions():
         expected = [(torch.Size((tokens, dim)), task.is_causal)]
-        require(slot.seen == expected, f"called with {slot.seen}; expected {expected}")
+        require(slot.calls == expected, f"called with {slot.calls}; expected {expected}")
 
 
 def adds_up_over_batches(task: ModelTask, data: Data) -> None:
@@ -156,8 +158,10 @@ def starts_no_better_than_chance(task: ModelTask, data: Data) -> None:
     scores = task.score(_judged(task, data, 7)[2].tolist())
     metric, *_ = task.metrics(data)
     gap = (scores[metric.name] - metric.chance) / (metric.ideal - metric.chance)
-    said = f"{metric.name} is {scores[metric.name]:.3g}, chance is declared as {metric.chance:.3g}"
-    require(gap <= MAX_START, said)
+    finding = (
+        f"{metric.name} is {scores[metric.name]:.3g}, chance is declared as {metric.chance:.3g}"
+    )
+    require(gap <= MAX_START, finding)
 
 
 def _judged(task: ModelTask, data: Data, size: int) -> tuple[float, int, Tensor]:
@@ -172,8 +176,8 @@ def _judged(task: ModelTask, data: Data, size: int) -> tuple[float, int, Tensor]
             total, count = task.loss(model, examples.batch(chosen))
             loss, targets = loss + float(total), targets + int(count)
             tally = task.tally(model, examples.batch(chosen))
-            said = f"a tally of {len(tally)} numbers, num_tallies says {task.num_tallies}"
-            require(tally.shape == totals.shape, said)
+            finding = f"a tally of {len(tally)} numbers, num_tallies says {task.num_tallies}"
+            require(tally.shape == totals.shape, finding)
             totals += tally
     return loss, targets, totals
 
