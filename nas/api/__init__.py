@@ -5,7 +5,7 @@
     explaining.py   explain: what each part of a mechanism contributes
     genomes.py      cost, show, validate, build_attention, and lists of names
     exporting.py    export: a mechanism as a file or folder
-    execution.py    arguments that functions which train have in common
+    execution.py    common arguments of functions that train
 
 Functions return frozen dataclasses. ``to_dict()`` gives the JSON that the command of the same name
 prints, ``to_pandas()`` the rows of a table. A SOURCE is a string (see ``nas.store.sources``) or a

@@ -68,13 +68,13 @@ def evaluate(
         data: training data, as the task's family names them; the task's by default.
         overrides: fields of the task to set.
         seeds: trainings of each mechanism; all mechanisms share the seeds.
-        seed: from which the seeds of trainings derive.
+        seed: the seeds of trainings derive from it.
         policy: rules that genomes must obey, by name or path; members of a run obey the run's.
-        record: a file of finished trainings; those that it holds are not repeated.
+        record: a file of finished trainings, which are not repeated.
         test: evaluate on the test set in place of examples held out of training.
         runs: the folder of runs.
         on_training: called with each finished training, the number finished, and the total.
-        execution: who trains; see ``nas.api.execution.Executing``.
+        execution: options of the workers; see ``nas.api.execution.Executing``.
 
     Raises:
         ViolationError: a genome is not legal.
@@ -119,8 +119,8 @@ def benchmark(
 ) -> BenchmarkResult:
     """Train mechanisms under several tasks and compare each with one of them.
 
-    A run whose member is a source records trainings and result, for its report; what it holds is
-    not trained again.
+    If a source is a member of a run, the run records trainings and result for its report;
+    recorded trainings are not repeated.
 
     >>> result = nas.benchmark(["uniform"], tasks=["tiny.yaml"], seeds=2, backend="local")
     >>> [row.source for row in result.mechanisms], list(result.tasks)
@@ -132,15 +132,15 @@ def benchmark(
         tasks: by name or path; six built-in ones on tokens and images by default.
         data: training data by task, in place of the task's.
         seeds: trainings of each mechanism under each task.
-        seed: from which the seeds of trainings derive.
+        seed: the seeds of trainings derive from it.
         policy: rules that genomes must obey, by name or path.
-        record: a file of finished trainings; those that it holds are not repeated.
+        record: a file of finished trainings, which are not repeated.
         test: evaluate on test sets in place of examples held out of training.
         runs: the folder of runs.
         on_training: called with the task's name, each finished training, the number finished, and
             the total.
         on_save_error: called with the reason if a run cannot be written; logs a warning by default.
-        execution: who trains; see ``nas.api.execution.Executing``.
+        execution: options of the workers; see ``nas.api.execution.Executing``.
 
     Raises:
         ViolationError: a genome is not legal.
@@ -193,13 +193,13 @@ def benchmark(
 
 
 def _resolve_all(sources: Sequence[str | Path | Genome], runs: Path) -> dict[str, Source]:
-    """Each source once, by its text."""
+    """The resolved sources by text, without duplicates."""
     resolved = (resolve(source, runs) for source in sources)
     return {source.text: source for source in resolved}
 
 
 def _record_of(sources: Iterable[Source], on_error: Callable[[str], None]) -> RunRecord:
-    """A record of the runs that sources are members of."""
+    """The record of all runs that have a source as a member."""
     return RunRecord([source.run for source in sources if source.run is not None], on_error)
 
 
@@ -222,9 +222,9 @@ def _train(
         if record is not None:
             evaluator = JournaledEvaluator(evaluator, Path(record), task, data)
         named = [(source.text, source.genome) for source in sources]
-        known = run_record.trainings(purpose)
+        recorded = run_record.trainings(purpose)
         for training in study(
-            named, task, data, evaluator, repeats=seeds, seed=seed, purpose=purpose, known=known
+            named, task, data, evaluator, repeats=seeds, seed=seed, purpose=purpose, known=recorded
         ):
             run_record.add(training)
             result = (training.name, training.digest, training.repeat, training.evaluation)

@@ -1,4 +1,4 @@
-"""Arguments that functions which train have in common: who trains, task, and legality."""
+"""Common arguments of functions that train: workers, task, and legality."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIME_LIMIT: Final = 1800.0
 
 
 class Executing(TypedDict, total=False):
-    """Who trains, and on what: the fields of ``Execution``; they change no result.
+    """Options of the workers: the fields of ``Execution``; they do not change results.
 
     Attributes:
         backend: "ray", or "local" to train in this process.
@@ -42,7 +42,7 @@ class Executing(TypedDict, total=False):
 
 
 def execution_of(options: Executing) -> Execution:
-    """The options as a value, with the default time limit.
+    """The options as an ``Execution``, with the default time limit.
 
     Raises:
         ConfigError: a number is not above 0.
@@ -66,10 +66,10 @@ def task_of(space: SearchSpace, task: str | None, data: str | None) -> Task:
 
 
 def check_one_model(task: Task) -> None:
-    """Refuse a suite, in which a training has no single model.
+    """Check that a task trains a single model.
 
     Raises:
-        ConfigError: names the suite's members.
+        ConfigError: the task is a suite; the message names its members.
     """
     if isinstance(task, Suite):
         names = ",".join(member.task.name for member in task.members.values())
@@ -80,7 +80,7 @@ def check_one_model(task: Task) -> None:
 
 
 def check_legal(source: Source, policy: Policy) -> None:
-    """Refuse a genome that breaks the policy; members of a run passed the run's policy.
+    """Check a genome against a policy; members of a run already passed the run's policy.
 
     Raises:
         ViolationError: the genome breaks a rule or does not type-check.

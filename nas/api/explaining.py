@@ -1,4 +1,4 @@
-"""Explain: what each part of a mechanism contributes, by ablation with paired fresh seeds."""
+"""Explain: measure the contribution of each part of a mechanism by ablation with paired seeds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 TASK: Final = "vit-cifar10"
 POLICY: Final = "score_normalize_aggregate"
-MARGIN: Final = 0.01  # of the way from chance to the ideal
+MARGIN: Final = 0.01  # share of the distance from chance to the ideal
 LOGGER: Final = logging.getLogger("nas")
 
 
@@ -62,8 +62,8 @@ def explain(
 
     Trains the mechanism, the mechanism with single edits, the steps that lead to it from standard
     attention, and standard attention of about the same costs, all with the same fresh seeds. A
-    run whose member is the source records trainings and result, for its report; what it holds is
-    not trained again.
+    run that has the source as a member records trainings and result for its report; recorded
+    trainings are not repeated.
 
     >>> result = nas.explain("mha:window=4", task="tiny.yaml", seeds=2, backend="local")
     >>> [row.words for row in result.path]
@@ -71,22 +71,22 @@ def explain(
 
     Args:
         source: a SOURCE string or a genome.
-        task: by name or path; that of its run for RUN/ID, else ``vit-cifar10``.
-        data: training data, as the task's family names them; for a run's task where the data are
-            now, if they were moved.
+        task: name or path; default: the task of the run for RUN/ID, else ``vit-cifar10``.
+        data: training data, as the task's family names them; for a run's task the new place of
+            its data, if they were moved.
         seeds: trainings of each mechanism.
         most_seeds: unresolved comparisons get twice the seeds, repeatedly, up to this number;
             ``seeds`` by default. Verdicts are corrected for it (``nas.common.differences``).
-        margin: smaller differences count as none, in the metric's unit; by default a hundredth of
+        margin: smaller differences count as zero, in the metric's unit; by default a hundredth of
             the distance from chance to the ideal.
-        seed: from which the seeds of trainings derive.
-        policy: rules that all mechanisms must obey; the run's for RUN/ID.
-        record: a file of finished trainings; those that it holds are not repeated.
+        seed: the seeds of trainings derive from it.
+        policy: rules that all mechanisms must obey; default: the run's policy for RUN/ID.
+        record: a file of finished trainings, which are not repeated.
         runs: the folder of runs.
         on_training: called with each finished training, the number finished, and the total so far.
         on_save_error: called with the reason if the run cannot be written; logs a warning by
             default.
-        execution: who trains; see ``nas.api.execution.Executing``.
+        execution: options of the workers; see ``nas.api.execution.Executing``.
 
     Raises:
         ViolationError: the mechanism is not legal.
@@ -118,8 +118,8 @@ def explain(
             evaluator = JournaledEvaluator(evaluator, Path(record), model_task, loaded)
         race, names = Race(plan, metric, stages, margin), _names(resolved, plan)
         run_record = RunRecord([] if resolved.run is None else [resolved.run], on_save_error)
-        known = run_record.trainings("explain")
-        trainings = race.run(model_task, loaded, evaluator, seed, known)
+        recorded = run_record.trainings("explain")
+        trainings = race.run(model_task, loaded, evaluator, seed, recorded)
         for done, (training, total) in enumerate(trainings, 1):
             run_record.add(training)
             if on_training is not None:

@@ -35,15 +35,15 @@ MAX_DIM: Final = 4096
 
 @dataclass(frozen=True)
 class ExportResult(Result):
-    """What was written.
+    """A written export.
 
     Attributes:
         path: the file or folder.
         dim: model width.
         heads: heads of the backbone.
         weights: a file of trained weights beside it; None if none was written.
-        remarks: what the head count changes in the mechanism, a sentence each.
-        is_trained: whether the file itself holds a run's weights; None if it holds no weights.
+        remarks: sentences on the effects of the head count on the mechanism.
+        is_trained: whether the file contains trained weights; None if it contains no weights.
         difference: largest deviation from the interpreter in a clean process, relative to the
             largest output, or absolute where that is below 1; None if nothing was compared.
     """
@@ -104,18 +104,19 @@ def export(
     Raises:
         GenomeError, ViolationError: the mechanism does not exist at this size.
         ExportError: the format, the path or an option cannot be used, a package is missing, there
-            are no such weights, or the written file computes something else.
+            are no such weights, or the file's outputs differ from the mechanism's.
     """
     export_format, path = EXPORTS.get(format), Path(path)
     options = {"is_fast": fast or None, "is_causal": causal, "masks": masks}
     for name, value in options.items():
         if value is not None and name not in export_format.options:
-            known = [n for n in EXPORTS.names() if name in EXPORTS.get(n).options]
-            raise ExportError(f"{OPTIONS[name]} is not for {format}; expected {', '.join(known)}.")
+            formats = [n for n in EXPORTS.names() if name in EXPORTS.get(n).options]
+            expected = ", ".join(formats)
+            raise ExportError(f"{OPTIONS[name]} is not for {format}; expected {expected}.")
     export_format.check_packages()
     check_target(path, export_format.suffix)
-    found = resolve(source)
-    task = found.task()
+    resolved = resolve(source)
+    task = resolved.task()
     model = task.main if task else None
     dim = dim if dim is not None else model.width if model else 64
     heads = heads if heads is not None else model.heads if model else 4
@@ -126,14 +127,16 @@ def export(
         )
     weights_file = None
     if weights or export_format.has_weights:
-        weights_file = _weights_file(found, model, dim, heads, is_required=weights)
+        weights_file = _weights_file(resolved, model, dim, heads, is_required=weights)
     trained, metadata = read_weights(weights_file) if weights_file else ({}, {})
     request = ExportRequest(
-        *(found.genome, dim, heads, _provenance(found)),
+        *(resolved.genome, dim, heads, _provenance(resolved)),
         qkv_bias=bool(model and model.qkv_bias),
         is_fast=fast,
-        is_causal=_is_causal(found.genome, causal, model, may="is_causal" in export_format.options),
-        masks=("key_padding_mask",) if masks is None else _known(masks),
+        is_causal=_is_causal(
+            resolved.genome, causal, model, may="is_causal" in export_format.options
+        ),
+        masks=("key_padding_mask",) if masks is None else _checked(masks),
         layer=layer,
         weights=trained,
         task=model,
@@ -146,13 +149,13 @@ def export(
     if weights_file and not export_format.has_weights:
         target = path.with_suffix(".safetensors")
         save_weights(request, metadata, target)
-    remarks = tuple(f"{remark}." for remark in make_plan(found.genome).remarks(heads))
+    remarks = tuple(f"{remark}." for remark in make_plan(resolved.genome).remarks(heads))
     is_trained = bool(trained) if export_format.has_weights else None
     return ExportResult(path, dim, heads, target, remarks, is_trained, difference)
 
 
-def _known(masks: Sequence[str]) -> tuple[str, ...]:
-    """The masks in their fixed order."""
+def _checked(masks: Sequence[str]) -> tuple[str, ...]:
+    """The masks in the order of ``MASKS``; ExportError for another name."""
     for name in masks:
         if name not in MASKS:
             raise ExportError(f"masks: found {name!r}; expected {' or '.join(MASKS)}, or none.")
@@ -160,7 +163,7 @@ def _known(masks: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_causal(genome: Genome, causal: bool | None, model: ModelTask | None, *, may: bool) -> bool:
-    """The argument, else as in the run's task if the mechanism can be causal."""
+    """The argument; by default whether the run's task is causal and the mechanism can be."""
     if causal is not None or not may:
         return bool(causal)
     return bool(model and model.is_causal) and not make_plan(genome).unsafe
@@ -191,7 +194,7 @@ def _weights_file(
 
 
 def _provenance(source: Source) -> Provenance:
-    """What an exported file states about its source."""
+    """The provenance that an exported file states."""
     if source.run is None:
         return Provenance(source.text)
     with open_run(source.run) as run:

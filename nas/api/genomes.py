@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from nas.space.validation import Violation
 
 
-Given: TypeAlias = str | Path | Genome
+AnySource: TypeAlias = str | Path | Genome
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class ValidateResult(Result):
         valid: whether there are no violations.
         digest: digest of the genome.
         policy: name of the policy.
-        violations: broken rules, each with place, finding, expectation and, if found, a repair.
+        violations: broken rules, each with location, finding, expectation, and a repair if one
+            exists.
     """
 
     valid: bool
@@ -52,22 +53,28 @@ class ValidateResult(Result):
 
 @overload  # a str is a Sequence of str
 def cost(  # type: ignore[overload-overlap]
-    sources: Given, *, dim: int = 64, heads: int = 4, tokens: int = 65
+    sources: AnySource, *, dim: int = 64, heads: int = 4, tokens: int = 65
 ) -> Cost: ...
 
 
 @overload
 def cost(
-    sources: Sequence[Given], *, dim: int = 64, heads: int = 4, tokens: int | Sequence[int] = 65
+    sources: Sequence[AnySource],
+    *,
+    dim: int = 64,
+    heads: int = 4,
+    tokens: int | Sequence[int] = 65,
 ) -> CostTable: ...
 
 
 @overload
-def cost(sources: Given, *, dim: int = 64, heads: int = 4, tokens: Sequence[int]) -> CostTable: ...
+def cost(
+    sources: AnySource, *, dim: int = 64, heads: int = 4, tokens: Sequence[int]
+) -> CostTable: ...
 
 
 def cost(
-    sources: Given | Sequence[Given],
+    sources: AnySource | Sequence[AnySource],
     *,
     dim: int = 64,
     heads: int = 4,
@@ -94,23 +101,27 @@ def cost(
         GenomeError, ViolationError: a mechanism does not exist at these sizes.
         NasError: a SOURCE names nothing.
     """
-    is_single = isinstance(sources, Given) and isinstance(tokens, int)
-    given = [sources] if isinstance(sources, Given) else sources
+    is_single = isinstance(sources, AnySource) and isinstance(tokens, int)
+    items = [sources] if isinstance(sources, AnySource) else sources
     lengths = [tokens] if isinstance(tokens, int) else tokens
-    table = count_costs([resolve(source) for source in given], dim, heads, lengths)
+    table = count_costs([resolve(source) for source in items], dim, heads, lengths)
     return table.rows[0].cost if is_single else table
 
 
 def show(
-    source: Given, *, dim: int | None = None, heads: int | None = None, tokens: int | None = None
+    source: AnySource,
+    *,
+    dim: int | None = None,
+    heads: int | None = None,
+    tokens: int | None = None,
 ) -> ShowResult:
-    """Collect everything known about a genome; in a notebook, formula, graph and costs.
+    """Collect formula, graph, costs and results of a genome; a notebook displays them.
 
     >>> nas.show("mha").formula
     '(softmax((Q·Kᵀ)/√d)·V)·W_O'
 
     Args:
-        source: a SOURCE string or a genome; of RUN/ID also results and lineage are shown.
+        source: a SOURCE string or a genome; RUN/ID adds results and lineage.
         dim: model width; that of the run's task, or 64.
         heads: heads of the backbone; those of the run's task, or 4.
         tokens: sequence length; that of the run's task, or 65.
@@ -122,7 +133,7 @@ def show(
     return examine(resolve(source), dim, heads, tokens)
 
 
-def validate(source: Given, *, policy: str = "score_normalize_aggregate") -> ValidateResult:
+def validate(source: AnySource, *, policy: str = "score_normalize_aggregate") -> ValidateResult:
     """Check a genome against types and a policy's rules.
 
     >>> nas.validate("mha").valid
@@ -140,7 +151,9 @@ def validate(source: Given, *, policy: str = "score_normalize_aggregate") -> Val
     return ValidateResult(not violations, digest(genome), rules.name, tuple(violations))
 
 
-def build_attention(source: Given, dim: int, heads: int, *, qkv_bias: bool = False) -> nn.Module:
+def build_attention(
+    source: AnySource, dim: int, heads: int, *, qkv_bias: bool = False
+) -> nn.Module:
     """Build a mechanism as a module ``block(x, attn_mask, key_padding_mask, is_causal)``.
 
     >>> nas.build_attention("mha", dim=64, heads=4)(torch.randn(2, 10, 64)).shape
@@ -163,14 +176,14 @@ def build_attention(source: Given, dim: int, heads: int, *, qkv_bias: bool = Fal
 
 
 def list_objectives() -> dict[str, str]:
-    """Names that a space may list as objectives, with a description; other task metrics too."""
+    """Names and descriptions of objectives; a space may also list other metrics of its task."""
     quality = "the first metric of the task that is searched on; its others by their own names"
     return {QUALITY: quality} | {name: COSTS.get(name).about for name in COSTS.names()}
 
 
 def list_mechanisms() -> dict[str, str]:
     """Named mechanisms with a line of description."""
-    return {name: found.about for name, found in MECHANISMS.items()}
+    return {name: mechanism.about for name, mechanism in MECHANISMS.items()}
 
 
 def list_plugins() -> dict[str, Any]:
@@ -188,7 +201,11 @@ def list_plugins() -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NasWarning)  # the answer names the broken ones
         groups = [
-            {"group": r.group, "noun": r.noun, "plugins": [asdict(found) for found in r.plugins()]}
+            {
+                "group": r.group,
+                "noun": r.noun,
+                "plugins": [asdict(plugin) for plugin in r.plugins()],
+            }
             for r in registries
         ]
     return {"groups": groups}

@@ -89,13 +89,13 @@ def search(
             plug-in's.
         lag: proposal t is computed from results up to t - lag, so that no worker waits for the
             last training of a generation; by default from whole generations.
-        seed: of the search; seeds of trainings derive from it.
+        seed: the seed of the search; the seeds of trainings derive from it.
         repeats: trainings of each mechanism, each with a seed of its own.
         run: the run's name; by default date, space and seed.
         runs: the folder of runs.
         listener: receives events; see ``nas.searching.listener``.
         command: the command line, for the record.
-        execution: who trains; see ``nas.api.execution.Executing``.
+        execution: options of the workers; see ``nas.api.execution.Executing``.
 
     Returns:
         How the run ended, its folder, counts and hypervolume.
@@ -141,7 +141,7 @@ def resume(
         runs: the folder of runs.
         listener: receives events; see ``nas.searching.listener``.
         command: the command line, for the record.
-        execution: who trains; see ``nas.api.execution.Executing``.
+        execution: options of the workers; see ``nas.api.execution.Executing``.
 
     Returns:
         How the run ended; at once if nothing is left to do.
@@ -194,7 +194,7 @@ def confirm(
         data: where the run's data are now, if they were moved.
         runs: the folder of runs.
         on_training: called with each finished training, the number finished, and the total.
-        execution: who trains; see ``nas.api.execution.Executing``.
+        execution: options of the workers; see ``nas.api.execution.Executing``.
 
     Raises:
         RunError: there is no such run, or nothing to confirm in it.
@@ -214,11 +214,11 @@ def confirm(
         )
         total = sum(map(len, plan.todo))
         trained = confirm_run(writer, plan, partial(make_evaluator, chosen))
-        with closing(trained):  # workers end at once, whatever ``on_training`` raises
+        with closing(trained):  # stops the workers if ``on_training`` raises
             for done, (candidate, training) in enumerate(trained, 1):
                 if on_training is not None:
                     name = f"{training.stage}: {training.name or candidate.digest[:8]}"
-                    what = (name, candidate.digest, training.repeat, training.evaluation)
-                    row = TrainingRow(*what, costs=candidate.costs, metric=plan.metric)
+                    fields_ = (name, candidate.digest, training.repeat, training.evaluation)
+                    row = TrainingRow(*fields_, costs=candidate.costs, metric=plan.metric)
                     on_training(row, done, total)
         return make_confirmation(writer.run, plan)

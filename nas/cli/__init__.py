@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             with contextlib.suppress(OSError, ValueError):
                 stream.reconfigure(errors="replace")
-    # Schedulers send SIGTERM before they end a job; in a container it has no default action.
+    # Schedulers send SIGTERM before they end a job; in a container it is ignored by default.
     before = signal.signal(signal.SIGTERM, _interrupt_once)
     try:
         try:
@@ -83,7 +83,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
     if completion.REQUEST in os.environ:
         completion.typer_completion().completion_init()
-    usage_error: Any = typer.BadParameter.__base__  # typer exports its children alone
+    usage_error: Any = typer.BadParameter.__base__  # typer exports only its subclasses
     try:
         status = app(args=arguments, prog_name="nas", standalone_mode=False) or 0
     except usage_error as error:
@@ -100,7 +100,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 @contextlib.contextmanager
 def _printed_warnings() -> Iterator[None]:
-    """Print warnings of nas as sentences; others look as Python prints them."""
+    """Print warnings of nas as sentences, others in Python's format."""
     from nas.cli.console import complain
 
     with warnings.catch_warnings():

@@ -19,7 +19,7 @@ class StoppedError(NasError):
 app = typer.Typer(
     name="nas",
     no_args_is_help=True,
-    add_completion=False,  # its options take no name of a shell
+    add_completion=False,  # typer's own options do not take the name of a shell
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

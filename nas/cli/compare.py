@@ -37,8 +37,8 @@ def evaluate(
     from nas.api import comparing
     from nas.report.trials import trial_line, trial_table
 
-    given = options.arguments(context, "as_json")
-    result = comparing.evaluate(**given, on_training=lambda *done: note(trial_line(*done)))
+    arguments = options.arguments(context, "as_json")
+    result = comparing.evaluate(**arguments, on_training=lambda *done: note(trial_line(*done)))
     if as_json:
         print_json(result.to_dict())
     else:

@@ -1,7 +1,7 @@
-"""Shell completion: names that are cheap to list, without torch and without opening a record.
+"""Shell completion: names that can be listed without torch and without opening a record.
 
-A shell asks for words by running ``nas`` with ``_NAS_COMPLETE`` set and evaluates the answer, so
-only names of plain characters are offered.
+A shell runs ``nas`` with ``_NAS_COMPLETE`` set and evaluates the output, so only names of plain
+characters are offered.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ def mechanisms() -> list[str]:
 
 def runs() -> list[str]:
     """The runs in ./runs, and ``latest`` if there is one."""
-    found = _plain(path.parent.name for path in Path("runs").glob("*/run.sqlite"))
-    return ["latest", *found] if found else []
+    names = _plain(path.parent.name for path in Path("runs").glob("*/run.sqlite"))
+    return ["latest", *names] if names else []
 
 
 def sources(incomplete: str) -> list[str]:
-    """Mechanisms and runs; of a run its members by name. Shells complete paths themselves."""
+    """Mechanisms and runs; after ``RUN/`` the names of members. Shells complete paths."""
     run, slash, _ = incomplete.rpartition("/")
     if slash:
         return [f"{run}/{member}" for member in MEMBERS] if run in runs() else []

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def output(*, is_error: bool = False) -> Console:
-    """Standard output or standard error as it is now; rich reads NO_COLOR, TERM and COLUMNS."""
+    """A console of the current standard output or error; rich reads NO_COLOR, TERM and COLUMNS."""
     from rich.console import Console
 
     return Console(stderr=is_error, highlight=False, markup=False, emoji=False)

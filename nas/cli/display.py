@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from nas.store.records import RunStatus
 
 SECONDS_BETWEEN_LINES: Final = 30.0
-SECONDS_BETWEEN_READINGS: Final = 1.0  # of the record, for the panel
+SECONDS_BETWEEN_READINGS: Final = 1.0  # for the panel
 FRAMES_PER_SECOND: Final = 4
 PAUSE_SECONDS: Final = 2.0
-MAX_READING_SHARE: Final = 0.05  # of a core, by a process that watches
+MAX_READING_SHARE: Final = 0.05  # share of a core that a watching process may use
 BARS: Final = "▁▂▃▄▅▆▇█"
 MAX_BARS: Final = 40
 MAX_BAR_WIDTH: Final = 60
@@ -84,14 +84,14 @@ def display(
 
 
 class Display(Listener):
-    """What a person sees of a search.
+    """Displays the progress of a search.
 
-    A panel, which rich draws several times a second from another thread; or a line a generation,
-    and one every half minute while a generation takes long.
+    On a terminal a panel, which rich draws several times a second from another thread; elsewhere a
+    line for each generation, and every half minute in long generations.
 
     Args:
         clock: seconds since the epoch.
-        is_watching: another process searches; also show workers and the expected end.
+        is_watching: whether another process searches; also shows workers and the expected end.
 
     Attributes:
         progress: the last reading of the record; None before the run exists.
@@ -112,7 +112,7 @@ class Display(Listener):
         self._last_shown = clock()
 
     def read(self, run: Run) -> Progress:
-        """Take over the state of a record; a line of it if another process searches."""
+        """Read the progress from a record; print a line if another process searches."""
         self.progress = read_progress(run, self.progress)
         if self._is_watching:
             self._say(change_line(self.progress, self._clock()))
@@ -131,7 +131,7 @@ class Display(Listener):
         self._say(f"{headline(progress)}; {plural(progress.total, 'training')}{recorded}")
 
     def on_evaluation(self, event: Evaluated) -> None:
-        """Show the progress unless it was shown a moment before."""
+        """Show the progress unless it was shown very recently."""
         self.notice = ""
         pause = SECONDS_BETWEEN_READINGS if self.is_panel else SECONDS_BETWEEN_LINES
         if self._clock() - self._last_shown >= pause:
@@ -140,7 +140,7 @@ class Display(Listener):
             self._say(f"  {done}, {pace(progress, self._clock())}")
 
     def on_incident(self, event: Incident) -> None:
-        """Show it; in the panel until the next training ends."""
+        """Show a worker failure; in the panel until the next training ends."""
         self.notice = event.text
         self._say(f"  {message(event.text)}")
 
@@ -246,16 +246,16 @@ def follow(
     """
     before, status = "", None
     while True:
-        found, began = change_token(folder), time.process_time()
-        if found != before or status == "stopped":
+        token, began = change_token(folder), time.process_time()
+        if token != before or status == "stopped":
             last = status
             with open_run(folder) as run:
                 shown.read(run)
                 status = run.status
-            # A run without a writer may be about to get one: look twice.
+            # A stopped run is read twice, since a writer may be starting.
             if status == "finished" or status == last == "stopped":
                 return status
-        before = found
+        before = token
         sleep(max(PAUSE_SECONDS, (time.process_time() - began) / MAX_READING_SHARE))
 
 

@@ -1,4 +1,4 @@
-"""``nas doctor`` and ``nas plugins``: what this machine and other packages offer."""
+"""``nas doctor`` and ``nas plugins``: resources of this machine, and installed plug-ins."""
 
 from __future__ import annotations
 

@@ -76,11 +76,11 @@ def mechanisms(
     from nas.report.costs import Sizes
 
     sizes = Sizes(dim, heads, tokens)
-    found = None if name is None else mechanism(name)
+    named = None if name is None else mechanism(name)
     if as_json:
-        print_json(report.mechanisms_answer(sizes, found))
-    elif found:
-        report.show_mechanism(output(), found, sizes)
+        print_json(report.mechanisms_answer(sizes, named))
+    elif named:
+        report.show_mechanism(output(), named, sizes)
     else:
         report.show_mechanisms(output(), sizes)
 
@@ -210,8 +210,8 @@ def export(
     from nas.api import exporting
 
     chosen = None if masks is None else [name for name in masks.split(",") if name != "none"]
-    given = options.arguments(context, "format_", "masks")
-    result = exporting.export(**given, format=format_, masks=chosen)
+    arguments = options.arguments(context, "format_", "masks")
+    result = exporting.export(**arguments, format=format_, masks=chosen)
     tell(f"{path}: dim={result.dim}, heads={result.heads}.")
     for remark in result.remarks:
         tell(remark)

@@ -59,7 +59,7 @@ EventFolder: TypeAlias = Annotated[
 ]
 Runs: TypeAlias = Annotated[Path, typer.Option(help="The folder of runs.")]
 
-# Who trains: the fields of nas.api.execution.Executing.
+# Options of the workers: the fields of nas.api.execution.Executing.
 Workers: TypeAlias = Annotated[
     str | None,
     typer.Option(help="Parallel trainings; default: one a core. MIN:MAX on a cluster."),
@@ -75,17 +75,17 @@ TimeLimit: TypeAlias = Annotated[float, typer.Option(help="Seconds after which a
 StartSeconds: TypeAlias = Annotated[float, typer.Option(help="Seconds to wait for a busy cluster.")]
 
 
-def arguments(context: typer.Context, *own: str) -> dict[str, Any]:
+def arguments(context: typer.Context, *omitted: str) -> dict[str, Any]:
     """A command's options as keyword arguments of the API function of the same name.
 
     Options have the names of the function's parameters, so that each is declared once here. An
     option without a value is left to the function's default.
 
     Args:
-        own: options that the function does not have.
+        omitted: options that are not parameters of the function.
     """
-    given = context.params.items()
-    return {name: value for name, value in given if value is not None and name not in own}
+    options = context.params.items()
+    return {name: value for name, value in options if value is not None and name not in omitted}
 
 
 def pairs(texts: Sequence[str]) -> dict[str, str]:
@@ -94,10 +94,10 @@ def pairs(texts: Sequence[str]) -> dict[str, str]:
     Raises:
         BadParameter: a text has another form, or a task occurs twice.
     """
-    found: dict[str, str] = {}
+    specs: dict[str, str] = {}
     for text in texts:
         name, _, value = text.partition("=")
-        if not name or not value or name in found:
+        if not name or not value or name in specs:
             raise typer.BadParameter(f"found {text!r}; expected TASK=SPEC, once a task")
-        found[name] = value
-    return found
+        specs[name] = value
+    return specs

@@ -1,4 +1,4 @@
-"""Progress of a search, read from its record: by the search itself and by those who watch it.
+"""Progress of a search, read from its record by the search itself or by a watching process.
 
 Reading a snapshot takes milliseconds and never delays the writer. A generation is ``population``
 consecutive proposals, whether the search waits for all of them or proposes with a lag.
@@ -35,12 +35,12 @@ class Progress:
     """A run at one moment.
 
     Attributes:
-        workers: of the last session.
+        workers: number of workers of the last session.
         done: finished trainings, those of earlier sessions included.
-        hypervolumes: of each complete generation.
+        hypervolumes: hypervolume after each complete generation.
         leaders: "best" in the first objective, "knee", and "cheapest" in the first cost, each with
             the objective to show: estimates after the last complete generation, scores during the
-            first one. A leader is absent if no training has ended well or nothing is a cost.
+            first one. Without a successful training, or without a cost, a leader is absent.
         last: the most recent trainings with their proposals, newest last.
         times: end of each training of the rate window in seconds since the epoch; the first is the
             start of the session or the training before the window.
@@ -86,12 +86,12 @@ class Progress:
         rate = self.per_minute
         if not rate or not self.to_go:
             return None
-        left = 60 * self.to_go / rate - (now - self.times[-1])
-        return left if left > 0 else None
+        seconds = 60 * self.to_go / rate - (now - self.times[-1])
+        return seconds if seconds > 0 else None
 
     @property
     def busy(self) -> int:
-        """Workers that train: limited by proposals without a result."""
+        """Number of workers that train, limited by the proposals without a result."""
         counts = self.counts
         first = counts.proposed - counts.repeated - counts.replayed - counts.rejected
         under_way = first * self.setup.repeats + counts.repeated - self.done
@@ -131,8 +131,8 @@ def read_progress(run: Run, before: Progress | None = None) -> Progress:
         hypervolumes=tuple(generation.hypervolume for generation in generations),
         leaders=leaders,
         last=last,
-        times=tuple(t.timestamp() for t in (since, *(one.recorded for one in recent))),
-        trained_seconds=sum(one.evaluation.wall_seconds for one in recent),
+        times=tuple(t.timestamp() for t in (since, *(training.recorded for training in recent))),
+        trained_seconds=sum(training.evaluation.wall_seconds for training in recent),
     )
 
 
@@ -149,14 +149,14 @@ def _with_proposals(
 ) -> tuple[tuple[Proposal, Training], ...]:
     """Trainings with their proposals; without those whose genome is missing in the record."""
     proposals = run.new_proposals([training.key for training in trainings])
-    found = []
+    pairs = []
     for training in trainings:
         if training.key in proposals:
             proposal = proposals[training.key]
             if training.repeat >= setup.repeats:
                 proposal = replace(proposal, operator=REPEAT)
-            found.append((proposal, training))
-    return tuple(found)
+            pairs.append((proposal, training))
+    return tuple(pairs)
 
 
 def headline(progress: Progress) -> str:
@@ -190,14 +190,14 @@ def pace(progress: Progress, now: float) -> str:
     """Trainings to go, their rate and the expected time."""
     if not progress.to_go:
         return "none to go"
-    rate, left = progress.per_minute, progress.seconds_left(now)
-    if rate is None or left is None:
+    rate, seconds = progress.per_minute, progress.seconds_left(now)
+    if rate is None or seconds is None:
         return f"{progress.to_go} to go"
-    return f"{progress.to_go} to go at {rate:.3g} a minute: {duration(left)} left"
+    return f"{progress.to_go} to go at {rate:.3g} a minute: {duration(seconds)} left"
 
 
 def workers_text(progress: Progress) -> str:
-    """Busy workers, and how much of their recent time was training."""
+    """The number of busy workers, and the share of recent time spent in trainings."""
     share = progress.busy_share
     recent = "" if share is None else f", training {percent(share)} % of the time lately"
     return f"{progress.busy} of {progress.workers} busy{recent}"
@@ -205,10 +205,10 @@ def workers_text(progress: Progress) -> str:
 
 def end_text(progress: Progress, now: float) -> str:
     """The expected end as a time of day, with the date unless it is today."""
-    left = progress.seconds_left(now)
-    if left is None:
+    seconds = progress.seconds_left(now)
+    if seconds is None:
         return "-"
-    end = datetime.fromtimestamp(now + left).astimezone()
+    end = datetime.fromtimestamp(now + seconds).astimezone()
     is_today = end.date() == datetime.fromtimestamp(now).date()
     return f"{end:%H:%M}" if is_today else f"{end:%Y-%m-%d %H:%M}"
 

@@ -26,12 +26,12 @@ def runs(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> 
     from nas.report.table import say, say_table
     from nas.store import list_runs
 
-    found, problems = list_runs(runs)
+    summaries, problems = list_runs(runs)
     if as_json:
-        print_json(runs_answer(found, problems))
+        print_json(runs_answer(summaries, problems))
         return
-    if found:
-        say_table(output(), runs_columns(found))
+    if summaries:
+        say_table(output(), runs_columns(summaries))
     else:
         say(output(), f"No runs in {runs} yet; `nas search --space quickstart` makes one.")
     for problem in problems:
@@ -67,9 +67,9 @@ def front(
         check_picture(plot)
     is_printed = csv == Path("-")
     if every and csv is None:
-        raise NasError("--all: is about the CSV; expected --csv FILE beside it.")
+        raise NasError("--all selects rows of the CSV; expected --csv FILE as well.")
     if is_printed and as_json:
-        raise NasError("--csv -: found --json beside it; expected one of both on standard output.")
+        raise NasError("--csv - and --json cannot be combined: both print on standard output.")
     result = read_front(run)
     view = result.view
     if as_json:
@@ -161,7 +161,7 @@ def watch(
         with PageServer(folder, label, port) as server:
             note("Ctrl-C ends it. Everyone who has this address can read the run:")
             tell(server.url)
-            sys.stdout.flush()  # in a pipe it would wait until the end
+            sys.stdout.flush()  # a pipe is buffered
             server.serve_forever()
         return
     console = output()

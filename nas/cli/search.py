@@ -58,8 +58,8 @@ def search(
 
     command = shlex.join(["nas", *sys.argv[1:]])
     with search_display(tensorboard) as listener:
-        given = options.arguments(context, "tensorboard")
-        result = api.search(**given, listener=listener, command=command)
+        arguments = options.arguments(context, "tensorboard")
+        result = api.search(**arguments, listener=listener, command=command)
     _show_end(result, runs)
 
 
@@ -92,8 +92,8 @@ def resume(
 
     command = shlex.join(["nas", *sys.argv[1:]])
     with search_display(tensorboard) as listener:
-        given = options.arguments(context, "tensorboard")
-        result = api.resume(**given, listener=listener, command=command)
+        arguments = options.arguments(context, "tensorboard")
+        result = api.resume(**arguments, listener=listener, command=command)
     _show_end(result, runs)
 
 
@@ -137,8 +137,8 @@ def confirm(
     from nas.report.confirmation import confirmation_table
     from nas.report.trials import trial_line
 
-    given = options.arguments(context, "as_json")
-    result = api.confirm(**given, on_training=lambda *done: note(trial_line(*done)))
+    arguments = options.arguments(context, "as_json")
+    result = api.confirm(**arguments, on_training=lambda *done: note(trial_line(*done)))
     if as_json:
         print_json(result.to_dict())
     else:
@@ -147,25 +147,25 @@ def confirm(
         raise typer.Exit(1)
 
 
-def _show_end(ended: SearchResult, runs: Path) -> None:
-    """The front, what to type next, and how the run ended."""
+def _show_end(result: SearchResult, runs: Path) -> None:
+    """Print the front, the next command, and how the run ended."""
     from nas.report.front import show_front
     from nas.report.run_view import RunView
     from nas.report.table import say
     from nas.store import RUNS, open_run
     from nas.store.files import run_argument
 
-    if ended.status == "interrupted":
-        raise StoppedError(ended.message)
+    if result.status == "interrupted":
+        raise StoppedError(result.message)
     console = output()
-    with open_run(ended.folder) as run:
-        view = RunView.read(run, ended.run if runs == RUNS else str(ended.folder))
+    with open_run(result.folder) as run:
+        view = RunView.read(run, result.run if runs == RUNS else str(result.folder))
     if view.members:
         show_front(console, view)
         say(console, "")
-    say(console, ended.message)
+    say(console, result.message)
     if view.members and view.metric is not None:
-        where = run_argument(ended.folder)
+        where = run_argument(result.folder)
         say(console, f"Next: `nas confirm {where}` trains its likely members with fresh seeds.")
     if not view.members:
         raise typer.Exit(1)

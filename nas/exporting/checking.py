@@ -38,9 +38,9 @@ class Case:
     """One call of an exported file.
 
     Attributes:
-        inputs: by name.
-        expected: in float64.
-        is_causal: the argument of the call; None where the file fixes causality.
+        inputs: tensors by name.
+        expected: outputs in float64.
+        is_causal: the argument of the call; None if the file fixes causality.
         is_loaded: whether ``ExpectedOutputs.state`` is loaded first, instead of the file's weights.
     """
 
@@ -68,8 +68,8 @@ def block_outputs(
     """Expected outputs of one block.
 
     Args:
-        masks: the masks that every call gets.
-        causal: values of the argument ``is_causal``; None stands for the request's.
+        masks: the masks that are passed in every call.
+        causal: values of the argument ``is_causal``; None means the request's value.
         with_file_weights: also call the block with the weights in the file, beside perturbed ones.
     """
     reference = request.reference(request.layer)
@@ -84,7 +84,7 @@ def block_outputs(
 
 
 def perturb(block: nn.Module) -> None:
-    """Add noise to all weights: initial zeros would hide what they multiply."""
+    """Add noise to all weights, since errors in factors of zero weights would not show."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weight in block.parameters():

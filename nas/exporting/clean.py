@@ -1,7 +1,7 @@
 """Run exported files without nas and report their difference from expected outputs.
 
 checking.py runs this file as a program: ``python -I clean.py FOLDER`` reads ``FOLDER/jobs.json``
-and writes ``FOLDER/results.json``. It imports only what users of an export have.
+and writes ``FOLDER/results.json``. It imports only packages that users of an export have.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Registry of export formats, and writing what they produce.
+"""Registry of export formats, and functions that write their content.
 
 Another package adds a format under the entry point group ``nas.exports``:
 
@@ -33,8 +33,8 @@ class ExportFormat:
     """A function from a request to the content of a file or folder.
 
     Attributes:
-        suffix: of the file; empty for a folder, whose files ``content`` returns by name.
-        options: fields of ``OPTIONS`` that the format honours.
+        suffix: suffix of the file; empty for a folder, whose files ``content`` returns by name.
+        options: keys of ``OPTIONS`` that the format supports.
         packages: import names of packages that it needs beside those of nas.
         has_weights: whether the content includes weights.
         tests_itself: whether the file, run as a program, compares itself with recorded outputs;

@@ -2,8 +2,8 @@
 
     AutoModel.from_pretrained(folder, trust_remote_code=True)
 
-The transformer has the sizes of the run's task. A run saves attention weights alone; all other
-weights are initial ones, and the model card says so.
+The transformer has the sizes of the run's task. A run saves only attention weights; all other
+weights are initial ones, which the model card states.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def weights(request: ExportRequest) -> dict[str, Tensor]:
 def expected(request: ExportRequest) -> ExpectedOutputs:
     """Features of the whole model in float64: without padding, padded at the end, at the start.
 
-    The first row is padded. Padding at the start moves its features, and changes none of them.
+    The first row is padded. Padding at the start shifts its features without changing them.
     """
     tensors = {name: tensor.double() for name, tensor in weights(request).items()}
     generator = torch.Generator().manual_seed(1)

@@ -105,7 +105,7 @@ class MechanismPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Initialise what is not loaded; a mechanism initialises itself when it is built."""
+        """Initialise weights that are not loaded; a mechanism's constructor initialises its own."""
         if getattr(module, "is_initialised", False):
             return
         is_norm = isinstance(module, nn.LayerNorm)

@@ -1,6 +1,6 @@
-"""What to export: a mechanism at given sizes, its provenance, and its weights.
+"""The request of an export: a mechanism at given sizes, its provenance, and its weights.
 
-Weights come from a training that a run recorded. Without one they are initial weights drawn from
+Weights come from a recorded training of a run. Without one they are initial weights drawn from
 ``SEED``, the same in every format.
 """
 
@@ -33,10 +33,10 @@ State: TypeAlias = "Mapping[str, Tensor]"
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a mechanism comes from, as the exported file states it.
+    """The origin of a mechanism, as stated in the exported file.
 
     Attributes:
-        source: the SOURCE string that named it.
+        source: the SOURCE string of the mechanism.
         run: the run's name, space, task and seed.
         results: a line about its trainings, then one for each objective: value, standard error,
             and whether the number is measured, estimated, counted or predicted.
@@ -55,7 +55,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """A mechanism with everything that a format needs to write it.
+    """A mechanism with the sizes, options and weights of its export.
 
     Attributes:
         dim, heads: sizes of the block; Python files use them as defaults.
@@ -151,15 +151,15 @@ class ExportRequest:
         return block
 
     def _check_weights(self, layer: int) -> None:
-        expected, found = self._interpreter(layer).state_dict(), self.weights.get(layer, {})
-        for name in sorted(expected.keys() | found.keys()):
-            shapes = [tuple(s[name].shape) if name in s else "none" for s in (found, expected)]
+        expected, weights = self._interpreter(layer).state_dict(), self.weights.get(layer, {})
+        for name in sorted(expected.keys() | weights.keys()):
+            shapes = [tuple(s[name].shape) if name in s else "none" for s in (weights, expected)]
             problem = ""
             if shapes[0] != shapes[1]:
                 problem = f"shape {shapes[0]}; expected {shapes[1]}"
-            elif found[name].is_floating_point() != expected[name].is_floating_point():
-                problem = f"{found[name].dtype}; expected {expected[name].dtype}"
-            elif not bool(found[name].isfinite().all()):
+            elif weights[name].is_floating_point() != expected[name].is_floating_point():
+                problem = f"{weights[name].dtype}; expected {expected[name].dtype}"
+            elif not bool(weights[name].isfinite().all()):
                 problem = "NaN or infinity; expected finite numbers"
             if problem:
                 raise ExportError(

@@ -57,7 +57,7 @@ def save_weights(request: ExportRequest, metadata: Mapping[str, str], path: Path
     """Write the weights of the request's layer under the names of the exported class.
 
     Args:
-        metadata: of the run's file; genome, digest and layer are added.
+        metadata: metadata of the run's file; genome, digest and layer are added.
 
     Raises:
         ExportError: the path cannot be written.
