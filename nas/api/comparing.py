@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Unpack
 
-from nas.api.execution import check_legal, check_one_model, execution_of
+from nas.api.execution import Executing, check_legal, check_one_model, execution_of
 from nas.common.errors import ConfigError
 from nas.costs import costs_of
 from nas.evaluation.backends import make_evaluator
+from nas.evaluation.execution import Execution
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import study, why_not
+from nas.evaluation.trial import Purpose
+from nas.genome import Genome
 from nas.genome.canonical import digest
-from nas.report.benchmark import make_benchmark
+from nas.report.benchmark import BenchmarkResult, make_benchmark
 from nas.report.trials import EvaluateResult, TrainingRow
 from nas.searching.setup import check_count, cost_context
 from nas.space.validation import load_policy
 from nas.store import RUNS
 from nas.store.record import RunRecord
-from nas.store.sources import resolve
-from nas.tasks import load_task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-    from typing import Unpack
-
-    from nas.api.execution import Executing
-    from nas.evaluation.execution import Execution
-    from nas.evaluation.trial import Purpose
-    from nas.genome import Genome
-    from nas.report.benchmark import BenchmarkResult
-    from nas.store.sources import Source
-    from nas.tasks import Data, Task
+from nas.store.sources import Source, resolve
+from nas.tasks import Data, Task, load_task
 
 LOGGER: Final = logging.getLogger("nas")
 TASKS: Final = ("recall", "induction", "copying", "bytes", "text-classification", "vit-cifar10")

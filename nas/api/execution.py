@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Final, TypedDict
 from nas.common.errors import ConfigError, ViolationError
 from nas.compiler import make_plan
 from nas.evaluation.execution import Execution
-from nas.space.validation import validate
-from nas.tasks import load_task
+from nas.space import SearchSpace
+from nas.space.validation import Policy, validate
+from nas.tasks import Task, load_task
 from nas.tasks.suite import Suite
 
 if TYPE_CHECKING:
-    from nas.space import SearchSpace
-    from nas.space.validation import Policy
     from nas.store.sources import Source
-    from nas.tasks import Task
 
 TIME_LIMIT: Final = 1800.0
 

@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, Unpack
 
-from nas.api.execution import check_legal, check_one_model, execution_of
+from nas.api.execution import Executing, check_legal, check_one_model, execution_of
 from nas.common.errors import ConfigError
 from nas.costs import costs_of, default_costs
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import why_not
-from nas.explaining import Bounds, Race, plan_explanation
-from nas.report.explanation import make_explanation
+from nas.evaluation.trial import Evaluator
+from nas.explaining import Bounds, Explanation, Race, plan_explanation
+from nas.genome import Genome
+from nas.report.explanation import ExplainResult, make_explanation
 from nas.report.trials import TrainingRow
 from nas.searching.setup import MAX_COUNT, cost_context
-from nas.space.validation import PolicyFile, compile_policy, load_policy
+from nas.space.validation import Policy, PolicyFile, compile_policy, load_policy
 from nas.store import RUNS, open_run
 from nas.store.frozen import from_text, load_frozen_task, load_unchanged
 from nas.store.record import RunRecord
-from nas.store.sources import resolve
-from nas.tasks import load_task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Unpack
-
-    from nas.api.execution import Executing
-    from nas.evaluation.trial import Evaluator
-    from nas.explaining import Explanation
-    from nas.genome import Genome
-    from nas.report.explanation import ExplainResult
-    from nas.space.validation import Policy
-    from nas.store.sources import Source
-    from nas.tasks import Data, ModelTask
+from nas.store.sources import Source, resolve
+from nas.tasks import Data, ModelTask, load_task
 
 TASK: Final = "vit-cifar10"
 POLICY: Final = "score_normalize_aggregate"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from nas.common.errors import ExportError
 from nas.compiler import make_plan
@@ -24,11 +24,8 @@ from nas.genome import Genome
 from nas.report.result import Result
 from nas.report.units import quantity
 from nas.store import find_candidate, open_run, weights_path
-from nas.store.sources import resolve
-
-if TYPE_CHECKING:
-    from nas.store.sources import Source
-    from nas.tasks import ModelTask
+from nas.store.sources import Source, resolve
+from nas.tasks import ModelTask
 
 MAX_DIM: Final = 4096
 

@@ -6,29 +6,23 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import Any, TypeAlias, overload
+
+from torch import nn
 
 from nas import compiler
 from nas.common.errors import NasWarning
 from nas.common.objectives import QUALITY
-from nas.costs import COSTS
+from nas.costs import COSTS, Cost
 from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS
-from nas.report.costs import count_costs
+from nas.report.costs import CostTable, count_costs
 from nas.report.result import Result
-from nas.report.show import examine
+from nas.report.show import ShowResult, examine
 from nas.space import validation
+from nas.space.validation import Violation
 from nas.store.sources import load_genome, resolve
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from nas.costs import Cost
-    from nas.report.costs import CostTable
-    from nas.report.show import ShowResult
-    from nas.space.validation import Violation
-
 
 AnySource: TypeAlias = str | Path | Genome
 

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Unpack
 
 from markupsafe import Markup
 
-from nas.api.execution import execution_of, task_of
+from nas.api.execution import Executing, execution_of, task_of
 from nas.common.errors import NasError
 from nas.evaluation.backends import make_evaluator
-from nas.report.confirmation import make_confirmation
+from nas.report.confirmation import ConfirmResult, make_confirmation
 from nas.report.front import Front
 from nas.report.run_view import RunView
 from nas.report.trials import TrainingRow
 from nas.report.verdict import verdict_of
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
-from nas.searching.listener import SearchResult
+from nas.searching.listener import Listener, SearchResult
 from nas.searching.setup import SearchConfig
 from nas.space import load_space
 from nas.store import RUNS, find_run, open_run, open_writer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Unpack
-
-    from nas.api.execution import Executing
-    from nas.report.confirmation import ConfirmResult
-    from nas.searching.listener import Listener
 
 
 class NotebookResult(SearchResult):

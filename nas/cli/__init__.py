@@ -13,13 +13,10 @@ import os
 import signal
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NoReturn
 
 from nas.common.errors import NasError, NasWarning
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import NoReturn
 
 # Modules of commands, in the order of `nas --help`.
 COMMANDS: Final = ("search", "compare", "runs", "tables", "genomes", "environment")

@@ -7,16 +7,14 @@ characters are offered.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import typer
 
 from nas.cli.console import note, tell
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 REQUEST: Final = "_NAS_COMPLETE"
 SHELLS: Final = ("bash", "zsh", "fish")

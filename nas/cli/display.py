@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
 
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.progress_bar import ProgressBar
 from rich.segment import Segment
 from rich.text import Text
@@ -20,6 +23,7 @@ from rich.text import Text
 from nas.cli.console import complain, output
 from nas.cli.progress import (
     LEADERS,
+    Progress,
     change_line,
     end_text,
     generation_line,
@@ -30,23 +34,13 @@ from nas.cli.progress import (
     workers_text,
 )
 from nas.common.text import message, plural, printable
+from nas.evaluation.trial import Evaluation, Incident
 from nas.report.table import TextColumn, cut, named_values, say, table_lines
 from nas.report.units import duration, quantity
-from nas.searching.listener import CompositeListener, Listener
-from nas.store import change_token, open_run
+from nas.searching.listener import CompositeListener, Evaluated, GenerationDone, Listener, Started
+from nas.store import Proposal, Run, change_token, open_run
 from nas.store.files import run_argument
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from rich.console import Console, ConsoleOptions, RenderResult
-
-    from nas.cli.progress import Progress
-    from nas.evaluation.trial import Evaluation, Incident
-    from nas.searching.listener import Evaluated, GenerationDone, Started
-    from nas.store import Proposal, Run
-    from nas.store.records import RunStatus
+from nas.store.records import RunStatus
 
 SECONDS_BETWEEN_LINES: Final = 30.0
 SECONDS_BETWEEN_READINGS: Final = 1.0  # for the panel

@@ -6,23 +6,19 @@ consecutive proposals, whether the search waits for all of them or proposes with
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
+from nas.common.objectives import Objective
 from nas.common.text import plural
+from nas.evaluation.trial import Training
 from nas.report.front import run_line
 from nas.report.units import duration, percent, quantity
 from nas.searching.results import REPEAT
-from nas.store import front, named_members
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from nas.common.objectives import Objective
-    from nas.evaluation.trial import Training
-    from nas.store import Candidate, Counts, Proposal, Run, RunSetup
+from nas.store import Candidate, Counts, Proposal, Run, RunSetup, front, named_members
 
 LAST_RESULTS: Final = 5
 # Trainings over which the rate is computed: recent ones, since candidates grow or shrink.

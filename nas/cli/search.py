@@ -5,16 +5,14 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from nas.cli import completion, options
 from nas.cli.app import StoppedError, app
 from nas.cli.console import note, output, print_json
-
-if TYPE_CHECKING:
-    from nas.searching.listener import SearchResult
+from nas.searching.listener import SearchResult
 
 
 @app.command()

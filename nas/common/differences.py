@@ -13,14 +13,12 @@ and each interval has the level 1 - .05 / K.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nas.common.objectives import Direction
+from nas.common.objectives import Direction
 
 LEVEL: Final = 0.05
 Verdict: TypeAlias = Literal["better", "worse", "same", "unresolved"]

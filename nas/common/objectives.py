@@ -7,11 +7,9 @@ torch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from typing import Final, Literal, TypeAlias
 
 Direction: TypeAlias = Literal["max", "min"]
 

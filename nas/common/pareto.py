@@ -8,6 +8,7 @@ front.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -15,8 +16,6 @@ from moocore import hypervolume as moocore_hypervolume
 from moocore import is_nondominated
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     Costs: TypeAlias = Sequence[float]
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import linecache
 import warnings
+from collections.abc import Collection
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
+
+from torch import nn
 
 from nas.common.errors import GenomeError
 from nas.compiler.fast import FastSource
@@ -17,14 +20,10 @@ from nas.compiler.lowering import chosen_rules, lower, rules
 from nas.compiler.plain import PlainSource
 from nas.compiler.plan import Plan, make_plan
 from nas.compiler.resolved import ResolvedGenome, resolve, standard_attention
+from nas.genome import Genome
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from torch import nn
-
     from nas.compiler.source import Written
-    from nas.genome import Genome
 
 __all__ = [
     "Plan",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -13,8 +14,6 @@ from nas.compiler.specialising import assigned_pairs, functions_in, specialise
 from nas.compiler.text import LINE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from nas.compiler.plan import Step
 
 _MOST_LINES: Final = 3

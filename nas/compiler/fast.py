@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from torch import nn
+
 from nas.compiler.features import TextOperations, features_of
 from nas.compiler.kernels import fast_class, means, runtime, shaped, windows
 from nas.compiler.source import Source
@@ -19,8 +21,6 @@ from nas.genome.primitives.base import STREAM_OF_PORT
 from nas.genome.primitives.factors import Weights
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from nas.compiler.features import Features
     from nas.compiler.lowering import Lowered
     from nas.compiler.plan import Step

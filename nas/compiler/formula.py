@@ -11,10 +11,10 @@ import string
 from typing import TYPE_CHECKING
 
 from nas.compiler.plan import make_plan
+from nas.genome import Genome, Ref
 
 if TYPE_CHECKING:
     from nas.compiler.plan import Plan, Step
-    from nas.genome import Genome, Ref
 
 
 def formula(genome: Genome) -> str:

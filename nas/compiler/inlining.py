@@ -11,15 +11,13 @@ import inspect
 import re
 import sys
 import textwrap
+from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from nas.common.errors import GenomeError
 from nas.compiler.text import LINE
 from nas.genome.primitives.shapes import PLAIN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _SHAPED: Final = re.compile(r'\b(?:Float|Bool|Int|Shaped)\[Tensor, "[^"]*"\]')
 _NAMED: Final = re.compile(

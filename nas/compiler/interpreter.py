@@ -5,7 +5,7 @@ Tests compare all other back ends with its values and gradients; costs are count
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor, nn
 
@@ -14,8 +14,6 @@ from nas.compiler.kernels.runtime import merge_heads, repeat_heads, split_heads,
 from nas.compiler.kernels.windows import windowed_keys
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from nas.compiler.plan import Operand, Plan, Step, Stream
 
 

@@ -14,22 +14,20 @@ the operands of a call.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nas.common.config import near
 from nas.common.errors import ConfigError
+from nas.genome import Ref
 from nas.genome.primitives import get, names
 from nas.genome.primitives.factors import Weights
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
     from nas.compiler.plan import Operand, Plan, Step
-    from nas.genome import Ref
 
     Readers = Mapping[Ref, list[Step]]
-    # The calls that replace aggregations, by the index of the first aggregation.
     Calls = Mapping[int, "Lowered"]
 
 SHARING: Final = (

@@ -8,6 +8,7 @@ others are copied. No line depends on a number of tokens, so that exports accept
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from nas.compiler import helpers
@@ -18,8 +19,6 @@ from nas.compiler.text import call_lines, size_texts
 from nas.genome.primitives.factors import Factors, Weights
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from nas.compiler.lowering import Lowered
     from nas.compiler.plan import Plan, Step
 

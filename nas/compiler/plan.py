@@ -6,21 +6,16 @@ into numbers, the emitted source into expressions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from nas.common.errors import ViolationError
-from nas.genome import STREAMS
+from nas.genome import STREAMS, Genome, ModelSizes, ParamValue, Ref
 from nas.genome.canonical import canonicalise
 from nas.genome.primitives import Primitive, check_vocabulary, get
-from nas.genome.primitives.base import Kind, Sizes
+from nas.genome.primitives.base import Kind, Port, Role, Sizes
 from nas.genome.types import MODEL, Type, Typing, head_fraction, infer, width_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from nas.genome import Genome, ModelSizes, ParamValue, Ref
-    from nas.genome.primitives.base import Port, Role
 
 T = TypeVar("T")
 

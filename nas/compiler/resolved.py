@@ -7,14 +7,13 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from nas.compiler.plan import plan_as_written
+from nas.genome import Genome, ModelSizes
 from nas.genome.canonical import canonicalise, normal_digest, resolved_digest
 from nas.genome.mechanisms import mechanism
-from nas.genome.types import infer
+from nas.genome.types import Typing, infer
 
 if TYPE_CHECKING:
     from nas.compiler.plan import Plan
-    from nas.genome import Genome, ModelSizes
-    from nas.genome.types import Typing
 
 
 @dataclass(frozen=True)

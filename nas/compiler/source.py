@@ -11,7 +11,10 @@ import re
 import textwrap
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import nn
 
 from nas import genome
 from nas.compiler.formula import formula_of
@@ -31,10 +34,6 @@ from nas.compiler.text import (
 )
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
-    from torch import nn
-
     from nas.compiler.lowering import Lowered
     from nas.compiler.plan import Operand, Plan, Step
 

@@ -10,15 +10,11 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 from nas.compiler.statements import StatementText
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 _NOT_FOR_READERS: Final = re.compile(r'\n\n    (?:Args:|Raises:|MACs ).*(?:\n(?! *""").+)*')
 _MOST_PASSES: Final = 20

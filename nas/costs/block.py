@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from nas.common.errors import NasError
 from nas.compiler.plan import Plan, plan_as_written
 from nas.costs.counting import ELEMENTWISE, TRACED_LENGTHS, count_operations
 from nas.costs.macs import closed_form_macs, computed_pairs
 from nas.genome import Genome, ModelSizes, Visibility
-
-if TYPE_CHECKING:
-    from collections import Counter
 
 
 def dense_plan(plan: Plan) -> Plan:

@@ -7,7 +7,7 @@ module does not import torch; an entry imports its dependencies when it is compu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,6 @@ from nas.costs.context import CostContext, summed_layers
 from nas.genome import Genome, ModelSizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from nas.compiler import Plan, ResolvedGenome
 
 

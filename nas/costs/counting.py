@@ -12,16 +12,14 @@ import math
 import warnings
 from collections import Counter
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from nas.common.errors import GenomeError, NasError
+from nas.compiler import Plan
 from nas.compiler.interpreter import ReferenceAttention, check_sizes
-
-if TYPE_CHECKING:
-    from nas.compiler import Plan
 
 with warnings.catch_warnings():
     # Importing fvcore compiles TorchScript, which raises a deprecation warning.

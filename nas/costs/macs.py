@@ -8,22 +8,18 @@ its fused kernel pads keys or values are counted; features for key biases and sl
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from nas.compiler import Plan
 from nas.compiler.kernels.runtime import fused_from
-from nas.compiler.lowering import forms_of, is_shift, live, lower, uncalled
+from nas.compiler.lowering import Lowered, forms_of, is_shift, live, lower, uncalled
+from nas.compiler.plan import Operand, Step
+from nas.genome import ModelSizes, Ref
+from nas.genome.primitives.base import Sizes
 from nas.genome.primitives.factors import Weights
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from nas.compiler import Plan
-    from nas.compiler.lowering import Lowered
-    from nas.compiler.plan import Operand, Step
-    from nas.genome import ModelSizes, Ref
-    from nas.genome.primitives.base import Sizes
-    from nas.genome.types import Type
+from nas.genome.types import Type
 
 SMALLEST_BLOCK: Final = 64  # fewest queries of a window's block
 CAUSAL_PAIRS: Final = 256  # most tokens for which causal linear attention computes all pairs

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nas.common.config import near
 from nas.common.errors import ConfigError
-from nas.evaluation.execution import allocate
-
-if TYPE_CHECKING:
-    from nas.evaluation.execution import Execution
-    from nas.evaluation.trial import Evaluator
-    from nas.tasks import Data, Task
+from nas.evaluation.execution import Execution, allocate
+from nas.evaluation.trial import Evaluator
+from nas.tasks import Data, Task
 
 BACKENDS: Final = ("ray", "local")
 

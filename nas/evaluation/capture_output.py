@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from typing import TYPE_CHECKING, Final, TextIO
+from collections.abc import Iterator
+from typing import Final, TextIO
 
 from nas.common.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MAX_PRINTED: Final = 4000
 

@@ -24,19 +24,14 @@ from __future__ import annotations
 import heapq
 import math
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from nas.common.errors import DeviceError, RunError
-from nas.evaluation.pool import BLAMELESS, WorkerLostError, WorkerRefusedError
-from nas.evaluation.trial import Evaluation, Incident, log
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from nas.evaluation.pool import Pool
-    from nas.evaluation.trial import Budget, Kind, Reason, Trial
+from nas.evaluation.pool import BLAMELESS, Pool, WorkerLostError, WorkerRefusedError
+from nas.evaluation.trial import Budget, Evaluation, Incident, Kind, Reason, Trial, log
 
 MAX_LOSSES: Final = 3  # lost workers until a trial has failed; after the first it runs alone
 MAX_FAILED_STARTS: Final = 3  # consecutive failed starts, if no worker has ever started

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 
@@ -19,9 +20,6 @@ from nas.evaluation.trainer import worker_name
 from nas.genome.primitives import names as primitive_names
 from nas.genome.primitives.base import REGISTRY
 from nas.tasks import TASKS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 PACKAGE: Final = Path(__file__).resolve().parents[1]
 

@@ -10,17 +10,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import RunError
-from nas.evaluation.trial import Evaluation
+from nas.evaluation.trial import Evaluation, Evaluator, Incident, Trial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from nas.evaluation.trial import Evaluator, Incident, Trial
     from nas.tasks import Data, Task
 
 # The beginning of a line distinguishes an incomplete line of a killed process from other text.

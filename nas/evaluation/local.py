@@ -7,18 +7,13 @@ inside an operation cannot be stopped; `ray_backend` handles both.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from nas.common.interrupts import record_interrupts
-from nas.evaluation.trainer import calibrate_for, train_candidate, train_guarded
-from nas.evaluation.trial import log
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from nas.evaluation.trainer import Train
-    from nas.evaluation.trial import Evaluation, Incident, Trial
-    from nas.tasks import Data, Task
+from nas.evaluation.trainer import Train, calibrate_for, train_candidate, train_guarded
+from nas.evaluation.trial import Evaluation, Incident, Trial, log
+from nas.tasks import Data, Task
 
 
 class LocalEvaluator:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from nas.evaluation.trial import Reason, Trial
 
 Cause: TypeAlias = Literal["preempted", "node", "memory", "process", "gpu_unusable"]

@@ -10,11 +10,13 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import ray
 import ray.exceptions
@@ -22,18 +24,12 @@ import torch
 
 from nas.common.errors import DeviceError, NasError
 from nas.evaluation import handshake
-from nas.evaluation.pool import WorkerLostError, WorkerRefusedError
+from nas.evaluation.execution import WorkerResources
+from nas.evaluation.handshake import Identity
+from nas.evaluation.pool import Cause, WorkerLostError, WorkerRefusedError
 from nas.evaluation.trainer import calibrate_for, train_guarded
+from nas.evaluation.trial import Evaluation, Trial
 from nas.training.cuda_graphs import CudaGraphs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from concurrent.futures import Future
-
-    from nas.evaluation.execution import WorkerResources
-    from nas.evaluation.handshake import Identity
-    from nas.evaluation.pool import Cause
-    from nas.evaluation.trial import Evaluation, Trial
 
 PROBE_SECONDS: Final = 5.0
 _CONTEXT_BYTES: Final = 2**29  # GPU memory of each process besides its tensors

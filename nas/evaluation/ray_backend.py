@@ -24,8 +24,9 @@ import math
 import signal
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import ray
 import torch
@@ -33,16 +34,10 @@ import torch
 from nas.common.errors import DeviceError
 from nas.evaluation import handshake
 from nas.evaluation.dispatch import Dispatcher
-from nas.evaluation.execution import allocate
+from nas.evaluation.execution import Execution, allocate
 from nas.evaluation.ray_actors import PROBE_SECONDS, ActorPool, gist
-from nas.evaluation.trainer import budget_of, train_candidate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nas.evaluation.execution import Execution
-    from nas.evaluation.trainer import Train
-    from nas.tasks import Data, Task
+from nas.evaluation.trainer import Train, budget_of, train_candidate
+from nas.tasks import Data, Task
 
 _IF_ABSENT: Final = (
     "Expected the host:port of a running cluster's head node, which `ray start --head` prints."

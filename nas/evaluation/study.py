@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from nas.common.errors import NasError
 from nas.costs import CostContext, costs_of
-from nas.evaluation.trial import Training, Trial, run_trials, task_fingerprint, training_seed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from nas.evaluation.trial import Evaluation, Evaluator, Purpose
-    from nas.genome import Genome
-    from nas.tasks import Data, Task
-
+from nas.evaluation.trial import (
+    Evaluation,
+    Evaluator,
+    Purpose,
+    Training,
+    Trial,
+    run_trials,
+    task_fingerprint,
+    training_seed,
+)
+from nas.genome import Genome
+from nas.tasks import Data, Task
 
 # Names from which training seeds derive, by purpose; "study" for all other purposes.
 SEED_NAMES: Final = {"explain": "explain"}

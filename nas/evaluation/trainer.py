@@ -12,8 +12,9 @@ import os
 import platform
 import time
 import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import torch
 
@@ -21,8 +22,9 @@ from nas.common.errors import DeviceError
 from nas.compiler import ResolvedGenome
 from nas.costs import CostContext, costs_of
 from nas.evaluation.capture_output import bounded_output
-from nas.evaluation.trial import MAX_ERROR_CHARACTERS, Budget, Evaluation
+from nas.evaluation.trial import MAX_ERROR_CHARACTERS, Budget, Evaluation, Reason, Status, Trial
 from nas.genome import layers_with_mechanism
+from nas.tasks import Data, ModelTask, Task
 from nas.tasks.seeds import derive_seed, seeded
 from nas.training.allocator import keep_freed_memory
 from nas.training.candidate import attention_weights, build_model
@@ -37,14 +39,8 @@ from nas.training.hardware import (
 )
 from nas.training.loop import TimeIsUp, Training
 from nas.training.probe import Constant, Leak, probe
+from nas.training.report import Report
 from nas.training.steps import Diverged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from nas.evaluation.trial import Reason, Status, Trial
-    from nas.tasks import Data, ModelTask, Task
-    from nas.training.report import Report
 
 TRACEBACK_LINES: Final = 6
 OUTCOMES: Final[dict[type[Exception], Reason]] = {

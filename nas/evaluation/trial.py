@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -21,8 +21,6 @@ from nas.common.errors import RunError
 from nas.training.report import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from nas.genome import Genome
     from nas.tasks import Data, Task
 

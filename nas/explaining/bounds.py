@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nas.evaluation.study import why_not
+from nas.genome import Genome
 from nas.genome.types import infer
-from nas.space.validation import nearest_legal, validate
+from nas.space.validation import Policy, nearest_legal, validate
+from nas.tasks import ModelTask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from nas.compiler import ResolvedGenome
     from nas.explaining.edits import Edit
-    from nas.genome import Genome
-    from nas.space.validation import Policy
-    from nas.tasks import ModelTask
 
 
 @dataclass(frozen=True)

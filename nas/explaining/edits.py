@@ -8,19 +8,15 @@ nas.explaining.bounds filters the results.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from nas.genome import FLAGS, LABELS, Genome, Node, Projections, Visibility
+from nas.genome import FLAGS, LABELS, Genome, Node, Projections, Ref, Visibility
 from nas.genome.primitives import get
 from nas.genome.primitives.base import STREAM_OF_PORT, Kind, Role
 from nas.genome.types import infer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nas.genome import Ref
 
 # Replacements by role: the standard operation, and for normalisers the uniform control too.
 PLAIN: Final = {Role.SCORE: ("scaled_dot_product",), Role.NORMALIZE: ("uniform", "softmax")}

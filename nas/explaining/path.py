@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from nas.explaining.edits import steps
-from nas.genome import FLAGS, LABELS, Projections, Visibility
+from nas.genome import FLAGS, LABELS, Genome, Projections, Visibility
 from nas.genome.mechanisms import mechanism
 from nas.genome.primitives.base import STREAM_OF_PORT
 from nas.genome.types import infer
@@ -17,7 +17,6 @@ from nas.genome.types import infer
 if TYPE_CHECKING:
     from nas.explaining.bounds import Bounds
     from nas.explaining.edits import Edit
-    from nas.genome import Genome
 
     Steps = list[tuple[str, Edit]]
 

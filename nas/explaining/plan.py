@@ -7,22 +7,19 @@ the effect of the design from that of the costs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from nas.costs import costs_of, size_costs
+from nas.costs import CostContext, costs_of, size_costs
 from nas.explaining.edits import Edit, ablations
 from nas.explaining.path import STANDARD, path
-from nas.genome import LABELS, Projections
+from nas.genome import LABELS, Genome, Projections
 from nas.genome.mechanisms import mechanism
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from nas.costs import CostContext
     from nas.explaining.bounds import Bounds
-    from nas.genome import Genome
 
 Part: TypeAlias = Literal["edits", "path", "controls"]
 _LABELS: Final = ("q_heads", "kv_heads", "qk_dim")

@@ -8,20 +8,18 @@ verdict, because the remaining trainings are a biased selection.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nas.common.differences import findings, paired
+from nas.common.differences import Finding, findings, paired
+from nas.common.objectives import Metric
 from nas.evaluation.study import study
+from nas.evaluation.trial import Evaluation, Evaluator, Training
+from nas.tasks import Data, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from nas.common.differences import Finding
-    from nas.common.objectives import Metric
-    from nas.evaluation.trial import Evaluation, Evaluator, Training
     from nas.explaining.plan import Explanation
-    from nas.tasks import Data, Task
 
 
 @dataclass

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from nas.compiler import formula_of
 from nas.costs import attention_cost
-from nas.exporting.request import SEED
+from nas.exporting.request import SEED, ExportRequest
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import names_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from nas.exporting.request import ExportRequest
 
 _TRAINED = (
     "The attention weights of all layers were trained in the search. A run saves no other weights: "

@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,14 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor, nn
 
 from nas.common.errors import ExportError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from torch import Tensor, nn
-
     from nas.exporting.request import ExportRequest, State
 
 TOLERANCE: Final = 1e-5

@@ -15,8 +15,9 @@ import logging
 import re
 import traceback
 import warnings
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -28,9 +29,6 @@ from nas.exporting.checking import ExpectedOutputs, block_inputs, block_outputs
 from nas.exporting.formats import EXPORTS, ExportFormat
 from nas.exporting.request import MASKS, SOURCE_NAME, ExportRequest, source_text
 from nas.genome.canonical import digest
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
 
 OPSET: Final = 20  # opset 23's Attention is too recent in onnxruntime
 _SIZES: Final = (2, 7)  # batch and tokens of tracing; torch specialises on 0 and 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from safetensors.torch import save
@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from nas.common.errors import ExportError
 from nas.compiler import formula_of, make_plan, write
 from nas.compiler.inlining import inlined
+from nas.compiler.source import Written
 from nas.compiler.specialising import specialise
 from nas.exporting.card import card
 from nas.exporting.checking import SIZES, Case, ExpectedOutputs
@@ -28,9 +29,6 @@ from nas.exporting.formats import EXPORTS, ExportFormat
 from nas.exporting.request import SEED, ExportRequest, State
 from nas.genome import Genome
 from nas.genome.canonical import digest
-
-if TYPE_CHECKING:
-    from nas.compiler.source import Written
 
 MODELING: Final = "modeling_mechanism.py"
 _TEMPLATE: Final = Path(__file__).with_name("modeling.py")

@@ -9,21 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import torch
+from torch import Tensor, nn
 
 from nas.common.errors import ExportError
-from nas.compiler import build_attention, make_plan, write
+from nas.compiler import Plan, build_attention, make_plan, write
 from nas.compiler.inlining import file_source
 from nas.genome import Genome, layers_with_mechanism
 from nas.genome.mechanisms import mechanism
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from nas.compiler import Plan
-    from nas.tasks import ModelTask
+from nas.tasks import ModelTask
 
 SEED: Final = 0
 MASKS: Final = ("attn_mask", "key_padding_mask")

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
+from torch import Tensor
 
 from nas.common.errors import ExportError
 from nas.exporting.formats import write_export
 from nas.genome.canonical import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from torch import Tensor
-
     from nas.exporting.request import ExportRequest
 
 METADATA: Final = "__metadata__"  # the key of the header that is not a tensor

@@ -20,24 +20,19 @@ Not rewritten:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING
 
-from nas.genome import PLACEMENTS, Genome, Node, Visibility, layers_with_mechanism
+from nas.genome import PLACEMENTS, Genome, ModelSizes, Node, Ref, Visibility, layers_with_mechanism
 from nas.genome.primitives import get
 from nas.genome.primitives.base import Kind
 from nas.genome.primitives.factors import Sign, Weights
-from nas.genome.types import MODEL, head_fraction, infer
+from nas.genome.types import MODEL, Typing, head_fraction, infer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from nas.genome import ModelSizes, Ref
-    from nas.genome.types import Typing
-
-    # From a genome and the index of a live node to equal genomes, the simplest first.
     Rule = Callable[[Genome, int, Typing, ModelSizes | None], Iterator[Genome]]
 
 

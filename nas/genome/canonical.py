@@ -14,19 +14,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from nas.genome import STREAMS, Genome, Node, Projections, layers_with_mechanism
+from nas.genome import STREAMS, Genome, ModelSizes, Node, Projections, Ref, layers_with_mechanism
 from nas.genome.algebra import plain_placement, plain_visibility, rewrite, with_cut_heads
 from nas.genome.primitives import get
-from nas.genome.types import infer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nas.genome import ModelSizes, Ref
-    from nas.genome.types import Type
+from nas.genome.types import Type, infer
 
 VERSION: Final = "nas-2"
 DIGEST_LENGTH: Final = 16

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,8 +21,6 @@ from nas.common.config import describe, near
 from nas.common.errors import GenomeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     import networkx
 
 Ref = str | int

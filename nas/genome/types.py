@@ -16,17 +16,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from nas.common.errors import GenomeError
 from nas.common.text import plural
-from nas.genome import LABELS, head_count, key_width
+from nas.genome import LABELS, Genome, Projections, head_count, key_width
 from nas.genome.primitives import get
-from nas.genome.primitives.base import Kind
-
-if TYPE_CHECKING:
-    from nas.genome import Genome, Projections
-    from nas.genome.primitives.base import Primitive, Role, Signature
+from nas.genome.primitives.base import Kind, Primitive, Role, Signature
 
 MODEL: Final = "model"
 

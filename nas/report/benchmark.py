@@ -9,23 +9,19 @@ gets no difference: the successful ones are a biased sample.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from rich.console import Console
 
 from nas.common.differences import LEVEL, difference, holm, mean_and_error, paired
 from nas.report.ranks import rank_correlations
 from nas.report.result import MetricInfo, Result, TableResult
 from nas.report.table import TextColumn, say, say_table
-from nas.report.trials import ON_TEST, why
+from nas.report.trials import ON_TEST, TrainingRow, why
 from nas.report.units import amount, header
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rich.console import Console
-
-    from nas.report.trials import TrainingRow
 
 MARKS: Final = {"better": "+", "worse": "-", "undecided": "=", None: " "}
 SENSE: Final = {"max": "higher is better", "min": "lower is better"}

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Iterator, Sequence
 from itertools import cycle
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.differences import LEVEL
 from nas.common.errors import RunError
+from nas.report.result import MetricInfo
 from nas.report.units import FRACTION
 from nas.store.files import write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
     from nas.report.benchmark import BenchmarkCell, BenchmarkResult
     from nas.report.costs import CostTable
-    from nas.report.result import MetricInfo
 
 FORMATS: Final = (".png", ".svg", ".pdf")
 INCHES: Final = (8.0, 16 / 3)  # 1200 x 800 pixels

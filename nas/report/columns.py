@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
+from nas.common.objectives import Direction
 from nas.common.text import printable
 from nas.report.table import TextColumn
 from nas.report.units import amount
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nas.common.objectives import Direction
 
 T = TypeVar("T")
 Value: TypeAlias = str | float | None

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
 
 from nas.common.differences import difference, paired
+from nas.common.objectives import Metric
 from nas.report.benchmark import SENSE
 from nas.report.result import MetricInfo, Result, TableResult
 from nas.report.run_view import FRESH, ID_LENGTH, spread_answer
 from nas.report.table import TextColumn, say, say_table
 from nas.report.trials import points, why
 from nas.report.units import FRACTION, amount, header
-from nas.searching.confirm import STANDARD
+from nas.searching.confirm import STANDARD, ConfirmationPlan, ConfirmationStage
+from nas.store import Candidate, Run
 from nas.tasks.suite import Suite
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rich.console import Console
-
-    from nas.common.objectives import Metric
-    from nas.searching.confirm import ConfirmationPlan, ConfirmationStage
-    from nas.store import Candidate, Run
 
 
 @dataclass(frozen=True)

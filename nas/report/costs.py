@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
 
 from nas.common.errors import GenomeError
 from nas.compiler import make_plan
-from nas.costs import attention_cost, default_costs
+from nas.costs import Cost, attention_cost, default_costs
+from nas.genome import Genome
 from nas.genome.mechanisms import mechanism
 from nas.report.result import TableResult
 from nas.report.run_view import STANDARD
 from nas.report.table import TextColumn, say, say_table
 from nas.report.units import header, human
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from rich.console import Console
-
-    from nas.costs import Cost
-    from nas.genome import Genome
-    from nas.store.sources import Source
+from nas.store.sources import Source
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,14 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
+
+from rich.console import Console
 
 from nas.common.errors import NasError
 from nas.common.processor import multiplies_in_bfloat16, processor_name, wide_instructions
@@ -24,11 +27,6 @@ from nas.report.table import TextColumn, line_width, say_table
 from nas.report.units import human
 from nas.store import RUNS, this_session
 from nas.tasks.images.folder import cache_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import Console
 
 State = Literal["ok", "note", "broken"]
 EXTRAS: Final = ("hf", "export", "tensorboard")

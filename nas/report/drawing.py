@@ -14,18 +14,14 @@ of a value ends at its last reader and interrupts connections that cross it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from nas.genome import STREAMS
+from nas.genome import STREAMS, Genome, Node, ParamValue, Projections, Ref
 from nas.genome.primitives import get
 from nas.genome.types import infer
 from nas.report.table import TextColumn
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nas.genome import Genome, Node, ParamValue, Projections, Ref
 
 DOT: Final = "●"
 END: Final = "▼"

@@ -11,20 +11,15 @@ members of the front have files: the HParams plug-in shows at most a thousand.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from nas.common.errors import ConfigError, RunError
 from nas.report.run_view import RunView
-from nas.searching.listener import Listener
-from nas.store import open_run
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from nas.searching.listener import GenerationDone, SearchResult, Started
-    from nas.store import Candidate
+from nas.searching.listener import GenerationDone, Listener, SearchResult, Started
+from nas.store import Candidate, open_run
 
 SUFFIX: Final = ".nas"
 MEMBERS, CURVES = "front", "curves"

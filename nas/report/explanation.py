@@ -9,25 +9,21 @@ difference: the successful ones are a biased sample.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from nas.common.differences import LEVEL, mean_and_error
+from rich.console import Console
+
+from nas.common.differences import LEVEL, Finding, mean_and_error
 from nas.compiler import formula_of, make_plan
+from nas.explaining import Comparison, Race
+from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.report.result import MetricInfo, Result, TableResult
 from nas.report.table import TextColumn, say, say_table
 from nas.report.trials import points, why
 from nas.report.units import FRACTION, amount, header
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rich.console import Console
-
-    from nas.common.differences import Finding
-    from nas.explaining import Comparison, Race
-    from nas.genome import Genome
 
 # Verdict on an edit whose result is better, worse or the same.
 OF_EDITS: Final = {"worse": "needed", "better": "harmful", "same": "harmless"}

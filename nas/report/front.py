@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
 
 from nas.common.text import plural
 from nas.report.columns import (
@@ -25,12 +27,7 @@ from nas.report.run_view import RunView, task_and_data
 from nas.report.table import TextColumn, named_values, say, say_table
 from nas.report.units import FRACTION, amount, duration, header, percent
 from nas.searching.front_file import front_answer
-from nas.store import RUNS, find_run, open_run
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from nas.store import Candidate, RunSetup
+from nas.store import RUNS, Candidate, RunSetup, find_run, open_run
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,16 @@ Terminal, page, notebook, CSV, JSON and data frame render them (``nas.report.col
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.common.objectives import REGRET
+from nas.common.objectives import REGRET, Objective
 from nas.costs import default_costs
 from nas.report.columns import Column
 from nas.report.units import header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from nas.common.objectives import Objective
     from nas.report.run_view import RunView
     from nas.store import Candidate
 

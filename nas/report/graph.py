@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from markupsafe import Markup
 
 from nas.common.text import printable
-from nas.genome import STREAMS
+from nas.genome import STREAMS, Genome, ParamValue, Ref
 from nas.genome.primitives import get
 from nas.report.page.rendering import render
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from markupsafe import Markup
-
-    from nas.genome import Genome, ParamValue, Ref
 
 GAP, LAYER, HEIGHT, LETTER, TOP, MARGIN = 22.0, 66.0, 38.0, 7.1, 8.0, 8.0
 ROUNDS: Final = 120

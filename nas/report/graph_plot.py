@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from nas.genome import Genome
 from nas.report.charts import DIM, DPI, STYLE, check_picture, write_figure
-from nas.report.graph import HEIGHT, extent, graph_svg, placed, wire
+from nas.report.graph import HEIGHT, Box, extent, graph_svg, placed, wire
 from nas.store.files import write_file
-
-if TYPE_CHECKING:
-    from nas.genome import Genome
-    from nas.report.graph import Box
 
 INCH: Final = 96.0  # pixels of the SVG
 POINT: Final = INCH / 72

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
+from nas.common.objectives import Objective
 from nas.common.text import last_line, plural
+from nas.evaluation.trial import Evaluation, Incident
 from nas.report.run_view import id_length
 from nas.report.table import TextColumn, named_values
 from nas.report.units import amount, duration, header, human
-from nas.store import candidates, lineage, open_run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from nas.common.objectives import Objective
-    from nas.evaluation.trial import Evaluation, Incident
-    from nas.store import Candidate, Proposal, RunSetup
+from nas.store import Candidate, Proposal, RunSetup, candidates, lineage, open_run
 
 MAX_ANCESTORS: Final = 10
 MIN_FORMULA: Final = 20

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rich.console import Console
 from rich.text import Text
 
 from nas.compiler import formula
 from nas.costs import default_costs
 from nas.genome.canonical import digest
-from nas.genome.mechanisms import MECHANISMS
-from nas.report.costs import price, show_price
+from nas.genome.mechanisms import MECHANISMS, NamedMechanism
+from nas.report.costs import Sizes, price, show_price
 from nas.report.run_view import STANDARD
 from nas.report.table import GAP, TextColumn, line_width, say, say_lines, table_lines
 from nas.report.units import header, human
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from nas.genome.mechanisms import NamedMechanism
-    from nas.report.costs import Sizes
 
 
 def mechanisms_answer(sizes: Sizes, mechanism: NamedMechanism | None = None) -> dict[str, Any]:

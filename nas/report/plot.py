@@ -8,23 +8,20 @@ are dominated.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import RunError
+from nas.common.objectives import Objective
 from nas.common.pareto import non_dominated
 from nas.common.text import plural
 from nas.report.charts import DIM, DPI, FONT, new_axes
-from nas.report.run_view import FRESH, task_and_data
+from nas.report.run_view import FRESH, RunView, task_and_data
 from nas.report.units import FRACTION, header
+from nas.store import Candidate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nas.common.objectives import Objective
-    from nas.report.run_view import RunView
-    from nas.store import Candidate
-
     Point = tuple[float, float]
 
 LOGARITHMIC_FROM: Final = 20.0  # largest over smallest cost

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 MIN_MECHANISMS: Final = 10  # a rank correlation of fewer is too uncertain
 NUM_DRAWS: Final = 1000

@@ -7,11 +7,10 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from nas.common.errors import ConfigError
+from nas.common.objectives import Metric, Objective
 
 if TYPE_CHECKING:
     import pandas
-
-    from nas.common.objectives import Metric, Objective
 
 
 class Result:

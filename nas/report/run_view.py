@@ -9,29 +9,33 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import PurePath
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from nas.common.config import parse_yaml
 from nas.common.differences import mean_and_error, paired
 from nas.common.errors import RunError
-from nas.common.objectives import as_costs
+from nas.common.objectives import Objective, as_costs
 from nas.common.pareto import dominates
-from nas.store import Candidate, named_members, scaled_hypervolume
+from nas.evaluation.trial import Incident, Training
+from nas.store import (
+    Candidate,
+    Counts,
+    Generation,
+    Proposal,
+    Run,
+    RunSetup,
+    named_members,
+    scaled_hypervolume,
+)
+from nas.store.records import PastSession
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
-    from typing import TypeAlias
-
-    from nas.common.objectives import Objective
-    from nas.evaluation.trial import Incident, Training
-    from nas.store import Counts, Generation, Proposal, Run, RunSetup
-    from nas.store.records import PastSession
-
     Answer: TypeAlias = dict[str, Any]
 
 STANDARD: Final = "mha"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,6 @@ from nas.report.table import TextColumn
 from nas.report.units import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from nas.store import RunSummary
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
 
 from nas.common.errors import ViolationError
-from nas.compiler import formula_of, make_plan, plain_source
+from nas.compiler import Plan, formula_of, make_plan, plain_source
+from nas.costs import Cost
+from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS, names_of
 from nas.report.costs import Priced, Sizes, price, show_price
@@ -16,14 +20,7 @@ from nas.report.history import History, history_of, lineage_columns, results
 from nas.report.result import Result
 from nas.report.table import cut, line_width, say, say_table
 from nas.report.units import human
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from nas.compiler import Plan
-    from nas.costs import Cost
-    from nas.genome import Genome
-    from nas.store.sources import Source
+from nas.store.sources import Source
 
 
 @dataclass(frozen=True)

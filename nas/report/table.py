@@ -7,18 +7,15 @@ cuts in a pipe.)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
+from rich.console import Console
 from rich.text import Text
 
 from nas.common.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import Console
 
 Line: TypeAlias = str | Text
 

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from rich.console import Console
 
 from nas.common.errors import GenomeError, TableError
 from nas.common.pareto import non_dominated
 from nas.compiler import formula
 from nas.costs import costs_of, size_costs
+from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
 from nas.report.table import TextColumn, named_values, say, say_table
 from nas.report.units import amount, digits, header, human, percent
 from nas.searching.tabular.ranking import agreements
-from nas.searching.tabular.table import load_table, tables
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import Console
-
-    from nas.genome import Genome
-    from nas.searching.tabular.table import Table
+from nas.searching.tabular.table import Table, load_table, tables
 
 FRACTIONS: Final = ("accuracy",)
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from rich.console import Console
 
 from nas.common.differences import mean_and_error, paired
+from nas.common.objectives import Metric, Objective
 from nas.common.text import last_line
 from nas.costs import default_costs
+from nas.evaluation.trial import Evaluation
 from nas.report.result import TableResult
 from nas.report.table import TextColumn, say, say_table
 from nas.report.units import FRACTION, amount, header, quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from rich.console import Console
-
-    from nas.common.objectives import Metric, Objective
-    from nas.evaluation.trial import Evaluation
 
 ON_TEST: Final = "Judged on the test set."
 

@@ -18,24 +18,20 @@ The rules, which the tests check over randomly drawn confirmations:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 from nas.common.differences import LEVEL, difference, mean_and_error
+from nas.common.objectives import Objective
 from nas.common.text import plural
 from nas.costs import cost_noun
-from nas.report.run_view import FRESH, STANDARD
+from nas.report.run_view import FRESH, STANDARD, RunView, Spread
 from nas.report.trials import points
 from nas.report.units import FRACTION, duration, percent, quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nas.common.objectives import Objective
-    from nas.report.run_view import RunView, Spread
-    from nas.store import Candidate
+from nas.store import Candidate
 
 Side: TypeAlias = Literal["leads", "falls behind", "undecided"]
 

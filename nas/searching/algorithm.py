@@ -7,22 +7,21 @@ gives the same proposals, and a run is resumed by reading its record.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
+from nas.common.objectives import Objective
 from nas.common.registry import Registry
+from nas.genome import Genome
 from nas.searching.results import Attempt, TrialResult
+from nas.space.variation import Variation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from nas.common.objectives import Objective
-    from nas.genome import Genome
     from nas.searching.archive import Archive
     from nas.searching.filtering import CandidateFilter
-    from nas.space.variation import Variation
 
 # The purpose of a generator: to draw a proposal, or to break ties when results arrive.
 PROPOSE: Final = 0

@@ -8,25 +8,22 @@ over unequal numbers of trainings would favour the one lucky training.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from moocore import is_nondominated
+from numpy.typing import NDArray
 
+from nas.common.objectives import Objective
+from nas.genome import Genome
 from nas.searching.quality_model import NoisyGP, features
+from nas.searching.results import Costs, TrialResult
+from nas.store import Proposal
 from nas.store.records import Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from nas.common.objectives import Objective
-    from nas.genome import Genome
-    from nas.searching.results import Costs, TrialResult
-    from nas.store import Proposal
-
     Array = NDArray[np.float64]
 
 DRAWS: Final = 200  # joint posterior samples behind each probability

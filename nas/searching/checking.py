@@ -6,23 +6,19 @@ This module imports no torch.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, get_args
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, get_args
 
 from safetensors import SafetensorError, safe_open
 
 from nas.common.errors import RunError
 from nas.evaluation.trial import Purpose
 from nas.searching.front_file import FRONT_FILE, run_answer
-from nas.store import front, is_checkpointed, open_run, weights_path
+from nas.store import Run, front, is_checkpointed, open_run, weights_path
 from nas.store.files import STAGING, leftovers, run_argument
 from nas.store.lock import is_held
 from nas.store.rows import DOCUMENTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from nas.store import Run
 
 SHOWN: Final = 3  # most faults of one kind that are listed
 

@@ -8,27 +8,34 @@ recorded ones are not repeated, except after a lost worker.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import ConfigError, RunError
+from nas.common.objectives import Objective
+from nas.compiler.resolved import ResolvedGenome
 from nas.costs import costs_of, default_costs
 from nas.evaluation.trial import (
     RETRIED,
+    Stage,
     Training,
     Trial,
     run_trials,
     task_fingerprint,
     training_seed,
 )
+from nas.genome import Genome
 from nas.genome.mechanisms import mechanism
 from nas.searching.loop import LIKELY
 from nas.searching.setup import check_count, cost_context, run_cost_context
 from nas.store import (
     Candidate,
     Proposal,
+    Run,
+    RunWriter,
     candidates,
     find_proposal,
     front,
@@ -36,18 +43,10 @@ from nas.store import (
     scaled_hypervolume,
 )
 from nas.store.frozen import load_frozen_task, load_unchanged
-from nas.tasks import load_task
+from nas.tasks import Data, Task, load_task
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Sequence
-
-    from nas.common.objectives import Objective
-    from nas.compiler.resolved import ResolvedGenome
-    from nas.evaluation.trial import Stage
-    from nas.genome import Genome
     from nas.searching.driver import MakeEvaluator
-    from nas.store import Run, RunWriter
-    from nas.tasks import Data, Task
 
 STANDARD: Final = "mha"
 CONTROLS: Final = (STANDARD, "uniform")

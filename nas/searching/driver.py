@@ -7,19 +7,22 @@ error or ``kill -9`` only the trainings that were running are lost.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from nas.common.errors import NasWarning
 from nas.costs import need_calibration
-from nas.evaluation.trial import REASONS, RETRIED
+from nas.evaluation.trial import REASONS, RETRIED, Evaluator, Reason
 from nas.searching.front_file import write_front
-from nas.searching.listener import Listener, SearchResult, Started
+from nas.searching.listener import EndStatus, Listener, SearchResult, Started
 from nas.searching.loop import Loop
 from nas.searching.proposing import MAX_ATTEMPTS
 from nas.searching.references import is_lacking_references, provisional, train_references
 from nas.searching.setup import (
+    SearchConfig,
     check_count,
     check_space,
     cost_context,
@@ -28,9 +31,12 @@ from nas.searching.setup import (
     objective_names,
     run_cost_context,
 )
+from nas.space import SearchSpace
 from nas.store import (
     RUNS,
+    Run,
     RunSetup,
+    RunWriter,
     check_name,
     checkpoint_wal,
     create_run,
@@ -43,19 +49,10 @@ from nas.store import (
 from nas.store.files import run_argument, sweep
 from nas.store.frozen import frozen_space, frozen_task, load_frozen_task, load_unchanged
 from nas.store.lock import acquire
+from nas.tasks.base import Data, Task
 from nas.tasks.suite import Suite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from pathlib import Path
-
-    from nas.evaluation.trial import Evaluator, Reason
-    from nas.searching.listener import EndStatus
-    from nas.searching.setup import SearchConfig
-    from nas.space import SearchSpace
-    from nas.store import Run, RunWriter
-    from nas.tasks.base import Data, Task
-
     MakeEvaluator: TypeAlias = Callable[[Task, Data], Evaluator]
 
 

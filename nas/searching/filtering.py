@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nas.common.errors import NasError
 from nas.compiler import formula_of
-from nas.costs import costs_of, default_costs
+from nas.costs import CostContext, costs_of, default_costs
+from nas.genome import Genome
 from nas.genome.canonical import digest
-from nas.space.validation import validate
+from nas.searching.results import Attempt
+from nas.space.validation import Policy, validate
 from nas.store import Proposal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from nas.costs import CostContext
-    from nas.genome import Genome
-    from nas.searching.results import Attempt
-    from nas.space.validation import Policy
-    from nas.store.records import Verdict
+from nas.store.records import Verdict
 
 MOST_CACHED: Final = 50_000  # genomes whose CandidateInfo is cached
 ILLEGAL: Final = "internal error, the policy forbids it: "

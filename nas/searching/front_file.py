@@ -7,17 +7,13 @@ front.json, which is for people and other programs.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from nas.common.errors import RunError
-from nas.store import front, front_hypervolume
+from nas.store import Counts, Run, RunSetup, front, front_hypervolume
 from nas.store.files import run_argument, write_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nas.store import Counts, Run, RunSetup
 
 FRONT_FILE: Final = "front.json"
 

@@ -7,11 +7,10 @@ exception in a listener ends the command; the run can be resumed.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from nas.evaluation.trial import Evaluation, Incident
     from nas.store import Counts, Generation, Proposal, RunSetup
 

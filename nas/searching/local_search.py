@@ -8,18 +8,13 @@ are drawn at random: one mutation of one member, all members with equal probabil
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+
+import numpy as np
 
 from nas.common.pareto import non_dominated
-from nas.searching.algorithm import ALGORITHMS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-
-    from nas.searching.algorithm import SearchContext
-    from nas.searching.results import Attempt, TrialResult
+from nas.searching.algorithm import ALGORITHMS, SearchContext
+from nas.searching.results import Attempt, TrialResult
 
 
 @ALGORITHMS.register("local-search")

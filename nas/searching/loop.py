@@ -9,27 +9,30 @@ known. Proposals never depend on the number of workers or on the order in which 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nas.common.errors import RunError, SpaceExhausted
 from nas.common.objectives import as_costs
-from nas.evaluation.trial import RETRIED, Budget, Evaluation, Trial, training_seed
+from nas.evaluation.trial import (
+    RETRIED,
+    Budget,
+    Evaluation,
+    Evaluator,
+    Incident,
+    Reason,
+    Trial,
+    training_seed,
+)
 from nas.searching.archive import posterior_estimates
 from nas.searching.front_file import write_front
-from nas.searching.listener import Evaluated, GenerationDone
+from nas.searching.listener import Evaluated, GenerationDone, Listener
+from nas.searching.proposing import Proposer
 from nas.searching.results import TrialResult
-from nas.store import Counts, scaled_hypervolume
+from nas.store import Counts, Proposal, RunWriter, scaled_hypervolume
 from nas.store.files import run_argument
 from nas.store.weights import FrontWeights
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from nas.evaluation.trial import Evaluator, Incident, Reason
-    from nas.searching.listener import Listener
-    from nas.searching.proposing import Proposer
-    from nas.store import Proposal, RunWriter
 
 LIKELY: Final = 0.01  # probability of membership from which on weights are kept
 

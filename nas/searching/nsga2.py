@@ -9,7 +9,8 @@ scheme".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 from pymoo.config import Config
@@ -17,14 +18,8 @@ from pymoo.core.population import Population
 from pymoo.core.problem import Problem
 from pymoo.operators.survival.rank_and_crowding import RankAndCrowding
 
-from nas.searching.algorithm import ALGORITHMS, PATIENCE, TELL
-from nas.searching.results import Attempt
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nas.searching.algorithm import SearchContext
-    from nas.searching.results import TrialResult
+from nas.searching.algorithm import ALGORITHMS, PATIENCE, TELL, SearchContext
+from nas.searching.results import Attempt, TrialResult
 
 # Share of offspring by crossover; the others are mutants. On an analytic landscape over two spaces,
 # shares of 0.5 to 0.9 were equally good, and better than 0 or than mutating a crossover's child.

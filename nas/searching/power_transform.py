@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar  # type: ignore[import-untyped]
 from scipy.special import boxcox, inv_boxcox  # type: ignore[import-untyped]
 from scipy.stats import yeojohnson_llf  # type: ignore[import-untyped]
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     Array = NDArray[np.float64]
 
 POWERS: Final = (0.0, 2.0)

@@ -12,19 +12,15 @@ others. Programs that train by other means can use a proposer directly:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from nas.searching.results import REPEAT, Attempt
+import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    import numpy as np
-
-    from nas.searching.algorithm import Algorithm, SearchContext
-    from nas.searching.results import TrialResult
-    from nas.store import Proposal
+from nas.searching.algorithm import Algorithm, SearchContext
+from nas.searching.results import REPEAT, Attempt, TrialResult
+from nas.store import Proposal
 
 # Attempts in a row without a new mechanism after which a space counts as exhausted.
 MAX_ATTEMPTS: Final = 1000

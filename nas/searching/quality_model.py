@@ -21,10 +21,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import digamma  # type: ignore[import-untyped]
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -33,10 +35,6 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from nas.searching.power_transform import YeoJohnson
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
     from nas.genome import Genome
 
     Array = NDArray[np.float64]

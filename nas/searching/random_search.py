@@ -5,17 +5,12 @@ Li and Talwalkar 2019, "Random search and reproducibility for neural architectur
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from nas.searching.algorithm import ALGORITHMS
+import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-
-    from nas.searching.algorithm import SearchContext
-    from nas.searching.results import Attempt, TrialResult
+from nas.searching.algorithm import ALGORITHMS, SearchContext
+from nas.searching.results import Attempt, TrialResult
 
 
 @ALGORITHMS.register("random")

@@ -6,21 +6,20 @@ relative to them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from nas.common.differences import mean_and_error
 from nas.common.errors import RunError
 from nas.common.objectives import of_metric
 from nas.evaluation.study import study
+from nas.evaluation.trial import Evaluator, Training
 from nas.genome.mechanisms import mechanism
+from nas.tasks.base import Data, Task
 from nas.tasks.suite import Reference, Suite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from nas.evaluation.trial import Evaluator, Training
     from nas.store import RunWriter
-    from nas.tasks.base import Data, Task
 
 TRAININGS: Final = 3  # trainings of each reference
 NAMES: Final = ("mha", "uniform")

@@ -14,18 +14,14 @@ Departures from the paper, each with its reason:
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
 
 from nas.common.pareto import non_dominated
-from nas.searching.algorithm import ALGORITHMS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-
-    from nas.searching.algorithm import SearchContext
-    from nas.searching.results import Attempt, TrialResult
+from nas.searching.algorithm import ALGORITHMS, SearchContext
+from nas.searching.results import Attempt, TrialResult
 
 GENERATIONS_ALIVE: Final = 2
 # The paper's best setting: 25 of 100.

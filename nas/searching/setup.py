@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import numpy as np
 
 from nas.common.config import near
 from nas.common.errors import ConfigError, SpaceError
-from nas.common.objectives import COST_REFERENCE, QUALITY, Objective, of_metric
+from nas.common.objectives import COST_REFERENCE, QUALITY, Metric, Objective, of_metric
 from nas.compiler import standard_attention
 from nas.costs import COSTS, CostContext, costs_of
 from nas.searching.algorithm import ALGORITHMS, SearchContext
@@ -21,15 +22,9 @@ from nas.space import SearchSpace
 from nas.space.seeding import seeds
 from nas.space.validation import PolicyFile, compile_policy, load_policy
 from nas.space.variation import Variation
+from nas.store import RunSetup
 from nas.store.frozen import from_text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from nas.common.objectives import Metric
-    from nas.store import RunSetup
-    from nas.tasks.base import Task
+from nas.tasks.base import Task
 
 MAX_SEED: Final = 2**63
 MAX_COUNT: Final = 1_000_000

@@ -14,26 +14,21 @@ correlated normal beliefs") of the hypervolume of the estimates, with the other 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from moocore import hypervolume, is_nondominated
+from numpy.typing import NDArray
 
-from nas.searching.algorithm import ALGORITHMS
+from nas.genome import Genome
+from nas.searching.algorithm import ALGORITHMS, SearchContext
 from nas.searching.nsga2 import Nsga2
-from nas.searching.results import REPEAT, Attempt
+from nas.searching.results import REPEAT, Attempt, TrialResult
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from nas.genome import Genome
-    from nas.searching.algorithm import SearchContext
-    from nas.searching.results import TrialResult
-
     Array = NDArray[np.float64]
 
 POOL: Final = 50  # number of offspring from which one is selected

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from nas.store import lock
 from nas.store.run import DATABASE_FILE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # SQLite writes a record to the log first, and later to the file.
 FILES: Final = (DATABASE_FILE, f"{DATABASE_FILE}-wal")

@@ -14,15 +14,13 @@ import logging
 import os
 import re
 import sqlite3
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
 from urllib.parse import quote
 
 from nas.common.errors import RunError
 from nas.store import schema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 WAIT_SECONDS: Final = 10.0
 WAITS: Final = 360  # number of such waits for another process that has locked the file

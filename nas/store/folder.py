@@ -13,6 +13,8 @@ import os
 import re
 import shutil
 import uuid
+from collections.abc import Iterable
+from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,9 +27,6 @@ from nas.store.run import DATABASE_FILE, open_run
 from nas.store.writer import RunWriter, open_writer, utc_now, write_setup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
-
     from nas.store.records import RunSetup, RunSummary, Session
     from nas.store.writer import Clock
 

@@ -6,18 +6,16 @@ biased selection.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from nas.common.errors import RunError
-from nas.common.objectives import as_costs
+from nas.common.objectives import Objective, as_costs
 from nas.common.pareto import knee
 from nas.store.files import run_argument
 from nas.store.run import scaled_hypervolume
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from nas.common.objectives import Objective
     from nas.store.records import Candidate, Proposal
     from nas.store.run import Run
 

@@ -5,21 +5,17 @@ A new run reads its frozen copies too, so that a resumed run cannot differ from 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pydantic
 
 from nas.common.config import M, dump_yaml, parse_model, parse_yaml
 from nas.common.errors import RunError
 from nas.evaluation.trial import task_fingerprint
+from nas.space import SearchSpace
 from nas.space.validation import load_policy
 from nas.store.records import Document
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pydantic
-
-    from nas.space import SearchSpace
-    from nas.tasks.base import Data, Task
+from nas.tasks.base import Data, Task
 
 
 def frozen(name: str, model: pydantic.BaseModel) -> Document:

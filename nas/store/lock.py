@@ -14,13 +14,11 @@ import json
 import os
 import socket
 import time
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from nas.common.errors import RunError
 from nas.store.files import run_argument
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LOCK_FILE: Final = "lock"
 # `is_held` holds the lock for an instant, so a writer tries a few times.

@@ -6,18 +6,14 @@ cannot be written does not end the command.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from nas.common.errors import RunError
-from nas.store.run import open_run
+from nas.evaluation.trial import Purpose, Training
+from nas.store.run import Command, open_run
 from nas.store.writer import append_answer, append_training
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from nas.evaluation.trial import Purpose, Training
-    from nas.store.run import Command
 
 
 class RunRecord:

@@ -7,20 +7,17 @@ complete texts of space, policy and task are kept, so that a run is readable wit
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 from nas.common.differences import mean_and_error
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-    from pathlib import Path
-
-    from nas.common.objectives import Metric, Objective
-    from nas.evaluation.trial import Evaluation, Training
-    from nas.genome import Genome
+from nas.common.objectives import Metric, Objective
+from nas.evaluation.trial import Evaluation, Training
+from nas.genome import Genome
 
 Verdict: TypeAlias = Literal["new", "repeated", "replayed", "rejected"]
 RunStatus: TypeAlias = Literal["running", "stopped", "finished"]

@@ -6,25 +6,22 @@ Reading changes nothing and never waits for the writer.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from nas.common.errors import NasError, RunError
-from nas.common.objectives import as_costs
+from nas.common.objectives import Objective, as_costs
 from nas.common.pareto import hypervolume, non_dominated, normalise
-from nas.evaluation.trial import RETRIED
+from nas.evaluation.trial import RETRIED, Incident, Purpose, Training
 from nas.store import lock, rows
 from nas.store.database import Database
 from nas.store.records import Candidate, Counts, RunStatus, RunSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from datetime import datetime
-    from pathlib import Path
-
-    from nas.common.objectives import Objective
-    from nas.evaluation.trial import Incident, Purpose, Training
     from nas.store.records import Estimate, Generation, PastSession, Proposal, RunSetup
 
 DATABASE_FILE: Final = "run.sqlite"

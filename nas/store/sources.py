@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nas.common.config import near, parse_yaml, read_document
 from nas.common.errors import GenomeError
@@ -23,9 +23,7 @@ from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import check_vocabulary, get
 from nas.store import RUNS, find_proposal, find_run, open_run, split_member
 from nas.store.frozen import load_frozen_task
-
-if TYPE_CHECKING:
-    from nas.tasks import Task
+from nas.tasks import Task
 
 EXPORTED: Final = ".py"
 SUFFIXES: Final = {".json", ".yaml", ".yml", EXPORTED}

@@ -10,16 +10,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
 
 from nas.common.errors import RunError
+from nas.evaluation.trial import Evaluation
 from nas.store.files import run_argument, write_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from nas.evaluation.trial import Evaluation
 
 WEIGHTS: Final = "weights"
 SUFFIX: Final = ".safetensors"

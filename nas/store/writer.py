@@ -12,15 +12,17 @@ import json
 import os
 import platform
 import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import RunError
 from nas.common.processor import processor_name
 from nas.common.registry import plugin_versions
-from nas.evaluation.trial import Training
+from nas.evaluation.trial import Evaluation, Incident, Training
 from nas.store import lock, rows
 from nas.store.database import Database
 from nas.store.files import sweep, write_whole
@@ -28,10 +30,6 @@ from nas.store.records import Session
 from nas.store.run import DATABASE_FILE, Run, database_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from nas.evaluation.trial import Evaluation, Incident
     from nas.store.records import Estimate, Proposal, RunSetup
     from nas.store.run import Command
 

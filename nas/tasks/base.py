@@ -18,8 +18,9 @@ from pydantic import Field, model_validator
 
 from nas.common.config import Frozen, Name
 from nas.common.errors import DataError, TaskError
+from nas.common.objectives import Metric
 from nas.common.registry import Registry
-from nas.genome import ModelSizes
+from nas.genome import Genome, ModelSizes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,9 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from nas.common.objectives import Metric
     from nas.compiler import ResolvedGenome
-    from nas.genome import Genome
 
 Side: TypeAlias = Literal["train", "validation"]
 Batch: TypeAlias = "tuple[Tensor, ...]"

@@ -11,12 +11,10 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from nas.common.objectives import Metric
-from nas.tasks.base import Data, ModelTask
+from nas.tasks.base import Batch, Data, ModelTask
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-    from nas.tasks.base import Batch
 
 IGNORE_INDEX: Final = -1
 

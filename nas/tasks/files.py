@@ -6,14 +6,11 @@ Data may come from an untrusted source, so names are checked before anything is 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nas.common.config import near
 from nas.common.errors import DataError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 
 def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:

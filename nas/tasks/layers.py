@@ -7,16 +7,14 @@ Attention modules are initialised from separate random streams, so that they cha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from nas.tasks.base import MakeAttention, ModelTask
 from nas.tasks.seeds import derive_seed, seeded
-
-if TYPE_CHECKING:
-    from nas.tasks.base import MakeAttention, ModelTask
 
 ACTIVATIONS: Final[dict[str, type[nn.Module]]] = {"gelu": nn.GELU, "relu": nn.ReLU}
 

@@ -6,15 +6,13 @@ It is resolved on loading, so that a task object, and its copy in a run, holds t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from nas.common.config import describe, near, parse_model, read_document
 from nas.common.errors import ConfigError, TaskError
 from nas.tasks.base import TASKS, Task
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 BUILT_IN: Final = Path(__file__).parent
 

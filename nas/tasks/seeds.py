@@ -8,13 +8,10 @@ training seed derives from the mechanism too, so that no two mechanisms share an
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def derive_seed(seed: int, purpose: str) -> int:

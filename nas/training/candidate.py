@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from torch import nn
 
-from nas.compiler import build_attention, standard_attention
+from nas.compiler import ResolvedGenome, build_attention, standard_attention
 from nas.genome import layers_with_mechanism
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from nas.compiler import ResolvedGenome
-    from nas.tasks import Data, ModelTask
+from nas.tasks import Data, ModelTask
 
 
 def build_model(resolved: ResolvedGenome, task: ModelTask, data: Data, seed: int) -> nn.Module:

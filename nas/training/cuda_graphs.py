@@ -18,20 +18,16 @@ reason is recorded.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
+from torch import Tensor, nn
 
 from nas.common.interrupts import garbage_collection_paused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor, nn
-
-    from nas.training.steps import Work
+from nas.training.steps import Work
 
 WARM_UPS: Final = 3
 STEPS_AHEAD: Final = 64

@@ -7,25 +7,21 @@ batches replay a CUDA graph. The loop is a generator: its caller may stop it aft
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import torch
+from torch import Tensor, nn
 
-from nas.training.cuda_graphs import STEPS_AHEAD, Steps, wait_on
-from nas.training.hardware import resolve_precision
+from nas.training.cuda_graphs import STEPS_AHEAD, CudaGraphs, Steps, wait_on
+from nas.training.hardware import Meter, resolve_precision
 from nas.training.optimizers import ScheduledAdamW
 from nas.training.report import Report
 from nas.training.steps import EvalStep, TrainStep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch import Tensor, nn
-
     from nas.tasks import Data, Examples, ModelTask, Side
-    from nas.training.cuda_graphs import CudaGraphs
-    from nas.training.hardware import Meter
 
 EVAL_BATCH: Final = 128
 """Batch size of evaluations on a CPU; a larger batch does not fit its second-level cache."""

@@ -15,6 +15,7 @@ as a number on the host, so the step runs outside of CUDA graphs, launched while
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -22,8 +23,6 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from nas.tasks import ModelTask
 
 FIRST_MOMENT: Final = 0.9

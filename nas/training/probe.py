@@ -10,10 +10,9 @@ import copy
 from typing import TYPE_CHECKING, Final
 
 import torch
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from nas.genome import ModelSizes
 
 SPREAD: Final = 0.1

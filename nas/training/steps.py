@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from nas.training.optimizers import ScheduledAdamW
+
 if TYPE_CHECKING:
     from nas.tasks import Examples, ModelTask
-    from nas.training.optimizers import ScheduledAdamW
 
 
 class Diverged(Exception):  # noqa: N818 - an outcome, not a fault

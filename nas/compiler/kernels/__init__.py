@@ -16,9 +16,9 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, TypeVar
 
-if TYPE_CHECKING:
-    from torch import nn
+from torch import nn
 
+if TYPE_CHECKING:
     M = TypeVar("M", bound=type[nn.Module])
 
 _FASTER: Final[dict[type[nn.Module], type[nn.Module]]] = {}

@@ -9,7 +9,7 @@ four times faster than sorting for sparsemax on a CPU, six times for entmax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -23,9 +23,6 @@ from nas.genome.primitives.shapes import Mask, Scores
 from nas.genome.primitives.softmax import Softmax, masked_softmax
 from nas.genome.primitives.threshold import Entmax15, Sparsemax, threshold_weights
 from nas.genome.primitives.topk import TopkFilter, TopkSoftmax
-
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def add_mask(scores: Scores, mask: Mask) -> Scores:

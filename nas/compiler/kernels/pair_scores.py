@@ -10,7 +10,7 @@ derivatives raise an error.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -24,9 +24,6 @@ from nas.genome.primitives.neural_attention import NeuralAttention
 from nas.genome.primitives.neural_attention_authors import NeuralAttentionAuthors, sum_layers
 from nas.genome.primitives.qana import Qana
 from nas.genome.primitives.shapes import Key, Query, Scores
-
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def fast_sum_units(

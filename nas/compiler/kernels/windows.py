@@ -9,7 +9,8 @@ see all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.utils.checkpoint
@@ -18,10 +19,6 @@ from torch import Tensor
 
 from nas.compiler.kernels.runtime import visible_keys
 from nas.genome.primitives.shapes import Mask
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 
 def in_window(

@@ -11,7 +11,7 @@ Decode in eval mode: in training mode a warm-up gate counts each step as a pass.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,15 +20,10 @@ from nas.common.errors import GenomeError
 from nas.compiler.interpreter import merged, read_stream, with_heads
 from nas.compiler.kernels.runtime import repeat_heads
 from nas.compiler.kernels.windows import in_window
-from nas.compiler.plan import make_plan
+from nas.compiler.plan import Operand, Step, make_plan
 from nas.costs.decoding.memory import check_decodable, is_past, memory_of, shares_heads
 from nas.costs.decoding.sums import continued, features
-from nas.genome import Genome, ModelSizes
-
-if TYPE_CHECKING:
-    from nas.compiler.plan import Operand, Step
-    from nas.genome import Ref
-
+from nas.genome import Genome, ModelSizes, Ref
 
 SMALLEST_ROOM: Final = 16  # least spare capacity of a buffer, in tokens
 ROOM_SHARE: Final = 8  # spare capacity is the number of cached tokens divided by this

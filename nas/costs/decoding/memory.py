@@ -10,18 +10,15 @@ The cache holds:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nas.common.errors import GenomeError
 from nas.compiler.lowering import live, lower
+from nas.compiler.plan import Operand, Plan, Step
 from nas.costs.macs import Call, numbers
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from nas.compiler.plan import Operand, Plan, Step
-    from nas.genome import ModelSizes, Ref
+from nas.genome import ModelSizes, Ref
 
 BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits
 

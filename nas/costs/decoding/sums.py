@@ -8,26 +8,22 @@ bias is one more feature. A mean has the single feature 1.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nas.compiler.features import features_of
+from nas.compiler.features import Features, features_of
 from nas.compiler.kernels.means import sums_so_far
 from nas.compiler.kernels.runtime import by_head, repeat_heads, with_bias
+from nas.compiler.lowering import Lowered
+from nas.compiler.plan import Operand, Step
+from nas.genome.primitives.shapes import Key, Query, Sums, Values
 from nas.genome.types import width_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from nas.compiler.features import Features
-    from nas.compiler.lowering import Lowered
-    from nas.compiler.plan import Operand, Step
-    from nas.genome.primitives.shapes import Key, Query, Sums, Values
-
-    # Returns an operand of a step for the new tokens, with repeated heads if the flag is set.
     Read = Callable[[Step, Operand, bool], Tensor]
 
 

@@ -12,11 +12,12 @@ one token after few and after many tokens; ``decode_ms`` predicts them from ``de
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field, StrictBool, StrictInt, field_validator
+from torch import nn
 
 from nas.common.config import Frozen, parse_model
 from nas.common.errors import ConfigError, NasError
@@ -31,10 +32,6 @@ from nas.costs.timing.units import fitted, total
 from nas.genome import Genome, ModelSizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch import nn
-
     from nas.costs.timing.measuring import Passes
 
 SECONDS: Final = 2.5  # duration of all rounds

@@ -8,20 +8,19 @@ parameters, count in millions.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from nas.compiler import Plan
+from nas.compiler.plan import Step
 from nas.costs.decoding.memory import Memory, is_past, memory_of, shares_heads
 from nas.costs.macs import numbers
 from nas.costs.timing.features import MILLION
+from nas.genome import ModelSizes, Ref
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nas.compiler import Plan
-    from nas.compiler.plan import Step
     from nas.costs.timing.features import Amount
-    from nas.genome import ModelSizes, Ref
 
 
 def decoding_amounts(plan: Plan, sizes: ModelSizes) -> dict[str, float]:

@@ -7,15 +7,11 @@ of tokens, on the values. Parameters are varied one at a time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from nas.genome import Genome
-from nas.genome.primitives import Kind, get, names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nas.genome.primitives import Primitive, Signature
+from nas.genome.primitives import Kind, Primitive, Signature, get, names
 
 Call = tuple[str, list[Any], dict[str, Any]]
 Params = dict[str, Any]

@@ -11,20 +11,15 @@ needs no scores, linear attention no pairs.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
-from nas.compiler.lowering import live, lower
+from nas.compiler import Plan
+from nas.compiler.lowering import Lowered, live, lower
+from nas.compiler.plan import Step
 from nas.costs.macs import computed_pairs, is_by_sums
-from nas.genome.primitives import Role
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nas.compiler import Plan
-    from nas.compiler.lowering import Lowered
-    from nas.compiler.plan import Step
-    from nas.genome import ModelSizes
-    from nas.genome.primitives import Sizes
+from nas.genome import ModelSizes
+from nas.genome.primitives import Role, Sizes
 
 Amount = tuple[str, float]
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
+from torch import nn
 
 from nas.costs.decoding import Decoder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from torch import nn
-
-    from nas.genome import ModelSizes
+from nas.genome import ModelSizes
 
 WARM_UPS: Final = 3
 LEAST_ROUNDS, MOST_ROUNDS = 2, 10

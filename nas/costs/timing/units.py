@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 RIDGE: Final = 0.02
 COUNTED: Final = (".macs", ".call")  # kinds in multiply-adds and calls; others in elements

@@ -7,11 +7,12 @@ that a package declares under the entry point group ``nas.primitives``.
 from __future__ import annotations
 
 import copyreg
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from nas.common.config import near
 from nas.common.errors import GenomeError
+from nas.genome import Genome, Node, ParamValue
 from nas.genome.primitives.base import (
     REGISTRY,
     Kind,
@@ -23,11 +24,6 @@ from nas.genome.primitives.base import (
     Sizes,
     primitive,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from nas.genome import Genome, Node, ParamValue
 
 __all__ = [
     "Kind",

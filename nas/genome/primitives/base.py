@@ -32,13 +32,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import GenomeError
 from nas.common.registry import Registry
+from nas.genome import ParamValue
 from nas.genome.primitives.domains import Domain
 from nas.genome.primitives.factors import Factors, ScoreChange, SignRule, Weights, unknown_sign
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from nas.genome import ParamValue
 
 Params = Mapping[str, Any]
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from nas.common.config import describe, near
-
-if TYPE_CHECKING:
-    from nas.genome import ParamValue
+from nas.genome import ParamValue
 
 
 class Domain(Protocol):

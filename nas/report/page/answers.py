@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.text import plural
@@ -10,15 +11,11 @@ from nas.report.benchmark import SENSE
 from nas.report.explanation import ROWS, TITLES, signed
 from nas.report.page.rendering import gain
 from nas.report.page.scale import Scale
-from nas.report.run_view import damaged
+from nas.report.run_view import RunView, damaged
 from nas.report.trials import points
 from nas.report.units import FRACTION, amount, header, quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from nas.report.run_view import RunView
-
     Answer = Mapping[str, Any]
 
 WIDTH, HEIGHT = 160.0, 24.0

@@ -7,13 +7,11 @@ A front may have hundreds of members and each source takes milliseconds, so the 
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nas.common.config import parse_yaml
 from nas.common.errors import NasError
-
-if TYPE_CHECKING:
-    from nas.report.run_view import RunView
+from nas.report.run_view import RunView
 
 MOST: Final = 24
 

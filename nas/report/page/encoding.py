@@ -11,13 +11,12 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     Packed = dict[str, Any]
 
 # f2 is f4 without the last 12 bits, about three digits: enough for a curve.

@@ -6,24 +6,21 @@ Each function returns the positions and words that a template draws (``templates
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.differences import mean_and_error
+from nas.common.objectives import Objective
 from nas.common.pareto import non_dominated
 from nas.report.page.scale import Scale
 from nas.report.plot import axes_of, axis_factor
-from nas.report.run_view import FRESH, STANDARD
+from nas.report.run_view import FRESH, STANDARD, RunView
 from nas.report.trials import points
 from nas.report.units import amount, header
+from nas.store import Candidate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from nas.common.objectives import Objective
-    from nas.report.run_view import RunView
-    from nas.store import Candidate
-
     Axes = tuple[Objective, Objective]
     Point = tuple[float, float]
 

@@ -7,28 +7,26 @@ the axes, and means over fresh seeds.
 from __future__ import annotations
 
 import math
+from collections.abc import Container, Mapping, Sequence
 from functools import cache
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from nas.common.differences import paired
 from nas.common.objectives import Objective, of_metric
+from nas.evaluation.trial import Training
 from nas.report.columns import Column
 from nas.report.front_columns import front_columns
 from nas.report.page.code import code_of, roles
 from nas.report.page.encoding import ColumnEncoder
 from nas.report.page.rendering import gain
 from nas.report.plot import axes_of
-from nas.report.run_view import spread
+from nas.report.run_view import RunView, spread
 from nas.report.units import amount, duration, header, human
+from nas.store import Candidate
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
-
-    from nas.evaluation.trial import Training
     from nas.report.page.encoding import Packed
-    from nas.report.run_view import RunView
-    from nas.store import Candidate
 
     Table = list[Column[Candidate]]
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nas.report.units import human
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 LOGARITHMIC_FROM: Final = 20.0  # largest over smallest value
 STEPS: Final = (1.0, 2.0, 5.0, 10.0)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from nas.common.differences import mean_and_error
+from nas.common.objectives import Objective
 from nas.common.text import last_line
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nas.common.objectives import Objective
-    from nas.evaluation.trial import Incident
-    from nas.report.run_view import RunView
-    from nas.store import Candidate
+from nas.evaluation.trial import Incident
+from nas.report.run_view import RunView
+from nas.store import Candidate
 
 MOST_EXAMPLES: Final = 10
 

@@ -16,7 +16,8 @@ import threading
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from nas.common.errors import NasError, RunError
 from nas.common.interrupts import garbage_collection_paused
@@ -24,9 +25,6 @@ from nas.common.text import message
 from nas.report.page.writer import Watched, page
 from nas.report.run_view import RunView
 from nas.store import change_token, open_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ADDRESS: Final = "127.0.0.1"
 # Any port: the address may be forwarded from another one.

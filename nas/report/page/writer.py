@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from itertools import compress
@@ -32,8 +33,6 @@ from nas.store import RUNS, find_run, open_run
 from nas.store.files import write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from nas.report.page.packing import Table
 
 # Columns of ``page_columns`` that the static table of the front omits.

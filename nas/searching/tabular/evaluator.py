@@ -7,19 +7,14 @@ searches. A search may use the first ``seen`` trainings; the others give the tru
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from nas.common.errors import TableError
-from nas.evaluation.trial import log
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
-
-    from nas.evaluation.trial import Evaluation, Incident, Trial
-    from nas.searching.tabular.table import Table
+from nas.evaluation.trial import Evaluation, Incident, Trial, log
+from nas.searching.tabular.table import Table
 
 
 class TableEvaluator:

@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nas.common.errors import GenomeError, TableError
 from nas.costs import size_costs
+from nas.genome import Genome
+from nas.searching.tabular.table import Table
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from nas.genome import Genome
-    from nas.searching.tabular.table import Table
-
     Values = NDArray[np.float64]
 
 NUM_DRAWS: Final = 1000

@@ -9,12 +9,14 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nas.common.config import describe, near, parse_yaml
 from nas.common.errors import TableError
@@ -25,11 +27,6 @@ from nas.store import Document
 from nas.store.files import write_whole
 from nas.tasks import parse_task
 from nas.training.report import Report
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
 
 VERSION: Final = 1
 SUFFIX: Final = ".json.gz"

@@ -11,23 +11,20 @@ from __future__ import annotations
 
 import hashlib
 import socket
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nas.common.errors import DataError
 from nas.tasks.base import Data
 from nas.tasks.files import expanded
 from nas.tasks.images import folder
 from nas.tasks.images.split import draw_two
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
 
 DIGITS_TEST_FRACTION: Final = 0.2
 NETWORK_TIMEOUT_S: Final = 30.0

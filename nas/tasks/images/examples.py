@@ -6,14 +6,13 @@ GPU, so that a CUDA graph can capture it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from nas.tasks.base import Batch, Data, Side
+from nas.tasks.base import Batch, Data, Side
 
 MAX_SHIFT: Final = 8
 """An image is shifted by up to its size divided by this."""

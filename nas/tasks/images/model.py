@@ -8,17 +8,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nas.tasks.base import MakeAttention, ModelTask
 from nas.tasks.layers import Transformer
 from nas.tasks.seeds import derive_seed, seeded
-
-if TYPE_CHECKING:
-    from nas.tasks.base import MakeAttention, ModelTask
 
 
 class VisionTransformer(Transformer):

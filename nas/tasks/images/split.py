@@ -5,12 +5,8 @@ Both parts are interleaved by class, so that every prefix is balanced too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 
 def draw_two(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from nas.genome import ModelSizes
-from nas.tasks.base import TASKS
+from nas.tasks.base import TASKS, Data, MakeAttention, Side
 from nas.tasks.classification import Classification
 from nas.tasks.files import checked_spec
 from nas.tasks.images.data import load_images
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from nas.tasks.base import Data, MakeAttention, Side
     from nas.tasks.images.examples import ImageExamples
 
 

@@ -11,11 +11,12 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from nas.common.errors import DataError
 from nas.common.objectives import Metric
-from nas.tasks.base import TASKS, Data
+from nas.tasks.base import TASKS, Data, Examples, MakeAttention, Side
 from nas.tasks.files import read_bytes
 from nas.tasks.sequences.hugging_face import read_text
 from nas.tasks.sequences.stories import synthetic_stories
@@ -23,10 +24,7 @@ from nas.tasks.sequences.task import Rows, SequenceTask, Windows, checked_text_s
 
 if TYPE_CHECKING:
     import torch
-    from numpy.typing import NDArray
     from torch import Tensor, nn
-
-    from nas.tasks.base import Examples, MakeAttention, Side
 
 NUM_BYTES: Final = 256
 TRAIN_FRACTION: Final = 0.9

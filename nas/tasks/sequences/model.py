@@ -10,18 +10,16 @@ learn to read the previous token, which takes longer than the training of recall
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nas.tasks.base import MakeAttention, ModelTask
 from nas.tasks.layers import Transformer
 from nas.tasks.seeds import derive_seed, seeded
-
-if TYPE_CHECKING:
-    from nas.tasks.base import MakeAttention, ModelTask
 
 PADDING: Final = 0
 """The token that pads short texts."""

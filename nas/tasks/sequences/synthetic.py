@@ -17,18 +17,16 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from nas.tasks.base import TASKS, Data
+from nas.tasks.base import TASKS, Data, Examples, MakeAttention, Side
 from nas.tasks.classification import IGNORE_INDEX
 from nas.tasks.sequences.task import Rows, SequenceTask
 
 if TYPE_CHECKING:
     import torch
-    from numpy.typing import NDArray
     from torch import Tensor, nn
-
-    from nas.tasks.base import Examples, MakeAttention, Side
 
     Columns = dict[str, NDArray[np.int64]]
 

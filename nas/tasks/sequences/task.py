@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from nas.genome import ModelSizes
+from nas.tasks.base import Batch, Data
 from nas.tasks.classification import Classification
 from nas.tasks.files import checked_spec
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
     from jaxtyping import Int
-    from numpy.typing import NDArray
     from torch import Tensor
-
-    from nas.tasks.base import Batch, Data
 
 MAX_TOKENS: Final = 2**28  # largest number of tokens in memory
 

@@ -11,27 +11,24 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from nas.common.errors import DataError
-from nas.tasks.base import TASKS, Data
+from nas.tasks.base import TASKS, Data, Examples, MakeAttention, Side
 from nas.tasks.files import expanded, list_classes, read_bytes
 from nas.tasks.sequences.hugging_face import read_classes
 from nas.tasks.sequences.stories import synthetic_reviews
 from nas.tasks.sequences.task import Rows, SequenceTask, checked_text_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
     import torch
-    from numpy.typing import NDArray
     from torch import nn
-
-    from nas.tasks.base import Examples, MakeAttention, Side
 
     Labelled = Sequence[tuple[str, int]]
 
