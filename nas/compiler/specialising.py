@@ -103,7 +103,7 @@ class _Substitution(ast.NodeTransformer):
 
 
 def _replace_options(file: ast.Module) -> None:
-    """Replace arguments that are the same option in all calls; drop unused arguments."""
+    """Inline a parameter that has the same constant in all calls; drop unused parameters."""
     for function, calls, skipped in _callables(file):
         arguments = function.args
         names = [a.arg for a in arguments.args[skipped:]]

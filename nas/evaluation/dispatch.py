@@ -352,12 +352,12 @@ class NoWorkerTimeout:
         self.begin()
 
     def begin(self) -> None:
-        """The last worker is lost."""
+        """Start the wait for a worker: the last worker is lost."""
         self._since = self._clock()
         self.deadline = self._since + min(NO_WORKER_SECONDS, self._limit)
 
     def end(self) -> None:
-        """A worker has started."""
+        """End the wait: a worker has started."""
         self.deadline, self.fault = math.inf, ""
         if self._is_reported:
             self._is_reported = False

@@ -222,7 +222,7 @@ class Worker:
         return identity
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Measure unit times."""
+        """Measure the time of each unit of work on this machine, by name."""
         return calibrate_for(self._task, self._resources.device)
 
     def evaluate(self, trial: Trial) -> Evaluation:

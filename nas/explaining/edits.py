@@ -65,12 +65,12 @@ def ablations(genome: Genome) -> Iterator[Edit]:
 
 
 def steps(genome: Genome) -> Iterator[Edit]:
-    """The edits of a path: ablations, and changes of what a node reads."""
+    """The edits allowed on a path between two genomes: ablations, and rewired inputs of a node."""
     return chain(ablations(genome), _reread(genome), _attending(genome))
 
 
 def _bypassed(genome: Genome) -> Iterator[Edit]:
-    """Replace each node by one of its operands of the same kind."""
+    """One edit per node and operand of the same type: the operand takes the node's place."""
     typing, last = infer(genome), len(genome.nodes) - 1
     for index, node in enumerate(genome.nodes):
         kind, role = typing.of(index).kind, typing.role(index)

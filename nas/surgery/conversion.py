@@ -44,7 +44,7 @@ class Fused(nn.Module):
             self.add_module(name, part)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(b, n, dim) to (b, n, sum of the widths)."""
+        """All projections of x side by side: (b, n, dim) -> (b, n, sum of their widths)."""
         return torch.cat([part(x) for part in self.children()], dim=-1)
 
 

@@ -75,7 +75,7 @@ def recognises_and_measures(host: Any, model: nn.Module) -> None:
 
 
 def keeps_the_outputs(model: nn.Module, run: Callable[[nn.Module], Any]) -> None:
-    """A swapped model keeps its outputs, in training and in eval mode."""
+    """Replacing attention keeps the outputs of a model, in training and in eval mode."""
     for is_training in (True, False):
         before = deepcopy(model).train(is_training)
         expected = _result(before, run)

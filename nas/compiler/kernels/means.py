@@ -1,4 +1,4 @@
-"""Aggregations that need no weights: means of values, and sums that are linear in the length."""
+"""Aggregations without an attention matrix: means of values, and linear attention."""
 
 from __future__ import annotations
 

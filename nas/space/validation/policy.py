@@ -87,7 +87,7 @@ class Rule:
         return self.source == "input" or (ref is not None and self.source == f"input.{ref}")
 
     def slot(self, letter: Letter, signature: Signature) -> int | None:
-        """The position of the rule's place among the inputs of a node; None if it has none."""
+        """The index of the node input at which the rule ends; None if it ends at no input of it."""
         if self.word not in letter:
             return None
         ports = [port.name for port in signature.inputs]

@@ -1,7 +1,7 @@
 """Mutations: small changes that keep a genome legal.
 
-An operator returns the changed draft, or None if it does not apply. New subgraphs meet the goals of
-their edges (``nas.space.variation.grammar``), so that results obey the policy.
+An operator returns the changed draft, or None if it does not apply. New subgraphs are derived from
+the grammar's symbol for their edge (``nas.space.variation.grammar``), so results obey the policy.
 """
 
 from __future__ import annotations

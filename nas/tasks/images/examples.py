@@ -21,11 +21,11 @@ MAX_BYTES: Final = 2**28
 
 
 class ImageExamples:
-    """Images of one side of the data, with their labels: batches of (patches, labels).
+    """Images and labels of one split of the data; batches are (patches, labels).
 
     Args:
         patch: edge length of a patch in pixels.
-        dtype: of the batches, that of the first layer's input.
+        dtype: dtype of the batches, which the first layer takes.
         is_augmented: whether batches are mirrored and shifted at random, see ``flip_and_shift``.
             Then whole images are stored, and each batch is cut into patches afterwards.
     """
