@@ -185,7 +185,7 @@ def benchmark(
 
 
 def _resolve_all(sources: Sequence[str | Path | Genome], runs: Path) -> dict[str, Source]:
-    """The resolved sources by text, without duplicates."""
+    """Each source's text and the resolved source; duplicates appear once."""
     resolved = (resolve(source, runs) for source in sources)
     return {source.text: source for source in resolved}
 

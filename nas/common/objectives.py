@@ -44,9 +44,10 @@ class Objective:
     """A metric or cost that a run optimises.
 
     Attributes:
-        ideal, reference: bounds of the hypervolume in this objective's unit: a metric's ideal and
-            chance; for a cost zero and twice that of standard attention.
-        is_metric: whether training measures it; costs are known before.
+        ideal: the best possible value: of a metric its bound, of a cost zero.
+        reference: reference point of the hypervolume: of a metric its value at chance, of a cost
+            twice the cost of standard attention.
+        is_metric: whether training measures it; costs are known before training.
     """
 
     name: str

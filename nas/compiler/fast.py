@@ -41,7 +41,10 @@ class FastSource(Source):
         return fast_class(step.primitive.module)
 
     def input(self) -> tuple[str, list[str]]:
-        """The input, rounded once if several projections read it under autocast."""
+        """Name of the input and the lines that define it.
+
+        Under autocast an input of several projections is cast to low precision once.
+        """
         is_shared = sum(stream.is_projected for stream in self.streams) > 1
         return ("shared", ["shared = rounded(x)"]) if is_shared else ("x", [])
 

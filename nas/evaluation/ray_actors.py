@@ -192,12 +192,13 @@ class Worker:
     def prepare(
         self, driver: Identity, plugins: tuple[str, ...], references: Iterable[Any]
     ) -> Identity:
-        """Load everything that trainings need.
+        """Load everything that trainings on this worker need; return its identity.
 
         Args:
-            driver: the identity that this worker must match.
+            driver: the driver's identity, which this worker's must equal.
             plugins: modules to import.
-            references: references to (task, training function, resources, time limit) and to data.
+            references: Ray references to the tuple (task, training function, resources, time
+                limit) and to the data.
 
         Raises:
             _UnfitError: code or plug-ins differ from the driver's, or torch cannot use the GPU.

@@ -196,11 +196,11 @@ class Candidate:
     """Everything that a run recorded about one mechanism.
 
     Attributes:
-        proposal: its first proposal that is trained, else its first.
-        trainings: finished trainings of the search, by repeat.
+        proposal: the first proposal of the mechanism that was trained; without one, the first.
+        trainings: finished trainings of the search, by number of the repeat.
         estimate: estimate after the last generation; None before the first generation and if a
             training failed.
-        num_repeats: number of trainings that a result needs.
+        num_repeats: number of trainings needed for a result.
     """
 
     proposal: Proposal

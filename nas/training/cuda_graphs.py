@@ -143,7 +143,7 @@ class CudaGraphs:
 
 
 def _python_state(model: nn.Module) -> dict[str, Any]:
-    """The attributes and buffers of all modules, but not what lies inside a list or a mapping."""
+    """Attributes and buffers of all modules, by name; contents of lists are not included."""
     return {
         f"{name}.{key}".lstrip("."): value
         for name, module in model.named_modules()

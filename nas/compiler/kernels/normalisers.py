@@ -113,7 +113,11 @@ class Threshold(torch.autograd.Function):
 
 
 def weights_by_newton(scores: Float[Tensor, "p q k"], power: int) -> Float[Tensor, "p q k"]:
-    """Weights of a tile; thresholds start below the root and increase to it."""
+    """Entmax weights of a tile of scores.
+
+    Newton's method finds each row's threshold: it starts below the solution of "the weights sum
+    to one" and increases to it.
+    """
     z = scores.to(torch.promote_types(scores.dtype, torch.float32), copy=True)
     top = z.amax(dim=-1, keepdim=True).clamp_(min=torch.finfo(z.dtype).min)
     z.sub_(top).clamp_(min=-2.0 * power)

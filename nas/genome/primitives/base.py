@@ -104,7 +104,7 @@ class Sizes:
 
     @property
     def both(self) -> int:
-        """Number of queries and keys together."""
+        """The number of queries plus the number of keys."""
         return self.queries + self.tokens
 
     @property

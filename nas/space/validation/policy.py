@@ -87,7 +87,11 @@ class Rule:
         return self.source == "input" or (ref is not None and self.source == f"input.{ref}")
 
     def slot(self, letter: Letter, signature: Signature) -> int | None:
-        """The index of the node input at which the rule ends; None if it ends at no input of it."""
+        """The index of the input that this rule constrains; None if it constrains no input here.
+
+        Args:
+            letter: the words of the node.
+        """
         if self.word not in letter:
             return None
         ports = [port.name for port in signature.inputs]

@@ -29,7 +29,11 @@ MAX_WORK: Final = 2_000_000  # productions times rules and passes
 
 
 class Goal(NamedTuple):
-    """A requirement on an input; see the module docstring."""
+    """What a node requires of one input: the kind of value, and states of the policy's rules.
+
+    Attributes:
+        allowed, required: a mask of states for every rule, see ``State``.
+    """
 
     kind: Kind
     allowed: tuple[int, ...]

@@ -46,13 +46,14 @@ class TextsTask(SequenceTask):
     """Classify texts.
 
     Attributes:
-        data: ``synthetic``, reviews from ``data_seed``; ``textfolder:PATH``: train/ and test/ (or
-            val/), with a folder of .txt files for each class; or ``hf:NAME`` (see
+        data: ``synthetic``, reviews generated from ``data_seed``; ``textfolder:PATH``: train/ and
+            test/ (or val/), with a folder of .txt files for each class; or ``hf:NAME`` (see
             ``hugging_face``).
         words: size of the vocabulary, including the tokens of padding and of rare words.
-        length: number of words that are read of a text, half from either end of a longer text.
-        train_examples, validation_examples: texts drawn from the training part, without regard to
-            class; if there are fewer, both shrink in proportion.
+        length: number of words read per text; of a longer text the first half comes from its start,
+            the second half from its end.
+        train_examples, validation_examples: number of texts drawn from the training part,
+            regardless of class; if it has fewer, both numbers are reduced in proportion.
     """
 
     kind: ClassVar[str] = "texts"
