@@ -22,11 +22,12 @@ import numpy as np
 from benchmarks.enumerating import enumerate_space
 from nas.api.execution import check_one_model, execution_of, task_of
 from nas.common.errors import NasError, TableError
+from nas.common.search_config import check_count
 from nas.costs import costs_of
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.trial import Trial, run_trials, training_seed
-from nas.searching.setup import check_count, cost_context
+from nas.searching.setup import cost_context
 from nas.searching.tabular.table import SUFFIX, Origin, Table
 from nas.space import load_space
 from nas.space.validation import load_policy

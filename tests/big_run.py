@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from nas.common.objectives import Objective
+from nas.common.search_config import SearchConfig
 from nas.compiler import formula
 from nas.evaluation.trial import Budget, Evaluation, Report, Training
 from nas.genome import Genome
@@ -38,14 +39,10 @@ def record_big_run(root: Path, size: int, seed: int = 0) -> Path:
     space = load_space("attention_v2")
     genomes = _genomes(Variation(space, load_policy(space.policy)), min(size, DISTINCT), rng)
     setup = RunSetup(
-        seed=seed,
         space=frozen_space(space)[0],
         policy=frozen_space(space)[1],
         task=Document("vit-cifar10", "kind: images\nname: vit-cifar10\n", "0011223344556677"),
-        algorithm="surrogate",
-        population=POPULATION,
-        generations=-(-size // POPULATION),
-        repeats=1,
+        config=SearchConfig("surrogate", POPULATION, -(-size // POPULATION), seed),
         objectives=OBJECTIVES,
     )
     session = Session("nas search --space attention_v2", {"nas": "0.1.0"}, "a CPU", WORKERS)

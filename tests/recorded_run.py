@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nas.common.objectives import Objective
+from nas.common.search_config import SearchConfig
 from nas.costs import CostContext, costs_of
 from nas.evaluation.trial import Budget, Evaluation, Report, Trial
 from nas.genome import ModelSizes
@@ -60,14 +61,10 @@ def record_run(
     found = load_space("attention_v2")
     space, policy = frozen_space(found)
     setup = RunSetup(
-        seed=7,
         space=space,
         policy=policy,
         task=Document("vit-cifar10", "kind: images\nname: vit-cifar10\n", "0011223344556677"),
-        algorithm="nsga2",
-        population=POPULATION,
-        generations=generations,
-        repeats=repeats,
+        config=SearchConfig("nsga2", POPULATION, generations, seed=7, repeats=repeats),
         objectives=objectives,
     )
     versions = {"nas": "0.1.0", "torch": "2.9"}

@@ -49,7 +49,7 @@ def test_every_counter_that_should_be_zero_is(run: Run) -> None:
     assert not any(space.excludes(p.genome) for p in trained)
     counts = run.counts()
     assert (counts.rejected, counts.failed) == (0, 0)
-    assert counts.evaluated + counts.repeated == setup.population * setup.generations
+    assert counts.evaluated + counts.repeated == setup.config.population * setup.config.generations
 
 
 def test_it_holds_nothing_of_the_machine_it_was_made_on() -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final, Unpack
 
 from nas.api.execution import Executing, check_legal, check_one_model, execution_of
 from nas.common.errors import ConfigError
+from nas.common.search_config import check_count
 from nas.costs import costs_of
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
@@ -20,7 +21,7 @@ from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.report.benchmark import BenchmarkResult, make_benchmark
 from nas.report.trials import EvaluateResult, TrainingRow
-from nas.searching.setup import check_count, cost_context
+from nas.searching.setup import cost_context
 from nas.space.validation import load_policy
 from nas.store import RUNS
 from nas.store.record import RunRecord

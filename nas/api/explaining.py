@@ -9,6 +9,7 @@ from typing import Final, Unpack
 
 from nas.api.execution import Executing, check_legal, check_one_model, execution_of
 from nas.common.errors import ConfigError
+from nas.common.search_config import MAX_COUNT
 from nas.costs import costs_of, default_costs
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
@@ -18,7 +19,7 @@ from nas.explaining import Bounds, Explanation, Race, plan_explanation
 from nas.genome import Genome
 from nas.report.explanation import ExplainResult, make_explanation
 from nas.report.trials import TrainingRow
-from nas.searching.setup import MAX_COUNT, cost_context
+from nas.searching.setup import cost_context
 from nas.space.validation import Policy, PolicyFile, compile_policy, load_policy
 from nas.store import RUNS, open_run
 from nas.store.frozen import from_text, load_frozen_task, load_unchanged

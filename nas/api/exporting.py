@@ -196,7 +196,8 @@ def _provenance(source: Source) -> Provenance:
         return Provenance(source.text)
     with open_run(source.run) as run:
         setup, candidate = run.setup, find_candidate(run, source.digest or "")
-        about = f"{run.name} (space {setup.space.name}, task {setup.task.name}, seed {setup.seed})"
+        origin = f"space {setup.space.name}, task {setup.task.name}, seed {setup.config.seed}"
+        about = f"{run.name} ({origin})"
         if candidate is None:
             return Provenance(source.text, about)
         count = len(candidate.trainings)

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from nas.api.execution import Executing, execution_of, task_of
 from nas.common.errors import NasError
+from nas.common.search_config import SearchConfig
 from nas.evaluation.backends import make_evaluator
 from nas.report.confirmation import ConfirmResult, make_confirmation
 from nas.report.front import Front
@@ -22,7 +23,6 @@ from nas.report.verdict import verdict_of
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
 from nas.searching.listener import Listener, SearchResult
-from nas.searching.setup import SearchConfig
 from nas.space import load_space
 from nas.store import RUNS, find_run, open_run, open_writer
 
@@ -51,14 +51,14 @@ def _displayed(result: SearchResult) -> NotebookResult:
 def search(
     space: str,
     *,
-    generations: int = 50,
-    population: int = 24,
+    generations: int = SearchConfig.generations,
+    population: int = SearchConfig.population,
     task: str | None = None,
     data: str | None = None,
-    algorithm: str = "surrogate",
-    lag: int | None = None,
-    seed: int = 0,
-    repeats: int = 1,
+    algorithm: str = SearchConfig.algorithm,
+    lag: int | None = SearchConfig.lag,
+    seed: int = SearchConfig.seed,
+    repeats: int = SearchConfig.repeats,
     run: str | None = None,
     runs: str | Path = RUNS,
     listener: Listener | None = None,
@@ -100,7 +100,14 @@ def search(
     result = run_search(
         chosen,
         task_of(chosen, task, data),
-        SearchConfig(algorithm, population, generations, seed, repeats, lag),
+        SearchConfig(
+            algorithm=algorithm,
+            population=population,
+            generations=generations,
+            seed=seed,
+            repeats=repeats,
+            lag=lag,
+        ),
         make_evaluator=partial(make_evaluator, execution_of(execution)),
         root=Path(runs),
         name=run,

@@ -176,7 +176,7 @@ class Display(Listener):
         for title, (candidate, objective) in progress.leaders.items():
             value = value_of(candidate, objective)
             leaders[title] = f"{value}  {candidate.digest[:8]}  {candidate.proposal.formula}"
-        generations = f"{progress.generations_done} of {progress.setup.generations} complete"
+        generations = f"{progress.generations_done} of {progress.setup.config.generations} complete"
         rows = [
             ("generations", generations),
             ("trainings", f"{progress.done} done, {pace(progress, now)}"),

@@ -63,7 +63,8 @@ class Progress:
     @property
     def total(self) -> int:
         """Trainings of the whole run."""
-        return self.setup.generations * self.setup.population * self.setup.repeats
+        config = self.setup.config
+        return config.generations * config.population * config.repeats
 
     @property
     def to_go(self) -> int:
@@ -90,7 +91,7 @@ class Progress:
         """Number of workers that train, limited by the proposals without a result."""
         counts = self.counts
         first = counts.proposed - counts.repeated - counts.replayed - counts.rejected
-        under_way = first * self.setup.repeats + counts.repeated - self.done
+        under_way = first * self.setup.config.repeats + counts.repeated - self.done
         return max(0, min(self.workers, under_way))
 
     @property
@@ -149,7 +150,7 @@ def _with_proposals(
     for training in trainings:
         if training.key in proposals:
             proposal = proposals[training.key]
-            if training.repeat >= setup.repeats:
+            if training.repeat >= setup.config.repeats:
                 proposal = replace(proposal, operator=REPEAT)
             pairs.append((proposal, training))
     return tuple(pairs)
@@ -172,7 +173,7 @@ def generation_line(progress: Progress, now: float) -> str:
         *(f"{title} {value_of(*leader)}" for title, leader in progress.leaders.items()),
         pace(progress, now),
     ]
-    done = f"generation {progress.generations_done} of {progress.setup.generations}"
+    done = f"generation {progress.generations_done} of {progress.setup.config.generations}"
     return f"{done}: {', '.join(parts)}"
 
 

@@ -12,6 +12,7 @@ import typer
 from nas.cli import completion, options
 from nas.cli.app import StoppedError, app
 from nas.cli.console import note, output, print_json
+from nas.common.search_config import SearchConfig
 from nas.searching.listener import SearchResult
 
 
@@ -19,27 +20,33 @@ from nas.searching.listener import SearchResult
 def search(
     context: typer.Context,
     space: options.Space,
-    generations: Annotated[int, typer.Option("--gens", min=1, help="Generations.")] = 50,
+    generations: Annotated[int, typer.Option("--gens", min=1, help="Generations.")] = (
+        SearchConfig.generations
+    ),
     population: Annotated[
         int, typer.Option("--pop", min=1, help="Trainings of a generation.")
-    ] = 24,
+    ] = SearchConfig.population,
     task: options.Task = None,
     data: options.Data = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the search and of all trainings.")] = 0,
-    repeats: Annotated[int, typer.Option(min=1, help="Trainings of each mechanism.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search and of all trainings.")] = (
+        SearchConfig.seed
+    ),
+    repeats: Annotated[int, typer.Option(min=1, help="Trainings of each mechanism.")] = (
+        SearchConfig.repeats
+    ),
     algorithm: Annotated[
         str,
         typer.Option(
             help="surrogate, nsga2, random, regularized-evolution, local-search, or a plug-in's."
         ),
-    ] = "surrogate",
+    ] = SearchConfig.algorithm,
     lag: Annotated[
         int | None,
         typer.Option(
             min=1,
             help="Propose from all results but this many, not by generations.",
         ),
-    ] = None,
+    ] = SearchConfig.lag,
     run: Annotated[str | None, typer.Option(help="The run's name.")] = None,
     runs: options.Runs = Path("runs"),
     tensorboard: options.EventFolder = None,

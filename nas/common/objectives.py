@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from pydantic import ConfigDict
+
 Direction: TypeAlias = Literal["max", "min"]
 
 QUALITY: Final = "quality"
@@ -19,6 +21,8 @@ REGRET: Final = ".regret"
 """Suffix of a task's name in a suite: (mha's score - score) / (mha's score - uniform's score)."""
 COST_REFERENCE: Final = 2.0
 """Reference value of a cost, in multiples of standard attention's cost."""
+# A reader of records refuses unknown fields and numbers that are not finite.
+_STRICT: Final = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,7 @@ class Metric:
         ideal: the best possible score.
     """
 
+    __pydantic_config__ = _STRICT
     name: str
     unit: str
     direction: Direction
@@ -50,6 +55,7 @@ class Objective:
         is_metric: whether training measures it; costs are known before training.
     """
 
+    __pydantic_config__ = _STRICT
     name: str
     direction: Direction
     unit: str

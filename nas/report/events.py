@@ -132,7 +132,7 @@ def _write_member(view: RunView, member: Candidate, folder: Path) -> None:
 
     names = [objective.name for objective in view.setup.objectives]
     metrics = {name: member.objectives[name] for name in names} | {"p_non_dominated": member.p}
-    about = _hyperparameters(member, view.setup.population)
+    about = _hyperparameters(member, view.setup.config.population)
     summaries = hparams(about, metrics)  # type: ignore[no-untyped-call]
     with _writer(folder) as writer:
         for summary in summaries:

@@ -110,8 +110,8 @@ def notes_of(view: RunView) -> list[str]:
     lines = legend(front_columns(view), view.members)
     if is_estimated(view) and max(len(c.trainings) for c in view.candidates) == 1:
         lines.append("No mechanism was trained twice: noise, ± and p(front) are rough guesses.")
-    elif not is_estimated(view) and view.setup.repeats > 1:
-        repeats = plural(view.setup.repeats, "training")
+    elif not is_estimated(view) and view.setup.config.repeats > 1:
+        repeats = plural(view.setup.config.repeats, "training")
         lines.append(f"±: standard error of the mean over {repeats} with different seeds.")
     elif not is_estimated(view) and view.metric is not None:
         lines.append("One training each and no estimate yet: the best of many scores is too high.")
@@ -164,14 +164,14 @@ def next_commands(view: RunView) -> list[TextColumn]:
 
 def headline(view: RunView) -> str:
     """One line: the run, its space, task, seed and algorithm, and its progress."""
-    done = f"{len(view.generations)} of {plural(view.setup.generations, 'generation')}"
+    done = f"{len(view.generations)} of {plural(view.setup.config.generations, 'generation')}"
     return run_line(view.name, view.setup, f"{view.status}, {done}")
 
 
 def run_line(name: str, setup: RunSetup, state: str) -> str:
     """One line: a run's name, space, task, seed, algorithm and state."""
     what = f"run {name} · space {setup.space.name} · task {task_and_data(setup)}"
-    return f"{what} · seed {setup.seed} · {setup.algorithm} · {state}"
+    return f"{what} · seed {setup.config.seed} · {setup.config.algorithm} · {state}"
 
 
 def tally(view: RunView) -> list[tuple[str, str]]:

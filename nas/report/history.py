@@ -74,7 +74,7 @@ class History:
 
     def generation(self, proposal: Proposal) -> int:
         """The generation of a proposal; the first is 0, as in the record."""
-        return proposal.number // self.setup.population
+        return proposal.number // self.setup.config.population
 
 
 def history_of(folder: Path, digest: str) -> History:

@@ -250,7 +250,7 @@ def _title(objective: Objective) -> str:
 def _caption(view: RunView, across: Objective, up: Objective) -> str:
     setup = view.setup
     parts = [
-        f"seed {setup.seed}",
+        f"seed {setup.config.seed}",
         f"{plural(view.counts.evaluated, 'mechanism')} evaluated",
         f"hypervolume {view.hypervolume:.4f}",
     ]

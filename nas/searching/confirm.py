@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import ConfigError, RunError
 from nas.common.objectives import Objective
+from nas.common.search_config import check_count
 from nas.compiler.resolved import ResolvedGenome
 from nas.costs import costs_of, default_costs
 from nas.evaluation.trial import (
@@ -30,7 +31,7 @@ from nas.evaluation.trial import (
 from nas.genome import Genome
 from nas.genome.mechanisms import mechanism
 from nas.searching.loop import LIKELY
-from nas.searching.setup import check_count, cost_context, run_cost_context
+from nas.searching.setup import cost_context, run_cost_context
 from nas.store import (
     Candidate,
     Proposal,
@@ -262,7 +263,7 @@ def _missing_trials(
     resolved = {c.key: stage.task.resolve(c.proposal.genome) for c in candidates}
     work = {key: costs_of(form, context, ["macs"])["macs"] for key, form in resolved.items()}
     for repeat in range(seeds):
-        seed = training_seed(run.setup.seed, "confirm", repeat)
+        seed = training_seed(run.setup.config.seed, "confirm", repeat)
         for key, form in resolved.items():
             if (key, repeat) not in done:
                 yield Trial(key, form.genome, seed, repeat, work=work[key])

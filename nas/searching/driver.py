@@ -9,21 +9,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from nas.common.errors import NasWarning
+from nas.common.search_config import SearchConfig, check_count
 from nas.costs import need_calibration
 from nas.evaluation.trial import REASONS, RETRIED, Evaluator, Reason
+from nas.searching.algorithm import ALGORITHMS
 from nas.searching.front_file import write_front
 from nas.searching.listener import EndStatus, Listener, SearchResult, Started
 from nas.searching.loop import Loop
 from nas.searching.proposing import MAX_ATTEMPTS
 from nas.searching.references import is_lacking_references, provisional, train_references
 from nas.searching.setup import (
-    SearchConfig,
-    check_count,
     check_space,
     cost_context,
     make_objectives,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 def run_search(
     space: SearchSpace,
     task: Task,
-    settings: SearchConfig,
+    config: SearchConfig,
     *,
     make_evaluator: MakeEvaluator,
     root: Path = RUNS,
@@ -76,8 +76,10 @@ def run_search(
         command: the command line, for the record.
 
     Raises:
-        NasError: space, task or data cannot be used, or the folder cannot be written.
+        NasError: the algorithm is unknown, space, task or data cannot be used, or the folder
+            cannot be written.
     """
+    ALGORITHMS.get(config.algorithm)  # refuse an unknown name before anything is loaded
     check_space(space, is_causal=task.main.is_causal)
     if name is not None:
         check_name(name, root)
@@ -93,9 +95,9 @@ def run_search(
         objectives = make_objectives(names, measured.metrics(data), context)
         space_copy, policy_copy = frozen_space(space)
         # Without a metric nothing is random, so that repeats would be equal.
-        repeats = settings.repeats if any(o.is_metric for o in objectives) else 1
+        repeats = config.repeats if any(o.is_metric for o in objectives) else 1
         setup = RunSetup(
-            **{**asdict(settings), "repeats": repeats},
+            config=replace(config, repeats=repeats),
             space=space_copy,
             policy=policy_copy,
             task=frozen_task(task, data),
@@ -158,7 +160,7 @@ def resume_search(
         if sessions:
             _warn_of_changes(sessions[-1].session.versions, session.versions)
         with open_writer(folder, session) as writer:
-            writer.raise_generations(generations or setup.generations)
+            writer.raise_generations(generations or setup.config.generations)
             listener = listener or Listener()
             return _work(writer, task, loaded, evaluator, make_evaluator, listener, retried)
     finally:
@@ -260,7 +262,7 @@ def _complete(
 ) -> SearchResult | None:
     """The result of a run that is complete; None if there is something left to train."""
     is_exhausted = run.is_exhausted
-    total = max(run.setup.generations, generations or 0)
+    total = max(run.setup.config.generations, generations or 0)
     is_short = len(run.generations()) < total and not is_exhausted
     is_lost = any(t.evaluation.reason in retried for t in run.trainings("search"))
     if run.status != "finished" or is_short or is_lost:

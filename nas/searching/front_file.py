@@ -36,7 +36,7 @@ def front_answer(
     return {
         "run": name,
         "task": setup.task.name,
-        "seed": setup.seed,
+        "seed": setup.config.seed,
         "objectives": [
             {"name": o.name, "direction": o.direction, "unit": o.unit} for o in setup.objectives
         ],
@@ -45,7 +45,7 @@ def front_answer(
         "counts": {name: getattr(counts, name) for name in names},
         "members": [_member(member, setup) for member in members],
         "space": setup.space.name,
-        "algorithm": setup.algorithm,
+        "algorithm": setup.config.algorithm,
         "ideal_point": [o.ideal for o in setup.objectives],
         "generations": generations,
     }

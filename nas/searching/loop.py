@@ -118,7 +118,7 @@ class Loop:
         """
         attempts: list[Proposal] = []
         first = len(self._proposals)
-        total = self._setup.generations * self._setup.population
+        total = self._setup.config.generations * self._setup.config.population
         while (
             len(self._proposals) < total
             and not self._is_exhausted
@@ -137,7 +137,7 @@ class Loop:
         self._is_exhausted = not last.is_trained
         if last.is_trained:
             first = self._trainings[str(last.key)]
-            repeats = range(first, first + (1 if last.is_repeat else self._setup.repeats))
+            repeats = range(first, first + (1 if last.is_repeat else self._setup.config.repeats))
             self._trainings[str(last.key)] = repeats.stop
             self._proposals.append(last)
             self._repeats.append(repeats)
@@ -173,7 +173,7 @@ class Loop:
         numbers = [self._record(trial, evaluation) for trial, evaluation in finished]
         for number, (trial, evaluation) in zip(numbers, finished, strict=True):
             self._learn(number, trial.repeat, evaluation)
-            generation, proposal = number // self._setup.population, self._proposals[number]
+            generation, proposal = number // self._setup.config.population, self._proposals[number]
             self._listener.on_evaluation(Evaluated(generation, proposal, trial.repeat, evaluation))
             self._end_generations()
 
@@ -189,7 +189,7 @@ class Loop:
                 "which the run optimises; expected its score to give all of its metrics."
             )
         self._weights.keep(trial.key, evaluation)
-        generation = number // self._setup.population
+        generation = number // self._setup.config.population
         self._writer.record_evaluation(trial.key, trial.repeat, evaluation, generation)
         return number
 
@@ -217,7 +217,7 @@ class Loop:
 
     def _end_generations(self, *, is_replayed: bool = False) -> None:
         """Record estimates after each complete generation, and notify the listener."""
-        size, num_results = self._setup.population, len(self._ordered)
+        size, num_results = self._setup.config.population, len(self._ordered)
         is_over = self._is_exhausted and num_results == len(self._proposals)
         done = -(-num_results // size) if is_over else num_results // size
         if done == self._num_generations:
@@ -238,7 +238,7 @@ class Loop:
         """Record the estimates that follow from the results up to the end of a generation."""
         objectives = self._setup.objectives
         estimates = posterior_estimates(
-            objectives, self._ordered[: (number + 1) * self._setup.population]
+            objectives, self._ordered[: (number + 1) * self._setup.config.population]
         )
         front = [estimate.means for estimate in estimates if estimate.is_member]
         first = objectives[0]
@@ -250,7 +250,7 @@ class Loop:
         return Trial(
             key=str(proposal.key),
             genome=proposal.genome,
-            seed=training_seed(self._setup.seed, str(proposal.key), repeat),
+            seed=training_seed(self._setup.config.seed, str(proposal.key), repeat),
             repeat=repeat,
             work=proposal.costs.get("time_ms", proposal.costs.get("macs", 0.0)),
             keeps_weights=repeat == 0 and self._is_trained,

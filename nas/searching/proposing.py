@@ -39,7 +39,7 @@ class Proposer:
     """
 
     def __init__(
-        self, algorithm: Algorithm, context: SearchContext, *, lag: int | None = None
+        self, algorithm: Algorithm, context: SearchContext, lag: int | None = None
     ) -> None:
         self._algorithm, self._context = algorithm, context
         self._filter, self._archive = context.filter, context.archive

@@ -67,7 +67,7 @@ def train_references(
         data,
         evaluator,
         repeats=TRAININGS,
-        seed=writer.run.setup.seed,
+        seed=writer.run.setup.config.seed,
         purpose="reference",
         known=recorded,
     ):

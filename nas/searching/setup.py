@@ -1,16 +1,15 @@
-"""Settings of a search, its objectives, and the proposer of a run."""
+"""The objectives, the cost context and the proposer of a run."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from nas.common.config import near
-from nas.common.errors import ConfigError, SpaceError
+from nas.common.errors import SpaceError
 from nas.common.objectives import COST_REFERENCE, QUALITY, Metric, Objective, of_metric
 from nas.compiler import standard_attention
 from nas.costs import COSTS, CostContext, costs_of
@@ -25,53 +24,6 @@ from nas.space.variation import Variation
 from nas.store import RunSetup
 from nas.store.frozen import from_text
 from nas.tasks.base import Task
-
-MAX_SEED: Final = 2**63
-MAX_COUNT: Final = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class SearchConfig:
-    """How to search.
-
-    Attributes:
-        algorithm: one of ``nas.searching.algorithm.ALGORITHMS``.
-        population: number of proposals in a generation.
-        generations: number of generations, including the first.
-        seed: seed of the search, from which training seeds derive.
-        repeats: trainings of each candidate, each with its own seed.
-        lag: proposal t is computed from the results up to t - lag, so that workers never wait for
-            a generation's end; a few times the number of workers is sensible. None: proposals are
-            computed from complete generations.
-
-    Raises:
-        ConfigError: an unknown algorithm, or a number outside its range.
-    """
-
-    algorithm: str = "surrogate"
-    population: int = 24
-    generations: int = 50
-    seed: int = 0
-    repeats: int = 1
-    lag: int | None = None
-
-    def __post_init__(self) -> None:
-        ALGORITHMS.get(self.algorithm)
-        for name in ("population", "generations", "repeats", "lag"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
-        if not 0 <= self.seed < MAX_SEED:
-            raise ConfigError(f"seed: found {self.seed}; expected a number from 0 to 2^63 - 1.")
-
-
-def check_count(name: str, number: int) -> None:
-    """Check that a count is between 1 and ``MAX_COUNT``.
-
-    Raises:
-        ConfigError: the count is out of range; the message holds its name.
-    """
-    if not 1 <= number <= MAX_COUNT:
-        raise ConfigError(f"{name}: found {number}; expected a number from 1 to {MAX_COUNT:,}.")
 
 
 def check_space(space: SearchSpace, *, is_causal: bool = False) -> None:
@@ -143,15 +95,16 @@ def make_proposer(setup: RunSetup, context: CostContext) -> Proposer:
     """
     space = from_text(setup.space, SearchSpace)
     policy = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
+    config = setup.config
     costs = (objective.name for objective in setup.objectives if not objective.is_metric)
     search_context = SearchContext(
         operators=Variation(space, policy, context.is_causal),
         mechanisms=tuple((m.name, m.genome) for m in seeds(space, policy, context.is_causal)),
-        population=setup.population,
+        population=config.population,
         objectives=setup.objectives,
-        seed=setup.seed,
+        seed=config.seed,
         filter=CandidateFilter(policy, context, costs),
         # With several trainings of each mechanism the noise is known without re-evaluations.
-        archive=Archive(setup.objectives, most_trainings=math.inf if setup.repeats == 1 else 1),
+        archive=Archive(setup.objectives, most_trainings=math.inf if config.repeats == 1 else 1),
     )
-    return Proposer(ALGORITHMS.get(setup.algorithm)(search_context), search_context, lag=setup.lag)
+    return Proposer(ALGORITHMS.get(config.algorithm)(search_context), search_context, config.lag)

@@ -164,7 +164,7 @@ def _rename(staging: Path, root: Path, names: Iterable[str]) -> Path:
 
 def _names(setup: RunSetup, now: datetime) -> Iterable[str]:
     space = re.sub(r"[^A-Za-z0-9._+]+", "-", setup.space.name).strip("-.")[:60] or "space"
-    base = f"{now.astimezone():%Y-%m-%d}_{space}_s{setup.seed}"
+    base = f"{now.astimezone():%Y-%m-%d}_{space}_s{setup.config.seed}"
     return chain([base], (f"{base}_{i}" for i in count(2)))
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 from nas.common.differences import mean_and_error
 from nas.common.objectives import Metric, Objective
+from nas.common.search_config import SearchConfig
 from nas.evaluation.trial import Evaluation, Training
 from nas.genome import Genome
 
@@ -43,27 +44,17 @@ class RunSetup:
     """Everything that determines the results of a run, fixed when it begins.
 
     Attributes:
-        seed: the run seed, 0 <= seed < 2**63.
-        population: number of proposals in a generation.
-        generations: total number of generations; a resumed run may raise it.
-        lag: proposal t is computed from the results of the proposals up to t - lag; with None,
-            from all results of earlier generations.
-        repeats: trainings of each new mechanism, each with its own seed.
+        config: the settings of the search.
         objectives: in the order of every vector of costs.
         calibration: unit times of predicted times, as JSON data; empty if no objective needs it.
         metrics: everything that a training measures, with units.
     """
 
-    seed: int
+    config: SearchConfig
     space: Document
     policy: Document
     task: Document
-    algorithm: str
-    population: int
-    generations: int
-    repeats: int
     objectives: tuple[Objective, ...]
-    lag: int | None = None
     calibration: Mapping[str, Any] = field(default_factory=dict)
     metrics: tuple[Metric, ...] = ()
 

@@ -11,9 +11,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
-from typing import Any, get_args
+from typing import Any, Final, get_args
+
+from pydantic import TypeAdapter
 
 from nas.common.objectives import Metric, Objective
+from nas.common.search_config import SearchConfig
 from nas.evaluation.trial import Evaluation, Incident, Purpose, Stage, Training
 from nas.genome import Genome
 from nas.store.records import (
@@ -28,6 +31,8 @@ from nas.store.records import (
 )
 
 Row = dict[str, Any]
+_OBJECTIVES: Final = TypeAdapter(tuple[Objective, ...])
+_METRICS: Final = TypeAdapter(tuple[Metric, ...])
 DOCUMENTS = ("space", "policy", "task")
 # Fields of a training that are columns, beside those of its evaluation.
 TRAINING = ("purpose", "stage", "task", "task_name", "key", "name", "repeat")
@@ -40,6 +45,8 @@ def to_row(record: RunSetup | Session | Proposal | Estimate | Incident) -> Row:
         value = getattr(record, field.name)
         if isinstance(value, Document):
             row |= {f"{field.name}_{part}": text(item) for part, item in asdict(value).items()}
+        elif isinstance(value, SearchConfig):
+            row |= asdict(value)
         else:
             row[field.name] = _cell(value)
     return row
@@ -55,16 +62,19 @@ def training_to_row(training: Training) -> Row:
 
 def setup_from_row(row: Row) -> RunSetup:
     """Read a row of ``run``."""
-    values: Row = {field.name: row.get(field.name) for field in fields(RunSetup)}
-    for kind in DOCUMENTS:
-        values[kind] = Document(*(row[f"{kind}_{field.name}"] for field in fields(Document)))
-    values["objectives"] = tuple(_objective(item) for item in json.loads(row["objectives"]))
-    values["metrics"] = tuple(_metric(item) for item in json.loads(row.get("metrics") or "[]"))
-    values["calibration"] = dict(json.loads(row["calibration"]))
-    setup = RunSetup(**values)
-    least = min(setup.population, setup.generations, setup.repeats)
-    if not setup.objectives or least < 1 or setup.seed < 0:
-        raise ValueError("no objectives, or a number that is too small")
+    documents = {
+        kind: Document(*(row[f"{kind}_{field.name}"] for field in fields(Document)))
+        for kind in DOCUMENTS
+    }
+    setup = RunSetup(
+        config=SearchConfig(**{field.name: row[field.name] for field in fields(SearchConfig)}),
+        objectives=_OBJECTIVES.validate_json(row["objectives"]),
+        metrics=_METRICS.validate_json(row["metrics"]),
+        calibration=dict(json.loads(row["calibration"])),
+        **documents,
+    )
+    if not setup.objectives:
+        raise ValueError("no objectives")
     return setup
 
 
@@ -167,20 +177,6 @@ def to_datetime(moment: str) -> datetime:
     if time.tzinfo is None:
         raise ValueError(f"the time {moment!r} lacks its zone")
     return time
-
-
-def _objective(data: Row) -> Objective:
-    ends = {name: _finite(data[name]) for name in ("ideal", "reference")}
-    if data["direction"] not in {"max", "min"}:
-        raise ValueError(f"an objective's direction is {data['direction']!r}")
-    words = {name: str(data[name]) for name in ("name", "unit", "about")}
-    return Objective(**{**data, **ends, **words, "is_metric": bool(data["is_metric"])})
-
-
-def _metric(data: Row) -> Metric:
-    numbers = {name: _finite(data[name]) for name in ("chance", "ideal")}
-    words = {name: str(data[name]) for name in ("name", "unit", "about")}
-    return Metric(**{**data, **numbers, **words})
 
 
 def _finite(value: Any) -> float:

@@ -265,12 +265,12 @@ class Run(AbstractContextManager["Run"]):
                 status=self.status,
                 space=setup.space.name,
                 task=setup.task.name,
-                algorithm=setup.algorithm,
-                seed=setup.seed,
+                algorithm=setup.config.algorithm,
+                seed=setup.config.seed,
                 started=self.started,
                 active=sessions[-1].started if sessions else self.started,
                 generations_done=len(self.generations()),
-                generations=setup.generations,
+                generations=setup.config.generations,
                 counts=self.counts(),
                 objective=setup.objectives[0],
                 best=members[0][setup.objectives[0].name] if members else None,
@@ -366,7 +366,8 @@ def _join(
     candidates = []
     for proposal in proposals:
         key = str(proposal.key)
-        candidate = Candidate(proposal, tuple(by_key[key]), estimates.get(key), setup.repeats)
+        repeats = setup.config.repeats
+        candidate = Candidate(proposal, tuple(by_key[key]), estimates.get(key), repeats)
         if candidate.is_ok and (missing := names - candidate.objectives.keys()):
             raise ValueError(f"{candidate.digest} lacks {sorted(missing)}")
         candidates.append(candidate)

@@ -108,9 +108,9 @@ def test_reading_does_not_block_the_writer(make_run: MakeRun, tmp_path: Path) ->
         writer.raise_generations(7)
         # SQLite would wait for ten seconds before it refuses.
         assert time.monotonic() - began < 5
-        assert run.setup.generations == 1
+        assert run.setup.config.generations == 1
     with open_run(folder) as run:
-        assert read_progress(run).setup.generations == 7
+        assert read_progress(run).setup.config.generations == 7
     writer.close()
     assert sorted(path.name for path in folder.glob("run.sqlite*")) == ["run.sqlite"]
 

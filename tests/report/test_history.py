@@ -40,7 +40,7 @@ def test_repeats_are_counted(make_run: Callable[..., Path], tmp_path: Path) -> N
 
 def test_generations_count_from_one_for_people_and_from_zero_in_json(recorded_run: Path) -> None:
     with open_run(recorded_run) as run:
-        size, last = run.setup.population, len(run.proposals()) - 1
+        size, last = run.setup.config.population, len(run.proposals()) - 1
         number = run.proposals()[last].number
     found = of(recorded_run, last)
     assert found.to_dict()["generation"] == number // size == 2

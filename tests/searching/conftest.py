@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from nas.common.objectives import Objective
+from nas.common.search_config import SearchConfig
 from nas.costs import CostContext
 from nas.evaluation.trial import Budget, Evaluation, Trial
 from nas.genome import ModelSizes
@@ -23,7 +24,7 @@ from nas.searching.listener import Listener
 from nas.searching.loop import Loop
 from nas.searching.proposing import Proposer
 from nas.searching.results import TrialResult
-from nas.searching.setup import SearchConfig, make_proposer
+from nas.searching.setup import make_proposer
 from nas.space import SearchSpace
 from nas.space.validation import Policy, load_policy
 from nas.store import (
@@ -188,7 +189,7 @@ class Kit:
             policy=policy_copy,
             task=Document("toy", "name: toy\n", "0123456789abcdef"),
             objectives=objectives,
-            **asdict(chosen),
+            config=chosen,
         )
         return create_run(self.root, setup, SESSION, name=name)
 

@@ -9,11 +9,11 @@ import pytest
 
 from nas.common.differences import mean_and_error
 from nas.common.errors import ConfigError, NasError, RunError
+from nas.common.search_config import SearchConfig
 from nas.evaluation.trial import training_seed
 from nas.report.confirmation import make_confirmation
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import run_search
-from nas.searching.setup import SearchConfig
 from nas.store import front, named_members, open_run, open_writer
 
 FEW = {"seeds": 3, "members": 3}

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from nas.common.errors import ConfigError, NasError, RunError, SpaceError
+from nas.common.search_config import SearchConfig
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
 from nas.evaluation.local import LocalEvaluator
@@ -20,7 +21,7 @@ from nas.searching import driver
 from nas.searching.driver import resume_search, run_search
 from nas.searching.front_file import FRONT_FILE
 from nas.searching.listener import Evaluated, GenerationDone, SearchResult, Started
-from nas.searching.setup import SearchConfig, run_cost_context
+from nas.searching.setup import run_cost_context
 from nas.space import SearchSpace, load_space
 from nas.store import find_run, front, open_run, open_writer, weights_path
 from nas.store.frozen import load_frozen_task
@@ -102,7 +103,7 @@ def test_search_of_costs_alone_trains_nothing(kit: Any, begin: Any, make_table: 
     assert (ended.status, ended.counts.evaluated) == ("finished", 18)
     assert not (ended.folder / "weights").exists()
     with open_run(ended.folder) as run:
-        assert run.setup.repeats == 1
+        assert run.setup.config.repeats == 1
         assert {e.budget.epochs for e in (t.evaluation for t in run.trainings())} == {0}
         assert front(run)
 
@@ -340,6 +341,12 @@ def test_search_a_space_with_a_fault_makes_no_folder(
     space = SearchSpace.model_validate(kit.space.model_dump() | changes)
     with pytest.raises(SpaceError, match=message):
         begin(space=space)
+    assert not kit.root.exists()
+
+
+def test_search_with_an_unknown_algorithm_makes_no_folder(kit: Any, begin: Any) -> None:
+    with pytest.raises(ConfigError, match=r"'nsga-2' \(did you mean 'nsga2'"):
+        begin(SearchConfig("nsga-2"))
     assert not kit.root.exists()
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from nas.common.search_config import SearchConfig
 from nas.evaluation.local import LocalEvaluator
 from nas.searching.driver import run_search
-from nas.searching.setup import SearchConfig
 from nas.store import open_run
 
 KILLED = Path(__file__).with_name("killed.py")

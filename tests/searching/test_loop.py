@@ -37,7 +37,7 @@ def test_loop_records_every_proposal_and_trains_every_new_one_once(
         assert 3 <= len(trained) - len(new) == run.counts().repeated <= 12
         assert {p.key for p in trained} == {p.key for p in new}
         assert sorted(table.trained) == sorted(
-            (t.key, training_seed(run.setup.seed, t.key, t.repeat)) for t in run.trainings()
+            (t.key, training_seed(run.setup.config.seed, t.key, t.repeat)) for t in run.trainings()
         )
         assert len(set(table.trained)) == 6 * 8 == len(run.trainings())
         assert len(run.generations()) == 6

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from nas.common.errors import RunError
 from nas.common.objectives import Objective
+from nas.common.search_config import SearchConfig
 from nas.evaluation.local import LocalEvaluator
 from nas.report.confirmation import confirmation_table, make_confirmation
 from nas.report.front import no_front
@@ -23,7 +24,6 @@ from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
 from nas.searching.listener import Listener
 from nas.searching.results import TrialResult
-from nas.searching.setup import SearchConfig
 from nas.space import SearchSpace
 from nas.store import Proposal, candidates, front, open_run, open_writer
 from nas.tasks import parse_task

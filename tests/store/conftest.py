@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from nas.common.objectives import Objective
+from nas.common.search_config import SearchConfig
 from nas.evaluation.trial import Evaluation
 from nas.genome import Genome
 from nas.store import Document, Proposal, RunSetup, RunWriter, Session, create_run
@@ -40,18 +41,16 @@ class Samples:
 
     def setup(self, **changes: Any) -> RunSetup:
         setup = RunSetup(
-            seed=3,
             space=Document.of("quickstart", "name: quickstart\n"),
             policy=Document.of("score_normalize_aggregate", "rules: []\n"),
             task=Document("vit-cifar10", "epochs: 3\n", "0011223344556677"),
-            algorithm="nsga2",
-            population=4,
-            generations=2,
-            repeats=1,
+            config=SearchConfig("nsga2", population=4, generations=2, seed=3),
             objectives=(ACCURACY, MACS),
             calibration={"softmax": [0.25, 1]},
         )
-        return dataclasses.replace(setup, **changes)
+        names = changes.keys() & {field.name for field in dataclasses.fields(SearchConfig)}
+        config = dataclasses.replace(setup.config, **{name: changes.pop(name) for name in names})
+        return dataclasses.replace(setup, config=config, **changes)
 
     def digest(self, name: object) -> str:
         return hashlib.sha256(str(name).encode()).hexdigest()[:16]

@@ -238,7 +238,7 @@ def test_writer_that_confirms_ends_what_a_killed_search_left_running(writer, sam
 def test_writer_more_generations_can_be_asked_for(writer):
     writer.raise_generations(5)
     writer.raise_generations(1)
-    assert writer.run.setup.generations == 5
+    assert writer.run.setup.config.generations == 5
 
 
 def test_writer_is_durable_and_a_closed_run_is_one_file(writer):

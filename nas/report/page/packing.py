@@ -36,7 +36,7 @@ LEFT_OUT = ("id", "name", "formula")
 
 def page_columns(view: RunView) -> Table:
     """The columns of the table of all mechanisms: those of ``nas front`` and four more."""
-    size = view.setup.population
+    size = view.setup.config.population
     return [
         *(c for c in front_columns(view) if c.title and c.key not in LEFT_OUT),
         Column("generation", "gen", lambda m: 1 + m.proposal.number // size),

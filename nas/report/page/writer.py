@@ -130,13 +130,13 @@ def _views(labels: Sequence[str], folder: Path) -> list[RunView]:
 def _about(view: RunView) -> list[str]:
     """The run's name, space, task, seed, algorithm, status and date."""
     setup = view.setup
-    done = f"{len(view.generations)} of {plural(setup.generations, 'generation')}"
+    done = f"{len(view.generations)} of {plural(setup.config.generations, 'generation')}"
     return [
         f"run {view.name}",
         f"space {setup.space.name}",
         f"task {task_and_data(setup)}",
-        f"seed {setup.seed}",
-        setup.algorithm,
+        f"seed {setup.config.seed}",
+        setup.config.algorithm,
         f"{view.status}, {done}",
         f"{view.started:%Y-%m-%d}",
     ]

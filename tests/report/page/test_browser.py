@@ -306,7 +306,7 @@ def test_generations_are_counted_from_one(
     look: Callable[..., Any], page_file: Path, view: RunView
 ) -> None:
     """As `nas search` and `nas watch` count them."""
-    best, size = view.members[0], view.setup.population
+    best, size = view.members[0], view.setup.config.population
     made = view.by_digest[best.digest].proposal.number // size + 1
     opened = look(page_file, "#q=generation%3D1&sort=generation:up")
     assert counted(opened)[0] == sum(m.proposal.number < size for m in view.mechanisms)

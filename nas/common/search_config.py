@@ -1,0 +1,58 @@
+"""The settings of a search: the arguments of ``nas.search``, which a run records in its setup.
+
+This module imports little, because the command line reads the defaults from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from nas.common.errors import ConfigError
+
+MAX_SEED: Final = 2**63
+MAX_COUNT: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """How to search. The database of a run has a column for each field (``nas.store.schema``).
+
+    Attributes:
+        algorithm: name of a search algorithm; ``nas.searching`` checks that it exists.
+        population: number of proposals in a generation.
+        generations: number of generations, including the first. A resumed run may raise it.
+        seed: seed of the search, from which the seeds of all trainings derive.
+        repeats: number of trainings of each new mechanism, each with its own seed.
+        lag: if set, proposal t is computed from the results of proposals 0 to t - lag, so that no
+            worker waits for the end of a generation. A few times the number of workers is
+            sensible. None: proposals are computed from the results of complete generations.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+
+    algorithm: str = "surrogate"
+    population: int = 24
+    generations: int = 50
+    seed: int = 0
+    repeats: int = 1
+    lag: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("population", "generations", "repeats"):
+            check_count(name, getattr(self, name))
+        if self.lag is not None:
+            check_count("lag", self.lag)
+        if not 0 <= self.seed < MAX_SEED:
+            raise ConfigError(f"seed: found {self.seed}; expected a number from 0 to 2^63 - 1.")
+
+
+def check_count(name: str, number: int) -> None:
+    """Raise ConfigError unless a number is from 1 to ``MAX_COUNT``.
+
+    Args:
+        name: name of the number in the error message.
+    """
+    if not 1 <= number <= MAX_COUNT:
+        raise ConfigError(f"{name}: found {number}; expected a number from 1 to {MAX_COUNT:,}.")
