@@ -6,11 +6,13 @@ NaN, so that a file can neither run code nor expand to more data than its text.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
-import stat
+import os
 import typing
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -21,8 +23,6 @@ from nas.common.errors import ConfigError
 
 MAX_BYTES = 4_000_000
 MAX_YAML_BYTES = 500_000  # parsing YAML takes fifty times longer than JSON
-MAX_DEPTH = 64
-MAX_WORD = 100  # longest word, in characters, for which similar words are suggested
 SUFFIXES = (".yaml", ".yml", ".json")
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -40,12 +40,25 @@ M = TypeVar("M", bound=pydantic.BaseModel)
 
 
 def read_document(path: Path) -> Any:
-    """Read the plain data of a YAML or JSON file.
+    """Return the plain data of a YAML or JSON file.
 
     Raises:
-        ConfigError: the file is missing, empty, binary, malformed or nested too deep.
+        ConfigError: the file is missing, too large, empty, binary, malformed or nested too deep.
     """
-    text = _read_text(path)
+    most = MAX_BYTES if path.suffix == ".json" else MAX_YAML_BYTES
+    try:
+        if not path.is_file():
+            problem = "is no regular file" if path.exists() else "there is no such file"
+            raise ConfigError(f"{path}: {problem}; expected a YAML or JSON file.")
+        if (size := path.stat().st_size) > most:
+            raise ConfigError(f"{path}: has {size} bytes; expected at most {most}.")
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}).") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is binary; expected YAML or JSON text in UTF-8.") from None
+    if not text.strip():
+        raise ConfigError(f"{path}: is empty.")
     return parse_json(text, str(path)) if path.suffix == ".json" else parse_yaml(text, str(path))
 
 
@@ -55,10 +68,14 @@ def read_model(path: Path, model: type[M]) -> M:
 
 
 def parse_model(data: Any, model: type[M], where: str) -> M:
-    """Turn plain data into a model.
+    """Convert plain data to a model.
+
+    Args:
+        where: the file or place that an error message names.
 
     Raises:
-        ConfigError: names the place, the field, what was found and what was expected.
+        ConfigError: the data do not fit the model. The message names the place, the field, the
+            value, and what was expected.
     """
     if not isinstance(data, dict):
         raise ConfigError(f"{where}: found {describe(data)}; expected a mapping of keys to values.")
@@ -69,60 +86,63 @@ def parse_model(data: Any, model: type[M], where: str) -> M:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Parse JSON text; malformed text, duplicate keys and NaN raise ConfigError."""
-    try:
-        data = json.loads(
+    """Return the data of a JSON text.
+
+    Args:
+        where: the file or place that an error message names.
+
+    Raises:
+        ConfigError: the text is malformed, or has a duplicate key, NaN, or a number of over 18
+            digits.
+    """
+    with _naming(where):
+        return json.loads(
             text, object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_int=_short_int
         )
-    except json.JSONDecodeError as error:
-        raise ConfigError(
-            f"{where}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}."
-        ) from None
-    except (RecursionError, ValueError) as error:
-        raise _unread(error, where) from None
-    return _bounded(data, where)
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Parse YAML text; malformed text, aliases, tags and duplicate keys raise ConfigError."""
-    try:
-        data = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader, made stricter
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where}{_mark(error)}: not YAML: {_problem(error)}.") from None
-    except (RecursionError, ValueError) as error:
-        raise _unread(error, where) from None
-    return _bounded(data, where)
+    """Return the data of a YAML text.
+
+    Args:
+        where: the file or place that an error message names.
+
+    Raises:
+        ConfigError: the text is malformed, or has a duplicate key, an alias, a tag, or a number of
+            over 18 digits.
+    """
+    with _naming(where):
+        return yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader, made stricter
 
 
 def dump_yaml(data: Any) -> str:
-    """Write plain data as YAML text; keys keep their order."""
+    """Return plain data as YAML text; keys keep their order."""
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
 
 
 def near(word: object, words: Iterable[str]) -> str:
     """Return a hint such as `` (did you mean 'softmax'?)``, or an empty string."""
-    text = str(word)
-    if len(text) > MAX_WORD:  # the comparison is slow for long words
-        return ""
-    matches = difflib.get_close_matches(text, list(words), n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(str(word), list(words), n=1, cutoff=0.6)
     return f" (did you mean {matches[0]!r}?)" if matches else ""
 
 
 def find_named(name: str, folder: str) -> Path:
-    """Find a named file: as a path, then in ./``folder``, then among the packaged files.
+    """Return the path of a named file.
+
+    Args:
+        name: a path, or the stem of a file in ./``folder`` or among the packaged files.
+        folder: the name of a folder, such as "search_spaces".
 
     Raises:
         ConfigError: no such file exists; the message lists the names that do.
     """
-    places = _folders(folder)
     file = name if name.endswith(SUFFIXES) else f"{name}.yaml"
-    candidates = [Path(name), *(place / file for place in places)]
-    for path in candidates:
-        if path.suffix in SUFFIXES and _is_file(path):
+    for path in (Path(name), *(place / file for place in _folders(folder))):
+        if path.suffix in SUFFIXES and os.path.isfile(path):
             return path
-    names = named_files(folder)
     if Path(name).suffix in SUFFIXES and len(Path(name).parts) > 1:
         raise ConfigError(f"{name}: there is no such file.")
+    names = named_files(folder)
     raise ConfigError(
         f"{name!r} is neither a file nor one of {folder}: "
         f"{', '.join(names) or 'none'}{near(name, names)}."
@@ -130,64 +150,47 @@ def find_named(name: str, folder: str) -> Path:
 
 
 def named_files(folder: str) -> list[str]:
-    """The names that ``find_named`` finds in a folder, sorted."""
+    """Return the sorted names that ``find_named`` accepts for a folder."""
     return sorted({path.stem for place in _folders(folder) for path in place.glob("*.yaml")})
 
 
 def describe(value: Any) -> str:
-    """The type and the shortened text of a value, for an error message."""
-    # Python refuses to print integers of thousands of digits.
-    is_huge = isinstance(value, int) and value.bit_length() > 256
-    text = f"a number of {value.bit_length()} bits" if is_huge else repr(value)
-    return shortened("nothing" if value is None else f"{type(value).__name__} {text}")
+    """Return the type and the shortened text of a value, for an error message."""
+    return shortened("nothing" if value is None else f"{type(value).__name__} {value!r}")
 
 
 def shortened(text: str) -> str:
-    """The first 80 characters of a text, with control characters escaped."""
-    text = text if len(text) <= 80 else text[:77] + "..."
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+    """Return the text, cut to 80 characters."""
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 class _PlainLoader(yaml.SafeLoader):
     """A SafeLoader without aliases, tags, dates or duplicate keys."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.events.AliasEvent):
-            raise self._refused("aliases are not allowed here")
-        tag = getattr(self.peek_event(), "tag", None)  # type: ignore[no-untyped-call]
-        if tag is not None:
-            raise self._refused(f"the tag {tag!r} is not allowed")
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        problem = ""
+        if isinstance(event, yaml.events.AliasEvent):
+            problem = "aliases are not allowed here"
+        elif (tag := getattr(event, "tag", None)) is not None:
+            problem = f"the tag {tag!r} is not allowed"
+        if problem:
+            raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
         return super().compose_node(parent, index)
 
-    def _refused(self, problem: str) -> yaml.YAMLError:
-        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-        return yaml.composer.ComposerError(None, None, problem, mark)
-
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        keys = set()
-        for key_node, _ in node.value:
-            key = key_node.value
-            if not isinstance(key, str):
-                raise yaml.constructor.ConstructorError(
-                    None, None, "a key must be plain text", key_node.start_mark
-                )
-            if key in keys:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {shortened(key)!r} stands twice", key_node.start_mark
-                )
-            keys.add(key)
-        return super().construct_mapping(node, deep=deep)
+        mapping = super().construct_mapping(node, deep=deep)
+        for key, number in Counter(key.value for key, _ in node.value).items():
+            if number > 1:
+                problem = f"the key {shortened(key)!r} stands twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return mapping
 
 
-def _yaml_int(loader: _PlainLoader, node: yaml.ScalarNode) -> int:
-    """Read a whole number as JSON does; 0x1F and 1:30 are errors."""
-    if not node.value.lstrip("+-").isdigit():
-        problem = f"{node.value[:40]!r} is no number"
-        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-    return _short_int(node.value)
-
-
-_PlainLoader.add_constructor("tag:yaml.org,2002:int", _yaml_int)
+# Numbers such as 0x1F and 1:30 are errors, as in JSON.
+_PlainLoader.add_constructor(
+    "tag:yaml.org,2002:int", lambda loader, node: _short_int(str(node.value))
+)
 
 # A name such as 2025-11-20 stays text; no field is a date.
 _PlainLoader.yaml_implicit_resolvers = {
@@ -196,57 +199,30 @@ _PlainLoader.yaml_implicit_resolvers = {
 }
 
 
-def _read_text(path: Path) -> str:
-    raw = _read_bytes(path)
+@contextlib.contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Turn errors of a parser into a ConfigError that names the place."""
     try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        raise ConfigError(f"{path}: is binary; expected YAML or JSON text in UTF-8.")
-    if not text.strip():
-        raise ConfigError(f"{path}: is empty.")
-    return text
-
-
-def _read_bytes(path: Path) -> bytes:
-    most = MAX_BYTES if path.suffix == ".json" else MAX_YAML_BYTES
-    try:
-        status = path.stat()
-        if stat.S_ISDIR(status.st_mode):
-            raise ConfigError(f"{path}: is a folder; expected a YAML or JSON file.")
-        if not stat.S_ISREG(status.st_mode):
-            raise ConfigError(f"{path}: is no regular file; expected a YAML or JSON file.")
-        if status.st_size > most:
-            raise ConfigError(f"{path}: has {status.st_size} bytes; expected at most {most}.")
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file.") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}).") from None
-    except ValueError:
-        raise ConfigError(f"{str(path)!r} is no path.") from None
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
-def _folders(folder: str) -> list[Path]:
-    packaged = PACKAGE / "_data" / folder
-    return [Path(folder), packaged if packaged.is_dir() else PACKAGE.parent / folder]
+        yield
+    except json.JSONDecodeError as error:
+        line = f", line {error.lineno}, column {error.colno}"
+        raise ConfigError(f"{where}{line}: not JSON: {error.msg}.") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+        raise ConfigError(f"{where}{line}: not YAML: {' '.join(str(problem).split())}.") from None
+    except RecursionError:
+        raise ConfigError(f"{where}: is nested too deep.") from None
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in result:
+    for key, number in Counter(key for key, _ in pairs).items():
+        if number > 1:
             raise ValueError(f"the key {shortened(key)!r} stands twice.")
-        result[key] = value
-    return result
+    return dict(pairs)
 
 
 def _no_constant(name: str) -> Any:
@@ -259,37 +235,13 @@ def _short_int(digits: str) -> int:
     return int(digits)
 
 
-def _bounded(data: Any, where: str) -> Any:
-    """Return data of at most MAX_DEPTH levels; deeper data raise ConfigError."""
-    level: Sequence[Any] = [data]
-    for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for value in level
-            if isinstance(value, dict | list)
-            for child in (value.values() if isinstance(value, dict) else value)
-        ]
-        if not level:
-            return data
-    raise _unread(RecursionError(), where)
-
-
-def _unread(error: Exception, where: str) -> ConfigError:
-    deep = f"is nested too deep; expected at most {MAX_DEPTH} levels."
-    return ConfigError(f"{where}: {deep if isinstance(error, RecursionError) else error}")
-
-
-def _mark(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    return f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-
-
-def _problem(error: yaml.YAMLError) -> str:
-    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-    return " ".join(str(problem).split())
+def _folders(folder: str) -> list[Path]:
+    packaged = PACKAGE / "_data" / folder
+    return [Path(folder), packaged if packaged.is_dir() else PACKAGE.parent / folder]
 
 
 def _sentence(error: pydantic.ValidationError, model: type[pydantic.BaseModel], where: str) -> str:
+    """Return the sentence that describes the first fault, and the number of further faults."""
     details = error.errors(include_url=False)
     # A misspelt key is also reported as missing; the message names the misspelling.
     first = next((d for d in details if d["type"] == "extra_forbidden"), details[0])
@@ -301,19 +253,15 @@ def _sentence(error: pydantic.ValidationError, model: type[pydantic.BaseModel], 
         return f"{where}, {place}: unknown key {key!r}{expected}{near(key, expected_keys)}.{more}"
     if first["type"] == "missing":
         return f"{where}: the key {place!r} is missing.{more}"
-    reason = first["msg"].removeprefix("Value error, ")
+    reason = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
     if first["type"] == "value_error":
         return f"{where}, {place}: {reason.rstrip('.')}.{more}"
-    return f"{where}, {place}: found {describe(first['input'])}; {_lower(reason)}.{more}"
-
-
-def _lower(reason: str) -> str:
-    reason = reason.replace("Input should be", "expected")
-    return reason[:1].lower() + reason[1:]
+    reason = reason[:1].lower() + reason[1:]
+    return f"{where}, {place}: found {describe(first['input'])}; {reason}.{more}"
 
 
 def _fields(model: type[pydantic.BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    """The keys of the model at ``loc``, for hints; empty if ``loc`` holds no model."""
+    """Return the keys of the model at ``loc``, or no keys if ``loc`` holds no model."""
     current: Any = model
     for part in loc:
         if isinstance(part, int):

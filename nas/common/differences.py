@@ -1,13 +1,13 @@
-"""Differences between trainings that share their seed: means, intervals, tests, verdicts.
+"""Statistics of differences between trainings that share their seed.
 
-A difference is a mean over pairs with Student's t test. Several differences are tested at once, so
-that p-values are corrected by Holm's method (1979, "A simple sequentially rejective multiple test
-procedure").
+A difference is a mean over pairs of trainings, tested with Student's t test. Several differences
+are tested at once, so p-values are corrected by Holm's method (1979, "A simple sequentially
+rejective multiple test procedure").
 
-Pairs may be added to unresolved differences (``findings``). The K numbers of pairs at which
-verdicts are computed are fixed beforehand. A test's p-value is K times the least of its p-values so
-far (Bonferroni), which holds under every stopping rule; Holm's method is applied to these p-values,
-and each interval has the level 1 - .05 / K.
+``findings`` allows more pairs to be trained for unresolved differences. The K numbers of pairs at
+which verdicts are computed are fixed beforehand. The p-value of a test is K times the least of its
+p-values so far (Bonferroni), which holds under every stopping rule. Holm's method is applied to
+these p-values, and each interval has the level 1 - .05 / K.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ _NO_SPREAD: Final = 1e-12
 
 @dataclass(frozen=True)
 class Finding:
-    """The estimate of a difference and its tests.
+    """The estimate of a difference, and the results of its tests.
 
     Attributes:
-        low, high: 95 % confidence interval.
-        p_holm: corrected p-value of each claim.
+        mean: mean difference over the pairs.
+        error: standard error of the mean.
+        low, high: bounds of the confidence interval of the mean.
+        p_holm: corrected p-value of each claim: "same", "worse" and "better".
         pairs: number of pairs.
     """
 
@@ -47,28 +49,35 @@ class Finding:
 
     @property
     def verdict(self) -> Verdict:
-        """The first significant claim; "same" means smaller than the margin in either direction."""
+        """The first significant claim, or "unresolved".
+
+        "same" means that the difference is smaller than the margin in either direction.
+        """
         return next((claim for claim in CLAIMS if self.p_holm[claim] < LEVEL), "unresolved")
 
     def reversed(self) -> Finding:
-        """The finding for the difference with the opposite sign."""
+        """Return the finding for the difference with the opposite sign."""
         p = {**self.p_holm, "worse": self.p_holm["better"], "better": self.p_holm["worse"]}
         return replace(self, mean=-self.mean, low=-self.high, high=-self.low, p_holm=p)
 
 
 def paired(scores: Mapping[int, float], base: Mapping[int, float]) -> list[float]:
-    """The differences between trainings of the same repeats."""
+    """Return score minus base score for each repeat that is in both mappings, by repeat."""
     return [scores[repeat] - base[repeat] for repeat in sorted(scores.keys() & base.keys())]
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and standard error of the mean; the error is None for one value."""
+    """Return the mean and its standard error, which is None for a single value."""
     error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
     return fmean(values), error
 
 
 def difference(gains: Sequence[float]) -> dict[str, float] | None:
-    """Mean, 95 % interval and two-sided p-value of paired differences; None below two pairs."""
+    """Return the statistics of paired differences: keys mean, low, high and p.
+
+    "low" and "high" bound the 95 % interval; "p" is the two-sided p-value. The result is None for
+    less than two pairs.
+    """
     if len(gains) < 2:
         return None
     low, high = interval(gains)
@@ -88,9 +97,11 @@ def findings(
         rows: for each difference the gains of its pairs so far, in the order of the seeds. Rows
             with less than two pairs give None, and count in the correction.
         looks: all numbers of pairs at which verdicts are computed, ascending.
+        margin: smallest difference that counts, in the unit of the gains.
+        direction: "max" if a positive gain is better, else "min".
     """
-    raw = [_claimed(gains, looks, margin, direction) for gains in rows]
-    flat = holm([p for claims in raw for p in claims], most_true=MOST_WRONG * len(rows))
+    raw = [p for gains in rows for p in _claimed(gains, looks, margin, direction)]
+    flat = holm(raw, most_true=MOST_WRONG * len(rows))
     results: list[Finding | None] = []
     for i, gains in enumerate(rows):
         if len(gains) < 2:
@@ -104,10 +115,11 @@ def findings(
 
 
 def holm(values: Sequence[float], most_true: int | None = None) -> list[float]:
-    """Holm's corrected p-values, in the given order.
+    """Return Holm's corrected p-values, in the order of the arguments.
 
     Args:
-        most_true: how many of the null hypotheses can be true together, if not all of them
+        values: uncorrected p-values.
+        most_true: how many of the null hypotheses can be true together; all of them by default
             (Shaffer 1986, "Modified sequentially rejective multiple test procedures").
     """
     adjusted, largest = [0.0] * len(values), 0.0
@@ -119,39 +131,40 @@ def holm(values: Sequence[float], most_true: int | None = None) -> list[float]:
 
 
 def interval(gains: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
-    """Student's confidence interval of the mean at the level 1 - ``level``."""
+    """Return Student's confidence interval of the mean at the level 1 - ``level``."""
     from scipy.special import stdtrit  # type: ignore[import-untyped]
 
-    mean, error = mean_and_error(gains)
-    reach = -float(stdtrit(len(gains) - 1, level / 2)) * _spread(gains, error)
+    mean, error = _mean_and_spread(gains)
+    reach = -float(stdtrit(len(gains) - 1, level / 2)) * error
     return mean - reach, mean + reach
 
 
 def p_below(gains: Sequence[float], bound: float) -> float:
-    """Student's one-sided p-value for the claim that the mean is below the bound."""
+    """Return Student's one-sided p-value for the claim that the mean is below the bound."""
     from scipy.special import stdtr
 
-    mean, error = mean_and_error(gains)
-    if not _spread(gains, error):  # the test statistic is undefined
+    mean, error = _mean_and_spread(gains)
+    if not error:  # the test statistic is undefined
         return 1.0
-    return float(stdtr(len(gains) - 1, (mean - bound) / _spread(gains, error)))
+    return float(stdtr(len(gains) - 1, (mean - bound) / error))
 
 
 def p_above(gains: Sequence[float], bound: float) -> float:
-    """Student's one-sided p-value for the claim that the mean is above the bound."""
+    """Return Student's one-sided p-value for the claim that the mean is above the bound."""
     return p_below([-gain for gain in gains], -bound)
 
 
-def _spread(gains: Sequence[float], error: float | None) -> float:
-    """The standard error, or 0 if the differences are equal up to rounding."""
+def _mean_and_spread(gains: Sequence[float]) -> tuple[float, float]:
+    """Return the mean and its standard error, which is 0 if the gains differ by rounding only."""
+    mean, error = mean_and_error(gains)
     least = _NO_SPREAD * max(map(abs, gains))
-    return error if error is not None and error > least else 0.0
+    return mean, error if error is not None and error > least else 0.0
 
 
 def _claimed(
     gains: Sequence[float], looks: Sequence[int], margin: float, direction: Direction
 ) -> tuple[float, ...]:
-    """The p-value of each claim, corrected for the number of looks."""
+    """Return the p-value of each claim, corrected for the number of looks."""
     least = [1.0] * len(CLAIMS)
     for look in looks:
         if 2 <= look <= len(gains):

@@ -1,7 +1,8 @@
 """Errors that a user's input can cause.
 
 A message names the place, what was found, what was expected and what to do. It may quote untrusted
-text, so it is printable and of bounded length. Faults of this package are assertions.
+text, so control characters are escaped and the length is bounded. Faults of this package itself
+raise AssertionError.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from nas.common.text import message as shown
 
 
 class NasError(Exception):
-    """Base of all errors that a user can cause; the command line prints it and exits."""
+    """Base of all errors that a user can cause; the command line prints the message and exits.
+
+    Attributes:
+        exit_status: status with which the command line exits.
+    """
 
     exit_status = 2
 
@@ -25,7 +30,7 @@ class NasWarning(UserWarning):
 
 
 class ConfigError(NasError):
-    """A file or value cannot be read: syntax, unknown key, wrong type, outside its domain."""
+    """A file or argument has wrong syntax, an unknown key, or a value that is not allowed."""
 
 
 class GenomeError(ConfigError):
@@ -65,11 +70,15 @@ class ExportError(NasError):
 
 
 class SpaceExhausted(NasError):  # noqa: N818 - an end, not a fault
-    """The space holds no further new mechanism."""
+    """The search space contains no mechanism that was not yet trained."""
 
 
 class ViolationError(NasError):
-    """A genome that violates its types or policy; ``violations`` lists how."""
+    """A genome does not type-check or breaks rules of its policy.
+
+    Attributes:
+        violations: the broken rules, each a ``nas.space.validation.Violation``.
+    """
 
     exit_status = 1
 

@@ -1,4 +1,4 @@
-"""Interrupts by a user or scheduler, and pauses of garbage collection."""
+"""Context managers that record interrupts by signals, and that pause garbage collection."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from typing import Any
 
 @contextmanager
 def record_interrupts() -> Iterator[list[int]]:
-    """Record SIGINT and SIGTERM while the block runs; their handlers run as before.
+    """Return a list of the SIGINT and SIGTERM signals that arrive while the block runs.
 
-    A KeyboardInterrupt alone does not show whether a signal raised it, and plug-ins may catch it.
+    The signals' handlers run as before. The list shows whether a signal raised a KeyboardInterrupt,
+    and also contains signals whose KeyboardInterrupt the block caught. It stays empty in threads
+    other than the main thread, which receive no signals.
     """
     signals: list[int] = []
 
@@ -22,7 +24,7 @@ def record_interrupts() -> Iterator[list[int]]:
         signals.append(number)
         handlers[number](number, frame)
 
-    if threading.current_thread() is not threading.main_thread():  # other threads get no signals
+    if threading.current_thread() is not threading.main_thread():
         yield signals
         return
     numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(n))]
@@ -37,7 +39,7 @@ def record_interrupts() -> Iterator[list[int]]:
 
 @contextmanager
 def garbage_collection_paused() -> Iterator[None]:
-    """Disable garbage collection while the block runs."""
+    """Disable Python's garbage collection while the block runs."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

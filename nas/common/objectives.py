@@ -1,8 +1,9 @@
-"""Objectives of a search: metrics measured by training, and costs that are counted or predicted.
+"""Metrics of a task, and objectives of a search.
 
-A task declares metrics, `nas.costs` the costs. A space lists objectives; a run stores them with
-their ideal and reference values, between which hypervolume is computed. This module imports no
-torch.
+An objective is a metric, which training measures, or a cost, which is counted or predicted without
+training. A task declares its metrics; `nas.costs` declares the costs. A search space lists the
+names of objectives. A run stores each objective with its ideal and reference values, between which
+the hypervolume is computed. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from pydantic import ConfigDict
 Direction: TypeAlias = Literal["max", "min"]
 
 QUALITY: Final = "quality"
-"""In a space's list of objectives: the first metric of the task."""
+"""Name of an objective in a space that stands for the first metric of the task."""
 REGRET: Final = ".regret"
-"""Suffix of a task's name in a suite: (mha's score - score) / (mha's score - uniform's score)."""
+"""Suffix of metric names in a suite of tasks, after a task's name.
+
+The metric is (mha's score - score) / (mha's score - uniform's score) in that task.
+"""
 COST_REFERENCE: Final = 2.0
 """Reference value of a cost, in multiples of standard attention's cost."""
 # A reader of records refuses unknown fields and numbers that are not finite.
@@ -30,9 +34,11 @@ class Metric:
     """A score of a trained model on held-out data.
 
     Attributes:
-        unit: "fraction", "bit", "nat"; fractions are displayed in per cent.
-        chance: the score of an untrained model.
-        ideal: the best possible score.
+        unit: "fraction", "bit" or "nat"; fractions are displayed in per cent.
+        direction: "max" if larger scores are better, else "min".
+        chance: score of an untrained model.
+        ideal: best possible score.
+        about: description in a line.
     """
 
     __pydantic_config__ = _STRICT
@@ -49,10 +55,13 @@ class Objective:
     """A metric or cost that a run optimises.
 
     Attributes:
-        ideal: the best possible value: of a metric its bound, of a cost zero.
-        reference: reference point of the hypervolume: of a metric its value at chance, of a cost
-            twice the cost of standard attention.
-        is_metric: whether training measures it; costs are known before training.
+        direction: "max" if larger values are better, else "min".
+        unit: unit of the value, such as "fraction" or "ms".
+        about: description in a line.
+        ideal: best possible value; zero for a cost.
+        reference: coordinate of the hypervolume's reference point: for a metric its value at
+            chance, for a cost twice the cost of standard attention.
+        is_metric: whether training measures the objective; a cost is known before training.
     """
 
     __pydantic_config__ = _STRICT
@@ -65,12 +74,12 @@ class Objective:
     is_metric: bool
 
     def as_cost(self, value: float) -> float:
-        """The value with lower being better: negated if it is maximised."""
+        """Return the value, negated if the objective is maximised, so that less is better."""
         return -value if self.direction == "max" else value
 
 
 def of_metric(metric: Metric) -> Objective:
-    """A metric as an objective."""
+    """Return a metric as an objective."""
     return Objective(
         name=metric.name,
         direction=metric.direction,
@@ -83,5 +92,5 @@ def of_metric(metric: Metric) -> Objective:
 
 
 def as_costs(objectives: Sequence[Objective], values: Mapping[str, float]) -> tuple[float, ...]:
-    """The values in the objectives' order, with lower being better."""
+    """Return the values in the order of the objectives, negated where more is better."""
     return tuple(objective.as_cost(values[objective.name]) for objective in objectives)

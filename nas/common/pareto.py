@@ -1,8 +1,8 @@
 """Pareto dominance: fronts, knees and hypervolumes.
 
-All functions take costs: one row per candidate, one column per objective, lower is better; the
-caller negates what is maximised. A row with NaN or an infinity dominates nothing and is in no
-front.
+All functions take costs, with one row per candidate and one column per objective. Lower costs are
+better; the caller negates objectives that are maximised. A row with NaN or an infinity dominates no
+other row and is in no front.
 """
 
 from __future__ import annotations
@@ -20,16 +20,20 @@ if TYPE_CHECKING:
 
 
 def dominates(a: Costs, b: Costs) -> bool:
-    """Whether ``a`` is no worse than ``b`` in any column and better in one; False for NaN."""
+    """Return whether ``a`` is no worse than ``b`` in any column and better in some column.
+
+    NaN in a row gives False.
+    """
     return all(x <= y for x, y in zip(a, b, strict=True)) and any(
         x < y for x, y in zip(a, b, strict=True)
     )
 
 
 def non_dominated(rows: Sequence[Costs]) -> list[int]:
-    """Indices of the finite rows that no other row dominates, ascending; equal rows stay together.
+    """Return the indices of the finite rows that no other row dominates, ascending.
 
-    By moocore (Kung, Luccio and Preparata 1975, "On finding the maxima of a set of vectors").
+    Equal rows are either all returned or all left out. Computed by moocore (Kung, Luccio and
+    Preparata 1975, "On finding the maxima of a set of vectors").
     """
     finite = [i for i, row in enumerate(rows) if all(map(math.isfinite, row))]
     if not finite:
@@ -39,9 +43,9 @@ def non_dominated(rows: Sequence[Costs]) -> list[int]:
 
 
 def normalise(rows: Sequence[Costs], ideal: Costs, reference: Costs) -> list[tuple[float, ...]]:
-    """Rescale each column so that ``ideal`` becomes 0 and ``reference`` 1.
+    """Return the rows with each column rescaled so that ``ideal`` becomes 0 and ``reference`` 1.
 
-    A column in which both are equal becomes 0.
+    A column in which ``ideal`` and ``reference`` are equal becomes 0.
     """
     spans = [worst - best for best, worst in zip(ideal, reference, strict=True)]
     return [
@@ -54,14 +58,14 @@ def normalise(rows: Sequence[Costs], ideal: Costs, reference: Costs) -> list[tup
 
 
 def knee(rows: Sequence[Costs]) -> int:
-    """Index of the front's knee: the member farthest below the plane through the extremes.
+    """Return the index of a front's knee: the row farthest below the plane through the extremes.
 
-    Das 1999, "On characterizing the knee of the Pareto curve": with each column rescaled to 0..1
-    over the front, that is the smallest sum of a row. Ties go to the smaller first column, then
-    to the lower index.
+    Das 1999, "On characterizing the knee of the Pareto curve". With each column rescaled to 0..1
+    over the front, the knee is the row with the smallest sum. Ties go to the smaller first column,
+    then to the lower index.
 
     Args:
-        rows: a front of at least one finite row.
+        rows: costs of a front with at least one row; all costs are finite.
     """
     columns = list(zip(*rows, strict=True))
     scaled = normalise(rows, [min(c) for c in columns], [max(c) for c in columns])
@@ -70,11 +74,12 @@ def knee(rows: Sequence[Costs]) -> int:
 
 
 def hypervolume(rows: Sequence[Costs], reference: Costs) -> float:
-    """Volume that ``rows`` dominate up to ``reference``, in the product of the columns' units.
+    """Return the volume that the rows dominate up to the reference point.
 
-    By moocore (Fonseca et al. 2006, "An improved dimension-sweep algorithm for the hypervolume
-    indicator"), with the front sorted, so that rounding does not depend on the order of rows. Rows
-    that are not below the reference in every column add nothing.
+    Its unit is the product of the columns' units. Rows that are not below the reference in every
+    column add nothing. Computed by moocore (Fonseca et al. 2006, "An improved dimension-sweep
+    algorithm for the hypervolume indicator"). The front is sorted first, so that rounding does not
+    depend on the order of the rows.
     """
     inside = [row for row in rows if all(x < r for x, r in zip(row, reference, strict=True))]
     front = sorted({tuple(inside[i]) for i in non_dominated(inside)})

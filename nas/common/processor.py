@@ -1,4 +1,7 @@
-"""The processor's name and instruction sets, from Linux's /proc/cpuinfo, without torch."""
+"""The name and instruction sets of the processor, read from Linux's /proc/cpuinfo.
+
+This module imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -13,27 +16,27 @@ _CPUINFO: Final = Path("/proc/cpuinfo")
 
 
 def processor_name() -> str:
-    """The model name and the number of cores."""
+    """Return the processor's model name and number of cores, such as "AMD EPYC (2 cores)"."""
     model = _entry("model name") or platform.processor() or platform.machine() or "unknown"
     return f"{model} ({os.cpu_count()} cores)"
 
 
 def multiplies_in_bfloat16() -> bool:
-    """Whether the processor has bfloat16 instructions; False if that is unknown."""
+    """Return whether the processor has bfloat16 instructions; False if this is unknown."""
     return not BFLOAT16_FLAGS.isdisjoint(_flags())
 
 
 def wide_instructions() -> list[str]:
-    """The processor's wide vector and matrix instruction sets, sorted."""
+    """Return the names of the processor's wide vector and matrix instruction sets, sorted."""
     return sorted(flag for flag in {*_flags()} if flag in WIDE or flag.startswith("amx_"))
 
 
 def _flags() -> list[str]:
-    return (_entry("flags") or _entry("Features")).split()  # x86, Arm
+    return (_entry("flags") or _entry("Features")).split()  # names on x86 and on Arm
 
 
 def _entry(name: str) -> str:
-    """An entry for the first core; empty if there is none."""
+    """Return an entry of /proc/cpuinfo for the first core, or an empty string."""
     try:
         lines = _CPUINFO.read_text(encoding="utf-8").splitlines()
     except OSError:

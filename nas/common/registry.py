@@ -1,13 +1,13 @@
-"""A registry: named members, built in or from other packages.
+"""A registry of named members, which are built in or come from other packages.
 
     TASKS: Registry[type[Task]] = Registry("task family", "nas.tasks", error=TaskError)
 
     @TASKS.register("images")
     class ImageTask(Task): ...
 
-Other packages add members under the registry's entry point group. Plug-ins are imported at the
-first look-up. If the import of one fails, its members are removed, a ``NasWarning`` and errors
-about unknown names mention it, and all other members work.
+Other packages add members (plug-ins) under the registry's entry point group. Plug-ins are imported
+at the first look-up. If the import of a plug-in fails, its members are removed, and a
+``NasWarning`` and errors about unknown names mention it. All other members work.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from nas.common.config import near
 from nas.common.errors import ConfigError, NasWarning
-from nas.common.interrupts import record_interrupts
 
 M = TypeVar("M")
 GROUPS: Final = "nas."  # prefix of all entry point groups
@@ -34,10 +33,10 @@ class Plugin:
     """An imported entry point of another package.
 
     Attributes:
-        group, name, value: as the package declares them.
-        package, version: of the package.
-        members: the names that it registered.
-        fault: why its import failed; empty if it did not.
+        group, name, value: the entry point as the package declares it.
+        package, version: name and version of the package.
+        members: names that the plug-in registered.
+        fault: the exception that its import raised; empty if the import succeeded.
     """
 
     group: str
@@ -50,7 +49,7 @@ class Plugin:
 
     @property
     def complaint(self) -> str:
-        """The warning about a broken plug-in."""
+        """The warning about the plug-in, if it is broken."""
         return (
             f"The plug-in {self.name!r} of {self.package} {self.version}, which offers names of "
             f"{self.group} here, is broken: {self.fault}."
@@ -58,13 +57,13 @@ class Plugin:
 
 
 class Registry(Mapping[str, M]):
-    """Members by name, in the order in which they were registered.
+    """A mapping of names to members, in the order in which they were registered.
 
     Args:
         noun: what a member is called in an error, such as "algorithm".
-        group: the entry point group of other packages' members.
+        group: entry point group of the members of other packages.
         modules: modules with the built-in members; imported at the first look-up.
-        error: the error for unknown and for duplicate names.
+        error: class of the errors for unknown and for duplicate names.
         check: raises an error for an invalid member of another package.
     """
 
@@ -85,10 +84,10 @@ class Registry(Mapping[str, M]):
         self._is_loaded = False
 
     def register(self, name: str) -> Callable[[M], M]:
-        """Decorate a member with its name.
+        """Return a decorator that registers a member under the name.
 
         Raises:
-            ConfigError, or the registry's own error: the name is taken.
+            ConfigError: the name is taken; a registry may raise a subclass.
         """
         origin = _running_module()
 
@@ -105,11 +104,11 @@ class Registry(Mapping[str, M]):
         return add
 
     def get(self, name: str) -> M:  # type: ignore[override]
-        """The member of that name; an unknown name raises, unlike in ``dict.get``.
+        """Return the member of that name; unlike ``dict.get``, raise for an unknown name.
 
         Raises:
-            ConfigError, or the registry's own error: unknown name; the message suggests the
-                nearest name and mentions broken plug-ins.
+            ConfigError: the name is unknown. The message suggests the nearest name and mentions
+                broken plug-ins. A registry may raise a subclass.
         """
         self._load()
         if name not in self._members:
@@ -122,8 +121,7 @@ class Registry(Mapping[str, M]):
     __getitem__ = get
 
     def __contains__(self, name: object) -> bool:
-        self._load()
-        return name in self._members
+        return name in self.names()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
@@ -133,21 +131,21 @@ class Registry(Mapping[str, M]):
 
     @property
     def registered(self) -> Mapping[str, M]:
-        """The members registered so far, without any import."""
+        """The members registered so far; reading them imports no module."""
         return self._members
 
     def names(self) -> tuple[str, ...]:
-        """The names of all members."""
+        """Return the names of all members."""
         self._load()
         return tuple(self._members)
 
     def plugins(self) -> tuple[Plugin, ...]:
-        """Plug-ins of other packages, the broken ones included."""
+        """Return all plug-ins of other packages, also broken ones."""
         self._load()
         return tuple(self._plugins)
 
     def complaints(self) -> str:
-        """The warnings about all broken plug-ins, to append to an error; may be empty."""
+        """Return the warnings about all broken plug-ins, to append to an error; may be empty."""
         return "".join(f" {plugin.complaint}" for plugin in self.plugins() if plugin.fault)
 
     def _load(self) -> None:
@@ -158,7 +156,7 @@ class Registry(Mapping[str, M]):
             for module in self._modules:
                 import_module(module)
             points = tuple(entry_points(group=self.group))
-            self._plugins = [self._joined(point, points) for point in points]
+            self._plugins = [self._import_plugin(point, points) for point in points]
         except BaseException:
             self._is_loaded = False
             raise
@@ -166,13 +164,24 @@ class Registry(Mapping[str, M]):
             if plugin.fault:
                 warnings.warn(plugin.complaint, NasWarning, stacklevel=3)
 
-    def _joined(self, point: EntryPoint, points: tuple[EntryPoint, ...]) -> Plugin:
-        """Import a plug-in; if that fails, its members are removed."""
-        before = set(self._members)
-        fault = _fault(point.load)
-        offered = [name for name in self._members if self._offers(point, points, name, before)]
-        for name in offered:
-            fault = fault or _fault(self._check, self._members[name])
+    def _import_plugin(self, point: EntryPoint, points: tuple[EntryPoint, ...]) -> Plugin:
+        """Import a plug-in; if that fails, remove the members that it registered."""
+        before, fault, offered = set(self._members), "", []
+        try:
+            point.load()
+        except (Exception, SystemExit) as error:
+            fault = _one_line(error)
+        for name in self._members:
+            # A plug-in may import another one, which has registered members of its own.
+            origin = f"{self._origins.get(name)}."
+            owners = [p.module for p in points if origin.startswith(f"{p.module}.")]
+            if max(owners, key=len) == point.module if owners else name not in before:
+                offered.append(name)
+        try:
+            for name in offered:
+                self._check(self._members[name])
+        except Exception as error:
+            fault = fault or _one_line(error)
         if fault:
             for name in offered:
                 del self._members[name]
@@ -181,42 +190,22 @@ class Registry(Mapping[str, M]):
         place = point.group, point.name, point.value
         return Plugin(*place, package, version, tuple(offered), fault)
 
-    def _offers(
-        self, point: EntryPoint, points: tuple[EntryPoint, ...], name: str, before: set[str]
-    ) -> bool:
-        """Whether this plug-in registered a name, and not another plug-in that it imported."""
-        within = f"{self._origins.get(name)}."
-        owners = [p.module for p in points if within.startswith(f"{p.module}.")]
-        return max(owners, key=len) == point.module if owners else name not in before
-
 
 def plugin_versions() -> dict[str, str]:
-    """Versions of the packages with plug-ins, by name, without importing them."""
+    """Return versions of the packages with plug-ins by package name, without importing them."""
     groups = entry_points()
     points = (p for group in sorted(groups.groups) for p in groups.select(group=group))
     return {p.dist.name: p.dist.version for p in points if p.group.startswith(GROUPS) and p.dist}
 
 
 def _running_module() -> str:
-    """The name of the module whose body registers a member."""
+    """Return the name of the module whose body registers a member."""
     frame = sys._getframe(2)
     while frame.f_code.co_name != "<module>" and frame.f_back:
         frame = frame.f_back
     return str(frame.f_globals.get("__name__", ""))
 
 
-def _fault(call: Callable[..., object], *arguments: Any) -> str:
-    """The exception of a call on one line, SystemExit included; empty if it raises none.
-
-    Raises:
-        KeyboardInterrupt: the user interrupted the process during the call.
-    """
-    text = ""
-    with record_interrupts() as interrupts:
-        try:
-            call(*arguments)
-        except BaseException as error:
-            text = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".:")
-    if interrupts:  # even if the plug-in caught the exception
-        raise KeyboardInterrupt
+def _one_line(error: BaseException) -> str:
+    text = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".:")
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."

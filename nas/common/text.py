@@ -1,7 +1,7 @@
-"""Untrusted text for display: escape control characters, shorten messages.
+"""Prepare untrusted text for display: escape control characters, shorten messages.
 
 Run names, paths, file keys and messages of failed trainings may contain terminal escapes or
-megabytes of text. All output and all error messages pass through this module.
+megabytes of text. All output and all error messages pass through ``printable`` or ``message``.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ _UNPRINTABLE: Final = re.compile(
 
 
 def printable(text: str) -> str:
-    """The text with control characters escaped, as in ``\\u001b``; valid JSON stays valid."""
+    """Return the text with control characters escaped, such as ``\\u001b``.
+
+    A valid JSON text stays valid.
+    """
     return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def message(text: str) -> str:
-    """The message, printable and shortened to ``MAX_MESSAGE`` characters."""
+    """Return the text, printable and shortened to ``MAX_MESSAGE`` characters."""
     shown = printable(text[:MAX_MESSAGE])
     if max(len(text), len(shown)) <= MAX_MESSAGE:
         return shown
@@ -30,11 +33,11 @@ def message(text: str) -> str:
 
 
 def last_line(text: str | None) -> str:
-    """The last line of an error text, printable and shortened; empty without text."""
+    """Return the last line of an error text, printable and shortened; empty without a text."""
     lines = (text or "").strip().splitlines()
     return message(lines[-1]) if lines else ""
 
 
 def plural(number: int, noun: str) -> str:
-    """A count and its noun: "1 repeat", "3 repeats"."""
+    """Return a count with its noun, such as "1 repeat" or "3 repeats"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

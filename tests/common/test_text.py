@@ -1,4 +1,4 @@
-"""What others wrote is printed without what a terminal would obey, and never at any length."""
+"""Untrusted text is printed without control characters and with bounded length."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nas.common.text import MAX_MESSAGE, last_line, message, plural, printable
 HOSTILE = "a\x1b[31mred\x9b2J\x07\r\x00\x7f\u202egnp.exe\ud800"
 
 
-def test_nothing_is_left_that_a_terminal_obeys_and_nothing_else_is_changed() -> None:
+def test_printable_escapes_control_characters_only() -> None:
     shown = printable(HOSTILE)
     assert shown == "a\\u001b[31mred\\u009b2J\\u0007\\u000d\\u0000\\u007f\\u202egnp.exe\\ud800"
     for text in (shown, "softmax((Q·Kᵀ)/√d)·V", "two\nlines\tand a tab", "注意 ✓", ""):
@@ -18,7 +18,7 @@ def test_nothing_is_left_that_a_terminal_obeys_and_nothing_else_is_changed() -> 
     assert json.loads(printable(json.dumps(answer, ensure_ascii=False))) == answer
 
 
-def test_a_message_is_short_and_an_errors_last_line_is_what_it_was() -> None:
+def test_message_and_last_line_are_shortened() -> None:
     shown = message("x" * 10_000_000)
     assert len(shown) <= MAX_MESSAGE
     assert "10,000,000 characters in all" in shown

@@ -1,9 +1,8 @@
-"""``nas.testing`` says in a sentence what is broken; the examples keep their promises."""
+"""Checks of ``nas.testing`` fail for a broken member, with a message that names the promise."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -15,13 +14,10 @@ from torch import Tensor, nn
 from nas.costs import COSTS, CostMeasure
 from nas.exporting import EXPORTS, ExportFormat
 from nas.genome import ModelSizes
-from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import Role
-from nas.genome.primitives.base import REGISTRY, pair_macs, primitive
+from nas.genome.primitives.base import pair_macs, primitive
 from nas.searching.algorithm import ALGORITHMS
 from nas.surgery.core import AttentionCore
-from nas.surgery.hosts import HOSTS
-from nas.tasks import TASKS
 from nas.testing import (
     check_algorithm,
     check_cost,
@@ -29,39 +25,13 @@ from nas.testing import (
     check_host,
     check_mechanism,
     check_primitive,
-    check_task,
 )
-from nas.testing.promises import require_same
+from nas.testing.promises import keep, require_same
+from nas.testing.tasks import MODEL_PROMISES, loads_the_same_data
 from tests.contracts.test_plugins import TINY
 from tests.genomes import build
 
-FAMILIES = (REGISTRY, MECHANISMS, COSTS, EXPORTS, ALGORITHMS, HOSTS, TASKS)
-
-
-@pytest.fixture(autouse=True)
-def _leaves_nothing() -> Iterator[None]:
-    """What is planted is not there for other tests."""
-    before = [dict(family) for family in FAMILIES]
-    yield
-    for family, members in zip(FAMILIES, before, strict=True):
-        family._members = members  # type: ignore[assignment]
-    for name in [m for m in sys.modules if m.startswith("tests.plugins.")]:
-        del sys.modules[name]
-
-
-def squared(module: Any, query: Tensor, key: Tensor) -> Tensor:
-    return (query @ key.mT) ** 2 / query.shape[-1]
-
-
-def test_example_plugins_pass_the_conformance_kit() -> None:
-    for name in ("primitive", "mechanism", "metric", "objective", "algorithm", "export"):
-        import_module(f"tests.plugins.{name}")
-    check_primitive("squared_score", squared)
-    check_mechanism(build(("squared_score", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"])))
-    check_task(TASKS["honest_pointer"](name="tiny", **TINY))  # type: ignore[call-arg]
-    check_cost("cache_bytes_at_4096")
-    check_algorithm("hill-climbing")
-    check_export("dot")
+pytestmark = pytest.mark.usefixtures("restored_registries")
 
 
 class Planted(nn.Module):
@@ -74,11 +44,11 @@ class Planted(nn.Module):
 
 
 def planted(forward: Callable[[Any, Tensor, Tensor], Tensor], **declared: Any) -> str:
-    """A score with one fault: its name."""
+    """Register a score of the name "planted", and return the name."""
     Planted.rule = forward  # type: ignore[method-assign]
-    given = {"notation": "{query}·{key}", "source": "a test", "macs": pair_macs} | declared
+    fields = {"notation": "{query}·{key}", "source": "a test", "macs": pair_macs} | declared
     signature = "query: tokens[h,w], key: tokens[h,w] -> scores[h]"
-    primitive("planted", signature, role=Role.SCORE, **given)(Planted)
+    primitive("planted", signature, role=Role.SCORE, **fields)(Planted)
     return "planted"
 
 
@@ -87,7 +57,7 @@ def looking_ahead(module: Any, query: Tensor, key: Tensor) -> Tensor:
 
 
 class Wrong(torch.autograd.Function):
-    """An exponential whose gradient is none."""
+    """An exponential with a wrong gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -133,12 +103,11 @@ def test_kit_detects_a_deviation_from_the_reference() -> None:
 
 
 def test_kit_detects_a_broken_mechanism() -> None:
-    found = build(("gelu", "v"))  # tokens never meet
     with pytest.raises(AssertionError, match="token 0 reaches none"):
-        check_mechanism(found)
-    still = build(("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
+        check_mechanism(build(("gelu", "v")))
+    mha = build(("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
     with pytest.raises(AssertionError, match=r"\[\] have none; expected \['wq.weight'\]"):
-        check_mechanism(still, still=["wq.weight"])
+        check_mechanism(mha, still=["wq.weight"])
 
 
 def broken_task(**changes: Any) -> Any:
@@ -146,19 +115,16 @@ def broken_task(**changes: Any) -> Any:
     return type("Broken", (pointer,), {"__module__": __name__, **changes})(name="tiny", **TINY)
 
 
-def unlike(task: Any) -> Any:
-    """Data that are others at every load."""
-    return (
-        type(task)
-        .__mro__[1]
-        .load(task.model_copy(update={"data_seed": int(np.random.default_rng().integers(1 << 30))}))
-    )
+def load_by_chance(task: Any) -> Any:
+    """Other data at every load."""
+    data_seed = int(np.random.default_rng().integers(1 << 30))
+    return type(task).__mro__[1].load(task.model_copy(update={"data_seed": data_seed}))
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"load": unlike}, "loading twice .*digests"),
+        ({"load": load_by_chance}, "loading twice .*digests"),
         ({"num_tallies": 3}, "num_tallies"),
         ({"order": lambda s, d, e, r: torch.arange(99)}, "99 examples, epoch_size says 64"),
         ({"num_eval_examples": lambda s, d, e: 0}, "0 of 32 examples judge"),
@@ -167,9 +133,6 @@ def unlike(task: Any) -> Any:
     ],
 )
 def test_kit_detects_a_broken_task(changes: dict[str, Any], said: str) -> None:
-    from nas.testing.promises import keep
-    from nas.testing.tasks import MODEL_PROMISES, loads_the_same_data
-
     task = broken_task(**changes)
     with pytest.raises(AssertionError, match=f"(?si)^it breaks a promise .*{said}"):
         keep("it", [loads_the_same_data, *MODEL_PROMISES], task, task.load())
@@ -189,13 +152,13 @@ def test_kit_detects_an_export_without_content() -> None:
 
 
 class Careless:
-    """Draws from a generator of its own, which no seed reaches."""
+    """An algorithm that ignores its seed."""
 
     def __init__(self, context: Any) -> None:
         self.context, self.rng = context, np.random.default_rng()
 
-    def tell(self, told: Any) -> None:
-        """Nothing is learned."""
+    def tell(self, results: Any) -> None:
+        pass
 
     def propose(self, rng: Any, num_failed: int) -> Any:
         return self.context.sample(self.rng)
@@ -215,7 +178,7 @@ def test_kit_detects_a_broken_host() -> None:
         check_host("plain", nn.Linear(16, 16), x)
 
     def install(self: Any, module: nn.Module, core: AttentionCore) -> None:
-        module.core = core  # which nobody asks
+        module.core = core  # which forward does not call
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(host.PlainHost, "install", install)

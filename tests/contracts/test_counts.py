@@ -1,10 +1,9 @@
-"""What every count promises, for a thousand random mechanisms at three sizes.
+"""Counts of multiply-adds and parameters, for a thousand random mechanisms at three sizes.
 
-The multiply-adds counted on the reference form equal the closed formulas of its primitives; torch's
-own count of the compiled module equals what its costs say that it computes. Torch counts two
-operations for a multiply-add, and knows products of matrices and convolutions; of what we count it
-does not see ``addcmul`` alone, by which additive scores sum their hidden units pair by pair. That
-is told here by name, and counted by what the mechanisms say of themselves.
+The multiply-adds counted on the reference form equal the closed formulas of its primitives. The
+costs of the compiled module equal torch's own count, which counts two operations per multiply-add.
+Torch does not count ``addcmul``, by which additive scores sum their hidden units; ``UNITS`` adds
+its multiply-adds.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ UNITS: Final = {
     "additive_attention_score": lambda width, params: width,
     "neural_attention": lambda width, params: params["width"],
 }
-EXAMPLES: Final = tuple(found.genome for found in MECHANISMS.values())
+EXAMPLES: Final = tuple(mechanism.genome for mechanism in MECHANISMS.values())
 
 
 @pytest.fixture(autouse=True)
 def _unchecked_shapes() -> Iterator[None]:
-    """Other tests check them; a trace would record the checks, and take twice the time."""
+    """Disable checks of shapes, which other tests cover; traces would record them."""
     before = config.jaxtyping_disable
     config.update("jaxtyping_disable", True)
     yield
@@ -92,28 +91,28 @@ def check(genome: Genome, sizes: ModelSizes) -> None:
 
 
 def check_compiled(plan: Plan, sizes: ModelSizes, is_causal: bool = False) -> None:
-    """Torch's count of the compiled module, and what its costs say."""
+    """Compare torch's count of the compiled module with its costs."""
     dim, heads, _, tokens = sizes
     block = build_attention(plan.genome, dim, heads).eval()
     assert sum(p.numel() for p in block.parameters()) == count_parameters(plan, dim, heads)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         block(torch.zeros(1, tokens, dim), is_causal=is_causal)
     units = _units(plan, sizes, computed_pairs(plan, tokens, is_causal))
-    said = computed_macs(plan, sizes, is_causal).all
-    assert counter.get_total_flops() == 2 * (said - units), plan.genome
+    macs = computed_macs(plan, sizes, is_causal).all
+    assert counter.get_total_flops() == 2 * (macs - units), plan.genome
 
 
 def _units(plan: Plan, sizes: ModelSizes, pairs: int) -> int:
     total = 0
     for step in plan.steps:
         if step.primitive.name in UNITS:
-            own = plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
-            total += own.heads * pairs * UNITS[step.primitive.name](own.width, step.params)
+            call = plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
+            total += call.heads * pairs * UNITS[step.primitive.name](call.width, step.params)
     return total
 
 
 def of(score: str, normaliser: str, *adjust: str, window: int | None = None) -> Genome:
-    """A score, what changes it, its normaliser and the aggregation."""
+    """A genome of a score, operations that adjust it, a normaliser and the aggregation."""
     nodes = [Node(score, ("q", "k"))]
     nodes += [Node(op, (i,)) for i, op in enumerate((*adjust, normaliser))]
     nodes.append(Node("weighted_sum", (len(nodes) - 1, "v")))
@@ -145,7 +144,7 @@ def test_counts_of_long_sequences_equal_torch(genome: Genome, tokens: int, is_ca
 
 
 def beside(normaliser: str, *other: Node) -> Genome:
-    """A sum that can go before the queries, of values that another step makes or reads."""
+    """A genome with a linear sum whose values another step computes or reads."""
     nodes = [Node("scaled_dot_product", ("q", "k")), Node(normaliser, (0,)), *other]
     values = 2 if other and other[0].op == "short_conv" else "v"
     nodes.append(Node("weighted_sum", (1, values)))
@@ -181,7 +180,7 @@ def test_keys_narrower_or_wider_than_values_cost_what_runs(
 
 
 def test_costs_depend_on_causality() -> None:
-    """Causal linear attention over few tokens goes by pairs, which sums would undercut."""
+    """Causal linear attention over few tokens is computed by pairs."""
     sizes = ModelSizes(64, 8, 1, 200)
     settings = [CostContext(sizes, False, is_causal, {}) for is_causal in (False, True)]
     free, causal = (costs_of(s.resolve(LONG[0]), s)["macs"] for s in settings)
@@ -209,7 +208,7 @@ def test_normal_form_has_the_same_costs() -> None:
 
 
 def test_meta_tensors_give_the_same_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large blocks are not computed to be counted."""
+    """Large blocks are counted without computing them."""
     dim, heads, _, tokens = SIZES[0]
     plans = [dense_plan(make_plan(g)) for g in (*EXAMPLES, *genomes()[::25])]
     computed = [count_operations(plan, dim, heads, tokens) for plan in plans]

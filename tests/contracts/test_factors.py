@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -17,7 +16,6 @@ from nas.costs.decoding import Decoder
 from nas.costs.macs import computed_macs
 from nas.genome import Genome, ModelSizes
 from nas.genome.canonical import digest
-from nas.genome.primitives.base import REGISTRY
 from nas.testing import check_primitive
 from tests.compiler.test_compiler import check_equal, masks
 
@@ -26,14 +24,9 @@ Build = Callable[..., Genome]
 
 
 @pytest.fixture(autouse=True)
-def _plugin() -> Iterator[None]:
-    """The example's primitive, for one test."""
-    names = REGISTRY.names()
+def _plugin(restored_registries: None) -> None:
+    """Register the example's primitive."""
     import_module("tests.plugins.linear_score")
-    yield
-    for name in set(REGISTRY.names()) - set(names):
-        del REGISTRY._members[name]
-    del sys.modules["tests.plugins.linear_score"]
 
 
 @pytest.fixture
@@ -62,13 +55,8 @@ def test_plugin_score_is_lowered_and_equals_the_interpreter(
 
 
 def test_plugin_score_under_softmax_is_fused(genome: Build) -> None:
-    nodes = (
-        ("elu_product", "qk"),
-        ("temperature", [0]),
-        ("softmax", [1]),
-        ("weighted_sum", [2, "v"]),
-    )
-    fused = genome(*nodes)
+    scores = ("elu_product", "qk"), ("temperature", [0]), ("softmax", [1])
+    fused = genome(*scores, ("weighted_sum", [2, "v"]))
     assert "dot_product_attention(" in emit(fused, DIM, HEADS)
     check_equal(fused, 60, {"is_causal": True})
 
@@ -77,12 +65,12 @@ def test_plugin_score_is_decoded_from_sums_that_do_not_grow(linear: Genome) -> N
     block = build_attention(linear, DIM, HEADS).double().eval()
     decoder = Decoder(block, context=4096)
     x = torch.randn(2, 40, DIM, dtype=torch.float64)
-    rows, held = [], set()
+    rows, cache_sizes = [], set()
     for token in x.split(1, dim=1):
         rows.append(decoder.step(token))
-        held.add(sum(kept.numel() for kept in decoder.cache.values()))
+        cache_sizes.add(sum(tensor.numel() for tensor in decoder.cache.values()))
     torch.testing.assert_close(torch.cat(rows, 1), block(x, is_causal=True), rtol=1e-9, atol=1e-9)
-    assert held == {2 * HEADS // 2 * (DIM // HEADS) ** 2}
+    assert cache_sizes == {2 * HEADS // 2 * (DIM // HEADS) ** 2}
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

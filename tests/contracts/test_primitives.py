@@ -1,9 +1,11 @@
-"""Every primitive keeps the promises of ``nas.testing``; and broken ones are found out."""
+"""Every primitive keeps the promises of ``nas.testing``, and can be exported."""
 
 from __future__ import annotations
 
 import pytest
 
+from nas.compiler.inlining import file_source, inlined
+from nas.compiler.kernels import fast_class
 from nas.genome.primitives import get, names
 from nas.testing.cases import Case, cases
 from nas.testing.primitives import PROMISES
@@ -16,3 +18,13 @@ CASES = [case for name in names() for case in cases(get(name))]
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
 def test_primitive(promise: Promise, case: Case) -> None:
     keep(case, [promise], case)
+
+
+@pytest.mark.parametrize("is_fast", [False, True], ids=["plain", "fast"])
+def test_sources_of_all_primitives_run_as_one_file(is_fast: bool) -> None:
+    """``file_source`` raises for two classes of one name, and for imports other than torch."""
+    modules = [get(name).module for name in names()]
+    modules = [fast_class(module) for module in modules] if is_fast else modules
+    scope = {"__name__": "written"}
+    exec(file_source(inlined(modules)), scope)
+    assert {module.__name__ for module in modules} <= set(scope)
