@@ -122,7 +122,7 @@ def test_of_two_filters_the_narrower_one_decides(
 
 @pytest.mark.parametrize(("first", "second"), [(2, 3), (3, 2), (1, 4)])
 def test_filters_agree_on_ties(first: int, second: int) -> None:
-    from nas.genome.primitives.topk import TopkSoftmax, keep_largest
+    from nas.genome.primitives.sparse import TopkSoftmax, keep_largest
 
     scores = torch.tensor([[[[3.0, 1.0, 1.0, 1.0, 0.0], [2.0, 2.0, 2.0, 2.0, 2.0]]]])
     twice = keep_largest(keep_largest(scores, None, first), None, second)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from nas.compiler.kernels.runtime import past_keys
 from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
-from nas.genome.primitives.rotary import rotate
+from nas.genome.primitives.positions import rotate
 from nas.surgery.conversion import description
 from nas.surgery.core import AttentionCore, HostSizes, scale_queries, split_mask
 from tests.genomes import Build

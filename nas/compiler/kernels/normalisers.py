@@ -19,10 +19,15 @@ from torch.nn import functional as F
 from nas.compiler.kernels import faster
 from nas.compiler.kernels.pieces import is_traced, pieces
 from nas.genome.primitives.masks import hide
+from nas.genome.primitives.normalisers import Softmax, masked_softmax
 from nas.genome.primitives.shapes import Mask, Scores
-from nas.genome.primitives.softmax import Softmax, masked_softmax
-from nas.genome.primitives.threshold import Entmax15, Sparsemax, threshold_weights
-from nas.genome.primitives.topk import TopkFilter, TopkSoftmax
+from nas.genome.primitives.sparse import (
+    Entmax15,
+    Sparsemax,
+    TopkFilter,
+    TopkSoftmax,
+    threshold_weights,
+)
 
 
 def add_mask(scores: Scores, mask: Mask) -> Scores:

@@ -18,10 +18,13 @@ from torch import Tensor
 
 from nas.compiler.kernels import faster
 from nas.compiler.kernels.pieces import is_traced, pieces
-from nas.genome.primitives.additive_attention_score import AdditiveAttentionScore
-from nas.genome.primitives.hidden_units import sum_units
-from nas.genome.primitives.neural_attention import NeuralAttention
-from nas.genome.primitives.neural_attention_authors import NeuralAttentionAuthors, sum_layers
+from nas.genome.primitives.neural_scores import (
+    AdditiveAttentionScore,
+    NeuralAttention,
+    NeuralAttentionAuthors,
+    sum_layers,
+    sum_units,
+)
 from nas.genome.primitives.qana import Qana
 from nas.genome.primitives.shapes import Key, Query, Scores
 

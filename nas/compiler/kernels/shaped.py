@@ -13,8 +13,8 @@ from torch import Tensor
 from nas.compiler.kernels.normalisers import add_mask, fast_softmax
 from nas.compiler.kernels.runtime import fused_attention, is_fused, past_keys
 from nas.compiler.kernels.windows import by_rows
-from nas.genome.primitives.alibi import linear_bias
 from nas.genome.primitives.masks import count_visible
+from nas.genome.primitives.score_changes import linear_bias
 from nas.genome.primitives.shapes import Key, Mask, Query, Scores, Sums, Values
 
 

@@ -1,4 +1,4 @@
-"""Scores that are products of a query and a key: dot product, bilinear, cosine, distance."""
+"""Scores from products of queries and keys, and the weighted sum of values."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nas.genome.primitives.base import Params, Role, Sizes, pair_macs, primitive
-from nas.genome.primitives.factors import Factors, non_positive, zero_of_any
-from nas.genome.primitives.shapes import Key, Query, Scores, Tokens
+from nas.genome.primitives.base import Role, pair_macs, primitive
+from nas.genome.primitives.factors import Factors, non_positive, sign_of_product, zero_of_any
+from nas.genome.primitives.masks import drop_padding
+from nas.genome.primitives.shapes import Key, Mask, Query, Scores, Sums, Tokens, Values
 
 
 @primitive(
@@ -22,10 +23,10 @@ from nas.genome.primitives.shapes import Key, Query, Scores, Tokens
     sign=zero_of_any,
 )
 class ScaledDotProduct(nn.Module):
-    """Dot products of queries and keys over the square root of the head's width.
+    """Dot products of queries and keys, divided by the square root of ``rank``.
 
-    scores_ij = q_i · k_j / sqrt(r), r the operands' width; for patterns, which hold whole tokens,
-    the width of the head that was merged into them (Patterns and Messages, section 4).
+    scores_ij = q_i · k_j / sqrt(r), with r the width of the operands. Operands of model width, as
+    in Patterns, are divided by the root of the head width (Patterns and Messages, section 4).
     """
 
     def __init__(self, rank: int) -> None:
@@ -36,24 +37,22 @@ class ScaledDotProduct(nn.Module):
         return query @ key.transpose(-2, -1) * self.scale
 
 
-def _bilinear_macs(sizes: Sizes, params: Params) -> int:
-    return pair_macs(sizes, params) + sizes.heads * sizes.queries * sizes.width**2
-
-
 @primitive(
     "bilinear",
     "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
     role=Role.SCORE,
     notation="{query}·W·{key}ᵀ",
     source="Luong et al. 2015 (general), section 3.1; Evolving Attention, section 2.1",
-    macs=_bilinear_macs,
+    macs=lambda sizes, params: (
+        pair_macs(sizes, params) + sizes.heads * sizes.queries * sizes.width**2
+    ),
     factors=Factors(query="map"),
     sign=zero_of_any,
 )
 class Bilinear(nn.Module):
-    """Dot products of keys with a learned map of the queries, without a scale.
+    """Unscaled dot products of keys with a learned linear map of the queries.
 
-    scores_ij = (W q_i) · k_j, W of shape w x w, shared by the heads
+    scores_ij = (W q_i) · k_j, with one W of shape w x w for all heads
     """
 
     def __init__(self, width: int) -> None:
@@ -65,7 +64,7 @@ class Bilinear(nn.Module):
 
 
 def unit_length(tokens: Tokens) -> Tokens:
-    """Tokens of length 1; near zero shorter, so that gradients stay bounded."""
+    """Divide each token by its length; a token near zero stays short, to bound its gradient."""
     exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
     length = (exact.square().sum(dim=-1, keepdim=True) + 1e-6).sqrt()
     return (exact / length).to(tokens.dtype)
@@ -82,10 +81,10 @@ def unit_length(tokens: Tokens) -> Tokens:
     sign=zero_of_any,
 )
 class Cosine(nn.Module):
-    """Cosines of the angles between queries and keys, times a learned factor for each head.
+    """Cosines of the angles between queries and keys, times a learned factor g of each head.
 
-    scores_ij = g_h (q_i · k_j) / (|q_i| |k_j|), g = sqrt(w) at the start: scores of independent
-    features then vary as much as scaled dot products do.
+    scores_ij = g_h (q_i · k_j) / (|q_i| |k_j|). Each g starts at sqrt(w), with which scores of
+    independent features have the variance of scaled dot products.
     """
 
     def __init__(self, heads: int, width: int) -> None:
@@ -96,11 +95,11 @@ class Cosine(nn.Module):
         return self.query_features(query) @ self.key_features(key).transpose(-2, -1)
 
     def query_features(self, query: Query) -> Query:
-        """g q / |q|."""
+        """Return g q / |q|."""
         return unit_length(query) * self.factor.to(query.dtype).view(-1, 1, 1)
 
     def key_features(self, key: Key) -> Key:
-        """k / |k|."""
+        """Return k / |k|."""
         return unit_length(key)
 
 
@@ -115,10 +114,10 @@ class Cosine(nn.Module):
     sign=non_positive,
 )
 class Distance(nn.Module):
-    """Negative squared distances of queries and keys: the logarithm of a Gaussian kernel.
+    """Negative squared distances of queries and keys, the logarithm of a Gaussian kernel.
 
     scores_ij = -|q_i - k_j|^2 / (2 sqrt(r)) = (q_i·k_j - |q_i|^2 / 2 - |k_j|^2 / 2) / sqrt(r),
-    r the width that scaled dot products are scaled by
+    with r = ``rank`` as in scaled dot products
     """
 
     def __init__(self, rank: int) -> None:
@@ -131,9 +130,63 @@ class Distance(nn.Module):
         return ((products - lengths) * self.scale).to(products.dtype)
 
     def key_bias(self, key: Key) -> Float[Tensor, "b h k 1"]:
-        """-|k|^2 / (2 sqrt(r)), in float32 at least."""
+        """Return -|k|^2 / (2 sqrt(r)), in float32 or float64."""
         return self._half_square(key) * -self.scale
 
     def _half_square(self, tokens: Tokens) -> Float[Tensor, "b h n 1"]:
         exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
         return exact.square().sum(dim=-1, keepdim=True) / 2.0
+
+
+@primitive(
+    "convolutional_score",
+    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
+    role=Role.SCORE,
+    notation="conv({query})·conv({key})ᵀ",
+    source="Evolving Attention, section 2.1",
+    is_causal_safe=lambda params: False,
+    macs=lambda sizes, params: (
+        pair_macs(sizes, params) + 6 * sizes.heads * sizes.tokens * sizes.width
+    ),
+)
+class ConvolutionalScore(nn.Module):
+    """Unscaled dot products of queries and keys that are first convolved over the tokens.
+
+    scores_ij = conv(q)_i · conv(k)_j. The convolution is depthwise, with kernel 3 and bias, and
+    the same for queries, keys and all heads. Padding and tokens beyond the edges count as zeros.
+    Each token is mixed with the next one, so a causal mask does not make the scores causal.
+    """
+
+    needs_all_tokens = True
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(width, width, kernel_size=3, padding=1, groups=width)
+
+    def forward(self, query: Query, key: Key, mask: Mask = None) -> Scores:
+        mixed = self._mix(drop_padding(query, mask))
+        return mixed @ self._mix(drop_padding(key, mask)).transpose(-2, -1)
+
+    def _mix(self, tokens: Tokens) -> Tokens:
+        columns = tokens.flatten(0, 1).transpose(1, 2)  # heads as further samples
+        return self.conv(columns).transpose(1, 2).reshape(tokens.shape)
+
+
+@primitive(
+    "weighted_sum",
+    "weights: weights[h], values: tokens[h,w] -> tokens[h,w]",
+    role=Role.AGGREGATE,
+    notation="{weights}·{values}",
+    source="Vaswani et al. 2017, eq. 1",
+    macs=pair_macs,
+    sums_values=True,
+    homogeneous=("weights", "values"),
+    is_additive=True,
+    is_featurewise=True,
+    sign=sign_of_product,
+)
+class WeightedSum(nn.Module):
+    """Sum of the values, weighted for each query: out_i = sum_j weights_ij v_j."""
+
+    def forward(self, weights: Scores, values: Values) -> Sums:
+        return weights @ values

@@ -1,23 +1,24 @@
-"""Query-As-Network Attention: every query is a small network that scores the keys.
+"""Query-As-Network Attention (QANA): each query is a small network that scores the keys.
 
-Vermillion 2025 (QANA). For a head with keys of width D_K and h hidden units the query vector has
-D_Q = D_K + h D_K + 2h + 1 numbers, cut in the order of section 3.2 into
+Vermillion 2025. For a head with keys of width D_K and h hidden units the query vector has
+D_Q = D_K + h D_K + 2h + 1 numbers. Section 3.2 cuts it into
 
     s (D_K), U (h, D_K), V (h), b (h), c (1)
 
     score_ij = s_i·k_j / sqrt(D_K) + alpha (sum_l V_il act(U_il·k_j + b_il) + c_i)     (eq. 3.1)
 
-Readings beside those of the mechanism (nas/genome/mechanisms/qana.py):
+Decisions beside those in nas/genome/mechanisms/neural.py:
 
-- s is the query stream. The tail U, V, b, c is projected from the block's input x, per head, by one
-  map of its own, so that it exists where the query itself is not projected.
-- With RoPE the keys of eq. 3.1 and every row of U turn with their tokens: U~_il·k~_j =
-  U_il^T R_{j-i} k_j, which is the paper's "key property" U_il·k_j for i = j alone.
-- The identity is no choice of act: it collapses to a dot product with s / sqrt(D_K) + U^T V.
-- ``mlp_scale: sqrt`` divides U·k by sqrt(D_K) too, whose deviation is otherwise sqrt(D_K).
-- alpha is a number for each head. c matters under sigmoid.
-- Why section 4's start of zeros never trains: the gradients of U and b are V act' = 0, and those of
-  V and c, act(0) and 1, are constant in j, which softmax annihilates.
+- s is the query stream. U, V, b and c are projected from the block's input x by one linear map per
+  head, so they exist even if the query is not projected.
+- With RoPE the keys of eq. 3.1 and each row of U are rotated by the position of their token:
+  U~_il·k~_j = U_il^T R_{j-i} k_j. This equals U_il·k_j, the paper's "key property", only for i = j.
+- The identity is not offered as act: the score would be a dot product with s / sqrt(D_K) + U^T V.
+- ``mlp_scale: sqrt`` also divides U·k by sqrt(D_K), which is about the standard deviation of U·k.
+- alpha is a number for each head. c has an effect under sigmoid, but none under softmax.
+- The paper starts U, V, b and c at zero (section 4) and then cannot train them under softmax: the
+  gradients of U and b have the factor V = 0; the gradients of V and c are equal for all keys j,
+  and softmax cancels them.
 """
 
 from __future__ import annotations
@@ -28,17 +29,16 @@ from torch import Tensor, nn
 
 from nas.genome.primitives.base import Params, Role, Sizes, primitive
 from nas.genome.primitives.domains import Choice, Flag, Integer
-from nas.genome.primitives.hidden_units import ACTIVATION, activate
-from nas.genome.primitives.rotary import rotate
+from nas.genome.primitives.neural_scores import ACTIVATION, activate
+from nas.genome.primitives.positions import rotate
 from nas.genome.primitives.shapes import Key, Query, Scores
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
-    """Tail, then rows or keys through the basis, then each pair: skip, hidden units, their sum."""
     hidden, basis, width = params["hidden"], params["basis"], sizes.width
     tail = sizes.queries * sizes.dim * (hidden * (basis or width) + 2 * hidden + 1)
     through = sizes.queries * hidden if params["rope"] else sizes.tokens
-    mixed = through * width * (basis or 0)
+    mixed = through * width * (basis or 0)  # the rows of U, or the keys, times the basis
     inner = width if basis is None or params["rope"] else basis
     pair = (width if params["skip"] else 0) + hidden * inner + hidden
     return sizes.heads * (tail + mixed + sizes.pairs * pair)
@@ -94,20 +94,22 @@ def _caution(params: Params) -> str | None:
     unread=_unread,
 )
 class Qana(nn.Module):
-    """A dot product plus a hidden layer whose weights are the query.
+    """Dot product plus a hidden layer whose weights are computed from the query's token.
 
     scores_ij = s_i·k_j / sqrt(r) + alpha (sum_l V_il act(m U_il·k_j + b_il) + c_i),
     with r the key width, m = 1 or 1/sqrt(r), and U, V, b, c linear in the block's input x_i.
 
     Args:
-        init: ``zero_out`` (V, b, c zero: equal to the dot product at the start, and it trains),
-            ``gate`` (alpha zero), ``random``, or the paper's ``paper_zero`` (all zero), which
-            under a shift-invariant normaliser has exactly zero gradients and never trains.
-        gate: alpha is 1 (``none``), ``learned``, or rises from 0 to 1 over the first ``warmup``
-            passes in training mode (the gating schedule of section 6.2).
-        basis: U_il = sum_r a_ilr B_r, with that many rows B shared by all queries of a head
-            (section 6.2, shared basis): D_Q shrinks to D_K + h basis + 2h + 1.
-        rope: rotate s, k and the rows of U by their tokens' positions.
+        skip: whether the dot product s_i·k_j / sqrt(r) is added.
+        init: the start of U, V, b and c. ``zero_out`` sets V, b and c to zero, so the scores equal
+            dot products and all weights can train. ``gate`` sets alpha to zero. ``random`` draws
+            all. The paper's ``paper_zero`` sets all to zero; under a normaliser that ignores
+            shifts, such as softmax, all their gradients are zero and they never train.
+        gate: alpha is 1 (``none``), a parameter (``learned``), or rises from 0 to 1 over the first
+            ``warmup`` forward passes in training mode (``warmup``; section 6.2).
+        basis: number of basis rows B of each head, with U_il = sum_r a_ilr B_r (section 6.2). D_Q
+            is then D_K + h basis + 2h + 1. None stands for no basis.
+        rope: whether s, k and the rows of U are rotated by the positions of their tokens.
     """
 
     passes: Tensor | None
@@ -147,14 +149,10 @@ class Qana(nn.Module):
         if gate == "learned":
             self.alpha = nn.Parameter(torch.full((heads,), 0.0 if init == "gate" else 1.0))
         if gate == "warmup":
-            # A count of passes is a state: it is saved with the weights.
+            # A buffer, so that it is saved with the weights.
             self.register_buffer("passes", torch.zeros(()))
         else:
             self.passes = None
-        self._start(init)
-
-    def _start(self, init: str) -> None:
-        """Zero the rows of the tail that the initialisation wants zero."""
         random_rows = {"zero_out": self.parts[0], "paper_zero": 0}.get(init)
         if random_rows is not None:
             with torch.no_grad():
@@ -170,14 +168,15 @@ class Qana(nn.Module):
     def turned(
         self, query: Tensor, key: Tensor, units: tuple[Tensor, ...], start: int
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """Queries, keys and the rows of U, rotated by their tokens' positions."""
+        """Rotate queries, keys and the rows of U by the positions of their tokens."""
         rows, *rest = units
         return rotate(query, start), rotate(key), (rotate(rows, start), *rest)
 
     def units(self, x: Float[Tensor, "b q d"]) -> tuple[Tensor, ...]:
-        """The queries' networks: U (b, h, q, l, w), V and b (b, h, q, l), c (b, h, q, 1).
+        """Compute the networks of the queries: U, V, b and c.
 
-        With a basis that nothing rotates, its coefficients stand for U: (b, h, q, l, basis).
+        Shapes are U (b, h, q, l, w), V and b (b, h, q, l), c (b, h, q, 1). With a basis but no
+        rotation, the coefficients of the basis (b, h, q, l, basis) are returned in place of U.
         """
         tail = self.tail(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         weights, out, bias, shift = tail.split(self.parts, dim=-1)
@@ -187,7 +186,7 @@ class Qana(nn.Module):
         return rows, out, bias, shift
 
     def score(self, query: Query, key: Key, units: tuple[Tensor, ...]) -> Scores:
-        """The scores of keys by queries and their networks, all rotated where they are to be."""
+        """Compute the scores. With ``rope`` all arguments must be rotated before the call."""
         features, rows, out, bias, shift = self.gated(key, units)
         # One product for all hidden units: (b, h, q * l, w) against the keys.
         inner = (rows.flatten(2, 3) @ features.transpose(-2, -1)).unflatten(2, (-1, self.hidden))
@@ -198,7 +197,10 @@ class Qana(nn.Module):
         return scores + query @ key.transpose(-2, -1) * self.skip_scale
 
     def gated(self, key: Key, units: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """What the networks see of the keys; the networks, scaled, with alpha in their output."""
+        """Apply scale, basis and alpha; return the networks' input, then U, V, b and c.
+
+        In training mode with ``gate: warmup`` the call is counted.
+        """
         rows, out, bias, shift = units
         if self.scale != 1.0:
             rows = rows * self.scale

@@ -1,4 +1,4 @@
-"""Elementwise changes of scores: a temperature, a soft cap, a bias per key."""
+"""Primitives that change scores: temperature, soft cap, a bias for each key, and ALiBi."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from torch import Tensor, nn
 
 from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Real
-from nas.genome.primitives.factors import ScoreChange, sign_of_first, zero_of_first
+from nas.genome.primitives.factors import (
+    ScoreChange,
+    non_positive_like_first,
+    sign_of_first,
+    zero_of_first,
+)
 from nas.genome.primitives.shapes import Key, Query, Scores
 
 
@@ -22,9 +27,9 @@ from nas.genome.primitives.shapes import Key, Query, Scores
     sign=zero_of_first,
 )
 class Temperature(nn.Module):
-    """A learned factor for each head, 1 at the start.
+    """Scores times a learned factor of each head, which starts at 1; excluded keys stay excluded.
 
-    out_h = t_h scores_h; an excluded key stays excluded, whatever the factor's sign
+    out_h = t_h scores_h
     """
 
     def __init__(self, heads: int) -> None:
@@ -50,10 +55,7 @@ class Temperature(nn.Module):
     sign=sign_of_first,
 )
 class Softcap(nn.Module):
-    """Scores pressed into an interval, nearly unchanged where they are small.
-
-    out = c tanh(scores / c); an excluded key stays excluded
-    """
+    """Scores limited to the interval (-c, c): c tanh(scores / c); excluded keys stay excluded."""
 
     def __init__(self, *, cap: float = 50.0) -> None:
         super().__init__()
@@ -67,18 +69,18 @@ class Softcap(nn.Module):
 @primitive(
     "key_bias",
     "scores: scores[h], key: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,  # tokens enter here: a path from them to weights passes a score
+    role=Role.SCORE,  # policies require a score between tokens and weights
     notation="({scores} + u·{key}ᵀ/√d)",
     source="Dai et al. 2019 (Transformer-XL), section 3.3, term (c)",
     macs=lambda sizes, params: sizes.heads * sizes.tokens * sizes.width,
     score_change=ScoreChange(bias="bias", shifted="shifted"),
 )
 class KeyBias(nn.Module):
-    """Adds what each key says for itself, whatever the query: a learned linear function per head.
+    """Scores plus a learned linear function of the key, which is zero at the start.
 
-    out_ij = scores_ij + u_h·k_j / sqrt(r), r the width that scaled dot products are scaled by;
-    u = 0 at the start. Together with a dot product it is (q_i + u_h)·k_j / sqrt(r). Keys that are
-    rotated (RoPE) are read as they are, so that what they add then depends on their place.
+    out_ij = scores_ij + u_h·k_j / sqrt(r), with r = ``rank`` as in scaled dot products. Added to a
+    dot product it gives (q_i + u_h)·k_j / sqrt(r). If keys are rotated (RoPE), the added number
+    depends on the position of the key.
     """
 
     def __init__(self, heads: int, width: int, rank: int) -> None:
@@ -90,9 +92,60 @@ class KeyBias(nn.Module):
         return scores + self.bias(key).to(scores.dtype).transpose(-2, -1)
 
     def bias(self, key: Key) -> Float[Tensor, "b h k 1"]:
-        """What each key adds."""
+        """Return the number u_h·k / sqrt(r) that each key adds."""
         return key @ (self.direction.to(key.dtype) * self.scale)[:, :, None]
 
     def shifted(self, query: Query) -> Query:
-        """Queries whose products with the keys hold what these add."""
+        """Return queries whose products with the keys include the added numbers."""
         return query + (self.direction.to(query.dtype) * self.scale)[:, None]
+
+
+def linear_bias(
+    slopes: Float[Tensor, "h"],
+    query: Float[Tensor, "b h q _"],
+    key: Float[Tensor, "b g k _"],
+    start: int = 0,
+) -> Float[Tensor, "h q k"]:
+    """Return -slope |i - j| for each head, query i and key j; the first query has index ``start``.
+
+    The result is in float32 or float64: bfloat16 cannot represent all positions above 256.
+    """
+    exact = slopes.to(torch.promote_types(slopes.dtype, torch.float32))
+    rows, columns = (
+        torch.arange(x.shape[2], device=x.device, dtype=exact.dtype) for x in (query, key)
+    )
+    return -exact[:, None, None] * (rows[:, None] + start - columns[None, :]).abs()
+
+
+def alibi_slopes(heads: int, like: Tensor) -> Float[Tensor, "h"]:
+    """Return 2^(-8 (h + 1) / heads) for h = 0 to heads - 1, on the device of ``like``."""
+    exact = torch.promote_types(like.dtype, torch.float32)
+    numbers = torch.arange(1, heads + 1, device=like.device, dtype=exact)
+    return 2.0 ** (numbers * (-8.0 / heads))
+
+
+@primitive(
+    "alibi",
+    "scores: scores[h] -> scores[h]",
+    role=Role.ADJUST,
+    notation="({scores} - m|i-j|)",
+    source="Press et al. 2022 (ALiBi), section 3; both directions: its authors' code, symmetric",
+    score_change=ScoreChange(slopes=alibi_slopes),
+    sign=non_positive_like_first,
+)
+class Alibi(nn.Module):
+    """Scores minus a penalty proportional to the distance of query and key.
+
+    out_ij = scores_ij - m_h |i - j|, with m_h = 2^(-8 h / H) for heads h = 1 to H. The slopes m_h
+    are not learned, since learned slopes did not help the authors (section 3).
+    """
+
+    has_parameters = False
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+
+    def forward(self, scores: Scores, start: int = 0) -> Scores:
+        slopes = alibi_slopes(self.heads, scores)
+        return scores + linear_bias(slopes, scores, scores.mT, start).to(scores.dtype)

@@ -16,10 +16,9 @@ from nas.compiler.kernels import fast_class
 from nas.compiler.kernels.normalisers import Threshold, fast_threshold_weights
 from nas.compiler.kernels.pair_scores import fast_sum_layers, fast_sum_units, sum_pairs
 from nas.compiler.kernels.pieces import PIECE
-from nas.genome.primitives.hidden_units import activate, split_linear, sum_units
-from nas.genome.primitives.neural_attention_authors import sum_layers
+from nas.genome.primitives.neural_scores import activate, split_linear, sum_layers, sum_units
 from nas.genome.primitives.qana import Qana
-from nas.genome.primitives.threshold import threshold_weights
+from nas.genome.primitives.sparse import threshold_weights
 from tests.tensors import ACTIVATIONS
 
 BATCH, HEADS, QUERIES, KEYS = 2, 3, 4, 7

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nas.compiler.kernels import shaped
 from nas.compiler.kernels.shaped import shaped_attention, sloped_attention
-from nas.genome.primitives.alibi import alibi_slopes
+from nas.genome.primitives.score_changes import alibi_slopes
 from tests.tensors import check_same, mask_of, with_gradients
 
 WEIGHTS = ("softmax", "sigmoid", "sigmoid_over_length")

@@ -16,7 +16,7 @@ from nas.evaluation.trainer import build_model
 from nas.genome import Genome
 from nas.genome.mechanisms import mechanism
 from nas.genome.primitives import check_params
-from nas.genome.primitives.neural_attention import NeuralAttention
+from nas.genome.primitives.neural_scores import NeuralAttention
 from nas.tasks import Data, load_task
 from tests.tensors import count
 

@@ -18,8 +18,8 @@ from nas.costs import attention_cost
 from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import check_params
+from nas.genome.primitives.positions import rotate
 from nas.genome.primitives.qana import Qana
-from nas.genome.primitives.rotary import rotate
 from tests.tensors import ACTIVATIONS, draw
 
 if TYPE_CHECKING:

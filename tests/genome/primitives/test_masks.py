@@ -9,7 +9,7 @@ import torch
 
 from nas.compiler.kernels.normalisers import mask_bias
 from nas.genome.primitives.masks import below_top, count_visible, drop_padding, hide
-from nas.genome.primitives.softmax import masked_softmax
+from nas.genome.primitives.normalisers import masked_softmax
 
 SCORES = torch.zeros(2, 3, 4, 5)
 FULL = torch.rand(2, 3, 4, 5, generator=torch.Generator().manual_seed(0)) > 0.4

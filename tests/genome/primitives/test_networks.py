@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.additive_attention_score import AdditiveAttentionScore
-from nas.genome.primitives.neural_attention import NeuralAttention
-from nas.genome.primitives.neural_attention_authors import NeuralAttentionAuthors
+from nas.genome.primitives.neural_scores import (
+    AdditiveAttentionScore,
+    NeuralAttention,
+    NeuralAttentionAuthors,
+)
 from tests.tensors import ACTIVATIONS, draw
 
 

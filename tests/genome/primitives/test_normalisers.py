@@ -9,11 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from nas.compiler.kernels import fast_class
-from nas.genome.primitives.pointwise_weights import ReluSquared, Sigmoid
-from nas.genome.primitives.softmax import Softmax, SoftmaxOne
-from nas.genome.primitives.threshold import Entmax15, Sparsemax
-from nas.genome.primitives.topk import TopkFilter, TopkSoftmax
-from nas.genome.primitives.uniform import Uniform
+from nas.genome.primitives.normalisers import ReluSquared, Sigmoid, Softmax, SoftmaxOne, Uniform
+from nas.genome.primitives.sparse import Entmax15, Sparsemax, TopkFilter, TopkSoftmax
 from tests.tensors import draw
 
 FastTopkSoftmax = fast_class(TopkSoftmax)

@@ -10,11 +10,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.genome.primitives.alibi import Alibi, alibi_slopes
-from nas.genome.primitives.convolutional_score import ConvolutionalScore
-from nas.genome.primitives.pointwise_weights import SoftmaxFree
-from nas.genome.primitives.products import Bilinear, Cosine, Distance, ScaledDotProduct
-from nas.genome.primitives.score_changes import KeyBias, Softcap, Temperature
+from nas.genome.primitives.normalisers import SoftmaxFree
+from nas.genome.primitives.products import (
+    Bilinear,
+    ConvolutionalScore,
+    Cosine,
+    Distance,
+    ScaledDotProduct,
+)
+from nas.genome.primitives.score_changes import Alibi, KeyBias, Softcap, Temperature, alibi_slopes
 from tests.tensors import draw
 
 QUERY, KEY = draw(2, 3, 5, 4), draw(2, 3, 6, 4, seed=1)

@@ -9,11 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from nas.genome.primitives import get
-from nas.genome.primitives.arithmetic import Add, Multiply
 from nas.genome.primitives.base import Role
-from nas.genome.primitives.norms import LayerNorm, RmsNorm
-from nas.genome.primitives.short_conv import ShortConv
-from nas.genome.primitives.token_maps import GatedValue, Linear, OutputGate
+from nas.genome.primitives.positions import ShortConv
+from nas.genome.primitives.transforms import (
+    Add,
+    GatedValue,
+    LayerNorm,
+    Linear,
+    Multiply,
+    OutputGate,
+    RmsNorm,
+)
 
 X = torch.randn(2, 3, 7, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 

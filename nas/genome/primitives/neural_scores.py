@@ -1,0 +1,302 @@
+"""Scores by a small network over each pair of query and key.
+
+Additive attention (Bahdanau et al. 2015) and Neural Attention (DiGiugno and Mahmood 2025) compute
+
+    scores_ij = sum_m weight_m act(left_im + right_jm) + shift
+
+with ``left`` a linear map of the query and ``right`` a linear map of the key.
+
+Decisions about Neural Attention, beside those in nas/genome/mechanisms/neural.py:
+
+- Eq. 8 gives each pair of positions its own weights. Table 1 counts only one network (47.052,
+  47.055 and 47.062 million parameters for d' of 2, 16 and 64), and own weights would limit the
+  sequence length. So all pairs share one network.
+- The identity is not offered as activation: it gives scores a_i + b_j. Softmax keeps only b_j of
+  them, and attention would not depend on the query.
+- Section 2 calls additive attention a sum of two scalars. But Bahdanau's score is eq. 4 with tanh
+  and without biases.
+- Section 3.2 gives O(n²) time, as for the dot product. A head takes n² (2d'm + m) multiply-adds as
+  published and n² m here, against n² d for the dot product.
+- The rows of table 1 equal the parameters of the authors' code: 275 at d' = 2, 2,753 at d' = 16 and
+  10,369 without a reduction, for heads of width 64. Its first row differs by more, because only
+  the neural models have learned positions (1,024 x 512).
+- The code's default d', the head width // 32, is not used. It is 0 below a width of 32, which
+  gives a constant score, and 3 in the paper's image models, whose text says d' = 2.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas.genome.primitives.base import Params, Role, Sizes, primitive
+from nas.genome.primitives.domains import Choice, Flag, Integer
+from nas.genome.primitives.shapes import Key, Query, Scores
+
+ACTIVATION: Final = Choice(default="gelu", values=("gelu", "relu", "silu", "tanh"))
+REDUCED_DIM: Final = Integer(default=None, low=2, high=4096, nullable=True)
+
+
+def sum_units(
+    left: Float[Tensor, "b h q m"],
+    right: Float[Tensor, "b h k m"],
+    weight: Float[Tensor, "..."],
+    shift: Float[Tensor, "..."],
+    activation: str,
+) -> Scores:
+    """Compute scores from one hidden layer; no tensor (b, h, q, k, m) of all units is stored."""
+    queries = left.unsqueeze(-2).unbind(-1)
+    # The keys of a unit are contiguous in memory, for speed.
+    keys = right.transpose(-2, -1).contiguous().unsqueeze(-2).unbind(2)
+    # One multiply-add for each unit and pair, as in the formula of MACs.
+    scores = shift.view(-1, 1, 1)
+    for query, key, factor in zip(queries, keys, weight.unbind(-1), strict=True):
+        active = activate(query + key, activation)
+        scores = torch.addcmul(scores, active, factor.reshape(-1, 1, 1))
+    return scores
+
+
+def activate(inner: Float[Tensor, "..."], activation: str) -> Float[Tensor, "..."]:
+    """Apply an activation: gelu, relu, silu or tanh."""
+    if activation == "gelu":
+        return F.gelu(inner)
+    if activation == "relu":
+        return F.relu(inner)
+    return F.silu(inner) if activation == "silu" else torch.tanh(inner)
+
+
+def split_linear(
+    tokens: Float[Tensor, "b h n i"],
+    weight: Float[Tensor, "..."],
+    bias: Float[Tensor, "..."] | None = None,
+) -> Float[Tensor, "b h n o"]:
+    """Apply a linear map with weights (o, i) for all heads, or (h, o, i) with one map per head."""
+    if weight.dim() == 2:
+        return F.linear(tokens, weight, bias)
+    product = tokens @ weight.transpose(-2, -1)
+    return product if bias is None else product + bias.unsqueeze(-2)
+
+
+def sum_layers(
+    left: Float[Tensor, "b h q m"],
+    right: Float[Tensor, "b h k m"],
+    second: Float[Tensor, "g m"],
+    bias: Float[Tensor, "g"],
+    third: Float[Tensor, "1 g"],
+    shift: Float[Tensor, "1"],
+) -> Scores:
+    """Compute scores from two hidden ReLU layers, of m and of g units.
+
+    ``left`` and ``right`` are the parts of the first layer's input from the query and the key.
+    """
+    hidden = F.relu(left.unsqueeze(3) + right.unsqueeze(2))
+    return F.linear(F.relu(F.linear(hidden, second, bias)), third, shift).squeeze(-1)
+
+
+@primitive(
+    "additive_attention_score",
+    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
+    role=Role.SCORE,
+    notation="vᵀtanh(W₁{query} + W₂{key})",
+    source="Bahdanau et al. 2015, section A.1.2; Evolving Attention, section 2.1",
+    macs=lambda sizes, params: (
+        sizes.heads * (sizes.both * sizes.width**2 + sizes.pairs * sizes.width)
+    ),
+    passes=lambda sizes, params: 2 * sizes.width,
+)
+class AdditiveAttentionScore(nn.Module):
+    """Scores by a hidden tanh layer of width w, without biases, shared by all heads.
+
+    scores_ij = v · tanh(W1 q_i + W2 k_j)
+
+    MACs count the maps W1 and W2 for each token, and v for each pair.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query_map = nn.Linear(width, width, bias=False)
+        self.key_map = nn.Linear(width, width, bias=False)
+        self.out = nn.Linear(width, 1, bias=False)
+
+    def forward(self, query: Query, key: Key) -> Scores:
+        return sum_units(*self.units(query, key), "tanh")
+
+    def units(self, query: Query, key: Key) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the arguments ``left``, ``right``, ``weight`` and ``shift`` of ``sum_units``."""
+        weight = self.out.weight.squeeze(0)
+        return self.query_map(query), self.key_map(key), weight, weight.new_zeros(())
+
+
+def _reduction_macs(sizes: Sizes, params: Params) -> tuple[int, int]:
+    """The reduced width d', and the MACs of one head's maps to it; none if they are left out."""
+    reduced_dim = params["reduced_dim"]
+    return reduced_dim or sizes.width, sizes.both * sizes.width * (reduced_dim or 0)
+
+
+def _macs(sizes: Sizes, params: Params) -> int:
+    (inner, reduction), hidden = _reduction_macs(sizes, params), params["width"]
+    return int(sizes.heads * (reduction + sizes.both * inner * hidden + sizes.pairs * hidden))
+
+
+@primitive(
+    "neural_attention",
+    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
+    role=Role.SCORE,
+    notation="MLP_{width}({query}; {key})",
+    source="Neural Attention, eq. 3-9",
+    parameters={
+        "reduced_dim": REDUCED_DIM,
+        "width": Integer(default=16, low=1, high=4096),
+        "activation": ACTIVATION,
+        "scale": Flag(default=False),
+        "per_head": Flag(default=False),
+    },
+    macs=_macs,
+    passes=lambda sizes, params: 2 * params["width"],
+)
+class NeuralAttention(nn.Module):
+    """Scores by a network with one hidden layer, which reads the query and the key side by side.
+
+    Q' = Q W_q + b_q, K' = K W_k + b_k                          (n x d'; eq. 5 and 6)
+    h_ij = act(W_h [q'_i; k'_j] + b_h)                          (m; eq. 3 and 7)
+    A_ij = w_a · h_ij + b_a                                     (eq. 4 and 8)
+    scores = A, or under ``scale`` A / sqrt(d)                  (inside the softmax of eq. 9)
+
+    W_h is m x 2d' and w_a has m numbers. There is one network for all heads, or under ``per_head``
+    one for each. W_h [q'; k'] is computed as W_hq q' + W_hk k', so each half is computed once per
+    token and not once per pair. MACs count these maps, and m for each pair.
+
+    With ReLU the first hidden unit starts with bias 2 and is active for all pairs. Otherwise the
+    initial score could be a constant without gradient, as in the authors' code for 40 % of the
+    seeds at d' = 2.
+
+    Args:
+        rank: d, the width whose root divides the scores under ``scale``.
+        reduced_dim: d', two or more. None leaves out W_q and W_k (eq. 5 and 6), and d' is the head
+            width.
+        width: m, the number of hidden units, one or more.
+        activation: act, one of gelu, relu, silu and tanh.
+    """
+
+    def __init__(
+        self,
+        heads: int,
+        head_width: int,
+        rank: int,
+        *,
+        reduced_dim: int | None = None,
+        width: int = 16,
+        activation: str = "gelu",
+        scale: bool = False,
+        per_head: bool = False,
+    ) -> None:
+        super().__init__()
+        self.activation = activation
+        self.scale = rank**-0.5 if scale else 1.0
+        self.inner = reduced_dim or head_width
+        self.is_reduced = reduced_dim is not None
+        group = (heads,) if per_head else ()
+
+        def initial(*shape: int, fan: int) -> nn.Parameter:
+            bound = fan**-0.5  # as in nn.Linear
+            return nn.Parameter(torch.empty((*group, *shape)).uniform_(-bound, bound))
+
+        if reduced_dim is not None:
+            self.query_weight = initial(reduced_dim, head_width, fan=head_width)
+            self.query_bias = initial(reduced_dim, fan=head_width)
+            self.key_weight = initial(reduced_dim, head_width, fan=head_width)
+            self.key_bias = initial(reduced_dim, fan=head_width)
+        self.hidden_weight = initial(width, 2 * self.inner, fan=2 * self.inner)
+        self.hidden_bias = initial(width, fan=2 * self.inner)
+        self.out_weight = initial(width, fan=width)
+        self.out_bias = initial(fan=width)
+        if activation == "relu":
+            with torch.no_grad():
+                self.hidden_bias[..., 0] = 2.0
+
+    def forward(self, query: Query, key: Key) -> Scores:
+        return sum_units(*self.units(query, key), self.activation)
+
+    def units(self, query: Query, key: Key) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the arguments ``left``, ``right``, ``weight`` and ``shift`` of ``sum_units``."""
+        if self.is_reduced:
+            query = split_linear(query, self.query_weight, self.query_bias)
+            key = split_linear(key, self.key_weight, self.key_bias)
+        left = split_linear(query, self.hidden_weight[..., : self.inner], self.hidden_bias)
+        right = split_linear(key, self.hidden_weight[..., self.inner :])
+        return left, right, self.out_weight * self.scale, self.out_bias * self.scale
+
+
+def _authors_macs(sizes: Sizes, params: Params) -> int:
+    inner, reduction = _reduction_macs(sizes, params)
+    pairs = sizes.pairs * (inner * (inner // 2) + inner // 2)
+    return int(sizes.heads * (reduction + sizes.both * inner**2 + pairs))
+
+
+def _authors_passes(sizes: Sizes, params: Params) -> int:
+    inner = params["reduced_dim"] or sizes.width
+    return int(3 * (inner + inner // 2))
+
+
+@primitive(
+    "neural_attention_authors",
+    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
+    role=Role.SCORE,
+    notation="MLP₃({query}; {key})",
+    source="Neural Attention, table 1, and its published code",
+    parameters={"reduced_dim": REDUCED_DIM},
+    macs=_authors_macs,
+    passes=_authors_passes,
+)
+class NeuralAttentionAuthors(nn.Module):
+    """Scores by the network in the authors' code: ReLU layers of d' and d'/2 units, one output.
+
+    q'_i = W_q q_i + b_q, k'_j = W_k k_j + b_k                   (d'; eq. 5 and 6)
+    h_ij = relu(W_1 [q'_i; k'_j] + b_1)                          (d'; eq. 7 and 8)
+    g_ij = relu(W_2 h_ij + b_2)                                  (floor(d'/2); in the code only)
+    scores_ij = w_3 · g_ij + b_3                                 (eq. 8, without a scale)
+
+    W_q, W_k: d' x d_h; W_1: d' x 2d'; W_2: floor(d'/2) x d'; all heads share them. d' is
+    ``reduced_dim``; None leaves out W_q and W_k, and d' is the head width d_h. Under softmax b_3
+    has no effect; it is kept because the paper counts it.
+
+    Parameters: 2 (d_h d' + d') + (2d'² + d') + (d' floor(d'/2) + floor(d'/2)) + floor(d'/2) + 1.
+
+    Unlike in the authors' code, the first unit of each layer starts positive for every pair. With
+    their start the score is a constant for 40 % of the seeds at d' = 2.
+
+    Raises:
+        ValueError: d' is below two, so that the second layer would have no unit.
+    """
+
+    def __init__(self, head_width: int, *, reduced_dim: int | None = None) -> None:
+        super().__init__()
+        inner = reduced_dim or head_width
+        if inner < 2:
+            raise ValueError(f"neural_attention_authors: the width is {inner}; expected 2 or more")
+        self.query_map: nn.Module = nn.Identity()
+        self.key_map: nn.Module = nn.Identity()
+        if reduced_dim is not None:
+            self.query_map = nn.Linear(head_width, inner)
+            self.key_map = nn.Linear(head_width, inner)
+        self.first = nn.Linear(2 * inner, inner)
+        self.second = nn.Linear(inner, inner // 2)
+        self.third = nn.Linear(inner // 2, 1)
+        with torch.no_grad():
+            self.first.bias[0] = 2.0
+            self.second.weight[0].abs_()
+            self.second.bias[0].abs_()
+
+    def forward(self, query: Query, key: Key) -> Scores:
+        layers = self.second.weight, self.second.bias, self.third.weight, self.third.bias
+        return sum_layers(*self.halves(query, key), *layers)
+
+    def halves(self, query: Query, key: Key) -> tuple[Tensor, Tensor]:
+        """Return the arguments ``left`` and ``right`` of ``sum_layers``."""
+        query_part, key_part = self.first.weight.chunk(2, dim=1)
+        left = F.linear(self.query_map(query), query_part, self.first.bias)
+        return left, F.linear(self.key_map(key), key_part)

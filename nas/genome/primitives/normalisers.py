@@ -1,0 +1,188 @@
+"""Dense normalisers: softmax, sigmoid, squared ReLU, scores over their number, and a plain mean.
+
+``sparse`` has normalisers with exact zeros.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas.genome import LABELS
+from nas.genome.primitives.base import Params, Role, primitive
+from nas.genome.primitives.domains import Choice, Flag
+from nas.genome.primitives.factors import Weights, non_negative, rectified, sign_of_first
+from nas.genome.primitives.masks import count_visible, hide
+from nas.genome.primitives.shapes import Mask, Scores
+
+
+def masked_softmax(scores: Scores, mask: Mask, filtered: bool) -> Scores:
+    """Compute softmax over the visible keys; a row whose keys are all excluded gives zeros."""
+    if mask is None and not filtered:
+        return torch.softmax(scores, dim=-1)
+    scores = hide(scores, mask)
+    # The softmax of a row without keys would be NaN.
+    empty = scores.detach().amax(dim=-1, keepdim=True) == -torch.inf
+    return torch.softmax(scores.masked_fill(empty, 0.0), dim=-1).masked_fill(empty, 0.0)
+
+
+@primitive(
+    "softmax",
+    "scores: scores[h] -> weights[h]",
+    role=Role.NORMALIZE,
+    notation="softmax({scores})",
+    source="Vaswani et al. 2017, eq. 1",
+    weights=lambda params: Weights.SOFTMAX,
+    sign=non_negative,
+)
+class Softmax(nn.Module):
+    """Softmax over the visible keys; a query that sees no key gets weights of zero.
+
+    weights_ij = exp(scores_ij) / sum_k exp(scores_ik)
+    """
+
+    def __init__(self, filtered: bool = False) -> None:
+        super().__init__()
+        self.filtered = filtered
+
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
+        return masked_softmax(scores, mask, self.filtered)
+
+
+@primitive(
+    "softmax_one",
+    "scores: scores[h] -> weights[h]",
+    role=Role.NORMALIZE,
+    notation="softmax₁({scores})",
+    source="Miller 2023, 'Attention Is Off By One'",
+    weights=lambda params: Weights.SOFTMAX_ONE,
+    sign=non_negative,
+)
+class SoftmaxOne(nn.Module):
+    """Softmax over the visible keys and one additional key, whose score and value are zero.
+
+    weights_ij = exp(scores_ij) / (1 + sum_k exp(scores_ik)); each row sums to less than 1
+    """
+
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
+        return torch.softmax(F.pad(hide(scores, mask), (1, 0)), dim=-1)[..., 1:]
+
+
+def _sigmoid_weights(params: Params) -> Weights:
+    return Weights.SIGMOID_OVER_LENGTH if params["length_bias"] else Weights.SIGMOID
+
+
+@primitive(
+    "sigmoid",
+    "scores: scores[h] -> weights[h]",
+    role=Role.NORMALIZE,
+    notation="sigmoid({scores})",
+    source="Evolving Attention, section 2.1; length bias: Ramapuram et al. 2024, section 3",
+    parameters={"length_bias": Flag(default=False)},
+    weights=_sigmoid_weights,
+    sign=non_negative,
+)
+class Sigmoid(nn.Module):
+    """Sigmoid of each visible score; rows do not sum to 1.
+
+    weights_ij = sigmoid(scores_ij + b). As published b = 0, and row sums grow with the number n of
+    visible keys. With ``length_bias`` b = -log n, which keeps row sums near 1.
+    """
+
+    def __init__(self, *, length_bias: bool = False) -> None:
+        super().__init__()
+        self.length_bias = length_bias
+
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
+        hidden = hide(scores, mask)
+        if self.length_bias:
+            hidden = hidden - count_visible(scores, mask).log()
+        return torch.sigmoid(hidden).to(scores.dtype)
+
+
+@primitive(
+    "relu_squared",
+    "scores: scores[h] -> weights[h]",
+    role=Role.NORMALIZE,
+    notation="ReLU²({scores})/n",
+    source="Hua et al. 2022 (FLASH), section 3.2; 1/n: Wortsman et al. 2023, section 3",
+    sign=rectified,
+)
+class ReluSquared(nn.Module):
+    """Squared ReLU of each score over the number n of visible keys: max(scores_ij, 0)^2 / n."""
+
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
+        positive = hide(scores, mask).relu()
+        # Divided before it is squared: a square can overflow 16 bits.
+        return (positive / count_visible(scores, mask).sqrt()).square().to(scores.dtype)
+
+
+@primitive(
+    "softmax_free",
+    "scores: scores[h] -> weights[h]",
+    role=Role.NORMALIZE,
+    notation="{scores}/n",
+    source="Cao 2021 (Choose a Transformer: Fourier or Galerkin), eq. 5",
+    weights=lambda params: Weights.LINEAR,
+    sign=sign_of_first,
+)
+class SoftmaxFree(nn.Module):
+    """Scores of the visible keys, divided by their number n; weights may be negative.
+
+    weights_ij = scores_ij / n, and 0 for an excluded key. With dot products this is linear
+    attention: (Q K^T) V / n = Q (K^T V) / n. The source first applies layer norm to Q and K; here
+    a genome does so with nodes of its own.
+    """
+
+    def __init__(self, filtered: bool = False) -> None:
+        super().__init__()
+        self.filtered = filtered
+
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
+        weights = scores / count_visible(scores, mask).to(scores.dtype)
+        if self.filtered:
+            weights = weights.masked_fill(scores == -torch.inf, 0.0)
+        return weights if mask is None else weights.masked_fill(~mask, 0.0)
+
+
+@primitive(
+    "uniform",
+    "scores: scores[h] -> weights[h]",
+    "key: tokens[h,w] -> weights[h]",
+    role=Role.NORMALIZE,
+    notation="uniform",
+    source="control: a mean over the keys",
+    parameters={"heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"])))},
+    derived=("heads",),
+    weights=lambda params: Weights.MEAN,
+    sign=non_negative,
+    is_featurewise=True,
+    unread=lambda params: ("scores", "key"),
+    least_heads=lambda params: params["heads"],
+)
+class Uniform(nn.Module):
+    """Equal weights 1 / n for the n visible keys, so that values are averaged.
+
+    Only the length of the operand matters. In normal form the operand is a stream, so that no
+    scores are computed.
+
+    Args:
+        heads: smallest head count of the weights, as a label. When the normal form removes scores,
+            it sets their head count here.
+    """
+
+    def __init__(self, *, heads: str = "one") -> None:
+        super().__init__()
+        self.label = heads
+
+    def forward(
+        self, operand: Float[Tensor, "b h k _"], x: Float[Tensor, "b q d"], mask: Mask = None
+    ) -> Scores:
+        # The number of queries is that of x: there may be more keys than queries.
+        shape = (*operand.shape[:2], x.shape[1], operand.shape[2])
+        if mask is None:
+            return operand.new_full(shape, 1.0 / shape[-1])
+        visible = mask.expand(shape).to(operand.dtype)
+        return visible / visible.sum(dim=-1, keepdim=True).clamp(min=1)

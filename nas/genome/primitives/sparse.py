@@ -1,0 +1,146 @@
+"""Primitives that give exact zeros to most keys: sparsemax, entmax and top-k.
+
+Sparsemax (p = 1) and 1.5-entmax (p = 2) compute
+
+    weights_ij = max(scores_ij / p - t_i, 0)^p,  with t_i such that row i sums to 1
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.domains import Integer
+from nas.genome.primitives.factors import non_negative, non_positive_like_first
+from nas.genome.primitives.masks import below_top, hide
+from nas.genome.primitives.normalisers import masked_softmax
+from nas.genome.primitives.shapes import Mask, Scores
+
+
+def threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
+    """Compute sparsemax (``power`` 1) or 1.5-entmax (``power`` 2) over the visible keys.
+
+    A row without visible keys gives zeros. Gradients flow only through the support, that is, the
+    keys with positive weight; the support is locally constant.
+    """
+    z = below_top(scores if power == 1 else scores / 2.0, mask)
+    support = support_of(z.detach(), power)
+    size = support.sum(dim=-1, keepdim=True).clamp(min=1)
+    if power == 1:
+        threshold = (z.masked_fill(~support, 0.0).sum(dim=-1, keepdim=True) - 1.0) / size
+        return (z - threshold).clamp(min=0.0).to(scores.dtype)
+    mean = z.masked_fill(~support, 0.0).sum(dim=-1, keepdim=True) / size
+    spread = (z - mean).masked_fill(~support, 0.0).square().sum(dim=-1, keepdim=True)
+    # On the true support spread < 1; the floor avoids the root of zero after rounding.
+    root = ((1.0 - spread).clamp(min=1e-12) / size).sqrt()
+    weights = (z - mean + root).clamp(min=0.0).square()
+    return weights.masked_fill(~support, 0.0).to(scores.dtype)
+
+
+def support_of(z: Scores, power: int) -> Bool[Tensor, "b h q k"]:
+    """Return which keys have positive weight.
+
+    These are the largest keys: the longest prefix of the sorted row whose smallest entry is above
+    the threshold that the prefix alone would have.
+    """
+    ordered = z.sort(dim=-1, descending=True).values
+    rank = torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)
+    total = ordered.cumsum(dim=-1)
+    if power == 1:
+        inside = 1.0 + rank * ordered > total
+    else:
+        mean = total / rank
+        spread = ordered.square().cumsum(dim=-1) - rank * mean.square()
+        inside = mean - ((1.0 - spread).clamp(min=0.0) / rank).sqrt() < ordered
+    last = (inside & (ordered > -2.0)).sum(dim=-1, keepdim=True)
+    edge = ordered.gather(-1, (last - 1).clamp(min=0))
+    return (z >= edge) & (last > 0)
+
+
+@primitive(
+    "sparsemax",
+    "scores: scores[h] -> weights[h]",
+    role=Role.NORMALIZE,
+    notation="sparsemax({scores})",
+    source="Martins and Astudillo 2016, eq. 2 and algorithm 1",
+    sign=non_negative,
+)
+class Sparsemax(nn.Module):
+    """Projection of each row of scores onto the simplex; most weights are exactly zero.
+
+    weights_ij = max(scores_ij - t_i, 0), with t_i such that the row sums to 1
+    """
+
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
+        return threshold_weights(scores, mask, 1)
+
+
+@primitive(
+    "entmax15",
+    "scores: scores[h] -> weights[h]",
+    role=Role.NORMALIZE,
+    notation="entmax₁.₅({scores})",
+    source="Peters et al. 2019, eq. 10 and algorithm 2",
+    sign=non_negative,
+)
+class Entmax15(nn.Module):
+    """Entmax with alpha = 1.5, between softmax and sparsemax; low scores give weights of zero.
+
+    weights_ij = max(scores_ij / 2 - t_i, 0)^2, with t_i such that the row sums to 1
+    """
+
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
+        return threshold_weights(scores, mask, 2)
+
+
+def keep_largest(scores: Scores, mask: Mask, count: int) -> Scores:
+    """Set scores below the ``count``-th largest visible score of their row to -inf; keep ties."""
+    hidden = hide(scores, mask)
+    ordered = hidden.detach().sort(dim=-1, descending=True).values
+    rank = torch.arange(scores.shape[-1], device=scores.device)
+    least = ordered.masked_fill(rank >= count, torch.inf).amin(dim=-1, keepdim=True)
+    return hidden.masked_fill(hidden < least, -torch.inf)
+
+
+@primitive(
+    "topk_filter",
+    "scores: scores[h] -> scores[h]",
+    role=Role.ADJUST,
+    notation="top_{k}({scores})",
+    source="Evolving Attention, section 2.1 (k = 10)",
+    sign=non_positive_like_first,
+    parameters={"k": Integer(default=10, low=1, high=65536)},
+)
+class TopkFilter(nn.Module):
+    """The k largest visible scores of each row; all smaller scores become -inf."""
+
+    is_filter = True
+
+    def __init__(self, *, k: int = 10) -> None:
+        super().__init__()
+        self.k = k
+
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
+        return keep_largest(scores, mask, self.k)
+
+
+@primitive(
+    "topk_softmax",
+    "scores: scores[h] -> weights[h]",
+    role=Role.NORMALIZE,
+    notation="softmax_top{k}({scores})",
+    source="Gupta et al. 2021 (Memory-efficient Transformers via Top-k Attention), section 2",
+    sign=non_negative,
+    parameters={"k": Integer(default=10, low=1, high=65536)},
+)
+class TopkSoftmax(nn.Module):
+    """Softmax over the k largest visible scores of each row, as softmax after topk_filter."""
+
+    def __init__(self, filtered: bool = False, *, k: int = 10) -> None:
+        super().__init__()
+        self.filtered, self.k = filtered, k
+
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
+        return masked_softmax(keep_largest(scores, mask, self.k), mask, filtered=True)

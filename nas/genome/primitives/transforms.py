@@ -1,0 +1,245 @@
+"""Primitives that transform tokens: activations, norms, linear maps, gates, sums and products."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas.genome.primitives.base import Role, map_macs, primitive
+from nas.genome.primitives.factors import (
+    ScoreChange,
+    rectified,
+    sign_of_first,
+    sign_of_product,
+    sign_of_sum,
+    zero_of_first,
+)
+from nas.genome.primitives.shapes import Tokens
+
+
+@primitive(
+    "gelu",
+    "tokens: tokens[h,w] -> tokens[h,w]",
+    role=Role.TRANSFORM,
+    notation="GELU({tokens})",
+    source="Hendrycks and Gimpel 2016, eq. 1; Evolving Attention, section 2.1",
+    sign=zero_of_first,
+    is_featurewise=True,
+)
+class Gelu(nn.Module):
+    """Gaussian error linear unit: x Phi(x), with the exact normal distribution function Phi."""
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        return F.gelu(tokens)
+
+
+@primitive(
+    "silu",
+    "tokens: tokens[h,w] -> tokens[h,w]",
+    role=Role.TRANSFORM,
+    notation="SiLU({tokens})",
+    source="Elfwing et al. 2017, eq. 9",
+    sign=zero_of_first,
+    is_featurewise=True,
+)
+class Silu(nn.Module):
+    """Sigmoid-weighted linear unit: x sigmoid(x)."""
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        return F.silu(tokens)
+
+
+@primitive(
+    "relu",
+    "tokens: tokens[h,w] -> tokens[h,w]",
+    role=Role.TRANSFORM,
+    notation="ReLU({tokens})",
+    source="Nair and Hinton 2010",
+    sign=rectified,
+    homogeneous=("tokens",),
+    is_featurewise=True,
+)
+class Relu(nn.Module):
+    """Rectified linear unit: max(x, 0)."""
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        return F.relu(tokens)
+
+
+@primitive(
+    "tanh",
+    "tokens: tokens[h,w] -> tokens[h,w]",
+    role=Role.TRANSFORM,
+    notation="tanh({tokens})",
+    source="elementary",
+    sign=zero_of_first,
+    is_featurewise=True,
+)
+class Tanh(nn.Module):
+    """Hyperbolic tangent of each feature."""
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        return torch.tanh(tokens)
+
+
+@primitive(
+    "layer_norm",
+    "tokens: tokens[h,w] -> tokens[h,w]",
+    role=Role.TRANSFORM,
+    notation="LN({tokens})",
+    source="Ba et al. 2016, eq. 4; Evolving Attention, section 2.1",
+)
+class LayerNorm(nn.Module):
+    """Layer norm of each token's features; all heads share the gain g and the shift b.
+
+    out = (x - mean) / sqrt(var + 1e-5) * g + b
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        return self.norm(tokens)
+
+
+@primitive(
+    "rms_norm",
+    "tokens: tokens[h,w] -> tokens[h,w]",
+    role=Role.TRANSFORM,
+    notation="RMS({tokens})",
+    source="Zhang and Sennrich 2019 (RMSNorm), eq. 4",
+    sign=zero_of_first,
+)
+class RmsNorm(nn.Module):
+    """Root mean square norm of each token's features; all heads share the gain g.
+
+    out = x / sqrt(mean(x^2) + 1e-6) * g
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(width))
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        # The mean of squares in float32 at least: a square can overflow 16 bits.
+        exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
+        size = (exact.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt()
+        return (exact / size * self.gain).to(tokens.dtype)
+
+
+@primitive(
+    "linear",
+    "tokens: tokens[h,w] -> tokens[h,w]",
+    role=Role.TRANSFORM,
+    notation="Linear({tokens})",
+    source="Evolving Attention, section 2.1",
+    macs=map_macs,
+)
+class Linear(nn.Module):
+    """Learned affine map of each token's features: W x + b. All heads share W (w x w) and b."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        return self.linear(tokens)
+
+
+@primitive(
+    "gated_value",
+    "tokens: tokens[h,w] -> tokens[h,w]",
+    role=Role.GATE,
+    notation="gate({tokens})",
+    source="Evolving Attention, section 2.1",
+    macs=map_macs,
+    sign=sign_of_first,
+)
+class GatedValue(nn.Module):
+    """Features multiplied by a gate computed from the same token: v * sigmoid(W v + b).
+
+    All heads share W and b.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, width)
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        return tokens * torch.sigmoid(self.gate(tokens))
+
+
+@primitive(
+    "output_gate",
+    "tokens: tokens[h,w] -> tokens[h,w]",
+    role=Role.GATE,
+    notation="{tokens} ⊙ σ(W x)",
+    source="Qiu et al. 2025 (Gated Attention, arXiv 2505.06708), eq. 5",
+    macs=lambda sizes, params: sizes.tokens * sizes.dim * sizes.heads * sizes.width,
+    sign=sign_of_first,
+    homogeneous=("tokens",),
+    is_additive=True,
+    is_featurewise=True,
+)
+class OutputGate(nn.Module):
+    """Features multiplied by a gate computed from the block's input x.
+
+    out_i = tokens_i * sigmoid(W_h x_i), elementwise, with a learned map W_h for each head h
+    """
+
+    def __init__(self, dim: int, heads: int, width: int, bias: bool = False) -> None:
+        super().__init__()
+        self.heads = heads
+        self.gate = nn.Linear(dim, heads * width, bias=bias)
+
+    def forward(self, tokens: Tokens, x: Float[Tensor, "b n d"]) -> Tokens:
+        gate = self.gate(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return tokens * torch.sigmoid(gate)
+
+
+@primitive(
+    "add",
+    "first: tokens[h,w], second: tokens[h,w] -> tokens[h,w]",
+    "first: scores[h], second: scores[h] -> scores[h]",
+    "first: weights[h], second: weights[h] -> weights[h]",
+    role=(Role.TRANSFORM, Role.ADJUST, Role.ADJUST),
+    notation="({first} + {second})",
+    source="Evolving Attention, section 2.1",
+    commutes=True,
+    score_change=ScoreChange(),
+    sign=sign_of_sum,
+    is_featurewise=True,
+)
+class Add(nn.Module):
+    """Sum of two tensors of one kind. A key that either score excludes is excluded."""
+
+    def forward(
+        self, first: Float[Tensor, "b h n m"], second: Float[Tensor, "b h n m"]
+    ) -> Float[Tensor, "b h n m"]:
+        return first + second
+
+
+@primitive(
+    "multiply",
+    "first: tokens[h,w], second: tokens[h,w] -> tokens[h,w]",
+    "first: weights[h], second: weights[h] -> weights[h]",
+    role=(Role.TRANSFORM, Role.ADJUST),
+    notation="({first} ⊙ {second})",
+    source="Evolving Attention, section 2.1",
+    commutes=True,
+    sign=sign_of_product,
+    is_featurewise=True,
+)
+class Multiply(nn.Module):
+    """Elementwise product of two tensors of one kind.
+
+    Scores are not accepted: the score -inf of an excluded key times 0 would be NaN.
+    """
+
+    def forward(
+        self, first: Float[Tensor, "b h n m"], second: Float[Tensor, "b h n m"]
+    ) -> Float[Tensor, "b h n m"]:
+        return first * second
