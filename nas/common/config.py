@@ -23,6 +23,7 @@ from nas.common.errors import ConfigError
 
 MAX_BYTES = 4_000_000
 MAX_YAML_BYTES = 500_000  # parsing YAML takes fifty times longer than JSON
+MAX_DEPTH = 64
 SUFFIXES = (".yaml", ".yml", ".json")
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -96,9 +97,11 @@ def parse_json(text: str, where: str) -> Any:
             digits.
     """
     with _naming(where):
-        return json.loads(
+        data = json.loads(
             text, object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_int=_short_int
         )
+        _check_depth(data)
+        return data
 
 
 def parse_yaml(text: str, where: str) -> Any:
@@ -112,7 +115,9 @@ def parse_yaml(text: str, where: str) -> Any:
             over 18 digits.
     """
     with _naming(where):
-        return yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader, made stricter
+        data = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader, made stricter
+        _check_depth(data)
+        return data
 
 
 def dump_yaml(data: Any) -> str:
@@ -213,9 +218,20 @@ def _naming(where: str) -> Iterator[None]:
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
         raise ConfigError(f"{where}{line}: not YAML: {' '.join(str(problem).split())}.") from None
     except RecursionError:
-        raise ConfigError(f"{where}: is nested too deep.") from None
+        raise ConfigError(
+            f"{where}: is nested too deep; expected at most {MAX_DEPTH} levels."
+        ) from None
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from None
+
+
+def _check_depth(data: Any, levels: int = MAX_DEPTH) -> None:
+    if not levels:
+        raise RecursionError
+    for child in (
+        data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
+    ):
+        _check_depth(child, levels - 1)
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
