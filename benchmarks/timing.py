@@ -29,7 +29,7 @@ from nas.compiler import resolve as resolve_genome
 from nas.costs.decoding.memory import memory_of
 from nas.costs.timing import calibrate, decode_ms, predict_ms
 from nas.costs.timing.measuring import Passes
-from nas.costs.timing.units import fitted, total
+from nas.costs.timing.prediction import fitted, total
 from nas.genome import Genome, ModelSizes
 from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import MECHANISMS

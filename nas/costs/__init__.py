@@ -1,9 +1,9 @@
 """Costs of mechanisms: counts, cache sizes and predicted time; decoding token by token."""
 
-from nas.costs.context import CostContext, summed_layers
 from nas.costs.costs import (
     COSTS,
     Cost,
+    CostContext,
     CostMeasure,
     attention_cost,
     cost_noun,
@@ -12,6 +12,7 @@ from nas.costs.costs import (
     default_costs,
     need_calibration,
     size_costs,
+    summed_layers,
 )
 
 __all__ = [

@@ -8,29 +8,65 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from nas.common.registry import Registry
-from nas.costs.context import CostContext, summed_layers
-from nas.genome import Genome, ModelSizes
+from nas.genome import Genome, ModelSizes, layers_with_mechanism
 
 if TYPE_CHECKING:
     from nas.compiler import Plan, ResolvedGenome
 
 
 @dataclass(frozen=True)
-class CostMeasure:
-    """A cost of a genome, summed over all attention layers of a backbone.
+class CostContext:
+    """The model and machine for which costs are computed.
 
     Attributes:
-        of: computes the cost from a resolved genome and the context of its sizes.
-        title: column header; by default the name with spaces.
-        noun: word for the cost in sentences; by default the title.
-        needs_calibration: whether it is computed from measured unit times.
-        is_default: whether it is computed and shown by default.
-        is_size: whether it measures the size of a mechanism; controls are matched by such costs.
-        is_counted: whether ``nas cost`` prints it, for one block.
+        sizes: the sizes of the model: width, heads, layers and tokens.
+        qkv_bias: whether the projections of queries, keys and values have biases.
+        is_causal: whether attention has a causal mask. Pairs of query and key that the mask hides
+            are computed and counted nevertheless.
+        calibration: unit times measured by ``nas.costs.timing.calibrate``; empty if no cost needs
+            them.
+        context: the number of cached tokens for costs of decoding; None for ``sizes.tokens``.
+    """
+
+    sizes: ModelSizes
+    qkv_bias: bool = False
+    is_causal: bool = False
+    calibration: Mapping[str, Any] = field(default_factory=dict)
+    context: int | None = None
+
+    def resolve(self, genome: Genome) -> ResolvedGenome:
+        """Return the normal form of a genome at these sizes.
+
+        Raises:
+            GenomeError: the mechanism does not exist at these sizes.
+        """
+        from nas.compiler import resolve
+
+        return resolve(genome, self.sizes, self.is_causal)
+
+    @property
+    def decoded(self) -> ModelSizes:
+        """The sizes with the number of cached tokens as ``tokens``."""
+        return self.sizes._replace(tokens=self.context or self.sizes.tokens)
+
+
+@dataclass(frozen=True)
+class CostMeasure:
+    """A cost: its name, its description, and the function that computes it.
+
+    Attributes:
+        of: computes the cost, summed over all attention layers of the model.
+        title: the column header; by default the name with spaces.
+        noun: the word for the cost in sentences; by default the title.
+        needs_calibration: whether the cost is computed from measured unit times.
+        is_default: whether the cost is computed and shown by default.
+        is_size: whether the cost measures the size of a mechanism. Control mechanisms are matched
+            by such costs.
+        is_counted: whether ``nas cost`` prints the cost, for one attention block.
     """
 
     name: str
@@ -51,13 +87,14 @@ COSTS: Registry[CostMeasure] = Registry("cost", "nas.costs")
 def costs_of(
     resolved: ResolvedGenome, context: CostContext, names: Iterable[str] | None = None
 ) -> dict[str, float]:
-    """The costs of a genome by name, by default those of ``default_costs``.
+    """Return the costs of a genome by name.
 
     Args:
         resolved: the genome, resolved at the context's sizes.
+        names: names of costs; by default those of ``default_costs``.
 
     Raises:
-        ConfigError: unknown cost, or a cost needs another calibration.
+        ConfigError: a cost is unknown, or its calibration is missing or of another context.
         ViolationError: the genome does not type-check.
     """
     names = default_costs() if names is None else names
@@ -65,36 +102,36 @@ def costs_of(
 
 
 def default_costs(is_calibrated: bool = False) -> tuple[str, ...]:
-    """The names of the default costs; with ``is_calibrated`` including predicted times."""
+    """Return the names of the default costs; with ``is_calibrated`` including predicted times."""
     costs = COSTS.registered.values()
     return tuple(c.name for c in costs if c.is_default and c.needs_calibration <= is_calibrated)
 
 
 def size_costs() -> tuple[str, ...]:
-    """The names of the costs that measure the size of a mechanism."""
+    """Return the names of the costs that measure the size of a mechanism."""
     return tuple(cost.name for cost in COSTS.registered.values() if cost.is_size)
 
 
 def need_calibration(names: Iterable[str]) -> bool:
-    """Whether a cost among ``names`` needs unit times; other objectives do not."""
+    """Return whether a cost among these objectives is computed from measured unit times."""
     return any(name in COSTS and COSTS.get(name).needs_calibration for name in names)
 
 
 def cost_title(name: str) -> str:
-    """The title of a cost; for other names the name with spaces. Loads no plug-in."""
+    """Return the title of a cost; of another metric the name with spaces. Loads no plug-in."""
     cost = COSTS.registered.get(name)
     return (cost.title if cost else "") or name.replace("_", " ")
 
 
 def cost_noun(name: str) -> str:
-    """The word for a cost in a sentence."""
+    """Return the word for a cost in a sentence."""
     cost = COSTS.registered.get(name)
     return (cost.noun if cost else "") or cost_title(name)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Counted costs of one attention block at batch 1, by name and as attributes."""
+    """Counted costs of one attention block at batch size 1, by name and as attributes."""
 
     values: Mapping[str, int]
 
@@ -104,18 +141,18 @@ class Cost:
         return self.values[name]
 
     def to_dict(self) -> dict[str, int]:
-        """The JSON of ``nas cost``."""
+        """Return the costs by name, as ``nas cost --json`` prints them."""
         return dict(self.values)
 
 
 def attention_cost(
     genome: Genome, *, dim: int, heads: int, tokens: int, qkv_bias: bool = False
 ) -> Cost:
-    """Count one attention block of a backbone with ``dim`` channels and ``heads`` heads.
+    """Count the costs of one attention block with ``dim`` features and ``heads`` heads.
 
     Raises:
         GenomeError, ViolationError: the mechanism does not exist at this size.
-        NasError: there is no cost rule for an operation in it.
+        NasError: the mechanism has an operation without a counting rule.
     """
     from nas.compiler import make_plan, resolve
 
@@ -126,29 +163,58 @@ def attention_cost(
     return Cost({cost.name: math.ceil(cost.of(resolved, context)) for cost in counted})
 
 
-# Computes the cost of one layer from its plan and the context.
-Measure = Callable[["Plan", CostContext], float]
+def summed_layers(resolved: ResolvedGenome, layer_cost: Callable[[ResolvedGenome], float]) -> float:
+    """Sum a cost over a model's layers; layers outside the placement are standard attention."""
+    depth = resolved.sizes.depth
+    count = len(layers_with_mechanism(resolved.genome.placement, depth))
+    total = count * layer_cost(resolved)
+    if count == depth:
+        return total
+    from nas.compiler import standard_attention
+
+    standard = standard_attention(resolved.sizes, resolved.is_causal)
+    return total + (depth - count) * layer_cost(standard)
 
 
-def _register(measure: CostMeasure) -> None:
-    COSTS.register(measure.name)(measure)
+LayerCost = Callable[["Plan", CostContext], float]
 
 
-def _summed(measure: Measure) -> Callable[[ResolvedGenome, CostContext], float]:
-    """The cost of all layers from the cost of one."""
+def _layer_cost(
+    name: str, unit: str, about: str, **options: Any
+) -> Callable[[LayerCost], LayerCost]:
+    """Register a cost by the function that computes it for one layer."""
 
-    def of(resolved: ResolvedGenome, context: CostContext) -> float:
-        return summed_layers(resolved, lambda layer: measure(layer.plan, context))
+    def register(function: LayerCost) -> LayerCost:
+        def of(resolved: ResolvedGenome, context: CostContext) -> float:
+            return summed_layers(resolved, lambda layer: function(layer.plan, context))
 
-    return of
+        measure = CostMeasure(name, unit, about, of, is_counted=True, **options)
+        COSTS.register(name)(measure)
+        return function
+
+    return register
 
 
+@_layer_cost(
+    "macs",
+    "MACs",
+    "multiply-adds of an example, as they run",
+    title="MACs",
+    is_default=True,
+    is_size=True,
+)
 def _macs(plan: Plan, context: CostContext) -> float:
     from nas.costs.macs import computed_macs
 
     return computed_macs(plan, context.sizes, context.is_causal).all
 
 
+@_layer_cost(
+    "attention_macs",
+    "MACs",
+    "multiply-adds of scores and aggregation alone",
+    title="MACs of scores and aggregation",
+)
 def _attention_macs(plan: Plan, context: CostContext) -> float:
     from nas.costs.macs import computed_macs
 
@@ -156,106 +222,58 @@ def _attention_macs(plan: Plan, context: CostContext) -> float:
     return computed.all - computed.tokens
 
 
+@_layer_cost("elementwise", "elements", "elements that pointwise operations touch")
 def _elementwise(plan: Plan, context: CostContext) -> float:
-    from nas.costs.block import elementwise
+    from nas.costs.counting import elementwise
 
     return elementwise(plan, context.sizes, context.qkv_bias)
 
 
+@_layer_cost("params", "parameters", "learned numbers", is_default=True, is_size=True)
 def _params(plan: Plan, context: CostContext) -> float:
     from nas.costs.counting import count_parameters
 
     return count_parameters(plan, context.sizes.dim, context.sizes.heads, context.qkv_bias)
 
 
+@_layer_cost(
+    "kv_cache_bytes_per_token",
+    "bytes",
+    "bytes that decoding holds for each token of its context, at 16 bits a number",
+    title="KV B/token",
+    noun="KV cache",
+    is_default=True,
+)
 def _kv_cache(plan: Plan, context: CostContext) -> float:
     from nas.costs.decoding.memory import kv_cache_bytes_per_token
 
     return kv_cache_bytes_per_token(plan, context.decoded)
 
 
+@_layer_cost(
+    "seed_compatible_macs",
+    "MACs",
+    "multiply-adds that plain fvcore counts for the published encoder layer",
+)
 def _seed_compatible(plan: Plan, context: CostContext) -> float:
-    from nas.costs.block import seed_compatible_macs
+    from nas.costs.counting import seed_compatible_macs
 
     return seed_compatible_macs(plan, context.sizes, context.qkv_bias)
 
 
 def _time_ms(resolved: ResolvedGenome, context: CostContext) -> float:
-    from nas.costs.timing.calibration import time_ms
+    from nas.costs.timing.prediction import time_ms
 
     return time_ms(resolved, context)
 
 
 def _decode_ms(resolved: ResolvedGenome, context: CostContext) -> float:
-    from nas.costs.timing.calibration import decode_ms
+    from nas.costs.timing.prediction import decode_ms
 
     return decode_ms(resolved, context)
 
 
-_register(
-    CostMeasure(
-        "macs",
-        "MACs",
-        "multiply-adds of an example, as they run",
-        _summed(_macs),
-        title="MACs",
-        is_default=True,
-        is_size=True,
-        is_counted=True,
-    )
-)
-_register(
-    CostMeasure(
-        "attention_macs",
-        "MACs",
-        "multiply-adds of scores and aggregation alone",
-        _summed(_attention_macs),
-        title="MACs of scores and aggregation",
-        is_counted=True,
-    )
-)
-_register(
-    CostMeasure(
-        "elementwise",
-        "elements",
-        "elements that pointwise operations touch",
-        _summed(_elementwise),
-        is_counted=True,
-    )
-)
-_register(
-    CostMeasure(
-        "params",
-        "parameters",
-        "learned numbers",
-        _summed(_params),
-        is_default=True,
-        is_size=True,
-        is_counted=True,
-    )
-)
-_register(
-    CostMeasure(
-        "kv_cache_bytes_per_token",
-        "bytes",
-        "bytes that decoding holds for each token of its context, at 16 bits a number",
-        _summed(_kv_cache),
-        title="KV B/token",
-        noun="KV cache",
-        is_default=True,
-        is_counted=True,
-    )
-)
-_register(
-    CostMeasure(
-        "seed_compatible_macs",
-        "MACs",
-        "multiply-adds that plain fvcore counts for the published encoder layer",
-        _summed(_seed_compatible),
-        is_counted=True,
-    )
-)
-_register(
+COSTS.register("time_ms")(
     CostMeasure(
         "time_ms",
         "ms",
@@ -266,7 +284,7 @@ _register(
         is_default=True,
     )
 )
-_register(
+COSTS.register("decode_ms")(
     CostMeasure(
         "decode_ms",
         "ms",

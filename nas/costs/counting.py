@@ -1,8 +1,10 @@
 """Operation counts of the reference form, by fvcore with a rule for each operation.
 
-fvcore counts a multiply-add as one. By default it ignores broadcast products, einsum, softmax and
-activations. The rules of this module count products exactly and elementwise work separately; shape
-operations are free, and an operation without a rule is an error. No other module imports fvcore.
+The reference form is the interpreter ``ReferenceAttention``, which computes all pairs of query and
+key. fvcore counts a multiply-add as one and by default ignores broadcast products, einsum, softmax
+and activations. The rules of this module count products exactly and elementwise work separately;
+shape operations are free, and an operation without a rule is an error. Counted multiply-adds are
+compared with the formulas that the primitives declare. No other module imports fvcore.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import logging
 import math
 import warnings
 from collections import Counter
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -20,6 +23,9 @@ from torch import Tensor, nn
 from nas.common.errors import GenomeError, NasError
 from nas.compiler import Plan
 from nas.compiler.interpreter import ReferenceAttention, check_sizes
+from nas.compiler.plan import plan_as_written
+from nas.costs.macs import closed_form_macs, computed_pairs, token_width
+from nas.genome import Genome, ModelSizes, Visibility
 
 with warnings.catch_warnings():
     # Importing fvcore compiles TorchScript, which raises a deprecation warning.
@@ -27,8 +33,8 @@ with warnings.catch_warnings():
     from fvcore.nn import FlopCountAnalysis
 
 ELEMENTWISE: Final = "elementwise"
-TRACED_LENGTHS: Final = (8, 12, 16)
-"""Three evenly spaced lengths, which determine a polynomial of degree two."""
+TRACED_LENGTHS: Final = (8, 12, 16)  # evenly spaced; they determine a polynomial of degree two
+_STEP: Final = TRACED_LENGTHS[1] - TRACED_LENGTHS[0]
 _COMPUTED_NUMBERS: Final = 2**18  # largest block that is counted by running it
 
 _POINTWISE: Final = """
@@ -40,13 +46,72 @@ _POINTWISE: Final = """
 _SHAPE: Final = "unflatten pad repeat_interleave expand_as numel alias lift_fresh tril triu"
 
 
+def elementwise(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:
+    """Count the elements that pointwise operations, reductions and norms of a block touch.
+
+    Raises:
+        GenomeError: the mechanism does not exist at this size.
+        NasError: the mechanism has an operation without a counting rule.
+    """
+    total = _checked_counts(plan.genome, sizes, sizes.tokens, qkv_bias)[ELEMENTWISE]
+    if skipped := sizes.tokens**2 - computed_pairs(plan, sizes.tokens):
+        few, more, most = (
+            _checked_counts(plan.genome, sizes, n, qkv_bias)[ELEMENTWISE] for n in TRACED_LENGTHS
+        )
+        # The quadratic coefficient is the number of elements per pair of query and key.
+        total -= skipped * ((few - 2 * more + most) // (2 * _STEP**2))
+    return total
+
+
+def seed_compatible_macs(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:
+    """Return the MACs that unmodified fvcore counts for the published layer with this mechanism.
+
+    The published encoder layer has biases, layer norms at 5 per element and a feed-forward width of
+    4 ``dim``. fvcore omits convolutions with padding 'same' and sparsemax.
+    """
+    dim, heads, _, tokens = sizes
+    macs = _macs(_checked_counts(plan.genome, sizes, tokens, qkv_bias))
+    norms = 2 * tokens * dim
+    for step in plan.steps:
+        size = plan.call_sizes(step, dim, heads, tokens)
+        if step.primitive.name == "convolutional_score":
+            macs -= step.primitive.macs(size, step.params) - size.heads * tokens**2 * size.width
+        if step.primitive.name == "layer_norm":
+            norms += size.heads * tokens * size.width
+    return macs + 5 * norms + 8 * tokens * dim**2
+
+
+@lru_cache(maxsize=256)
+def _checked_counts(genome: Genome, sizes: ModelSizes, tokens: int, qkv_bias: bool) -> Counter[str]:
+    """Count the operations at a length; raise NasError if the declared formulas differ."""
+    dense = dense_plan(plan_as_written(genome))
+    counts = count_operations(dense, sizes.dim, sizes.heads, tokens, qkv_bias)
+    expected = closed_form_macs(dense, sizes._replace(tokens=tokens))
+    if _macs(counts) != expected:
+        raise NasError(
+            f"the MACs counted, {_macs(counts)}, differ from the closed formulas of "
+            f"{', '.join(sorted({s.primitive.name for s in dense.steps}))}: {expected}; "
+            "expected a primitive's macs to state what its module computes."
+        )
+    return counts
+
+
+def _macs(counts: Counter[str]) -> int:
+    return sum(count for name, count in counts.items() if name != ELEMENTWISE)
+
+
+def dense_plan(plan: Plan) -> Plan:
+    """Return the plan without its window, so that every pair of query and key is computed."""
+    return replace(plan, genome=replace(plan.genome, visibility=Visibility()))
+
+
 def count_operations(
     plan: Plan, dim: int, heads: int, tokens: int, qkv_bias: bool = False
 ) -> Counter[str]:
-    """Multiply-adds of the reference form by operation, at batch 1.
+    """Count the operations of the reference form at batch size 1.
 
     Args:
-        plan: a plan without window, since the reference form computes every pair.
+        plan: a plan without a window.
 
     Returns:
         Multiply-adds by operation; the entry ``ELEMENTWISE`` is the number of elements that
@@ -54,46 +119,56 @@ def count_operations(
 
     Raises:
         GenomeError: the mechanism does not exist at this size.
-        NasError: there is no cost rule for an operation in it.
+        NasError: the mechanism has an operation without a counting rule.
     """
+
+    def built(device: str) -> nn.Module:
+        with torch.device(device), torch.random.fork_rng(devices=[]):
+            return ReferenceAttention(plan, dim, heads, qkv_bias).eval()
+
     # Running a small block is faster than propagating shapes on the meta device.
     is_small = heads * tokens**2 + 4 * dim**2 <= _COMPUTED_NUMBERS
     device = "cpu" if is_small else "meta"
-    module = _build(device, plan, dim, heads, qkv_bias)
+    module = built(device)
     if is_small or not any(isinstance(m, nn.Conv1d) for m in module.modules()):
         return count_calls(module, torch.zeros(1, tokens, dim, device=device))
     # torch cannot trace a convolution without data. Counts are polynomials of degree two in the
     # length, so three short traces give the long one exactly.
-    module = _build("cpu", plan, dim, heads, qkv_bias)
+    module = built("cpu")
     traces = [count_calls(module, torch.zeros(1, n, dim)) for n in TRACED_LENGTHS]
     names = set().union(*traces)
     return Counter({name: _extrapolate([t[name] for t in traces], tokens) for name in names})
 
 
+def _extrapolate(counts: list[int], tokens: int) -> int:
+    """Evaluate the polynomial through the counts at ``TRACED_LENGTHS`` at another length."""
+    first, second = counts[1] - counts[0], counts[2] - 2 * counts[1] + counts[0]
+    distance = tokens - TRACED_LENGTHS[0]
+    quadratic = distance * (distance - _STEP) * second // (2 * _STEP**2)
+    return counts[0] + distance * first // _STEP + quadratic
+
+
 def count_parameters(plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -> int:
-    """The number of parameters of a block; counts of modules are cached.
+    """Count the parameters of a block; the counts of modules are cached.
 
     Raises:
         GenomeError: the mechanism does not exist at this size.
     """
     check_sizes(dim, heads)
-    total = 0
-    for stream in plan.streams:
-        if stream.is_projected:
-            width = stream.type.head_count(heads) * stream.type.channels(dim, heads)
-            total += width * (dim + qkv_bias)
+    streams = (token_width(s.type, dim, heads) for s in plan.streams if s.is_projected)
+    total = sum(streams) * (dim + qkv_bias)
+    # Large modules are built on the meta device, whose first use takes seconds.
+    device = "cpu" if dim <= 512 else "meta"
     for step in plan.steps:
-        sizes = plan.sizes(step, dim, heads, qkv_bias)
-        # Large modules are built on the meta device, whose first use takes seconds.
-        device = "cpu" if dim <= 512 else "meta"
         module: Any = step.primitive.module
-        total += _learned(module, tuple((sizes | step.params).items()), device)
+        arguments = plan.sizes(step, dim, heads, qkv_bias) | step.params
+        total += _module_parameters(module, tuple(arguments.items()), device)
     wo = dim * (plan.merged_width(dim, heads) + 1) if plan.genome.projections.has_wo else 0
     return total + wo
 
 
 @lru_cache(maxsize=4096)
-def _learned(module: Any, arguments: tuple[tuple[str, Any], ...], device: str) -> int:
+def _module_parameters(module: Any, arguments: tuple[tuple[str, Any], ...], device: str) -> int:
     with torch.device(device), torch.random.fork_rng(devices=[]):
         try:
             return sum(p.numel() for p in module(**dict(arguments)).parameters())
@@ -101,20 +176,7 @@ def _learned(module: Any, arguments: tuple[tuple[str, Any], ...], device: str) -
             raise GenomeError(f"{error}.") from None
 
 
-def _extrapolate(counts: list[int], tokens: int) -> int:
-    """The value at ``tokens`` of the polynomial through the counts at ``TRACED_LENGTHS``."""
-    step = TRACED_LENGTHS[1] - TRACED_LENGTHS[0]
-    first, second = counts[1] - counts[0], counts[2] - 2 * counts[1] + counts[0]
-    at = tokens - TRACED_LENGTHS[0]
-    return counts[0] + at * first // step + at * (at - step) * second // (2 * step**2)
-
-
-def _build(device: str, plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -> nn.Module:
-    with torch.device(device), torch.random.fork_rng(devices=[]):
-        return ReferenceAttention(plan, dim, heads, qkv_bias).eval()
-
-
-class _Whole(nn.Module):
+class _WithProjections(nn.Module):
     """A block that also returns its projections, since a trace drops unused operations.
 
     A score may leave an operand unread (QANA without its skip), but the block computes it.
@@ -123,28 +185,27 @@ class _Whole(nn.Module):
     def __init__(self, block: nn.Module) -> None:
         super().__init__()
         self.block = block
-        self.seen: list[Tensor] = []
+        self.projected: list[Tensor] = []
         for name in ("wq", "wk", "wv"):
             if hasattr(block, name):
                 block.get_submodule(name).register_forward_hook(self._keep)
 
     def _keep(self, module: nn.Module, inputs: Any, result: Tensor) -> None:
-        self.seen.append(result)
+        self.projected.append(result)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """The block's output, then its projected streams."""
-        self.seen.clear()
-        return (self.block(x), *self.seen)
+        self.projected.clear()
+        return (self.block(x), *self.projected)
 
 
 def count_calls(module: nn.Module, x: Tensor) -> Counter[str]:
-    """The operations of a module for input ``x``.
+    """Count the operations that a module executes for input ``x``.
 
     Raises:
         GenomeError: the module raises ValueError for ``x``.
-        NasError: there is no cost rule for an operation in it.
+        NasError: the module has an operation without a counting rule.
     """
-    analysis = FlopCountAnalysis(_Whole(module), (x,)).set_op_handle(**_HANDLES)
+    analysis = FlopCountAnalysis(_WithProjections(module), (x,)).set_op_handle(**_HANDLES)
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
     with torch.no_grad(), warnings.catch_warnings():
         # Tracing warns about its deprecation and about branches on shapes.
@@ -168,13 +229,13 @@ def _numel(value: Any) -> int:
 
 
 def _product(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
-    """A matrix product, broadcast or not: each output sums over the last axis of the left."""
+    """Count a matrix product: each output element sums over the last axis of the left operand."""
     left = inputs[0].type().sizes()
     return Counter({"matmul": _numel(outputs[0]) * left[-1]})
 
 
 def _einsum(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
-    """A product of two operands: one multiply-add for each value of all indices together."""
+    """Count an einsum of two operands: one multiply-add for each combination of all indices."""
     equation = inputs[0].toIValue()
     operands = [value.type().sizes() for value in inputs[1].node().inputs()]
     terms = equation.partition("->")[0].replace(" ", "").split(",")
@@ -188,24 +249,23 @@ def _einsum(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
 
 
 def _fused_attention(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
-    """Fused attention: scores and aggregation, n² of each head's two widths."""
+    """Count fused attention: each pair of query and key multiplies a key and a value."""
     query, key, value = (v.type().sizes() for v in inputs[:3])
     pairs = math.prod(query[:-1]) * key[-2]
     return Counter({"attention": pairs * (query[-1] + value[-1])})
 
 
 def _addcmul(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
-    """addcmul: one multiply-add per element."""
     return Counter({"addcmul": _numel(outputs[0])})
 
 
-def _elementwise(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
-    """The number of elements of the largest operand or result."""
+def _pointwise(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
+    """Count the elements of the largest operand or result."""
     return Counter({ELEMENTWISE: max(_numel(value) for value in [*inputs, outputs[0]])})
 
 
 _HANDLES: Final[dict[str, Any]] = (
-    {f"aten::{name}": _elementwise for name in _POINTWISE.split()}
+    {f"aten::{name}": _pointwise for name in _POINTWISE.split()}
     | {f"aten::{name}": None for name in _SHAPE.split()}
     | {"aten::matmul": _product, "aten::mm": _product, "aten::bmm": _product}
     | {"aten::addcmul": _addcmul, "aten::einsum": _einsum}

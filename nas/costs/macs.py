@@ -1,9 +1,12 @@
 """Multiply-adds that a compiled block executes, and the pairs of query and key that it computes.
 
-Windows are computed in blocks, or with all pairs if blocks are impossible. Linear attention is
-counted in the order of its kernel; means multiply nothing. Pairs that a causal mask hides are
-computed and counted, except whole blocks. Counts are those of a CPU in 32 bits: zeros with which
-its fused kernel pads keys or values are counted; features for key biases and slopes are not.
+The rules of the count:
+
+- A window is computed in blocks of queries, or with all pairs if blocks are impossible.
+- Linear attention is counted in the order in which its kernel multiplies. Means multiply nothing.
+- Pairs that a causal mask hides are computed and counted, except blocks that are hidden as a whole.
+- The kernels are those of a CPU in 32 bits. Zeros with which the fused kernel pads keys or values
+  are counted; additional features for key biases and slopes are not.
 """
 
 from __future__ import annotations
@@ -27,54 +30,59 @@ CAUSAL_CHUNK: Final = 128  # tokens per chunk of longer sequences
 
 
 class Computed(NamedTuple):
-    """Executed multiply-adds: all, and those per token (projections and feature maps)."""
+    """Multiply-adds that a block executes.
+
+    Attributes:
+        all: all multiply-adds.
+        tokens: the multiply-adds of projections and of other maps of single tokens.
+    """
 
     all: int
     tokens: int
 
 
 def computed_macs(plan: Plan, sizes: ModelSizes, is_causal: bool = False) -> Computed:
-    """The multiply-adds of a compiled block at batch 1."""
+    """Return the multiply-adds of a compiled block at batch size 1."""
     fused = lower(plan)
-    hidden = uncalled(plan, fused)
-    of_tokens, total = _projections(plan, sizes, live(plan, fused)), 0
+    replaced = uncalled(plan, fused) - fused.keys()
+    tokens, pairs = _projections(plan, sizes, live(plan, fused)), 0
     for step in plan.steps:
+        if step.index in replaced:
+            continue
         if step.index in fused:
             call = Call(plan, fused[step.index], sizes, is_causal)
-            alone, paired = call.token_macs(), call.pair_macs()
-        elif step.index in hidden:
-            continue
+            of_tokens, of_pairs = call.token_macs(), call.pair_macs()
         else:
-            alone, paired = _step_macs(plan, step, sizes, is_causal)
-        of_tokens, total = of_tokens + alone, total + paired
-    return Computed(of_tokens + total, of_tokens)
+            of_tokens, of_pairs = _step_macs(plan, step, sizes, is_causal)
+        tokens, pairs = tokens + of_tokens, pairs + of_pairs
+    return Computed(tokens + pairs, tokens)
 
 
 def closed_form_macs(plan: Plan, sizes: ModelSizes) -> int:
-    """The MACs of the reference form, which computes all pairs, by its primitives' formulas."""
+    """Return the MACs of all pairs of query and key, by the formulas that primitives declare."""
     projections = _projections(plan, sizes, {stream.name for stream in plan.streams})
     return projections + sum(s.primitive.macs(_sizes(plan, s, sizes), s.params) for s in plan.steps)
 
 
 def computed_pairs(plan: Plan, tokens: int, is_causal: bool = False) -> int:
-    """The number of pairs of query and key that one head computes."""
+    """Return the number of pairs of query and key that one head computes."""
     return sum(block.pairs for block in _blocks(plan, tokens, is_causal))
 
 
 def is_by_sums(keys: int, width: int, is_causal: bool) -> bool:
-    """Whether linear attention sums over keys first, if all queries see the same keys."""
+    """Return whether linear attention multiplies keys with values first, then with queries."""
     return keys > (CAUSAL_PAIRS if is_causal else width)
 
 
-def numbers(token_type: Type, sizes: ModelSizes) -> int:
-    """The number of elements per token, all heads together."""
-    return token_type.head_count(sizes.heads) * token_type.channels(sizes.dim, sizes.heads)
+def token_width(type_: Type, dim: int, heads: int) -> int:
+    """Return the number of elements per token, all heads together."""
+    return type_.head_count(heads) * type_.channels(dim, heads)
 
 
 def _projections(plan: Plan, sizes: ModelSizes, read: Collection[Ref]) -> int:
-    """The multiply-adds of the streams that are read, and of W_O."""
+    """Return the multiply-adds of W_O and of the projections of the streams in ``read``."""
     streams = (s for s in plan.streams if s.is_projected and s.name in read)
-    width = sum(numbers(stream.type, sizes) for stream in streams)
+    width = sum(token_width(stream.type, sizes.dim, sizes.heads) for stream in streams)
     if plan.genome.projections.has_wo:
         width += plan.merged_width(sizes.dim, sizes.heads)
     return sizes.tokens * sizes.dim * width
@@ -85,19 +93,20 @@ def _sizes(plan: Plan, step: Step, sizes: ModelSizes) -> Sizes:
 
 
 def _step_macs(plan: Plan, step: Step, sizes: ModelSizes, is_causal: bool) -> tuple[int, int]:
-    """A step's multiply-adds per token and per pair, summed over all blocks."""
+    """Return a step's multiply-adds for single tokens and for pairs, summed over all blocks."""
     whole, tokens = _sizes(plan, step, sizes), sizes.tokens
     blocks = _blocks(plan, tokens, is_causal) if step.is_paired else [_Block(tokens, tokens)]
-    alone = paired = 0
+    of_tokens = of_pairs = 0
     for queries, keys in blocks:
         size = replace(whole, tokens=keys, rows=queries)
-        single = step.primitive.macs(replace(size, allowed=0), step.params)
-        alone, paired = alone + single, paired + step.primitive.macs(size, step.params) - single
-    return alone, paired
+        without_pairs = step.primitive.macs(replace(size, allowed=0), step.params)
+        of_tokens += without_pairs
+        of_pairs += step.primitive.macs(size, step.params) - without_pairs
+    return of_tokens, of_pairs
 
 
 class _Block(NamedTuple):
-    """The number of queries of a block and of the keys in their reach."""
+    """The number of queries of a block, and of the keys that at least one of them may see."""
 
     queries: int
     keys: int
@@ -108,9 +117,9 @@ class _Block(NamedTuple):
 
 
 def _blocks(plan: Plan, tokens: int, is_causal: bool) -> list[_Block]:
-    """The blocks of queries of a sequence, as in ``window_blocks``.
+    """Return the blocks in which the kernel ``window_blocks`` computes a sequence.
 
-    There is one block if the sequence has at most two blocks or calls need all tokens at once.
+    There is one block if two blocks hold the sequence, or if a call needs all tokens at once.
     """
     window, first = plan.genome.visibility.window, plan.genome.visibility.global_tokens
     size = max(window or tokens, SMALLEST_BLOCK)
@@ -128,35 +137,39 @@ def _blocks(plan: Plan, tokens: int, is_causal: bool) -> list[_Block]:
 
 
 class Call:
-    """Multiply-adds of a call that replaces aggregations."""
+    """Multiply-adds of one fused call, which replaces aggregations and their scores.
+
+    Args:
+        call: the fused call.
+    """
 
     def __init__(
         self, plan: Plan, call: Lowered, sizes: ModelSizes, is_causal: bool = False
     ) -> None:
         self.plan, self.call, self.sizes, self.is_causal = plan, call, sizes, is_causal
-        self._forms = forms_of(call, {step.index: self._width(step) for step in call.scores})
+        widths = {step.index: _sizes(plan, step, sizes).width for step in call.scores}
+        self._forms = forms_of(call, widths)
 
     def token_macs(self) -> int:
-        """Multiply-adds of the maps from queries and keys to features."""
+        """Return the multiply-adds of the maps from queries and keys to features."""
         called = (step for step in self.call.scores if self._is_called(step))
         return sum(_step_macs(self.plan, s, self.sizes, self.is_causal)[0] for s in called)
 
     def pair_macs(self) -> int:
-        """Multiply-adds of scores and aggregations."""
+        """Return the multiply-adds of scores and aggregations."""
         blocks = _blocks(self.plan, self.sizes.tokens, self.is_causal)
         return sum(self._block_macs(block) for block in blocks)
 
     @property
     def has_sums(self) -> bool:
-        """Whether decoding can continue the call from running sums over keys."""
+        """Whether a decoder can continue the call from running sums over keys."""
         return self.call.is_grouped and not self.plan.is_windowed
 
     def sum_numbers(self, step: Step) -> int:
-        """The number of elements of the running sums of an aggregation."""
+        """Return the number of elements of the running sums of an aggregation."""
         return self._features_width() * self._grouped(step)
 
     def _block_macs(self, block: _Block) -> int:
-        """Multiply-adds of one block."""
         call, pairs, width = self.call, block.pairs, self._features_width()
         values = sum(self._values(step) for step in call.sums)
         is_alike = not self.plan.is_windowed or block.queries == 1
@@ -169,52 +182,46 @@ class Call:
                 return width * (block.keys * self._grouped_values() + block.queries * values)
             padded = block.keys + -block.keys % CAUSAL_CHUNK
             return padded * (CAUSAL_CHUNK * (weights * width + values) + 2 * width * values)
-        # A silent key is one more key.
+        # Softmax-one has an additional key with score zero.
         keys = block.keys + call.has_silent_key
         if self._has_fused_kernel() and keys >= fused_from(width, values // weights):
             return block.queries * keys * 2 * max(weights * width, values)
         return block.queries * keys * (weights * width + values)
 
     def _has_fused_kernel(self) -> bool:
-        """Whether torch's fused kernel computes the call, with equally wide keys and values."""
+        """Return whether torch's fused kernel computes the call; it pads keys or values."""
         changes = (step.primitive.score_change for step in self.call.scores)
         has_cap = any(change is not None and change.cap for change in changes)
         return self.call.weights in (Weights.SOFTMAX, Weights.SOFTMAX_ONE) and not has_cap
 
     def _features_width(self) -> int:
-        """The width of the call's features; 1 if it reads no scores."""
+        """Return the width of the call's features; 1 if it reads no scores."""
         if not self.call.scores:
             return 1
         last = self._forms[self.call.scores[-1].index]
         return last.width + (self.call.is_linear and last.has_bias)
 
     def _is_called(self, step: Step) -> bool:
-        """Whether a step's map runs; a bias that shifts the queries needs no map of keys."""
+        """Return whether a step's map runs; a bias that shifts the queries needs no map of keys."""
         below = [self._forms[operand.ref] for operand in step.operands if operand.is_paired]
         return not (below and is_shift(step, below[0]))
 
     def _grouped_values(self) -> int:
-        """The elements of a token's values, without copies for heads that share them."""
+        """Return the elements of a token's values, without copies for heads that share them."""
         if len(self.call.sums) > 1 or self.call.shares_weights:
             return sum(self._values(step) for step in self.call.sums)
         return self._grouped(self.call.sums[0])
 
     def _grouped(self, step: Step) -> int:
-        """The elements of a token's values in one aggregation, without copies."""
-        every, shared = self._count(step), self._held(step.operands[1])
+        """Return the elements of a token's values in one aggregation, without copies."""
+        every, shared = self._count(step), self._count(step.operands[1])
         if self.call.scores:
             keys = [o for s in self.call.scores for o in s.operands if o.port.name == "key"]
-            shared = max(shared, self._held(keys[0]) if len(keys) == 1 else every)
+            shared = max(shared, self._count(keys[0]) if len(keys) == 1 else every)
         return self._values(step) // every * shared
 
-    def _held(self, operand: Operand) -> int:
-        return operand.type.head_count(self.sizes.heads)
-
-    def _count(self, step: Step) -> int:
-        return step.type.head_count(self.sizes.heads)
-
-    def _width(self, step: Step) -> int:
-        return _sizes(self.plan, step, self.sizes).width
+    def _count(self, part: Step | Operand) -> int:
+        return part.type.head_count(self.sizes.heads)
 
     def _values(self, step: Step) -> int:
-        return self._count(step) * self._width(step)
+        return self._count(step) * _sizes(self.plan, step, self.sizes).width

@@ -18,8 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nas.compiler import build_attention, make_plan
 from nas.costs import CostContext, attention_cost, costs_of
-from nas.costs.block import dense_plan
-from nas.costs.counting import ELEMENTWISE, count_operations, count_parameters
+from nas.costs.counting import ELEMENTWISE, count_operations, count_parameters, dense_plan
 from nas.costs.macs import closed_form_macs, computed_macs, computed_pairs
 from nas.genome import Genome, ModelSizes, Node, Projections, Visibility
 from nas.genome.canonical import canonicalise

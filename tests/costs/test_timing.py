@@ -14,9 +14,8 @@ from nas.common.errors import ConfigError, GenomeError, NasError
 from nas.compiler import build_attention, make_plan, resolve
 from nas.costs import COSTS, CostContext, costs_of
 from nas.costs.timing import calibrate, predict_ms
-from nas.costs.timing.decoding import decoding_amounts
-from nas.costs.timing.design import designs
-from nas.costs.timing.features import amounts
+from nas.costs.timing.calibration import designs
+from nas.costs.timing.work import amounts, decoding_amounts
 from nas.genome import Genome, ModelSizes, Node, Projections, Visibility
 from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import MECHANISMS

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from nas.costs.timing.design import designs
+from nas.costs.timing.calibration import designs
 from nas.evaluation.trainer import build_model
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.genome.primitives import names

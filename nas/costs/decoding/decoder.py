@@ -4,8 +4,8 @@
     for token in x.split(1, dim=1):
         y = decoder.step(token)          # equal to the row of block(x, is_causal=True)
 
-Decode in eval mode: in training mode a warm-up gate counts each step as a pass. The cost
-``kv_cache_bytes_per_token`` is the size of the cache; see nas.costs.decoding.memory.
+Decode in eval mode: in training mode a gate that opens over training counts each step as a training
+step. The cost ``kv_cache_bytes_per_token`` is the size of the cache; see nas.costs.decoding.memory.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ class Decoder:
     """A block of ``nas.build_attention`` with a cache of earlier tokens.
 
     Args:
-        context: number of tokens for which the cache is minimised; None for very many. Linear
-            attention and means use running sums, which do not grow, if these then take less memory
-            than rows of all tokens.
+        context: the number of tokens for which the cache is minimised; None for very many. Linear
+            attention and means use running sums, which do not grow, if the sums take less memory
+            than the rows of that many tokens.
 
     Attributes:
-        length: number of tokens so far.
-        cache: cached tensors by name. Rows of tokens, by stream or variable, have the tokens on the
-            axis before the last. They are views of buffers with capacity for at most an eighth more
+        length: the number of tokens so far.
+        cache: the cached tensors by name. Tensors with a row per token have the tokens on the axis
+            before the last. They are views of buffers with capacity for at most an eighth more
             tokens (at least 16), but for no more than ``context``.
 
     Raises:
-        GenomeError: the mechanism sees later tokens, or cannot be continued one token at a time.
+        GenomeError: the block was not made by ``nas.build_attention``, or its mechanism sees later
+            tokens or needs all tokens at once.
     """
 
     def __init__(self, block: nn.Module, context: int | None = None) -> None:
@@ -61,19 +62,22 @@ class Decoder:
         self.memory = memory_of(self.plan, sizes)
         self.modules = {step.index: self._module(step) for step in self.plan.steps}
         self._names = self.memory.names
+        self._cached = set(self._names.values())
         self.reset()
 
     def reset(self) -> None:
         """Clear the cache."""
         self.length = 0
         self.cache: dict[str, Tensor] = {}
-        self._room: dict[str, Tensor] = {}
+        self._buffers: dict[str, Tensor] = {}
 
     def step(self, x: Tensor) -> Tensor:
-        """The outputs of the next tokens, (b, m, dim) to (b, m, dim), m one or more; no gradients.
+        """Return the outputs (b, m, dim) of the next m tokens (b, m, dim), without gradients.
+
+        A failed step changes nothing.
 
         Raises:
-            ValueError: the number of sequences differs from the previous step.
+            ValueError: the number of sequences b differs from the previous step.
         """
         batch = next((rows.shape[0] for rows in self.cache.values()), x.shape[0])
         if x.shape[0] != batch:
@@ -83,12 +87,12 @@ class Decoder:
             with torch.no_grad():
                 return self._step(x)
         except BaseException:
-            self.length, self.cache = before  # a failed step changes nothing
+            self.length, self.cache = before
             raise
 
     def fill_cache(self, tokens: int) -> None:
-        """Fill the cache with copies of the last token, as after ``tokens`` tokens, for timing."""
-        for name in set(self._names.values()):
+        """Fill the cache with ``tokens`` copies of the last token, to time the next step."""
+        for name in self._cached:
             last = self.cache.pop(name)[..., -1:, :]
             self._keep(name, last.repeat_interleave(self.memory.held(tokens), dim=-2))
         self.length = tokens
@@ -112,14 +116,14 @@ class Decoder:
                 results[step.index] = self._call(step, results, x, mask, start)
             if step.index in self._names:
                 self._keep(step.variable, results[step.index])
-        for name in set(self._names.values()):
+        for name in self._cached:
             self._forget(name)
         return merged(self.block, self.plan, results[self.plan.steps[-1].index])
 
     def _call(
         self, step: Step, results: dict[Ref, Tensor], x: Tensor, mask: Tensor | None, start: int
     ) -> Tensor:
-        """The result of a step for the new tokens, with the keys of all cached tokens."""
+        """Call a step for the new tokens, with the keys and values of all tokens so far."""
         read = [self._history(o.ref) if is_past(o) else results[o.ref] for o in step.operands]
         if step.index in self.memory.inputs:
             return self._behind_inputs(step, *read)
@@ -135,7 +139,7 @@ class Decoder:
             return cast("Tensor", module(*operands, **extras))
         if not step.is_paired:
             return cast("Tensor", module(*operands, **extras, start=start))
-        # If tokens in between left the cache, positions count from the first key of each part.
+        # If tokens between two parts left the cache, positions count from each part's first key.
         parts = []
         for columns, place in self._parts:
             columns_of_operands = [
@@ -145,7 +149,7 @@ class Decoder:
         return torch.cat(parts, dim=-1)
 
     def _summed(self, step: Step, results: dict[Ref, Tensor], start: int) -> Tensor:
-        """An aggregation for the new tokens, from the running sums."""
+        """Compute an aggregation for the new tokens from the running sums."""
 
         def read(reader: Step, operand: Operand, is_repeated: bool) -> Tensor:
             value = results[operand.ref]
@@ -157,24 +161,23 @@ class Decoder:
             query, key = features(call.call, self.block, self.modules, read)
         name = f"sums of {step.variable}"
         out, self.cache[name] = continued(query, key, values, self.cache.get(name), start)
-        heads = step.type.head_count(self.block.heads)
-        return repeat_heads(out, heads)
+        return repeat_heads(out, step.type.head_count(self.block.heads))
 
     def _behind_inputs(self, step: Step, new: Tensor) -> Tensor:
-        """A step for the new tokens, from their inputs and the cached last inputs."""
+        """Call a step for the new tokens with their inputs and the cached last inputs."""
         name, count = f"inputs of {step.variable}", self.memory.inputs[step.index]
         whole = torch.cat((self.cache[name], new), dim=-2) if name in self.cache else new
         self.cache[name] = whole[..., max(0, whole.shape[-2] - count) :, :]
         return cast("Tensor", self.modules[step.index](whole)[..., -new.shape[-2] :, :])
 
     def _shared(self, step: Step, rows: Tensor, past: Tensor) -> Tensor:
-        """A product in which heads share keys or values: their queries become rows of one head."""
+        """Compute a product whose heads share keys; their queries become rows of one head."""
         batch, heads, new, width = rows.shape
         grouped = rows.reshape(batch, past.shape[1], -1, width)
         return cast("Tensor", self.modules[step.index](grouped, past)).view(batch, heads, new, -1)
 
     def _history(self, ref: Ref) -> Tensor:
-        """A stream or node at all cached tokens: from the cache, or recomputed from cached rows."""
+        """Return a stream or node at all cached tokens, recomputed if it is not cached itself."""
         name = self._names.get(ref)
         if name == "x":
             (stream,) = (s for s in self.plan.streams if s.name == ref)
@@ -195,22 +198,22 @@ class Decoder:
         return torch.cat(parts, dim=-2)
 
     def _keep(self, name: str, new: Tensor) -> None:
-        """Append rows to the cache, in place if the buffer has capacity; windows copy."""
+        """Append rows to the cache, in place if the buffer has capacity."""
         old = self.cache.get(name)
         if self.plan.is_windowed:
             self.cache[name] = new if old is None else torch.cat((old, new), dim=-2)
             return
         count = 0 if old is None else old.shape[-2]
         total = count + new.shape[-2]
-        if old is None or self._room[name].shape[-2] < total:
+        if old is None or self._buffers[name].shape[-2] < total:
             room = total + max(SMALLEST_ROOM, total // ROOM_SHARE)
             if self.context is not None and total <= self.context:
                 room = min(room, self.context)
-            self._room[name] = new.new_empty(*new.shape[:-2], room, new.shape[-1])
+            self._buffers[name] = new.new_empty(*new.shape[:-2], room, new.shape[-1])
             if old is not None:
-                self._room[name][..., :count, :] = old
-        self._room[name][..., count:total, :] = new
-        self.cache[name] = self._room[name][..., :total, :]
+                self._buffers[name][..., :count, :] = old
+        self._buffers[name][..., count:total, :] = new
+        self.cache[name] = self._buffers[name][..., :total, :]
 
     def _forget(self, name: str) -> None:
         """Drop the rows that left the window."""
@@ -219,13 +222,13 @@ class Decoder:
             self.cache[name] = torch.cat((rows[..., :first, :], rows[..., first + over :, :]), -2)
 
     def _places(self, held: int, forgotten: int, new: int) -> list[tuple[slice, int]]:
-        """The keys of a step as slices without gaps, each with the position of its first key."""
+        """Return the cached keys as slices of consecutive tokens, each with its first position."""
         first = self.plan.genome.visibility.global_tokens if forgotten else 0
         parts = [(slice(0, first), 0), (slice(first, held + new), first + forgotten)]
         return parts if first else parts[1:]
 
     def _mask(self, start: int, x: Tensor) -> Tensor | None:
-        """Which cached tokens the new tokens may see; None for all."""
+        """Return which cached tokens each new token may see; None for all."""
         visibility = self.plan.genome.visibility
         if visibility.window is None and x.shape[1] == 1:
             return None
@@ -238,17 +241,15 @@ class Decoder:
         return in_window(queries, keys, visibility.window, visibility.global_tokens, is_causal=True)
 
     def _module(self, step: Step) -> nn.Module:
-        """The block's module of a step, or a new one if a fused call replaced it (no weights)."""
-        module = getattr(self.block, step.module, None)
-        if module is not None:
-            assert isinstance(module, nn.Module)
-            return module
+        """Return a step's module; a module without weights may be missing in a compiled block."""
+        if hasattr(self.block, step.module):
+            return cast("nn.Module", getattr(self.block, step.module))
         sizes = self.plan.sizes(step, self.block.dim, self.block.heads, False)
         return step.primitive.module(**sizes, **step.params)
 
 
 def _part(tokens: Tensor, operand: Operand, columns: slice) -> Tensor:
-    """An operand at some keys."""
+    """Return an operand at some of the keys."""
     if operand.is_paired:
         return tokens[..., columns]
     return tokens[..., columns, :] if is_past(operand) else tokens

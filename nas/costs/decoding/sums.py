@@ -2,14 +2,14 @@
 
     out_i = f(q_i) · sum_{j <= i} g(k_j)^T v_j / i
 
-f and g are the features whose product is a score (Katharopoulos et al. 2020, section 3.3); a key
-bias is one more feature. A mean has the single feature 1.
+f and g map queries and keys to features whose product is a score (Katharopoulos et al. 2020,
+section 3.3). A bias per key is one more feature. A mean has the single feature 1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -23,69 +23,59 @@ from nas.compiler.plan import Operand, Step
 from nas.genome.primitives.shapes import Key, Query, Sums, Values
 from nas.genome.types import width_of
 
-if TYPE_CHECKING:
-    Read = Callable[[Step, Operand, bool], Tensor]
+Read = Callable[[Step, Operand, bool], Tensor]
 
 
-class TensorOperations:
-    """The operations of nas.compiler.features on the tensors of the new tokens.
-
-    Args:
-        block: a module with ``dim`` and ``heads``.
-        modules: the modules of the steps, by index.
-        read: returns an operand of a step, with repeated heads if its third argument is true.
-    """
+class _TensorOperations:
+    """The ``Operations`` of nas.compiler.features on tensors."""
 
     def __init__(self, block: Any, modules: Mapping[int, Any], read: Read) -> None:
         self.block, self.modules, self.read = block, modules, read
 
     def operand(self, step: Step, operand: Operand, is_grouped: bool) -> Tensor:
-        """The operand of the new tokens."""
         return self.read(step, operand, not is_grouped)
 
     def scale(self, step: Step) -> Any:
-        """One over the square root of the rank."""
         assert step.rank is not None, "scores of tokens have a rank"
         return width_of(step.rank, self.block.dim, self.block.heads) ** -0.5
 
     def attribute(self, step: Step, name: str) -> Any:
-        """An attribute of the step's module."""
         return getattr(self.modules[step.index], name)
 
     def method(self, step: Step, name: str, value: Tensor) -> Any:
-        """The result of a method of the step's module."""
         return self.attribute(step, name)(value)
 
     def slopes(self, step: Step) -> Any:
-        """Raise: linear attention has no slopes."""
-        raise NotImplementedError
+        raise NotImplementedError("linear attention has no slopes")
 
     def by_head(self, value: Tensor, factor: Tensor) -> Tensor:
-        """The value with each head multiplied by its factor."""
         return by_head(value, factor)
 
     def times(self, first: Tensor, second: Tensor) -> Tensor:
-        """The product."""
         return first * second
 
     def plus(self, first: Tensor, second: Tensor) -> Tensor:
-        """The sum."""
         return first + second
 
     def concatenated(self, first: Tensor, second: Tensor) -> Tensor:
-        """The features of both, side by side."""
         return torch.cat((first, second), dim=-1)
 
     def named(self, kind: str, step: Step, value: Tensor) -> Tensor:
-        """The value itself."""
         return value
 
 
 def features(
     call: Lowered, block: Any, modules: Mapping[int, Any], read: Read
 ) -> tuple[Tensor, Tensor]:
-    """The features of queries and keys, (b, h, m, w) and (b, g, m, w), h a multiple of g."""
-    score: Features[Any] = features_of(call, TensorOperations(block, modules, read))
+    """Compute the features of queries (b, h, m, w) and of keys (b, g, m, w); g divides h.
+
+    Args:
+        block: a module with ``dim`` and ``heads``.
+        modules: the modules of the steps, by index.
+        read: returns the operand of a step, with as many heads as the step if its third argument
+            is true.
+    """
+    score: Features[Any] = features_of(call, _TensorOperations(block, modules, read))
     query = score.query if score.scale is None else score.query * score.scale
     if score.bias is None:
         return query, score.key
@@ -95,7 +85,12 @@ def features(
 def continued(
     query: Query, key: Key, values: Values, before: Tensor | None, start: int
 ) -> tuple[Sums, Float[Tensor, "b g w v"]]:
-    """The outputs of the tokens from ``start`` on, and the sums after them, in 32 bits at least."""
+    """Compute the outputs of the tokens from position ``start`` on, and the sums after them.
+
+    Args:
+        query, key: the features of the new tokens.
+        before: the sums after the earlier tokens, in 32 bits at least; None without any.
+    """
     exact = torch.promote_types(values.dtype, torch.float32)
     query, key, exact_values = (x.to(exact) for x in (query, key, values))
     groups, heads = (max(x.shape[1], exact_values.shape[1]) for x in (key, query))

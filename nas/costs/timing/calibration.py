@@ -1,87 +1,55 @@
-"""Unit times of operations, measured on this hardware, and predicted times of mechanisms.
+"""Unit times of operations, measured on this hardware with small mechanisms.
 
     calibration = calibrate(sizes, batch=64, precision="float32", device="cpu", ...)
     predict_ms(resolve(genome, sizes), calibration)
 
-A layer's time is the sum of its ``amounts``, each times the unit time of its kind. The unit times
-minimise the squared relative errors over the mechanisms of ``designs``, each timed forward and
-backward, and are non-negative. Under a causal mask the steps of a ``Decoder`` are also timed, for
-one token after few and after many tokens; ``decode_ms`` predicts them from ``decoding_amounts``.
+The unit times minimise the squared relative errors over the mechanisms of ``designs``, each timed
+forward and backward, and are non-negative. Under a causal mask a ``Decoder``'s step is also timed,
+for one token after few and after many tokens.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Any, Final
 
-from pydantic import Field, StrictBool, StrictInt, field_validator
+import torch
 from torch import nn
 
-from nas.common.config import Frozen, parse_model
-from nas.common.errors import ConfigError, NasError
+from nas.common.errors import NasError
 from nas.common.processor import processor_name
-from nas.compiler import Plan, ResolvedGenome, build_attention, make_plan, resolve
-from nas.costs.context import CostContext, summed_layers
-from nas.costs.decoding.memory import check_decodable, refused
-from nas.costs.timing.decoding import decoding_amounts
-from nas.costs.timing.design import designs
-from nas.costs.timing.features import amounts
-from nas.costs.timing.units import fitted, total
+from nas.compiler import Plan, build_attention, make_plan
+from nas.costs.decoding.memory import undecodable
+from nas.costs.timing.measuring import Passes, fastest, one_thread
+from nas.costs.timing.prediction import Calibration, fitted
+from nas.costs.timing.work import amounts, decoding_amounts
 from nas.genome import Genome, ModelSizes
-
-if TYPE_CHECKING:
-    from nas.costs.timing.measuring import Passes
+from nas.genome.primitives import Kind, Primitive, Signature, get, names
 
 SECONDS: Final = 2.5  # duration of all rounds
 FEWEST_NUMBERS: Final = 2**20  # elements of a timed pass; four times as many for networks
 FEWEST_PAIRS: Final = 2**15  # pairs of query and key of a timed pass
 CONTEXTS: Final = (256, 4096)  # cached tokens of the timed decoding steps
-Time = Annotated[float, Field(ge=0.0, allow_inf_nan=False, strict=True)]
 
+Call = tuple[str, list[Any], dict[str, Any]]
+Params = dict[str, Any]
 
-class Calibration(Frozen):
-    """Measured unit times in milliseconds by kind of work, with model sizes and hardware.
-
-    Attributes:
-        units: unit times of a forward and backward pass.
-        decode: unit times of a decoding step; empty if calls are not causal.
-    """
-
-    version: Literal[1] = 1
-    hardware: str
-    torch: str
-    device: str
-    precision: str
-    batch: Annotated[StrictInt, Field(ge=1)]
-    is_causal: StrictBool
-    qkv_bias: StrictBool
-    dim: StrictInt
-    heads: StrictInt
-    tokens: StrictInt
-    units: dict[str, Time]
-    decode: dict[str, Time] = {}
-
-    @field_validator("units")
-    @classmethod
-    def _some_work_takes_time(cls, value: dict[str, float]) -> dict[str, float]:
-        if not any(value.values()):
-            raise ValueError("no work takes any time")
-        return value
-
-    def check(self, **expected: object) -> None:
-        """Check fields of the calibration.
-
-        Raises:
-            ConfigError: a field differs from its expected value.
-        """
-        for name, value in expected.items():
-            if getattr(self, name) != value:
-                raise ConfigError(
-                    f"calibration, {name}: measured with {getattr(self, name)}, asked with {value};"
-                    " expected what nas.costs.timing.calibrate measured in this context."
-                )
+_SCORES: Final[tuple[Call, ...]] = (
+    ("scaled_dot_product", ["q", "k"], {}),
+    ("bilinear", ["q", "k"], {}),
+)
+_NORMALISERS: Final = ("softmax", "uniform", "softmax_free", "relu_squared")
+# Few projections, so that the timed primitive dominates.
+_FEW: Final = {"has_wq": False, "has_wv": False, "has_wo": False}
+_NONE: Final = _FEW | {"has_wk": False}
+_WIDE: Final = _NONE | {"raw": "shared", "merge": "sum"}
+_PROJECTIONS: Final[tuple[Params, ...]] = (
+    *({}, {"has_wo": False}, _FEW, _NONE, _WIDE, {"merge": "sum"}),
+    *({"qk_dim": "1/2"}, {"kv_heads": "one"}),
+    *({"q_heads": share, "kv_heads": share} for share in ("1/2", "one")),
+)
 
 
 def calibrate(
@@ -94,19 +62,15 @@ def calibrate(
     qkv_bias: bool,
     seconds: float = SECONDS,
 ) -> dict[str, Any]:
-    """Measure unit times at a model's sizes; returns a ``Calibration`` as JSON data.
+    """Measure unit times at a model's sizes and return a ``Calibration`` as JSON data.
 
     Args:
-        precision: float32 or bfloat16, the precision of products as in training.
-        seconds: time for rounds of measurement; at least two rounds run.
+        precision: ``float32`` or ``bfloat16``, the precision of matrix products in training.
+        seconds: the time for rounds of measurement; at least two rounds run.
 
     Raises:
         NasError: no mechanism exists at these sizes.
     """
-    import torch
-
-    from nas.costs.timing.measuring import Passes, fastest, one_thread
-
     passes = Passes(sizes, batch, precision=precision, device=device, is_causal=is_causal)
     is_cuda = passes.device.type == "cuda"
     rows, works = [], []
@@ -135,70 +99,13 @@ def calibrate(
     ).model_dump()
 
 
-def predict_ms(resolved: ResolvedGenome, calibration: Mapping[str, Any]) -> float:
-    """Predicted milliseconds of a backbone's attention layers for one training batch.
-
-    The time covers forward and backward. Layers outside the placement have standard attention.
-
-    Raises:
-        ConfigError: the calibration is invalid, or of other sizes.
-        GenomeError, ViolationError: the mechanism does not exist.
-    """
-    parsed = parse_model(dict(calibration or {}), Calibration, "calibration")
-    sizes = resolved.sizes
-    parsed.check(dim=sizes.dim, heads=sizes.heads, tokens=sizes.tokens)
-
-    def layer_ms(layer: ResolvedGenome) -> float:
-        work = amounts(layer.plan, sizes, parsed.batch, is_causal=parsed.is_causal)
-        return total(work, parsed.units)
-
-    return summed_layers(resolved, layer_ms)
-
-
-def time_ms(resolved: ResolvedGenome, context: CostContext) -> float:
-    """The predicted time as a cost of a search.
-
-    Raises:
-        ConfigError: the context's calibration is missing, or of other sizes or calls.
-        GenomeError, ViolationError: the mechanism does not exist.
-    """
-    predicted = predict_ms(resolved, context.calibration)
-    parsed = parse_model(dict(context.calibration), Calibration, "calibration")
-    parsed.check(is_causal=context.is_causal, qkv_bias=context.qkv_bias)
-    return predicted
-
-
-def decode_ms(resolved: ResolvedGenome, context: CostContext) -> float:
-    """Predicted milliseconds of all attention layers to decode one token after the context.
-
-    Raises:
-        ConfigError: the calibration is missing, of other sizes, or of calls that are not causal.
-        GenomeError, ViolationError: the mechanism does not exist, or cannot be decoded.
-    """
-    sizes = context.decoded
-    parsed = parse_model(dict(context.calibration), Calibration, "calibration")
-    parsed.check(dim=sizes.dim, heads=sizes.heads, qkv_bias=context.qkv_bias, is_causal=True)
-    if not parsed.decode:
-        raise ConfigError("calibration, decode: no step was timed; expected a new calibration.")
-
-    def layer_ms(layer: ResolvedGenome) -> float:
-        # A decoder runs the normal form that is valid for causal and other calls.
-        plan = resolve(layer.genome, sizes, is_causal=None).plan
-        check_decodable(plan)
-        return total(decoding_amounts(plan, sizes), parsed.decode)
-
-    return summed_layers(resolved, layer_ms)
-
-
 def _decode_units(
     passes: Passes, sizes: ModelSizes, qkv_bias: bool, seconds: float
 ) -> dict[str, float]:
-    """The unit times of a decoding step, from all designs that can be decoded."""
-    from nas.costs.timing.measuring import fastest
-
+    """Measure the unit times of a decoding step with all designs that can be decoded."""
     rows, timers = [], []
     for plan, block in _blocks(sizes, is_causal=True, qkv_bias=qkv_bias):
-        if not refused(plan):
+        if not undecodable(plan):
             for tokens in CONTEXTS:
                 rows.append(decoding_amounts(plan, sizes._replace(tokens=tokens)))
                 timers.append(partial(passes.decoding_seconds, block, tokens))
@@ -208,7 +115,7 @@ def _decode_units(
 def _blocks(
     sizes: ModelSizes, *, is_causal: bool, qkv_bias: bool
 ) -> Iterator[tuple[Plan, nn.Module]]:
-    """The plans and blocks of the designs that exist at these sizes, without duplicates."""
+    """Yield the plans and blocks of the designs that exist at these sizes, without duplicates."""
     genomes: set[Genome] = set()
     for genome in designs(sizes.tokens):
         try:
@@ -227,10 +134,10 @@ def _blocks(
 
 
 def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
-    """The number of sequences with which a layer is timed: the batch, or fewer for slow layers.
+    """Return the number of sequences with which a layer is timed: the batch, or fewer.
 
-    Time is proportional to this number while the same kernels run, which depends on the number of
-    pairs and of hidden units over pairs.
+    Time is proportional to this number while the same kernels run. Which kernels run depends on the
+    number of pairs of query and key, and of hidden units over pairs.
     """
     numbers, most, pairs = 0, 1, 0
     for step in plan.steps:
@@ -241,3 +148,84 @@ def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
         most, pairs = max(most, passes), max(pairs, size.heads * size.pairs)
     least = FEWEST_NUMBERS if most == 1 else 4 * FEWEST_NUMBERS
     return min(batch, 1 + max(least // numbers, FEWEST_PAIRS // pairs))
+
+
+def designs(tokens: int) -> Iterator[Genome]:
+    """Yield the mechanisms to time: small ones that contain each primitive and kernel.
+
+    They are generated from the declarations of the primitives, so that primitives of plug-ins are
+    included. Parameters are varied one at a time. Some designs may not exist at a model's sizes.
+
+    Args:
+        tokens: the sequence length, for windows and for primitives of one length.
+    """
+    window = {"window": max(1, tokens // 4)}
+    for projections in _PROJECTIONS:
+        for normaliser in _NORMALISERS:
+            yield _attention([_SCORES[0], (normaliser, [0], {})], projections)
+    for projections in (_FEW, _WIDE):
+        for normaliser in (*_NORMALISERS, "sigmoid", "sparsemax"):
+            yield _attention([_SCORES[0], (normaliser, [0], {})], projections, window)
+    for name in names():
+        primitive = get(name)
+        for signature in primitive.signatures:
+            for number, params in enumerate(_variants(primitive, tokens)):
+                yield from _around(primitive, signature, params, is_first=number == 0)
+
+
+def _variants(primitive: Primitive, tokens: int) -> Iterator[Params]:
+    """Yield the default parameters, then each parameter at other values."""
+    if "tokens" in primitive.parameters:  # valid at this length only
+        yield {"tokens": tokens}
+        return
+    yield {}
+    for name, domain in primitive.parameters.items():
+        values: tuple[Any, ...] = getattr(domain, "values", ())
+        if isinstance(domain.default, bool):
+            values = (not domain.default,)
+        elif hasattr(domain, "low") and isinstance(domain.default, int | None):
+            values = (max(domain.low, (domain.default or 8) // 2),)
+        yield from ({name: value} for value in values if value != domain.default)
+
+
+def _around(
+    primitive: Primitive, signature: Signature, params: Params, *, is_first: bool
+) -> Iterator[Genome]:
+    """Yield attention mechanisms that contain a call of a primitive.
+
+    Scores are followed by a normaliser with a fused kernel and by one without. Normalisers follow
+    dot products. Maps of tokens are applied to the values.
+    """
+    kinds, name = [port.kind for port in signature.inputs], primitive.name
+    if signature.output.kind is Kind.SCORES:
+        below = _SCORES[: kinds.count(Kind.SCORES)]
+        scores, streams = iter(range(len(below))), iter("k" if below else "qk")
+        inputs = [next(streams if kind is Kind.TOKENS else scores) for kind in kinds]
+        nodes = [*below, (name, inputs, params)]
+        for normaliser in ("softmax", "relu_squared") if is_first else ("softmax",):
+            yield _attention([*nodes, (normaliser, [len(below)], {})])
+        if is_first and not below:
+            yield _attention([*nodes, ("softmax", [0], {})], _WIDE)
+    elif kinds == [Kind.SCORES]:
+        weights: list[Call] = [_SCORES[0], (name, [0], params)]
+        yield _attention(weights)
+        if is_first:  # weights with a reader that needs them explicitly
+            yield _attention([*weights, ("relu_squared", [0], {}), ("multiply", [1, 2], {})])
+    elif set(kinds) == {Kind.WEIGHTS}:
+        both: list[Call] = [(op, [0], {}) for op in ("softmax", "relu_squared")]
+        yield _attention([_SCORES[0], *both, (name, [1, 2][: len(kinds)], params)])
+    elif set(kinds) == {Kind.TOKENS}:
+        call = (name, ["v"] * len(kinds), params)
+        for around in (_NONE, _WIDE) if is_first else (_NONE,):
+            yield _attention([call, ("uniform", ["v"], {})], around, values=0)
+
+
+def _attention(
+    nodes: list[Call], projections: Params = _FEW, mask: Params | None = None, values: Any = "v"
+) -> Genome:
+    """Return the genome whose last node but one computes the weights of a weighted sum."""
+    calls = [*nodes, ("weighted_sum", [len(nodes) - 1, values], {})]
+    graph = [{"op": op, "inputs": inputs, "params": params} for op, inputs, params in calls]
+    return Genome.from_dict(
+        {"graph_def": graph, "proj_config": projections, "visibility": mask or {}}
+    )

@@ -1,4 +1,4 @@
-"""Measure the time of blocks: one thread, interleaved rounds."""
+"""Measure the time of attention blocks, with one thread and in interleaved rounds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DECODED: Final = 3  # steps in a row
 
 
 class Passes:
-    """Forward and backward passes of blocks on one batch; ``seconds`` times one.
+    """Forward and backward passes of blocks on one random batch, and their times.
 
     On a CPU the time is the processor time of this process, on which other processes have little
     effect. On CUDA it is the device time of a CUDA graph, as in training.
@@ -38,7 +38,7 @@ class Passes:
         self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
 
     def of(self, block: nn.Module, count: int | None = None) -> Callable[[], None]:
-        """A function that runs a pass of a block on the first ``count`` sequences."""
+        """Return a function that runs a pass of a block on the first ``count`` sequences."""
         block = block.to(self.device).train()
         x = self.x[:count].detach().requires_grad_()
         above = self.above[:count]
@@ -51,7 +51,7 @@ class Passes:
         return run if self.device.type == "cpu" else self._recorded(run)
 
     def decoding_seconds(self, block: nn.Module, tokens: int) -> float:
-        """Seconds to decode one token of one sequence after ``tokens``, in float32."""
+        """Return the seconds to decode one token of one sequence after ``tokens`` tokens."""
         decoder, x = Decoder(block.to(self.device).eval(), context=tokens), self.x[:1, :1]
         decoder.step(x)
         times = []
@@ -61,7 +61,7 @@ class Passes:
         return min(times)
 
     def seconds(self, work: Callable[[], object]) -> float:
-        """Seconds of one pass."""
+        """Return the seconds of one pass."""
         if self.device.type == "cpu":
             start = time.process_time()
             work()
@@ -75,7 +75,7 @@ class Passes:
         return float(begin.elapsed_time(end)) / 1e3
 
     def _recorded(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Record work as a CUDA graph; returns ``work`` if it cannot be recorded."""
+        """Return the replay of a CUDA graph of ``work``, or ``work`` if it cannot be recorded."""
         side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side):
@@ -100,7 +100,7 @@ class Passes:
 
 
 def fastest(timers: Sequence[Callable[[], float]], seconds: float) -> list[float]:
-    """The shortest time of each timer over two to ten rounds, as many as fit into ``seconds``.
+    """Return each timer's shortest time over as many rounds as fit into ``seconds``, two to ten.
 
     Timers take turns, so that noise affects all of them equally.
     """
@@ -117,7 +117,7 @@ def fastest(timers: Sequence[Callable[[], float]], seconds: float) -> list[float
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit torch to one thread inside the block, as in training."""
+    """Limit torch to one thread inside the ``with`` block, as in training."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,0 +1,188 @@
+"""Amounts of work of one attention layer by kind: of a training pass, and of decoding one token.
+
+    {"project.macs": 2.1, "scaled_dot_product": 1.1, "softmax@call": 1.1, "layer": 1.0, ...}
+
+Elements and multiply-adds are counted in millions. Kinds are named after primitives; a suffix names
+the kernel if a fused call replaces the step, since a mean needs no scores and linear attention no
+pairs. ``calibrate`` measures the time of one unit of each kind.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from nas.compiler import Plan
+from nas.compiler.lowering import Lowered, live, lower
+from nas.compiler.plan import Step
+from nas.costs.decoding.memory import is_past, memory_of, shares_heads
+from nas.costs.macs import computed_pairs, is_by_sums, token_width
+from nas.genome import ModelSizes, Ref
+from nas.genome.primitives import Role, Sizes
+
+Amount = tuple[str, float]
+
+_MILLION: Final = 1e6
+
+
+def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> dict[str, float]:
+    """Return the work of one attention layer for a batch, forward and backward, by kind.
+
+    A step of pairs counts heads times pairs of query and key; a step of tokens counts heads times
+    tokens times width.
+    """
+    # A window's mask is computed once per layer, for all sequences.
+    totals = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
+    calls = lower(plan)
+    read = live(plan, calls)
+    call_of_step = {
+        step.index: call
+        for call in calls.values()
+        for step in (*call.scores, call.normaliser, *call.sums)
+    }
+    for kind, amount in _projections(plan, sizes, read):
+        totals[kind] += amount * batch / _MILLION
+    for step in plan.steps:
+        call = call_of_step.get(step.index)
+        if call is None and step.index not in read:
+            continue
+        size = plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
+        kernel = _kernel(plan, call, size, is_causal=is_causal)
+        for kind, amount in _step(plan, step, size, kernel):
+            totals[kind] += amount * batch / _MILLION
+        totals["step"] += 1.0
+    return dict(totals)
+
+
+def _projections(plan: Plan, sizes: ModelSizes, read: set[Any]) -> Iterator[Amount]:
+    """Yield the work of the streams, of merging heads, and of W_O."""
+    dim, heads, _, tokens = sizes
+    for stream in plan.streams:
+        if stream.name not in read:
+            continue
+        width = token_width(stream.type, dim, heads)
+        yield ("project" if stream.is_projected else "raw"), tokens * width
+        if stream.is_projected:
+            yield "project.macs", tokens * dim * width
+    yield "merge", tokens * token_width(plan.output, dim, heads)
+    if plan.genome.projections.has_wo:
+        yield "project", tokens * dim
+        yield "project.macs", tokens * dim * plan.merged_width(dim, heads)
+
+
+def _step(plan: Plan, step: Step, size: Sizes, kernel: str) -> Iterator[Amount]:
+    """Yield the work of one step, which may be a part of a fused call."""
+    name = step.primitive.name
+    tokens = size.heads * size.tokens * size.width
+    pairs = size.heads * computed_pairs(plan, size.tokens)
+    macs = step.primitive.macs(size, step.params)
+    if kernel in ("@mean", "@window", "@linear"):
+        if step.role in (Role.SCORE, Role.AGGREGATE):
+            yield f"{step.role}{kernel}", tokens
+            macs = (pairs if kernel == "@window" else tokens) * size.width
+            yield f"{step.role}{kernel}.macs", macs
+    elif not step.is_paired:
+        yield name, tokens
+        yield f"{name}.macs", macs
+    elif step.primitive.is_plain_product:
+        yield f"{name}{kernel}", pairs
+        yield f"product{kernel}.macs", pairs * size.width
+    else:
+        yield f"{name}{kernel}", pairs
+        yield f"{name}.macs", macs
+        # Work that depends on hidden units and on choices (an activation, a gate).
+        passes = pairs * step.primitive.passes(size, step.params)
+        if passes > pairs:
+            yield f"{name}.passes", passes
+        yield from _choices(step, passes)
+    for operand in step.operands:
+        if operand.is_repeated:
+            kind = "pairs" if operand.is_paired else "tokens"
+            yield f"repeat.{kind}{kernel}", pairs if operand.is_paired else tokens
+    if plan.is_windowed and step.role is Role.NORMALIZE and kernel != "@window":
+        yield f"mask{kernel}", pairs
+
+
+def _choices(step: Step, amount: float) -> Iterator[Amount]:
+    """Yield an amount for each parameter that is a choice, such as an activation."""
+    for parameter, value in sorted(step.params.items()):
+        if isinstance(value, str | bool):
+            yield f"{step.primitive.name}.{parameter}={value}", amount
+
+
+def _kernel(plan: Plan, call: Lowered | None, size: Sizes, *, is_causal: bool) -> str:
+    """Return the suffix that names the kernel of a step; empty without a fused call."""
+    if call is None:
+        return ""
+    if not call.scores:
+        return "@window" if plan.is_windowed else "@mean"
+    is_long = is_by_sums(size.tokens, size.width, is_causal) and not plan.is_windowed
+    return "@linear" if call.is_linear and is_long else "@call"
+
+
+def decoding_amounts(plan: Plan, sizes: ModelSizes) -> dict[str, float]:
+    """Return the work of one layer to decode one token after ``sizes.tokens`` tokens, by kind.
+
+    At batch size 1 a step executes few multiply-adds: calls and reads of the cache dominate. Every
+    call counts once under its primitive (``softmax.call``). Elements of the cache and of parameters
+    that a call reads are counted in millions.
+    """
+    totals = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
+    for kind, amount in _decoding_work(plan, sizes):
+        totals[kind] += amount if kind.endswith(".call") else amount / _MILLION
+    return dict(totals)
+
+
+def _decoding_work(plan: Plan, sizes: ModelSizes) -> Iterator[Amount]:
+    memory = memory_of(plan, sizes)
+    dim, heads, _, tokens = sizes
+    held = memory.held(tokens)
+    for stream in plan.streams:
+        yield "stream.call", 1.0
+        if stream.is_projected:
+            yield "project.macs", dim * token_width(stream.type, dim, heads)
+    if plan.genome.projections.has_wo:
+        yield "project.call", 1.0
+        yield "project.macs", dim * plan.merged_width(dim, heads)
+    yield "row.call", len(set(memory.names.values()))
+    if plan.is_windowed:
+        yield "copied", held * memory.row(sizes)
+    for index in sorted(memory.sums):
+        yield "sums.call", 1.0
+        yield "sums", memory.sums[index].sum_numbers(plan.steps[index])
+        yield "features.call", len(memory.sums[index].call.scores)
+    recomputed: set[Ref] = set()
+    for index in sorted(memory.called):
+        yield from _decoding_call(plan, plan.steps[index], sizes, held)
+        if index in memory.inputs:
+            yield "inputs.call", 1.0
+        recomputed |= {o.ref for o in plan.steps[index].operands if is_past(o)}
+    for step in reversed(plan.steps):  # keys and values recomputed from cached rows
+        if step.index in recomputed - memory.rows:
+            size = plan.call_sizes(step, dim, heads, held)
+            yield f"{step.primitive.name}.call", 1.0
+            yield f"{step.primitive.name}.tokens", held * size.heads * size.width
+            yield f"{step.primitive.name}.macs", step.primitive.macs(size, step.params)
+            recomputed |= {operand.ref for operand in step.operands}
+    for stream in plan.streams:
+        if stream.name in recomputed and not stream.is_projected:
+            yield "raw", held * dim
+
+
+def _decoding_call(plan: Plan, step: Step, sizes: ModelSizes, held: int) -> Iterator[Amount]:
+    """Yield the work of one call: of one token, or of its pairs with all cached tokens."""
+    name, keys = step.primitive.name, held if step.is_paired else 1
+    size = replace(plan.call_sizes(step, sizes.dim, sizes.heads, keys), rows=1)
+    yield f"{name}.call", 1.0
+    yield f"{name}.macs", step.primitive.macs(size, step.params)
+    if step.is_paired:
+        passes = size.pairs * size.heads * step.primitive.passes(size, step.params)
+        yield f"{name}.pairs", passes
+        yield from _choices(step, passes)
+    for operand in step.operands:
+        if operand.is_repeated and not shares_heads(step):
+            yield "repeat.call", 1.0
+            if is_past(operand) or operand.is_paired:
+                yield "repeat", keys * size.heads * (1 if operand.is_paired else size.width)
