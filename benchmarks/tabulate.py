@@ -24,7 +24,7 @@ from nas.api.execution import check_one_model, execution_of, task_of
 from nas.common.errors import NasError, TableError
 from nas.common.search_config import check_count
 from nas.costs import costs_of
-from nas.evaluation.backends import make_evaluator
+from nas.evaluation.execution import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.trial import Trial, run_trials, training_seed
 from nas.searching.setup import cost_context

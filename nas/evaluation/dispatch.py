@@ -1,21 +1,21 @@
-"""Assign trials to workers; retry or fail the trials of workers that hang, are lost or refused.
+"""Assign trials to workers, and retry or fail the trials of workers that hang, die or are refused.
 
-The rules use no library; a `Pool` starts, calls and ends workers (`ray_actors.ActorPool`). A worker
-runs one trial at a time.
+A worker is a process that runs one trial at a time. A `Pool` starts, calls and ends workers. This
+module decides what follows from each answer and each loss, without using any library:
 
-    a worker hangs                      it is ended, and its trial has failed
+    a worker does not answer in time    the worker is ended, and its trial fails
     its machine or GPU is lost          the trial starts again, without limit
-    its process ended for other reasons the trial is retried while no other trial runs, and has
-                                        failed after `MAX_LOSSES`
-    out of memory beside other trials   the trial is retried once while no other trial runs
-    an error                            the trial is retried once in another process
+    its process ends for other reasons  the trial is retried while no other trial runs, and fails
+                                        after `MAX_LOSSES` losses
+    a trial runs out of memory          the trial is retried once while no other trial runs
+    a trial raises an error             the trial is retried once in another process
 
-Most processes end because another process takes all memory; hence the retry while nothing else
+Most processes end because another process uses all memory; hence the retry while no other trial
 runs. Results do not depend on the order in which workers finish. No operation iterates over all
 workers, since there may be thousands.
 
-Ray's `max_restarts` and `max_task_retries` stay off. They count a lost machine like a crash unless
-Ray calls it preempted, cannot retry a task while nothing else runs, restart without back-off, and
+Ray's `max_restarts` and `max_task_retries` stay off: they count a lost machine like a crash unless
+Ray calls it preempted, cannot retry a task while no other task runs, restart without back-off, and
 report nothing to the driver.
 """
 
@@ -27,17 +27,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from nas.common.errors import DeviceError, RunError
+from nas.common.errors import DeviceError
 from nas.evaluation.pool import BLAMELESS, Pool, WorkerLostError, WorkerRefusedError
 from nas.evaluation.trial import Budget, Evaluation, Incident, Kind, Reason, Trial, log
 
-MAX_LOSSES: Final = 3  # lost workers until a trial has failed; after the first it runs alone
+MAX_LOSSES: Final = 3  # lost workers until a trial fails; after the first loss it runs alone
 MAX_FAILED_STARTS: Final = 3  # consecutive failed starts, if no worker has ever started
-PAUSE_SECONDS: Final = 1.0  # first back-off after a failed start of a worker; doubles
+PAUSE_SECONDS: Final = 1.0  # first back-off after a failed start of a worker; it doubles each time
 REFUSED_SECONDS: Final = 30.0  # back-off after a refused worker, and the longest back-off
-CALIBRATION_SECONDS: Final = 120.0  # time limit of a calibration; then its worker counts as lost
+CALIBRATION_SECONDS: Final = 120.0  # time limit of a calibration; its worker then counts as lost
 NO_WORKER_SECONDS: Final = 30.0  # time without any worker until the wait is reported
 
 
@@ -46,13 +46,12 @@ class Dispatcher:
 
     Args:
         pool: starts and ends workers.
-        workers: largest number of workers; all are requested, and the pool keeps those pending
-            for which there is no room.
-        budget: the budget of every trial, for the record of a failure.
-        patience: seconds after which a worker that did not answer is ended.
-        start_seconds: longest time without any worker. Starting a worker imports torch, a busy
-            cluster has a queue, and a cluster that lost its machines may get others.
-        clock: monotonic time in seconds.
+        workers: largest number of workers. All are requested at once; the pool starts as many as
+            there is room for, and the other requests wait.
+        budget: budget of every trial, which the record of a failure contains.
+        patience: seconds after which a worker that has not answered is ended.
+        start_seconds: longest time in seconds without any worker.
+        clock: returns a monotonic time in seconds.
     """
 
     def __init__(
@@ -69,43 +68,46 @@ class Dispatcher:
         self.on_incident: Callable[[Incident], None] = log
         self._pool, self._budget, self._patience, self._clock = pool, budget, patience, clock
         self._pending: list[_Ticket] = []  # a heap
+        self._finished: list[tuple[_Ticket, Any]] = []  # tickets with their answers
         self._slots: set[_Slot] = set()
         self._free: list[_Slot] = []
-        self._awaited: dict[Any, _Slot] = {}  # by reference of an answer or of a back-off
-        self._timers: list[tuple[float, int, Any]] = []  # a heap: time, number, reference
+        self._awaited: dict[Any, _Slot] = {}  # by the reference of an answer or of a back-off
+        self._timers: list[tuple[float, int, Any]] = []  # a heap of (time, number, reference)
         self._numbers = count()
         self._no_worker = NoWorkerTimeout(clock, start_seconds, self._report)
         self._num_ready = self._num_running = self._failed_starts = 0
         self._runs_alone = self._has_started = self._is_closed = False
         self._refusals: set[str] = set()
-        self._fault: DeviceError | None = None  # raised once all answers are returned
+        self._fault: DeviceError | None = None  # raised once all finished trials are returned
         for _ in range(workers):
             self._start()
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Calibrate on the first worker that is ready. Call it only while no trial runs.
+        """Return unit times measured by the first worker that is ready.
+
+        Call this method only while no trial runs.
 
         Raises:
-            DeviceError: no worker starts, or all workers that calibrated were lost or hung.
+            DeviceError: no worker starts, or `MAX_LOSSES` workers that calibrated were lost.
         """
         self._queue(None, 0.0)
-        ((_, calibration),) = self._answers()
+        ((_, calibration),) = self._wait()
         result: Mapping[str, Any] = calibration
         return result
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Queue trials, those with most work first, and give them to free workers."""
+        """Queue trials, those with most work first, and assign them to free workers."""
         for trial in trials:
             self._queue(trial, trial.work)
         self._assign()
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """Block until trials finish and return all finished ones; empty if none is running.
+        """Block until trials finish, and return all finished ones; empty if none was submitted.
 
         Raises:
             DeviceError: no worker starts.
         """
-        return [(ticket.trial, answer) for ticket, answer in self._answers() if ticket.trial]
+        return [(ticket.trial, answer) for ticket, answer in self._wait() if ticket.trial]
 
     def close(self) -> None:
         """End all workers and drop all trials."""
@@ -117,34 +119,33 @@ class Dispatcher:
         self._is_closed = True
 
     def _queue(self, trial: Trial | None, work: float) -> None:
-        if self._is_closed:
-            raise RunError("this evaluator was closed; expected a new one.")
+        assert not self._is_closed
         heapq.heappush(self._pending, _Ticket(0, (-work, next(self._numbers)), trial))
 
-    def _answers(self) -> list[_Answer]:
-        answers: list[_Answer] = []
-        while not (answers or self._fault) and (self._pending or self._num_running):
+    def _wait(self) -> list[tuple[_Ticket, Any]]:
+        """Handle events until a ticket is finished, and return all finished tickets."""
+        while not (self._finished or self._fault) and (self._pending or self._num_running):
             try:
-                self._gather(answers)
+                self._handle_events()
             except DeviceError as error:
                 self._fault = error
-        if self._fault and not answers:
+        if self._fault and not self._finished:
             raise self._fault
-        return answers
+        finished, self._finished = self._finished, []
+        return finished
 
-    def _gather(self, answers: list[_Answer]) -> None:
-        """Wait for the next events, and add finished tickets to ``answers``."""
+    def _handle_events(self) -> None:
+        """Wait for the next answers, losses and timeouts, and handle them."""
         self._assign()
         deadline = min(self._next_timer(), self._no_worker.deadline)
         timeout = None if deadline == math.inf else max(0.0, deadline - self._clock())
         for ref in self._pool.wait(timeout):
             if slot := self._awaited.pop(ref, None):  # None: the worker was ended meanwhile
-                answers += self._handle(slot, ref)
+                self._handle(slot, ref)
         while self._next_timer() <= self._clock():
-            slot = self._awaited.pop(heapq.heappop(self._timers)[2])
-            answers += self._time_out(slot)
+            self._time_out(self._awaited.pop(heapq.heappop(self._timers)[2]))
         self._no_worker.check()
-        self._assign()  # workers run while the caller handles the answers
+        self._assign()  # workers run while the caller handles the finished trials
 
     def _assign(self) -> None:
         """Assign trials to free workers; a trial that lost a worker runs alone."""
@@ -159,7 +160,7 @@ class Dispatcher:
             self._expect(ref, slot, self._patience if ticket.trial else CALIBRATION_SECONDS)
 
     def _expect(self, ref: Any, slot: _Slot, seconds: float) -> None:
-        """Await an answer; it times out after these seconds."""
+        """Await an answer, which times out after some seconds."""
         self._awaited[ref] = slot
         if seconds < math.inf:
             heapq.heappush(self._timers, (self._clock() + seconds, next(self._numbers), ref))
@@ -169,13 +170,13 @@ class Dispatcher:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else math.inf
 
-    def _handle(self, slot: _Slot, ref: Any) -> list[_Answer]:
-        """Handle the answer or the loss of a worker."""
+    def _handle(self, slot: _Slot, ref: Any) -> None:
+        """Handle the answer, the loss or the refusal of a worker."""
         ticket = slot.ticket
         try:
             answer = self._pool.get(ref)
         except WorkerLostError as error:
-            return self._lose(slot, error) if ticket else self._fail_to_start(slot, error)
+            return self._lose(slot, ticket, error) if ticket else self._fail_to_start(slot, error)
         except WorkerRefusedError as error:
             return self._refuse(slot, error)
         if ticket is None:  # the worker has started
@@ -183,26 +184,23 @@ class Dispatcher:
             self._num_ready += 1
             self._free.append(slot)
             self._has_started, self._failed_starts = True, 0
-            self._no_worker.end()
-            return []
+            return self._no_worker.end()
         reason = answer.reason if isinstance(answer, Evaluation) else None
         if reason == "error" and not ticket.has_erred:  # the machine may be broken
             *_, last = (answer.error or "").splitlines() or [""]
             self._report("error", f"tried again in another worker: {last}", slot)
             ticket.has_erred = True
-            self._replace(slot)  # another process has no state that the error left behind
             heapq.heappush(self._pending, ticket)
-            return []
+            return self._replace(slot)  # another process has no state that the error left behind
         slot.ticket = None
         self._num_running -= 1
         self._free.append(slot)
         if reason == "out_of_memory" and not ticket.losses and self.workers > 1:
-            ticket.losses = 1  # its neighbours may have held the memory
-            heapq.heappush(self._pending, ticket)
-            return []
-        return [(ticket, answer)]
+            ticket.losses = 1  # trials on other workers may have used the memory
+            return heapq.heappush(self._pending, ticket)
+        return self._finished.append((ticket, answer))
 
-    def _refuse(self, slot: _Slot, error: WorkerRefusedError) -> list[_Answer]:
+    def _refuse(self, slot: _Slot, error: WorkerRefusedError) -> None:
         """Queue the trial again, and start another worker later, maybe on another machine."""
         if error.is_last and not self._has_started:
             raise DeviceError(str(error)) from error
@@ -213,10 +211,9 @@ class Dispatcher:
         if slot.ticket:
             heapq.heappush(self._pending, slot.ticket)
         self._replace(slot, REFUSED_SECONDS)
-        return []
 
-    def _fail_to_start(self, slot: _Slot, error: WorkerLostError) -> list[_Answer]:
-        """Start a worker again that was lost while starting, after twice its last back-off."""
+    def _fail_to_start(self, slot: _Slot, error: WorkerLostError) -> None:
+        """Restart a worker that was lost while it started, with a doubled back-off."""
         self._failed_starts += error.cause not in BLAMELESS
         if not self._has_started and self._failed_starts >= MAX_FAILED_STARTS:
             raise DeviceError(
@@ -227,44 +224,40 @@ class Dispatcher:
             text = f"a worker died as it started, and is tried again: {error}"
             self._report(error.cause, text)
         self._replace(slot, min(max(PAUSE_SECONDS, 2 * slot.paused), REFUSED_SECONDS))
-        return []
 
-    def _lose(self, slot: _Slot, error: WorkerLostError) -> list[_Answer]:
+    def _lose(self, slot: _Slot, ticket: _Ticket, error: WorkerLostError) -> None:
         """Queue the trial of a lost worker again, or fail it after `MAX_LOSSES`."""
-        ticket = slot.ticket
-        assert ticket is not None
         ticket.losses += error.cause not in BLAMELESS
         if ticket.losses == MAX_LOSSES:
             text = f"its worker was lost, {MAX_LOSSES} times: {error}"
             return self._fail(slot, ticket, error.reason, text)
         self._report(error.cause, f"a worker was lost ({error.cause}): {error}.", slot)
-        self._replace(slot)
         heapq.heappush(self._pending, ticket)
-        return []
+        return self._replace(slot)
 
-    def _time_out(self, slot: _Slot) -> list[_Answer]:
-        """Start a worker after its back-off, or end one that hangs.
+    def _time_out(self, slot: _Slot) -> None:
+        """Start a worker after its back-off, or end a worker that has not answered in time.
 
-        The trial of a worker that hangs has failed; a calibration is queued again.
+        The trial of such a worker fails; a calibration counts as a loss and is queued again.
         """
-        if slot.worker is None:
+        ticket = slot.ticket
+        if ticket is None:
             self._start(slot.paused)
-            return []
-        assert slot.ticket is not None
-        if slot.ticket.trial is None:
+        elif ticket.trial is None:
             text = f"no answer within {CALIBRATION_SECONDS:g} s"
-            return self._lose(slot, WorkerLostError("process", text))
-        text = f"no answer within {self._patience:g} s, so its worker was ended"
-        return self._fail(slot, slot.ticket, "time_limit", text)
+            self._lose(slot, ticket, WorkerLostError("process", text))
+        else:
+            text = f"no answer within {self._patience:g} s, so its worker was ended"
+            self._fail(slot, ticket, "time_limit", text)
 
-    def _fail(self, slot: _Slot, ticket: _Ticket, reason: Reason, text: str) -> list[_Answer]:
-        """Replace a worker and return the failed evaluation of its trial."""
+    def _fail(self, slot: _Slot, ticket: _Ticket, reason: Reason, text: str) -> None:
+        """Replace a worker, and finish its trial with a failed evaluation."""
         self._replace(slot)
         if ticket.trial is None:
             raise DeviceError(f"no worker could measure its speed: {text}.")
         budget, seconds = self._budget, self._clock() - slot.since
         failure = Evaluation.failure(ticket.trial, budget, reason, text, slot.name, seconds)
-        return [(ticket, failure)]
+        self._finished.append((ticket, failure))
 
     def _start(self, paused: float = 0.0) -> None:
         worker, ref = self._pool.start()
@@ -273,7 +266,7 @@ class Dispatcher:
         self._expect(ref, slot, math.inf)
 
     def _replace(self, slot: _Slot, pause: float = 0.0) -> None:
-        """End a worker and start another in its place, after ``pause`` seconds."""
+        """End a worker, and start another one in its place after ``pause`` seconds."""
         self._pool.kill(slot.worker)
         self._slots.remove(slot)
         self._num_running -= slot.ticket is not None
@@ -294,13 +287,13 @@ class Dispatcher:
 
 @dataclass(slots=True, order=True)
 class _Ticket:
-    """A queued trial; tickets sort in the order of assignment.
+    """A queued trial or calibration; tickets sort in the order of assignment.
 
     Attributes:
-        losses: number of lost workers that may be the trial's fault.
-        rank: negative work, then order of submission.
+        losses: number of lost workers for which the trial may be responsible.
+        rank: negative work, then the number of the submission.
         trial: None for a calibration.
-        has_erred: whether the trial raised an error in another worker.
+        has_erred: whether the trial has raised an error in another worker.
     """
 
     losses: int
@@ -309,19 +302,16 @@ class _Ticket:
     has_erred: bool = False
 
 
-_Answer: TypeAlias = tuple[_Ticket, Any]
-
-
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A worker and its task.
+    """A worker and the ticket that it runs.
 
     Attributes:
         worker: the pool's worker; None during a back-off.
-        name: host and process id; empty until it has started.
-        since: start of its trial, by the clock.
-        ticket: the ticket that it runs.
-        paused: back-off in seconds before its start.
+        name: host and process id of the worker; empty until it has started.
+        since: time at which its trial started, by the dispatcher's clock.
+        ticket: the ticket that the worker runs; None while it starts or is free.
+        paused: back-off in seconds before the worker was started.
     """
 
     worker: Any
@@ -332,15 +322,16 @@ class _Slot:
 
 
 class NoWorkerTimeout:
-    """Reports that there is no worker, and raises DeviceError if that lasts too long.
+    """Reports that no worker is running, and raises DeviceError if that lasts too long.
 
     Args:
-        clock: monotonic time in seconds.
-        limit: longest time without a worker in seconds.
-        report: called when the wait is long, and when it ends.
+        clock: returns a monotonic time in seconds.
+        limit: longest time without a worker, in seconds.
+        report: called when the wait becomes long, and when a worker starts after such a wait.
 
     Attributes:
-        fault: why the last worker did not start; "" if unknown.
+        deadline: time at which to call `check` again; infinite while there is a worker.
+        fault: reason why the last worker did not start; empty if unknown.
     """
 
     def __init__(
@@ -352,12 +343,12 @@ class NoWorkerTimeout:
         self.begin()
 
     def begin(self) -> None:
-        """Start the wait for a worker: the last worker is lost."""
+        """Start to measure the time without a worker: the last worker is lost."""
         self._since = self._clock()
         self.deadline = self._since + min(NO_WORKER_SECONDS, self._limit)
 
     def end(self) -> None:
-        """End the wait: a worker has started."""
+        """Stop to measure the time without a worker: a worker has started."""
         self.deadline, self.fault = math.inf, ""
         if self._is_reported:
             self._is_reported = False
@@ -367,7 +358,7 @@ class NoWorkerTimeout:
         """Report a long wait.
 
         Raises:
-            DeviceError: it lasts longer than the limit.
+            DeviceError: the wait is longer than the limit.
         """
         now, limit = self._clock(), f"{self._limit:.0f} s"
         if now < self.deadline:

@@ -1,7 +1,6 @@
-"""Options of where trainings run, and the allocation of cores and GPUs to workers.
+"""Options of where trainings run, the allocation of cores and GPUs to workers, and the evaluator.
 
-Every worker has one processor core. Allocation is arithmetic on the options and the resources of a
-cluster; it imports no torch.
+Every worker has one processor core. Importing this module imports neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -10,12 +9,15 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from nas.common.config import near
 from nas.common.errors import ConfigError, DeviceError
+from nas.evaluation.trial import Evaluator
+from nas.tasks import Data, Task
 
+BACKENDS: Final = ("ray", "local")
 WORKERS_PER_GPU: Final = 4
-"""Default. Small models wait for Python more than for the GPU, so several workers can share a GPU;
-each holds a CUDA context of about 0.5 GB."""
-
+"""Default number of workers that share a GPU. Small models wait for Python more than for the GPU.
+Each worker holds a CUDA context of about 0.5 GB."""
 _EXPECTED_COUNT: Final = "expected 1 or more, or MIN:MAX such as 4:64."
 _GRAIN: Final = 10_000  # Ray divides a GPU into this many parts
 
@@ -26,12 +28,13 @@ class Execution:
 
     Attributes:
         backend: "ray" or "local".
-        workers: number of trainings at once; None for one per processor core. With the text
-            "MIN:MAX", MIN workers must fit at the start, and up to MAX run as a cluster grows.
-        gpus_per_worker: GPUs of a worker, fractions allowed; None shares all GPUs, 0 uses none.
+        workers: number of trainings that run at once; None for one per processor core. With the
+            text "MIN:MAX", MIN workers must fit at the start, and up to MAX run as a cluster grows.
+        gpus_per_worker: number or fraction of GPUs of a worker; None divides all GPUs among the
+            workers, 0 trains on processor cores.
         ray_address: a Ray cluster to join, as "host:port" or "auto"; None starts one on this
             machine.
-        time_limit: seconds of one training; None for no limit.
+        time_limit: longest duration of one training in seconds; None for no limit.
         start_seconds: longest time in seconds that a cluster may have no worker.
 
     Raises:
@@ -58,7 +61,7 @@ class Execution:
 
     @property
     def fewest(self) -> int | None:
-        """Least number of workers at the start; None for as many as fit."""
+        """Smallest number of workers at the start; None for as many as fit."""
         return self._counts()[0]
 
     @property
@@ -78,11 +81,12 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class WorkerResources:
-    """The number of workers, and the GPUs of each; every worker also has one core.
+    """The number of workers, and the GPUs of each worker; a worker also has one core.
 
     Attributes:
         workers: number of workers, >= 1.
-        gpus: GPUs of one worker; a fraction shares a GPU, 0 trains on the processor.
+        gpus: number of GPUs of one worker: 1, a fraction of a shared GPU, or 0 to train on the
+            processor.
     """
 
     workers: int
@@ -95,12 +99,12 @@ class WorkerResources:
 
 
 def allocate(execution: Execution, *, cores: int, gpus: int) -> WorkerResources:
-    """Allocate available cores and GPUs to workers.
+    """Return the number of workers and their GPUs, for the cores and GPUs of a cluster.
 
-    The default is one worker per core, or `WORKERS_PER_GPU` workers per GPU that share it evenly.
+    The default is one worker per core; with GPUs, `WORKERS_PER_GPU` workers share each GPU evenly.
 
     Raises:
-        DeviceError: there are too few cores or GPUs.
+        DeviceError: the cluster has too few cores or GPUs.
     """
     workers, gpus_per_worker = execution.fewest, execution.gpus_per_worker
     address = execution.ray_address
@@ -126,3 +130,34 @@ def allocate(execution: Execution, *, cores: int, gpus: int) -> WorkerResources:
             "share, or for 0 GPUs a worker to train on processor cores."
         )
     return WorkerResources(workers or min(cores, fitting), gpus_per_worker)
+
+
+def make_evaluator(execution: Execution, task: Task, data: Data) -> Evaluator:
+    """Return the evaluator of ``execution.backend``; the caller closes it.
+
+    Raises:
+        ConfigError: there is no such backend, or it does not support an option.
+        DeviceError: the hardware or the cluster is missing.
+    """
+    if execution.backend == "ray":
+        from nas.evaluation.ray_backend import RayEvaluator
+
+        return RayEvaluator(task, data, execution)
+    if execution.backend != "local":
+        raise ConfigError(
+            f"backend: found {execution.backend!r}{near(execution.backend, BACKENDS)}, expected "
+            f"one of {', '.join(BACKENDS)}."
+        )
+    if execution.ray_address is not None:
+        raise ConfigError("ray-address is given, but the local backend has no use for it.")
+    if execution.fewest not in (None, 1):
+        raise ConfigError(
+            f"workers: found {execution.workers}, but the local backend trains one candidate after "
+            "the other: expected 1, or the backend ray."
+        )
+    import torch
+
+    from nas.evaluation.local import LocalEvaluator
+
+    resources = allocate(execution, cores=1, gpus=torch.cuda.device_count())
+    return LocalEvaluator(task, data, device=resources.device, time_limit=execution.time_limit)

@@ -1,8 +1,8 @@
 """A file of finished trainings, ``--record FILE``, from which a long comparison can be resumed.
 
-Each finished training is appended as one JSON line. A training is identified by mechanism (its
-digest at the task's sizes), seed, task and data. Failures are recorded and retried. This module
-imports no torch.
+Each finished training is appended as one JSON line. A training is identified by the mechanism's
+digest at the task's sizes, its seed, the task and the data. A failed training is recorded, and is
+trained again when the comparison is resumed. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nas.evaluation.trial import Evaluation, Evaluator, Incident, Trial
 if TYPE_CHECKING:
     from nas.tasks import Data, Task
 
-# The beginning of a line distinguishes an incomplete line of a killed process from other text.
+# Start of each line. It distinguishes the incomplete line of a killed process from other text.
 _BEGINNING: Final = '{"mechanism": "'
 
 
@@ -29,12 +29,12 @@ class JournaledEvaluator:
     """An `Evaluator` that returns recorded evaluations from a file, and records new ones in it.
 
     Args:
-        evaluator: trains the trials that the file lacks.
-        path: the file, which one process at a time may write; it and its parent folders are
-            created.
+        evaluator: trains the trials that the file does not contain.
+        path: the file, which is created with its parent folders. One process at a time may use it.
+        task, data: the task and data of all trials.
 
     Raises:
-        RunError: the file holds something else (it is left unchanged), another process writes it,
+        RunError: the file contains something else (it is left unchanged), another process uses it,
             or it cannot be written.
     """
 
@@ -62,7 +62,7 @@ class JournaledEvaluator:
 
     @property
     def on_incident(self) -> Callable[[Incident], None]:
-        """The callback of the wrapped evaluator."""
+        """The callback of the wrapped evaluator, see `Evaluator`."""
         return self._evaluator.on_incident
 
     @on_incident.setter
@@ -70,11 +70,11 @@ class JournaledEvaluator:
         self._evaluator.on_incident = on_incident
 
     def calibrate(self) -> Mapping[str, Any]:
-        """See `Evaluator`."""
+        """Calibrate with the wrapped evaluator, see `Evaluator`."""
         return self._evaluator.calibrate()
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Queue the trials that the file lacks."""
+        """Submit the trials that the file does not contain to the wrapped evaluator."""
         rest = []
         for trial in trials:
             evaluation = None if trial.keeps_weights else self._recorded.get(_key(trial))
@@ -85,7 +85,7 @@ class JournaledEvaluator:
         self._evaluator.submit(rest)
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """Recorded evaluations, then new ones; each is fsynced before it is returned.
+        """Return recorded evaluations, then new ones, each of which is first written to disk.
 
         Raises:
             RunError: the file can no longer be written.
@@ -99,8 +99,8 @@ class JournaledEvaluator:
         return answers
 
     def close(self) -> None:
-        """Close workers and file."""
-        with suppress(OSError):  # it was reported when the line was written
+        """Close the file and the wrapped evaluator."""
+        with suppress(OSError):  # the error was reported when the line was written
             self._file.close()
         self._evaluator.close()
 
@@ -117,7 +117,7 @@ class JournaledEvaluator:
             self._recorded[_key(trial)] = evaluation
 
     def _read(self) -> dict[tuple[str, int], Evaluation]:
-        """Recorded evaluations of this task and data, without failures."""
+        """Return recorded evaluations of this task and data that are no failures, by trial."""
         evaluations = {}
         self._file.seek(0)
         text = self._file.read()

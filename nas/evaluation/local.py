@@ -1,7 +1,7 @@
-"""Train in this process, one candidate after the other: `--backend local`.
+"""Train in this process, one candidate after another: `--backend local`.
 
-This backend is easy to debug. A candidate that ends its process ends the search, and one that hangs
-inside an operation cannot be stopped; `ray_backend` handles both.
+This backend is easy to debug. However, a candidate that ends its process ends the search, and a
+candidate that hangs inside an operation cannot be stopped; `ray_backend` handles both cases.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from nas.tasks import Data, Task
 
 
 class LocalEvaluator:
-    """An `Evaluator` with one worker, this process. Each `wait` trains one trial, in order.
+    """An `Evaluator` that trains in this process. Each `wait` trains one trial, in order.
 
     Args:
         device: the torch device, "cpu" or "cuda".
-        time_limit: seconds of one training; None for no limit.
+        time_limit: longest duration of one training in seconds; None for no limit.
         train: the training function.
     """
 
@@ -42,7 +42,7 @@ class LocalEvaluator:
         self.on_incident: Callable[[Incident], None] = log
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Measure unit times on this process's device."""
+        """Measure unit times on this process's device; see `calibrate_for`."""
         return calibrate_for(self._task, self._device)
 
     def submit(self, trials: Sequence[Trial]) -> None:
@@ -50,11 +50,12 @@ class LocalEvaluator:
         self._pending.extend(trials)
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """Train the next trial; empty if there is none.
+        """Train the next trial and return it with its evaluation; empty if no trial is queued.
 
         Raises:
             DeviceError: the device is missing.
-            KeyboardInterrupt: the user interrupted; one that a primitive raises is a failure.
+            KeyboardInterrupt: the user interrupted. If a primitive raises this exception, it is a
+                failure of the candidate instead.
         """
         if not self._pending:
             return []
@@ -68,5 +69,5 @@ class LocalEvaluator:
         return [(trial, evaluation)]
 
     def close(self) -> None:
-        """Drop pending trials."""
+        """Drop queued trials."""
         self._pending.clear()

@@ -1,4 +1,4 @@
-"""The `Pool` protocol of workers, and errors for lost and refused workers."""
+"""The `Pool` protocol, which the dispatcher uses to start, call and end workers, and its errors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
 
 Cause: TypeAlias = Literal["preempted", "node", "memory", "process", "gpu_unusable"]
 BLAMELESS: Final[frozenset[Cause]] = frozenset({"preempted", "node", "gpu_unusable"})
-"""Causes that do not count against the candidate."""
+"""Causes of a worker's loss for which its trial is not responsible."""
 
 
 class WorkerLostError(Exception):
     """A worker's process ended without an answer, or cannot train any longer.
 
     Args:
-        cause: "preempted": the cloud took back its machine; "node": its machine is lost;
-            "memory": it was ended to free memory; "process": its process ended for an unknown
-            reason; "gpu_unusable": it can no longer use its GPU.
-        text: details.
+        cause: "preempted": the cloud took back the machine; "node": the machine is lost; "memory":
+            the process was ended to free memory; "process": the process ended for an unknown
+            reason; "gpu_unusable": the process can no longer use its GPU.
+        text: details of the loss.
     """
 
     def __init__(self, cause: Cause, text: str) -> None:
@@ -34,10 +34,10 @@ class WorkerLostError(Exception):
 
 
 class WorkerRefusedError(Exception):
-    """A worker cannot train any candidate; the text is a sentence.
+    """A worker cannot train any candidate on its machine; the text is a sentence.
 
     Args:
-        is_last: whether every machine has been refused.
+        is_last: whether all machines of the cluster have refused a worker.
     """
 
     def __init__(self, text: str, *, is_last: bool) -> None:
@@ -46,14 +46,14 @@ class WorkerRefusedError(Exception):
 
 
 class Pool(Protocol):
-    """Starts, calls and ends workers. A call returns a hashable reference of its answer."""
+    """Starts, calls and ends workers. A call returns a hashable reference of its future answer."""
 
     def start(self) -> tuple[Any, Any]:
-        """Start a worker; return it and a reference, answered with its name when it is ready."""
+        """Start a worker; return the worker, and a reference whose answer is the worker's name."""
         ...
 
     def submit(self, worker: Any, trial: Trial | None) -> Any:
-        """Make a free worker train a trial, or calibrate (None); return the answer's reference."""
+        """Let a free worker train a trial, or calibrate if it is None; return the reference."""
         ...
 
     def wait(self, timeout: float | None) -> Iterable[Any]:
@@ -65,5 +65,5 @@ class Pool(Protocol):
         ...
 
     def kill(self, worker: Any) -> None:
-        """End a worker at once; does nothing if it has ended."""
+        """End a worker at once; do nothing if it has ended."""
         ...

@@ -1,16 +1,17 @@
 """Train on Ray: each worker is an actor in a process of its own, on this machine or a cluster.
 
-Actors (`ray_actors`) live as long as the evaluator. Ray places them, keeps those pending for which
-there is no room (so a cluster may grow and shrink), and stores the data once on each machine.
-`dispatch` assigns trials and handles losses. This module joins or starts a cluster.
+This module joins or starts a cluster, starts, calls and ends the actors, and finds the cause of
+each lost actor. Ray places the actors, keeps those pending for which there is no room (so a
+cluster may grow and shrink), and stores the data once on each machine.
+https://docs.ray.io/en/latest/ray-core/actors.html
 """
 
 from __future__ import annotations
 
 import os
 
-# Ray reads these on import; a user's own settings take precedence. Niceness: with Ray's default of
-# 15, workers would starve on a busy machine. Dedup: Ray prints lost workers to standard output,
+# Ray reads these variables on import; a user's values take precedence. Niceness: with Ray's default
+# of 15, workers would starve on a busy machine. Dedup: Ray prints lost workers to standard output,
 # which is for answers; incidents record them. Accelerators: Ray's announced default, without a
 # warning.
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -24,21 +25,31 @@ import math
 import signal
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 import ray
+import ray.exceptions
 import torch
 
-from nas.common.errors import DeviceError
-from nas.evaluation import handshake
+from nas.common.errors import DeviceError, NasError
+from nas.evaluation import ray_worker
 from nas.evaluation.dispatch import Dispatcher
-from nas.evaluation.execution import Execution, allocate
-from nas.evaluation.ray_actors import PROBE_SECONDS, ActorPool, gist
+from nas.evaluation.execution import Execution, WorkerResources, allocate
+from nas.evaluation.pool import Cause, WorkerLostError, WorkerRefusedError
+from nas.evaluation.ray_worker import GpuUnusableError, Identity, UnfitError, Worker
 from nas.evaluation.trainer import Train, budget_of, train_candidate
+from nas.evaluation.trial import Trial
 from nas.tasks import Data, Task
 
+_PROBE_SECONDS: Final = 5.0  # time between two checks of the cluster's head
+_HEAD_SECONDS: Final = 30.0  # longest time without the head; after 60 s Ray ends the process
+_THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _IF_ABSENT: Final = (
     "Expected the host:port of a running cluster's head node, which `ray start --head` prints."
 )
@@ -52,14 +63,14 @@ class RayEvaluator(Dispatcher):
     """An `Evaluator` whose workers are Ray actors.
 
     Args:
-        data: put into the object store once.
-        execution: without an address, the evaluator uses the cluster that this process is
-            connected to, if any, else a new one on this machine.
-        grace: seconds beyond the time limit after which a worker that did not answer is ended.
+        data: the task's data, which are put into Ray's object store once.
+        execution: options of the workers. Without an address, the evaluator uses the cluster that
+            this process is connected to, or else starts a cluster on this machine.
+        grace: seconds beyond the time limit after which a worker that has not answered is ended.
         train: the training function.
 
     Raises:
-        DeviceError: the cluster cannot be reached, or lacks the cores or GPUs.
+        DeviceError: the cluster cannot be reached, or has too few cores or GPUs.
     """
 
     def __init__(
@@ -103,6 +114,136 @@ class RayEvaluator(Dispatcher):
             ray.shutdown()
 
 
+@dataclass(eq=False)
+class _Handle:
+    """An actor, and Ray's id of its machine; the id is empty until the actor has started."""
+
+    actor: Any
+    node: str = ""
+
+
+class ActorPool:
+    """The `Pool` of Ray actors. A reference is a future that puts itself into a queue when done.
+
+    Args:
+        resources: GPUs of each worker; a worker also has one core and one thread.
+        options: Ray reference to the first element of `Worker.prepare`'s ``references``.
+        data: Ray reference to the data.
+    """
+
+    def __init__(self, resources: WorkerResources, options: Any, data: Any) -> None:
+        paths = [str(ray_worker.PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {"PYTHONPATH": os.pathsep.join(paths), **dict.fromkeys(_THREADS, "1")}
+        self._actor_class = ray.remote(Worker).options(
+            num_cpus=1, num_gpus=resources.gpus, runtime_env={"env_vars": environment}
+        )
+        self._arguments = ray_worker.identity(), ray_worker.plugins(), (options, data)
+        self._done: SimpleQueue[Future[Any]] = SimpleQueue()
+        self._lost_nodes: set[str] = set()
+        self._refused_nodes: set[str] = set()
+        # A ray:// client can connect only to its proxy.
+        self._is_client = ray.util.client.ray.is_connected()
+        self._head_address = ray.get_runtime_context().gcs_address
+        self._head_checked = time.monotonic()
+        self._head_lost_since: float | None = None
+
+    def start(self) -> tuple[Any, Any]:
+        """Create an actor; Ray keeps it pending until there is room."""
+        handle = _Handle(self._actor_class.remote())
+        return handle, self._expect(handle, handle.actor.prepare.remote(*self._arguments))
+
+    def submit(self, worker: _Handle, trial: Trial | None) -> Any:
+        """Let an actor train a trial, or calibrate if it is None; return a reference."""
+        actor = worker.actor
+        call = actor.calibrate.remote() if trial is None else actor.evaluate.remote(trial)
+        return self._expect(worker, call)
+
+    def wait(self, timeout: float | None) -> Iterable[Any]:
+        """Return finished references; none after `_PROBE_SECONDS`, to check the head again.
+
+        Raises:
+            DeviceError: the head of the cluster has not answered for `_HEAD_SECONDS`.
+        """
+        if not self._is_client:
+            self._check_head()
+        seconds = _PROBE_SECONDS if timeout is None else min(timeout, _PROBE_SECONDS)
+        done = []
+        with suppress(Empty):
+            done.append(self._done.get(timeout=seconds))
+            while True:
+                done.append(self._done.get_nowait())
+        return done
+
+    def get(self, ref: Any) -> Any:
+        """Return the answer, or the name of a worker that has started; see `Pool.get`."""
+        try:
+            answer = ref.result()
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            if isinstance(cause, UnfitError):
+                self._refused_nodes.add(cause.node)
+                nodes = [n for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU")]
+                is_last = {n["NodeID"] for n in nodes} <= self._refused_nodes
+                raise WorkerRefusedError(cause.text, is_last=is_last) from error
+            if isinstance(cause, GpuUnusableError):
+                raise WorkerLostError("gpu_unusable", "it can no longer use its GPU") from error
+            if isinstance(cause, NasError):
+                raise cause from None
+            raise DeviceError(f"a Ray worker cannot work: {_gist(error)}.") from error
+        except ray.exceptions.RayError as error:
+            raise WorkerLostError(self._cause(error, ref.handle.node), _gist(error)) from error
+        if not isinstance(answer, Identity):
+            return answer
+        ref.handle.node = answer.node
+        return answer.name
+
+    def kill(self, worker: _Handle) -> None:
+        """End an actor's process."""
+        if not self._head_lost_since:  # Ray would wait for the head
+            ray.kill(worker.actor)
+
+    def _expect(self, handle: _Handle, call: Any) -> Any:
+        future = call.future()
+        future.handle = handle
+        future.add_done_callback(self._done.put)
+        return future
+
+    def _cause(self, error: Exception, node: str) -> Cause:
+        if isinstance(error, ray.exceptions.OutOfMemoryError):
+            return "memory"
+        if getattr(error, "preempted", False):
+            return "preempted"
+        return "node" if node and self._is_lost(node) else "process"
+
+    def _is_lost(self, node: str) -> bool:
+        """Return whether a machine is lost. Ray's list is about 15 s late, so probe its port."""
+        if self._head_lost_since:
+            return True
+        if node not in self._lost_nodes:
+            entry = next((n for n in ray.nodes() if n["NodeID"] == node and n["Alive"]), None)
+            if entry is None or not (
+                self._is_client
+                or _listens(f"{entry['NodeManagerAddress']}:{entry['NodeManagerPort']}")
+            ):
+                self._lost_nodes.add(node)
+        return node in self._lost_nodes
+
+    def _check_head(self) -> None:
+        now = time.monotonic()
+        if now - self._head_checked < _PROBE_SECONDS:
+            return
+        self._head_checked = now
+        if _listens(self._head_address):
+            self._head_lost_since = None
+            return
+        self._head_lost_since = self._head_lost_since or now
+        if (seconds := now - self._head_lost_since) >= _HEAD_SECONDS:
+            raise DeviceError(
+                f"the head of the Ray cluster at {self._head_address} has not answered for "
+                f"{seconds:.0f} s: the record is kept; resume once there is a head."
+            )
+
+
 def _connect(execution: Execution) -> bool:
     """Connect this process to a cluster; return False if it was already connected."""
     address = execution.ray_address
@@ -124,13 +265,22 @@ def _connect(execution: Execution) -> bool:
         if address is not None:
             _probe(address)
             # Workers train with the driver's copy of this package and of plug-ins.
-            modules = [handshake.PACKAGE, *handshake.sources(handshake.plugins())]
+            modules = [ray_worker.PACKAGE, *ray_worker.sources(ray_worker.plugins())]
             options["runtime_env"] = {"py_modules": list(map(str, modules))}
         with _restored_sigterm():
             # "local" never joins a cluster that runs here or that RAY_ADDRESS names.
             ray.init(address or "local", **options)
     except Exception as error:
-        raise DeviceError(_why_not_connected(address, error)) from error
+        if address is None:
+            raise DeviceError(
+                f"Ray could not start on this machine: {_gist(error)}. Train without it by "
+                "--backend local."
+            ) from error
+        is_refused = "Authentication" in f"{error} {error.__cause__}"
+        advice = _IF_REFUSED if is_refused else _IF_ABSENT
+        raise DeviceError(
+            f"no Ray cluster can be reached at {address!r}: {_gist(error)}. {advice}"
+        ) from error
     return True
 
 
@@ -151,19 +301,25 @@ def _restored_sigterm() -> Iterator[None]:
             signal.signal(signal.SIGTERM, handler)
 
 
-def _why_not_connected(address: str | None, error: Exception) -> str:
-    if address is None:
-        return (
-            f"Ray could not start on this machine: {gist(error)}. Train without it by "
-            "--backend local."
-        )
-    is_refused = "Authentication" in f"{error} {error.__cause__}"
-    advice = _IF_REFUSED if is_refused else _IF_ABSENT
-    return f"no Ray cluster can be reached at {address!r}: {gist(error)}. {advice}"
-
-
 def _probe(address: str) -> None:
-    """Raise OSError at once if nothing listens; Ray itself retries for minutes."""
+    """Raise OSError if nothing listens at ``host:port``; Ray itself retries for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_SECONDS).close()
+        timeout = _PROBE_SECONDS / 2
+        socket.create_connection((host.strip("[]"), int(port)), timeout=timeout).close()
+
+
+def _listens(address: str) -> bool:
+    try:
+        _probe(address)
+    except OSError:
+        return False
+    return True
+
+
+def _gist(error: BaseException) -> str:
+    """Return an error of Ray in one line: the worker's error, or how its process ended."""
+    text = str(getattr(error, "cause", None) or error)
+    lines = (text.partition("Worker exit detail:")[2] or text).strip().splitlines() or [text]
+    line = lines[-1 if "traceback" in text.lower() else 0]
+    return line.partition(" Some common causes")[0].strip().rstrip(".") or type(error).__name__

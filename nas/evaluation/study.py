@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
 
 from nas.common.errors import NasError
+from nas.compiler import ResolvedGenome
 from nas.costs import CostContext, costs_of
 from nas.evaluation.trial import (
     Evaluation,
@@ -20,9 +20,6 @@ from nas.evaluation.trial import (
 from nas.genome import Genome
 from nas.tasks import Data, Task
 
-# Names from which training seeds derive, by purpose; "study" for all other purposes.
-SEED_NAMES: Final = {"explain": "explain"}
-
 
 def study(
     mechanisms: Sequence[tuple[str, Genome]],
@@ -36,17 +33,21 @@ def study(
     purpose: Purpose = "evaluate",
     known: Iterable[Training] = (),
 ) -> Iterator[Training]:
-    """Train every mechanism ``repeats`` times, and yield trainings as they finish.
+    """Train every mechanism with several seeds, and yield trainings as they finish.
 
-    Training seeds derive from ``seed``, the purpose and the repeat alone: all mechanisms share the
-    initial weights of the model and the order of examples, so that differences are due to the
-    mechanism. (In a search, which selects the best of many, each candidate has its own seeds.)
+    Training seeds derive only from ``seed``, the purpose and the repeat. All mechanisms therefore
+    share the model's initial weights and the order of examples, so that differences are due to the
+    mechanism. (In a search, which selects the best of many, each candidate has different seeds.)
 
     Args:
-        first: the first repeat to train.
-        purpose: of the trainings; explanations have seeds of their own.
-        known: recorded trainings. Those of this purpose and task that did not fail are yielded
-            first, and are not trained again.
+        mechanisms: names and genomes. Equal mechanisms are trained once and yielded once per name.
+        evaluator: trains the trials.
+        repeats: end of the range of repeats, that is, of trainings with different seeds.
+        seed: seed from which the training seeds derive.
+        first: start of the range of repeats.
+        purpose: purpose of the trainings; "explain" has other training seeds than all others.
+        known: recorded trainings. Trainings of this purpose and task that did not fail are yielded
+            first, and are not run again.
 
     Raises:
         GenomeError: a mechanism does not exist at the task's sizes.
@@ -60,34 +61,37 @@ def study(
         if (training.purpose, training.task) == (purpose, place)
         and training.evaluation.status != "failed"
     }
-    forms = []
+    seeds_of = "explain" if purpose == "explain" else "study"
+    resolved: dict[str, ResolvedGenome] = {}
+    labels: dict[str, list[tuple[str, str]]] = {}
     for name, genome in mechanisms:
-        resolved = task.resolve(genome)
-        forms.append((name, resolved, costs_of(resolved, context, ["macs"])["macs"]))
-    trials: dict[tuple[str, int], Trial] = {}
-    labels: dict[tuple[str, int], list[tuple[str, str, int]]] = {}
-    for repeat in range(first, repeats):
-        seed_of_repeat = training_seed(seed, SEED_NAMES.get(purpose, "study"), repeat)
-        for name, resolved, work in forms:
-            # Two names of one mechanism at these sizes are trained once and reported twice.
-            key = resolved.key
-            trial = Trial(key, resolved.genome, seed_of_repeat, repeat, work=work)
-            trials.setdefault((key, seed_of_repeat), trial)
-            labels.setdefault((key, seed_of_repeat), []).append((name, resolved.digest, repeat))
+        form = task.resolve(genome)
+        resolved.setdefault(form.key, form)
+        labels.setdefault(form.key, []).append((name, form.digest))
+    work = {key: costs_of(form, context, ["macs"])["macs"] for key, form in resolved.items()}
+    trials = [
+        Trial(key, form.genome, training_seed(seed, seeds_of, repeat), repeat, work=work[key])
+        for repeat in range(first, repeats)
+        for key, form in resolved.items()
+    ]
 
-    def reports(key: str, seed: int, evaluation: Evaluation) -> Iterator[Training]:
-        for name, digest, repeat in labels[key, seed]:
+    def trainings(trial: Trial, evaluation: Evaluation) -> Iterator[Training]:
+        key, repeat = trial.key, trial.repeat
+        for name, digest in labels[key]:
             yield Training(purpose, place, task.name, key, name, repeat, evaluation, digest=digest)
 
-    for pair in [pair for pair in trials if pair in recorded]:
-        del trials[pair]
-        yield from reports(*pair, recorded[pair])
-    for trial, evaluation in run_trials(evaluator, list(trials.values())):
-        yield from reports(trial.key, trial.seed, evaluation)
+    new = []
+    for trial in trials:
+        if evaluation := recorded.get((trial.key, trial.seed)):
+            yield from trainings(trial, evaluation)
+        else:
+            new.append(trial)
+    for trial, evaluation in run_trials(evaluator, new):
+        yield from trainings(trial, evaluation)
 
 
 def why_not(genome: Genome, task: Task) -> str:
-    """The reason that a mechanism cannot be trained under a task; empty if it can."""
+    """Return the reason why a mechanism cannot be trained under a task; empty if it can."""
     try:
         plan = task.resolve(genome).plan
     except NasError as error:

@@ -1,9 +1,9 @@
 """Train one candidate on a task and evaluate it on held-out data.
 
-A training uses one thread on a CPU, runs no Python per example, and does not wait for a GPU inside
-an epoch. The same trial on the same type of processor gives the same reports bit for bit. An error
-of a candidate becomes a failed evaluation, never an exception; `train_guarded` also catches errors
-of this package, of plug-ins and libraries, and ``sys.exit`` in a primitive.
+A training uses one thread on a CPU, runs no Python code per example, and does not wait for a GPU
+inside an epoch. The same trial on the same type of processor gives the same reports bit for bit. An
+error of a candidate becomes a failed evaluation, never an exception. `train_guarded` also catches
+errors of this package, of plug-ins and libraries, and ``sys.exit`` in a primitive.
 """
 
 from __future__ import annotations
@@ -21,35 +21,32 @@ import torch
 from nas.common.errors import DeviceError
 from nas.compiler import ResolvedGenome
 from nas.costs import CostContext, costs_of
-from nas.evaluation.capture_output import bounded_output
 from nas.evaluation.trial import MAX_ERROR_CHARACTERS, Budget, Evaluation, Reason, Status, Trial
 from nas.genome import layers_with_mechanism
 from nas.tasks import Data, ModelTask, Task
-from nas.tasks.seeds import derive_seed, seeded
-from nas.training.allocator import keep_freed_memory
-from nas.training.candidate import attention_weights, build_model
+from nas.tasks.layers import derive_seed, seeded
+from nas.training import Report
+from nas.training.candidate import Constant, Leak, attention_weights, build_model, probe
 from nas.training.cuda_graphs import graphs_on
 from nas.training.hardware import (
     Meter,
     check_device,
     hardware_name,
     is_out_of_memory,
-    isolated_torch_state,
+    keep_freed_memory,
     resolve_precision,
 )
+from nas.training.isolation import bounded_output, isolated_torch_state
 from nas.training.loop import TimeIsUp, Training
-from nas.training.probe import Constant, Leak, probe
-from nas.training.report import Report
 from nas.training.steps import Diverged
 
-TRACEBACK_LINES: Final = 6
+TRACEBACK_LINES: Final = 6  # last lines of a candidate's traceback, which are recorded
 OUTCOMES: Final[dict[type[Exception], Reason]] = {
     Diverged: "diverged",
     Constant: "constant",
     Leak: "leak",
     TimeIsUp: "time_limit",
 }
-
 
 Train: TypeAlias = "Callable[..., Evaluation]"
 """A training function with the arguments of `train_candidate`. It returns a failed evaluation for
@@ -58,7 +55,7 @@ every error of the candidate, and the same reports for the same trial."""
 
 @dataclass
 class _Progress:
-    """The results of a training so far, also of one that fails."""
+    """The results of a training so far, which are kept if it fails."""
 
     reports: list[Report] = field(default_factory=list)
     metrics: dict[str, Mapping[str, float]] = field(default_factory=dict)  # by model
@@ -80,11 +77,12 @@ def train_candidate(
     """Train one candidate and evaluate it.
 
     Args:
-        time_limit: seconds, checked between steps; None for no limit.
+        device: the torch device, "cpu" or "cuda".
+        time_limit: longest duration in seconds, checked between steps; None for no limit.
 
     Returns:
-        ``ok`` with the task's metrics, ``stopped`` at a gate of the task with the metrics so far,
-        or ``failed`` with reason and text.
+        An evaluation with the status ``ok`` and the task's metrics; or ``stopped`` at a missed
+        bound of a suite, with the metrics so far; or ``failed``, with reason and error text.
 
     Raises:
         DeviceError: the device is missing.
@@ -101,7 +99,7 @@ def train_candidate(
             raise RuntimeError(f"the candidate changed torch's global state: {names}")
     except Exception as error:
         progress.status = "failed"
-        progress.reason, progress.error = explain(error)
+        progress.reason, progress.error = _explain(error)
     is_failed = progress.status == "failed"
     return Evaluation(
         status=progress.status,
@@ -129,7 +127,7 @@ def train_guarded(
     device: str,
     time_limit: float | None,
 ) -> Evaluation:
-    """Train one candidate; every exception but DeviceError becomes a failed evaluation.
+    """Train one candidate, and return a failed evaluation for every exception but DeviceError.
 
     Raises:
         DeviceError: the device is missing.
@@ -147,7 +145,9 @@ def train_guarded(
 
 
 def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
-    """Measure unit times for predicted times in this process, under a training's conditions.
+    """Measure unit times in this process, under the same conditions as a training.
+
+    A unit time is the time of one unit of work; predicted times are computed from unit times.
 
     Raises:
         DeviceError: the device is missing.
@@ -169,10 +169,10 @@ def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
 
 
 def budget_of(task: Task, data: Data, device: torch.device | None = None) -> Budget:
-    """The budget of a training; several models count as one epoch with all their examples.
+    """Return the budget of a training; several models count as one epoch with all their examples.
 
     Args:
-        device: resolves the precision ``auto``; None keeps "auto".
+        device: device for which the precision "auto" is resolved; None keeps "auto".
     """
     models = task.models(data).values()
     precisions = dict.fromkeys(
@@ -185,12 +185,12 @@ def budget_of(task: Task, data: Data, device: torch.device | None = None) -> Bud
 
 
 def worker_name() -> str:
-    """Host and process id of this process."""
+    """Return host and process id of this process."""
     return f"{platform.node()}:{os.getpid()}"
 
 
-def explain(error: BaseException) -> tuple[Reason, str]:
-    """The reason and the error text of a failed training."""
+def _explain(error: Exception) -> tuple[Reason, str]:
+    """Return the reason and the error text of a failed training."""
     for kind, reason in OUTCOMES.items():
         if isinstance(error, kind):
             return reason, f"{error}."
@@ -208,7 +208,7 @@ def _train(
     time_limit: float | None,
     progress: _Progress,
 ) -> None:
-    """Train the candidate in each model of the task, until it misses a gate."""
+    """Train the candidate in each model of the task, until it misses a bound of a suite."""
     models = task.models(data)
     # Before any training: the mechanism must exist in all models, and its costs must be countable.
     resolved = {
@@ -233,8 +233,12 @@ def _train(
 
 
 def _countable(trial: Trial, task: Task, model_task: ModelTask) -> ResolvedGenome:
-    """The trial's genome at a model's sizes; raises NasError if it does not exist there."""
-    if model_task is task.main:  # trials are in normal form at these sizes
+    """Return the trial's genome, resolved at a model's sizes, after counting its costs.
+
+    Raises:
+        NasError: the mechanism does not exist at these sizes, or its costs cannot be counted.
+    """
+    if model_task is task.main:  # a trial's genome is in normal form at these sizes
         resolved = ResolvedGenome(trial.genome, model_task.sizes, model_task.is_causal, trial.key)
     else:
         resolved = model_task.resolve(trial.genome)
@@ -244,7 +248,7 @@ def _countable(trial: Trial, task: Task, model_task: ModelTask) -> ResolvedGenom
 
 
 def _collect(training: Training, name: str, seed: int, progress: _Progress) -> None:
-    """Train one model, and append its reports."""
+    """Train one model, and add its reports to ``progress``."""
     before = len(progress.reports)
     try:
         for report in training.reports(seed):

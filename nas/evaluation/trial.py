@@ -1,7 +1,8 @@
-"""Trials, their evaluations, and recorded trainings.
+"""Trials, their evaluations, recorded trainings, and the protocol of evaluators.
 
-An `Evaluator` turns a `Trial` into an `Evaluation`; a recorded one is a `Training`. All are frozen
-values that need no torch: they are sent to workers, and written to files and databases.
+An `Evaluator` trains a `Trial` and returns an `Evaluation`; a `Training` is an evaluation with its
+purpose, task and mechanism. All of these are frozen values, which are sent to workers and written
+to files and databases. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, Type
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from nas.common.errors import RunError
-from nas.training.report import Report
+from nas.training import Report
 
 if TYPE_CHECKING:
     from nas.genome import Genome
@@ -34,7 +35,7 @@ Kind: TypeAlias = Literal[
 ]
 
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
-# Recorded failures that a resumed command tries again.
+# Reasons of recorded failures that a resumed command trains again.
 RETRIED: Final[frozenset[Reason]] = frozenset({"worker_lost"})
 NOT_RECORDED: Final = datetime.min.replace(tzinfo=UTC)
 MAX_ERROR_CHARACTERS: Final = 2000
@@ -46,9 +47,9 @@ class Trial:
     """A training to run.
 
     Attributes:
-        key: the genome's digest, resolved at the task's sizes.
-        genome: in normal form, already validated.
-        seed: the training seed, from `training_seed`.
+        key: digest of the genome, resolved at the task's sizes.
+        genome: the validated genome in normal form.
+        seed: seed of the training, from `training_seed`.
         repeat: index among the trainings of this genome, from 0.
         work: expected duration in any unit; trials with most work start first.
         keeps_weights: whether the evaluation returns the weights of the attention layers.
@@ -64,7 +65,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Epochs, training examples per epoch, and precision of a training."""
+    """The number of epochs, the training examples per epoch, and the precision of a training."""
 
     __pydantic_config__ = _STRICT
     epochs: int
@@ -81,16 +82,22 @@ class Evaluation:
     """The outcome of a trial. Only mechanisms with `ok` evaluations can be in a front.
 
     Attributes:
-        status: "ok", "stopped" (it missed a gate of its task) or "failed".
-        reason: why it failed; None unless the status is "failed".
-        metrics: the task's metrics of the last reports, by name; finite when "ok".
-        reports: one for each completed epoch.
-        peak_memory_bytes: peak memory of the worker.
-        worker: host and process id.
-        hardware: the processor or GPU that trained.
-        execution: how its steps ran: "cpu, eager", "cuda graph", or why there was no graph.
-        error: the error text of a failure, or the gate that was missed.
-        weights: safetensors of the attention layers, if the trial keeps them; not in `to_dict`.
+        status: "ok", "failed", or "stopped". A training is stopped if it misses a gate, that is, a
+            bound on a metric of one task in a suite.
+        reason: why the training failed; None unless the status is "failed".
+        metrics: the task's metrics after the last epoch, by name; finite if the status is "ok".
+        reports: reports of all completed epochs.
+        seed: seed of the training.
+        budget: number of epochs and examples, and the precision.
+        wall_seconds: wall time of the training in seconds.
+        core_seconds: processor time of the training in seconds.
+        peak_memory_bytes: peak memory of the worker in bytes.
+        worker: host and process id of the worker.
+        hardware: name of the processor or GPU.
+        execution: how the steps ran: "cpu, eager", "cuda graph", or why there was no graph.
+        error: error text of a failure, or the gate that was missed; None if the status is "ok".
+        weights: weights of the attention layers as safetensors, if the trial keeps them; they are
+            not contained in `to_dict`.
     """
 
     __pydantic_config__ = _STRICT
@@ -120,7 +127,7 @@ class Evaluation:
     def failure(
         cls, trial: Trial, budget: Budget, reason: Reason, text: str, worker: str, seconds: float
     ) -> Evaluation:
-        """A failure with only its reason, worker and duration in seconds."""
+        """Return a failed evaluation without reports; ``seconds`` is the wall time."""
         error = text[:MAX_ERROR_CHARACTERS]
         return cls(
             "failed", reason, {}, (), trial.seed, budget, seconds, 0.0, 0, worker, error=error
@@ -128,11 +135,11 @@ class Evaluation:
 
     @property
     def is_ok(self) -> bool:
-        """Whether the training completed with finite metrics."""
+        """Whether the training was completed with finite metrics."""
         return self.status == "ok"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data; numbers that are not finite become text ("nan", "inf")."""
+        """Return plain JSON data; numbers that are not finite become text ("nan", "inf")."""
         data: dict[str, Any] = _plain(asdict(self))
         del data["weights"]
         return data
@@ -163,19 +170,23 @@ Stage: TypeAlias = Literal["", "search", "long", "test"]
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A finished training: purpose, task, mechanism, repeat and evaluation.
+    """A finished training: its evaluation, with the purpose, the task and the mechanism.
 
     Attributes:
-        purpose: the command, or the part of a command, that ran the training.
-        task: fingerprint of task and data.
-        key: the mechanism's digest, resolved at the task's sizes; for a confirmation, at the
-            sizes of the run's own task.
-        name: the mechanism's name, or its SOURCE string; empty if it has none.
+        purpose: the command that ran the training, or "reference" for a mechanism with which a
+            search compares.
+        task: fingerprint of task and data, see `task_fingerprint`.
+        task_name: name of the task.
+        key: digest of the mechanism, resolved at the task's sizes. In a confirmation, these are the
+            sizes of the task that the run searched under.
+        name: name of the mechanism, or the SOURCE string that defines it; empty if it has neither.
         repeat: index among the trainings of this mechanism, from 0.
-        stage: of a confirmation only: "search" trains under the run's own task, "long" under
-            a longer one, and "test" scores on the test set.
+        evaluation: the outcome of the training.
+        stage: stage of a confirmation; empty for all other purposes. "search" trains under the
+            task that the run searched under, "long" under a longer task; "test" evaluates on the
+            test set.
         digest: digest of the genome in normal form, if the caller needs it; not recorded.
-        recorded: time of the record; ``NOT_RECORDED`` before.
+        recorded: time of the record; ``NOT_RECORDED`` before it.
     """
 
     purpose: Purpose
@@ -195,12 +206,13 @@ class Incident:
     """A failure of a worker. It is reported and recorded, and changes no result.
 
     Attributes:
-        kind: the cause of a worker's loss (see ``WorkerLostError``); or "error": a training
-            raised an error and is retried in another worker; "refused": a worker cannot train;
-            "waiting": there is no worker; "back": there is a worker again.
-        text: a sentence.
-        worker: host and process id, if known.
-        key, repeat: key and repeat of the trial that starts again, if there is one.
+        kind: cause of a worker's loss (see ``WorkerLostError``); or "error": a training raised an
+            error and is retried in another worker; "refused": a worker cannot train; "waiting":
+            there is no worker; "back": there is a worker again.
+        text: a sentence that describes the incident.
+        worker: host and process id of the worker; empty if unknown.
+        key, repeat: ``Trial.key`` and ``Trial.repeat`` of the trial that starts again; None if
+            there is no such trial.
     """
 
     kind: Kind
@@ -217,14 +229,14 @@ def log(incident: Incident) -> None:
 
 
 class Evaluator(Protocol):
-    """Trains trials.
+    """Trains trials, on one worker or several.
 
-    Contract: `wait` returns each submitted trial once, in any order; a failure of a candidate is
-    a failed evaluation, never an exception; KeyboardInterrupt passes through. Metrics depend on
-    trial and task, not on the number of workers.
+    Contract: `wait` returns each submitted trial once, in any order. A failure of a candidate is a
+    failed evaluation, never an exception; KeyboardInterrupt is raised. Metrics depend on trial and
+    task, not on the number of workers.
 
     Attributes:
-        on_incident: called with each incident as it happens.
+        on_incident: function that is called with each incident as it happens.
     """
 
     on_incident: Callable[[Incident], None]
@@ -235,7 +247,7 @@ class Evaluator(Protocol):
         ...
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Measure unit times for predicted times on a worker (nas.costs.timing)."""
+        """Return unit times measured on a worker, from which times are predicted (nas.costs)."""
         ...
 
     def submit(self, trials: Sequence[Trial]) -> None:
@@ -243,30 +255,34 @@ class Evaluator(Protocol):
         ...
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """Block until trials finish and return them; empty if none is running."""
+        """Block until trials finish, and return all finished ones; empty if none is running."""
         ...
 
     def close(self) -> None:
-        """Stop workers and release data; idempotent."""
+        """Stop the workers and release the data; further calls do nothing."""
         ...
 
 
 def run_trials(evaluator: Evaluator, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Evaluation]]:
-    """Yield each trial with its evaluation as it finishes."""
+    """Submit trials, and yield each trial with its evaluation as it finishes."""
     evaluator.submit(trials)
     while finished := evaluator.wait():
         yield from finished
 
 
 def task_fingerprint(task: Task, data: Data) -> str:
-    """A digest of task and data, 16 hex characters; the data by content."""
+    """Return a digest of the task's fields and the data's content, 16 hex characters."""
     return hashlib.sha256(f"{task.fingerprint()}|{data.digest}".encode()).hexdigest()[:16]
 
 
 def training_seed(run_seed: int, key: str, repeat: int) -> int:
-    """Derive a training's seed, 0 <= seed < 2**31, from run seed, resolved digest and repeat.
+    """Return a training's seed, 0 <= seed < 2**31, derived from run seed, key and repeat.
 
-    A hash, not a counter: the seed does not depend on the order of proposals.
+    The seed is a hash and no counter, so that it does not depend on the order of proposals.
+
+    Args:
+        key: digest of the mechanism, resolved at the task's sizes.
+        repeat: index among the trainings of this mechanism, from 0.
     """
     text = f"nas training seed 1|{run_seed}|{key}|{repeat}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1

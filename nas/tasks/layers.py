@@ -1,12 +1,17 @@
-"""Transformer layers with a slot for attention, shared by all task families.
+"""Transformer layers with a slot for attention, shared by all task families, and their seeds.
 
     x = x + dropout(attention(norm(x)));  x = x + dropout(W_2 act(W_1 norm(x)))
 
-Attention modules are initialised from separate random streams, so that they change no other weight.
+A training has independent random streams for the backbone, the attention of each layer, the order
+of data, and noise. Their seeds derive from the training's recorded seed. The number of draws from
+one stream changes no other stream, so that the mechanism changes no other initial weight.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import torch
@@ -14,17 +19,43 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nas.tasks.base import MakeAttention, ModelTask
-from nas.tasks.seeds import derive_seed, seeded
 
 ACTIVATIONS: Final[dict[str, type[nn.Module]]] = {"gelu": nn.GELU, "relu": nn.ReLU}
 
 
-class Transformer(nn.Module):
-    """The layers of a task's model; families add embedding and head.
+def derive_seed(seed: int, purpose: str) -> int:
+    """Return the seed of the random stream ``purpose``, 0 <= seed < 2**63, equal on all machines.
 
     Args:
-        attention: builds the module (b, n, dim) -> (b, n, dim) of a layer from the layer's index.
-        seed: seed of the initialisation; each layer's attention has a separate random stream.
+        seed: seed of the training.
+        purpose: any text that names the stream.
+    """
+    text = f"nas seed 1|{seed}|{purpose}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed torch's global generators on all devices, and restore their states afterwards."""
+    devices: range = range(0)
+    if torch.cuda.is_available():
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        devices = range(torch.cuda.device_count())
+    with torch.random.fork_rng(devices=devices):
+        torch.default_generator.manual_seed(seed)
+        for device in devices:
+            torch.cuda.default_generators[device].manual_seed(seed)
+        yield
+
+
+class Transformer(nn.Module):
+    """The layers of a task's model; subclasses add the embedding and the output layer.
+
+    Args:
+        task: the task, which defines width, depth and the other hyperparameters.
+        attention: function that returns the attention module of a layer, given the layer's index.
+            The module maps tokens of shape (b, n, dim) to the same shape.
+        seed: seed of all initial weights.
     """
 
     def __init__(self, task: ModelTask, attention: MakeAttention, seed: int) -> None:
@@ -42,10 +73,11 @@ class Transformer(nn.Module):
         read: slice = slice(None),
         padding: Bool[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b m d"]:
-        """All layers and the final norm.
+        """Apply all layers and the final norm.
 
         Args:
-            read: the tokens whose features are returned; the last layer computes only those.
+            x: embedded tokens.
+            read: tokens whose features are returned; the last layer computes only these.
             padding: True at tokens that attention must ignore.
         """
         for layer in self.layers[:-1]:
@@ -54,12 +86,12 @@ class Transformer(nn.Module):
         return result
 
     def attentions(self) -> list[nn.Module]:
-        """The attention modules by layer."""
+        """Return the attention modules, one for each layer."""
         return [layer.attention for layer in self.layers if isinstance(layer, Layer)]
 
 
 class Layer(nn.Module):
-    """One pre-norm layer; `Transformer` sets its attention."""
+    """One pre-norm transformer layer, whose attention module is set by `Transformer`."""
 
     attention: nn.Module
 
@@ -82,10 +114,10 @@ class Layer(nn.Module):
         read: slice = slice(None),
         padding: Bool[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b m d"]:
-        """Attention, then the feed-forward network, each with a residual connection.
+        """Apply attention, then the feed-forward network, each with a residual connection.
 
         Args:
-            read, padding: see ``Transformer.transform``.
+            x, read, padding: see ``Transformer.transform``.
         """
         masks = {} if padding is None else {"key_padding_mask": padding}
         mixed = self.attention(self.attention_norm(x), **self.options, **masks)
@@ -97,7 +129,7 @@ class Layer(nn.Module):
 class Dropout(nn.Module):
     """Dropout of each branch before its residual connection (Srivastava et al. 2014).
 
-    On a CPU torch's dropout draws one 64-bit number for each element and costs as much as the
+    On a CPU, torch's dropout draws one 64-bit number for each element and costs as much as the
     layer's matrix products. Here one number serves four elements, in 2 % of a training step.
 
     Args:
@@ -109,7 +141,7 @@ class Dropout(nn.Module):
         self.dropped = min(round(rate * 2**16), 2**16 - 1)
 
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """In training, set elements to zero and scale the others to keep the mean."""
+        """During training, set elements to zero and scale the other elements to keep the mean."""
         if not self.training or self.dropped == 0:
             return x
         if x.device.type != "cpu":

@@ -1,19 +1,33 @@
-"""A candidate: a task's model with a mechanism in it, and its trained weights."""
+"""A candidate: a task's model with a mechanism in it, its check before training, and its weights.
+
+The check finds attention blocks that ignore their input. A legal mechanism may be constant:
+``relu_squared`` of a negative distance is zero for any tokens. Training it would cost as much as
+training a good mechanism, and its result would be worthless.
+"""
 
 from __future__ import annotations
 
-from torch import nn
+import copy
+from typing import Final
+
+import torch
+from torch import Tensor, nn
 
 from nas.compiler import ResolvedGenome, build_attention, standard_attention
-from nas.genome import layers_with_mechanism
+from nas.genome import ModelSizes, layers_with_mechanism
 from nas.tasks import Data, ModelTask
+
+SPREAD: Final = 0.1
+"""Standard deviation of the noise added to weights, as the input of a zero weight has no effect."""
+TOLERANCE: Final = 1e-5
+"""Outputs are equal if they differ by at most this fraction of the largest output, in float32."""
 
 
 def build_model(resolved: ResolvedGenome, task: ModelTask, data: Data, seed: int) -> nn.Module:
-    """A task's untrained model, with the mechanism in the layers of its placement.
+    """Return a task's untrained model, with the mechanism in the layers of its placement.
 
     Args:
-        resolved: at the task's sizes.
+        resolved: the mechanism's genome, resolved at the task's sizes.
 
     Raises:
         ViolationError: the genome does not type-check.
@@ -29,7 +43,7 @@ def build_model(resolved: ResolvedGenome, task: ModelTask, data: Data, seed: int
 
 
 def attention_weights(model: nn.Module) -> bytes:
-    """The weights of all attention layers, as safetensors: ``layers.<i>.<name>``."""
+    """Return the weights of all attention layers as safetensors, named ``layers.<i>.<name>``."""
     from safetensors.torch import save
 
     weights = {
@@ -38,3 +52,44 @@ def attention_weights(model: nn.Module) -> bytes:
         for name, weight in block.state_dict().items()
     }
     return bytes(save(weights))
+
+
+class Constant(Exception):  # noqa: N818 - an outcome, not a fault
+    """The block gives the same output for every input."""
+
+
+class Leak(Exception):  # noqa: N818 - an outcome, not a fault
+    """An output depends on later tokens in a causal task, or on other examples of the batch."""
+
+
+@torch.no_grad()
+def probe(block: nn.Module, sizes: ModelSizes, *, is_causal: bool) -> None:
+    """Run a copy of an attention block on random tokens, and raise if its output is unusable.
+
+    The tokens are drawn from torch's global generator.
+
+    Raises:
+        Constant: the output does not depend on the input.
+        Leak: the block mixes the examples of a batch, or should be causal and is not.
+    """
+    block = copy.deepcopy(block).float().eval()
+    for weight in block.parameters():
+        weight.add_(SPREAD * torch.randn_like(weight))
+    options = {"is_causal": True} if is_causal else {}
+    x, other = torch.randn(2, 1, sizes.tokens, sizes.dim)
+    out, batch = block(x, **options), block(torch.cat([x, other]), **options)
+    if not (out.isfinite().all() and batch.isfinite().all()):
+        return  # the training will diverge
+    if not _is_same(out, batch[:1]):
+        raise Leak("the output for an example depends on other examples of its batch")
+    if _is_same(out, batch[1:]):
+        raise Constant("the mechanism gives the same output for every input")
+    if is_causal:
+        half = sizes.tokens // 2
+        changed = torch.cat([x[:, :half], other[:, half:]], dim=1)
+        if not _is_same(out[:, :half], block(changed, **options)[:, :half]):
+            raise Leak("the output for a token depends on later tokens, in a causal task")
+
+
+def _is_same(output: Tensor, other: Tensor) -> bool:
+    return bool((output - other).abs().max() <= TOLERANCE * output.abs().max())

@@ -1,18 +1,18 @@
 """Run repeated steps eagerly or as a CUDA graph, which replays all operations in one call.
 
-A training step of a small model has some hundred operations, each of which takes the GPU less time
-than Python needs to launch it. A CUDA graph is launched as a whole. It contains the GPU's work but
-no Python code, with the addresses and numbers of its capture:
+A training step of a small model has some hundred operations. The GPU runs each of them in less time
+than Python needs to launch it. A CUDA graph launches all operations at once. It contains the GPU's
+operations and no Python code, with the addresses and numbers of its capture. Therefore:
 
-- the indices of a batch lie in one tensor, into which the next batch's are copied before a replay;
+- the indices of a batch lie in one tensor, into which the next indices are copied before a replay;
 - dropout and augmentation draw from the device's generator, which torch advances at each replay;
 - the optimiser's step, whose numbers change, runs outside of the graph;
-- a few warm-ups on a copy of the model load and choose kernels before the capture;
-- a batch of another size runs operation by operation.
+- a few warm-up steps on a copy of the model load and choose kernels before the capture;
+- a batch of another size runs eagerly.
 
-https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs. Steps that cannot be captured
-(they wait for a result, or keep state in Python) run eagerly throughout, with the same results; the
-reason is recorded.
+A step cannot be captured if it waits for a result or keeps state in Python. Such steps always run
+eagerly, with the same results, and the reason is recorded.
+https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 """
 
 from __future__ import annotations
@@ -31,26 +31,27 @@ from nas.training.steps import Work
 
 WARM_UPS: Final = 3
 STEPS_AHEAD: Final = 64
-"""Steps by which the host may be ahead of the GPU; the time limit is checked when they are done."""
+"""Steps that the host may launch before it waits for the GPU and checks the time limit again."""
 MAX_REASON: Final = 200  # characters of an error
 PLAIN: Final = (bool, int, float, str, type(None))
 
 
 def graphs_on(device: torch.device) -> CudaGraphs | None:
-    """An object that captures steps on a GPU; None on a processor."""
+    """Return an object that captures steps on a GPU; None on a processor."""
     return CudaGraphs(device) if device.type == "cuda" else None
 
 
 class Steps:
-    """Repeated work, captured at its first whole batch if possible.
+    """Repeated training or evaluation steps, captured at the first whole batch if possible.
 
     Args:
-        size: examples in a whole batch; the last of an epoch may have fewer.
-        graphs: None to run operation by operation.
+        work: the step to repeat.
+        size: number of examples in a whole batch; the last batch of an epoch may have fewer.
+        graphs: captures the step; None runs each step eagerly.
 
     Attributes:
-        execution: how the work runs, as text, which an evaluation records.
-        has_failed: whether the capture failed; ``execution`` says why.
+        execution: how the steps run, as text for the record: "cuda graph", or "cpu, eager".
+        has_failed: whether the capture failed; ``execution`` contains the reason.
     """
 
     def __init__(self, work: Work, size: int, graphs: CudaGraphs | None) -> None:
@@ -62,24 +63,21 @@ class Steps:
         self.execution = f"{work.device.type}, eager" + (": no whole batch" if graphs else "")
 
     def __call__(self, chosen: Tensor) -> None:
-        """Run the work on some examples, given by indices."""
+        """Run one step on the examples with the indices ``chosen``, shape (b,)."""
         is_whole = len(chosen) == self.size
         if self._graphs is not None and is_whole and self._chosen is None:
             self._capture(chosen, self._graphs)
         if is_whole and self._replay is not None and self._chosen is not None:
             self._chosen.copy_(chosen)
             self._replay()
-            for weight, gradient in self._gradients:  # an eager step binds others
+            for weight, gradient in self._gradients:  # an eager step binds other tensors
                 weight.grad = gradient
         else:
             self.work(chosen)
         self.work.finish()
 
     def _capture(self, chosen: Tensor, graphs: CudaGraphs) -> None:
-        """Capture the work, or record the reason of a failure.
-
-        Neither weights nor random generators change.
-        """
+        """Capture the step, or record why that failed; weights and generators do not change."""
         work, static = self.work, chosen.clone()
         self._chosen = static
         with torch.random.fork_rng([work.device] if work.device.type == "cuda" else []):
@@ -99,16 +97,16 @@ class Steps:
 
 
 class CudaGraphs:
-    """torch's CUDA graphs, captured on one side stream of the device."""
+    """Captures torch's CUDA graphs, on a stream other than the device's current one."""
 
     broken: Final[list[torch.cuda.CUDAGraph]] = []
-    """Graphs whose capture failed; kept, because torch's allocator may use them later."""
+    """Graphs whose capture failed. They are kept because torch's allocator may use them later."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
     def warm_up(self, work: Callable[[], None], times: int) -> None:
-        """Run work on the stream of captures, after and before the current stream's work."""
+        """Run ``work`` several times on the stream of captures, after the current stream."""
         stream, current = _side_stream(self._device), torch.cuda.current_stream(self._device)
         stream.wait_stream(current)
         try:
@@ -119,7 +117,7 @@ class CudaGraphs:
             current.wait_stream(stream)
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Capture work in a graph with its own memory; return its replay."""
+        """Capture ``work`` in a graph with separate memory; return the function that replays it."""
         graph = torch.cuda.CUDAGraph()
         index = self._device.index
         generator = torch.cuda.default_generators[
@@ -143,7 +141,7 @@ class CudaGraphs:
 
 
 def _python_state(model: nn.Module) -> dict[str, Any]:
-    """Attributes and buffers of all modules, by name; contents of lists are not included."""
+    """Return attributes and buffers of all modules by name, without the contents of lists."""
     return {
         f"{name}.{key}".lstrip("."): value
         for name, module in model.named_modules()
@@ -152,7 +150,7 @@ def _python_state(model: nn.Module) -> dict[str, Any]:
 
 
 def _replaced(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Names whose value was replaced; a graph captures only changes of a tensor in place."""
+    """Return names whose value was replaced; a graph captures only in-place changes of tensors."""
 
     def is_same(old: Any, new: Any) -> bool:
         return old is new or (isinstance(new, PLAIN) and type(old) is type(new) and old == new)
@@ -163,7 +161,7 @@ def _replaced(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 def reason_of(error: BaseException) -> str:
-    """The first error of a chain in one line."""
+    """Return the first error of a chain of exceptions, in one line."""
     while error.__context__ is not None:
         error = error.__context__
     lines = str(error).strip().splitlines()
@@ -171,7 +169,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def wait_on(device: torch.device) -> None:
-    """Wait for a GPU to finish its queue, without keeping a core busy."""
+    """Wait for a GPU to finish all launched operations, without keeping a core busy."""
     if device.type == "cuda":
         end = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         end.record(torch.cuda.current_stream(device))
@@ -180,5 +178,5 @@ def wait_on(device: torch.device) -> None:
 
 @cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """The only side stream of a process, since each stream keeps a workspace of megabytes."""
+    """Return the stream of captures; a process has one, since each stream keeps megabytes."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -1,13 +1,13 @@
-"""The machine that a training runs on: device, precision, torch's global state, measurements."""
+"""The machine that a training runs on: its device, precision and memory, and measurements."""
 
 from __future__ import annotations
 
+import ctypes
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -16,9 +16,15 @@ import torch
 from nas.common.errors import DeviceError
 from nas.common.processor import multiplies_in_bfloat16, processor_name
 
+M_TRIM_THRESHOLD: Final = -1  # from malloc.h
+M_MMAP_MAX: Final = -4
+NEVER: Final = 2**31 - 1
+MAX_KEPT: Final = 2**31
+"""Resident bytes above which a process returns its free memory before the next training."""
+
 
 def check_device(name: str) -> torch.device:
-    """The device of that name.
+    """Return the torch device of a name.
 
     Raises:
         DeviceError: the device is unknown or missing.
@@ -41,7 +47,7 @@ def check_device(name: str) -> torch.device:
 def resolve_precision(
     precision: Literal["auto", "bfloat16", "float32"], device: torch.device
 ) -> Literal["bfloat16", "float32"]:
-    """The precision to train in; ``auto`` is bfloat16 if the hardware multiplies in it."""
+    """Return the precision to train in: ``auto`` is bfloat16 if the hardware multiplies in it."""
     if precision != "auto":
         return precision
     if device.type == "cuda":
@@ -52,80 +58,56 @@ def resolve_precision(
 
 
 def hardware_name(device: torch.device) -> str:
-    """The product name of the processor or GPU."""
+    """Return the product name of the processor or GPU."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else processor_name()
 
 
-SETTINGS: Final[dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
-    "the number of threads": (torch.get_num_threads, torch.set_num_threads),
-    "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    "whether there are gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
-    "deterministic algorithms": (
-        torch.get_deterministic_debug_mode,
-        torch.set_deterministic_debug_mode,
-    ),
-    "anomaly detection": (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
-    "the precision of products": (
-        torch.get_float32_matmul_precision,
-        torch.set_float32_matmul_precision,
-    ),
-    **{
-        f"autocast on {device}": (
-            partial(torch.is_autocast_enabled, device),
-            partial(torch.set_autocast_enabled, device),
-        )
-        for device in ("cpu", "cuda")
-    },
-    # None undoes set_default_device, which only candidates may have called.
-    "the default device": (torch.get_default_device, lambda _: torch.set_default_device(None)),
-}
-"""torch's settings for the whole process: functions that get and set them."""
-
-
-def settings() -> dict[str, Any]:
-    """The present values of ``SETTINGS``."""
-    return {name: get() for name, (get, _) in SETTINGS.items()}
-
-
-@contextmanager
-def isolated_torch_state() -> Iterator[list[str]]:
-    """A context with one thread and gradients, which restores torch's settings on exit.
-
-    With one thread workers do not compete for cores, and the order of sums is fixed. Without the
-    restored settings, a primitive that disables gradients or changes the default dtype would make
-    every later candidate fail. `nas.tasks.seeds.seeded` handles random generators.
-
-    Yields:
-        A list, filled on exit with the names of the settings that were changed in the context.
-    """
-    before = settings()
-    changed: list[str] = []
-    torch.set_num_threads(1)
-    try:
-        with torch.inference_mode(mode=False), torch.enable_grad():
-            inside = settings()
-            try:
-                yield changed
-            finally:
-                changed += [name for name, value in settings().items() if value != inside[name]]
-    finally:
-        for name, (get, set_) in SETTINGS.items():
-            if get() != before[name]:
-                set_(before[name])
-
-
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out; torch's CPU allocator raises a plain RuntimeError."""
+    """Return whether memory ran out; torch's CPU allocator raises a plain RuntimeError."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
 
 
+def keep_freed_memory() -> None:
+    """Let this process keep freed memory, since each training allocates the same blocks again.
+
+    glibc returns large blocks to the system at once and gets them back page by page, which takes up
+    to a fifth of a training's processor time. This function makes glibc keep them, as torch does on
+    a GPU, and returns them only if the process has grown beyond ``MAX_KEPT``. Other C libraries are
+    not configured.
+    """
+    library = _configured_libc()
+    if library is not None and resident_bytes() > MAX_KEPT:
+        library.malloc_trim(0)
+
+
+@cache
+def _configured_libc() -> Any:
+    try:
+        library = ctypes.CDLL(None)
+        library.malloc_trim.argtypes = [ctypes.c_size_t]
+        library.mallopt(M_MMAP_MAX, 0)
+        library.mallopt(M_TRIM_THRESHOLD, NEVER)
+    except (AttributeError, OSError, TypeError):  # another C library
+        return None
+    return library
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process in bytes; 0 if it is unknown."""
+    try:
+        _, pages, *_ = Path("/proc/self/statm").read_text(encoding="ascii").split()
+    except OSError:
+        return 0
+    return int(pages) * resource.getpagesize()
+
+
 class Meter:
     """Measures time and peak memory since its creation.
 
-    The memory is that of the GPU; on a processor it is that of the whole process, which includes
-    libraries and memory kept from earlier trainings (allocator.py).
+    On a GPU, the memory is the GPU's. On a processor, it is the memory of the whole process, which
+    includes libraries and memory kept from earlier trainings.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -139,17 +121,17 @@ class Meter:
 
     @property
     def elapsed(self) -> float:
-        """Wall time so far, s."""
+        """Wall time in seconds since the creation."""
         return time.monotonic() - self._wall
 
     @property
     def core_seconds(self) -> float:
-        """Processor time of all threads so far, s."""
+        """Processor time of all threads in seconds since the creation."""
         return time.process_time() - self._core
 
     @property
     def peak_memory_bytes(self) -> int:
-        """Peak memory so far, bytes."""
+        """Peak memory in bytes since the creation."""
         if self.device.type == "cuda":
             return int(torch.cuda.max_memory_allocated(self.device))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,7 +1,8 @@
 """The training loop: epochs of gradient steps, each followed by a report on held-out examples.
 
-The loop runs no Python per example. On a GPU nothing waits for a result inside an epoch, and whole
-batches replay a CUDA graph. The loop is a generator: its caller may stop it after any report.
+The loop runs no Python code per example. On a GPU, the host does not wait for results inside an
+epoch, and whole batches replay a CUDA graph. The loop is a generator: its caller may stop it after
+any report.
 """
 
 from __future__ import annotations
@@ -14,32 +15,36 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch import Tensor, nn
 
+from nas.training import Report
 from nas.training.cuda_graphs import STEPS_AHEAD, CudaGraphs, Steps, wait_on
 from nas.training.hardware import Meter, resolve_precision
 from nas.training.optimizers import ScheduledAdamW
-from nas.training.report import Report
 from nas.training.steps import EvalStep, TrainStep
 
 if TYPE_CHECKING:
     from nas.tasks import Data, Examples, ModelTask, Side
 
 EVAL_BATCH: Final = 128
-"""Batch size of evaluations on a CPU; a larger batch does not fit its second-level cache."""
+"""Batch size of evaluations on a CPU; larger batches do not fit into its second-level cache."""
 EVAL_BATCH_ON_GPU: Final = 512
 MAX_PREPARED: Final = 16
-"""Number of prepared sides of data that a process caches, two for each model of a task."""
+"""Number of prepared data splits that a process caches, two for each model of a task."""
 
 
 class TimeIsUp(Exception):  # noqa: N818 - an outcome, not a fault
-    """The training reached its time limit."""
+    """The training has reached its time limit."""
 
 
 class Training:
     """One training of a model.
 
     Args:
-        time_limit: seconds, checked between steps; None for no limit.
-        graphs: captures steps, see ``graphs_on``; None runs them operation by operation.
+        model: the untrained model, which is moved to the meter's device.
+        task: defines loss, metrics, optimiser, batch size and number of epochs.
+        data: training examples, and validation examples that evaluate each epoch.
+        meter: measures time, and names the device.
+        time_limit: longest duration in seconds, checked between steps; None for no limit.
+        graphs: captures steps as CUDA graphs, see ``graphs_on``; None runs each operation eagerly.
     """
 
     def __init__(
@@ -70,13 +75,16 @@ class Training:
 
     @property
     def execution(self) -> str:
-        """A description of how the steps ran."""
+        """How the steps ran, such as "cuda graph"; see ``Evaluation.execution``."""
         evaluation = self._eval_steps
         failed = f", evaluation: {evaluation.execution}" if evaluation.has_failed else ""
         return f"{self._train_steps.execution}{failed}"
 
     def reports(self, order_seed: int) -> Iterator[Report]:
-        """Train for the task's epochs and yield a report after each.
+        """Train for the task's number of epochs, and yield a report after each epoch.
+
+        Args:
+            order_seed: seed of the order of training examples.
 
         Raises:
             Diverged: the loss or an output is not finite.
@@ -91,7 +99,7 @@ class Training:
             yield Report(epoch, loss, self._eval_step.metrics(), self._meter.core_seconds)
 
     def _repeat(self, steps: Steps, chosen: Tensor) -> None:
-        """Run steps on all chosen examples, in batches."""
+        """Run a step on each batch of the chosen examples."""
         steps.work.model.train(steps.work.is_training)
         for number, batch in enumerate(torch.split(chosen.to(self._device), steps.size), 1):
             if self._time_limit is not None and self._meter.elapsed > self._time_limit:
@@ -105,5 +113,5 @@ class Training:
 def prepared(
     task: ModelTask, data: Data, side: Side, device: torch.device, dtype: torch.dtype
 ) -> Examples:
-    """A side of the data on a device, cached for the next candidates of this process."""
+    """Return a split of the data on a device, cached for later candidates of this process."""
     return task.examples(data, side, device, dtype)

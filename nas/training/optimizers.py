@@ -1,15 +1,16 @@
-"""AdamW under a task's schedule.
+"""The optimiser AdamW, whose learning rate and momentum follow a task's schedule.
 
     m = b m + (1 - b) g,  v = c v + (1 - c) g²
     w = w (1 - r d) - r / (1 - b^t) · m / (sqrt(v / (1 - c^t)) + 1e-8)
 
-(Loshchilov & Hutter 2019, algorithm 2.) The weight decay d is the task's, or zero for vectors where
-``decay`` is ``matrices``; c is the task's ``beta2``. The one-cycle schedule (Smith & Topin 2018)
-moves the rate r and, inversely, the momentum b.
+(Loshchilov & Hutter 2019, algorithm 2.) The weight decay d is the task's ``weight_decay``; if the
+task's ``decay`` is ``matrices``, d is zero for vectors. c is the task's ``beta2``. The one-cycle
+schedule (Smith & Topin 2018) first raises and then lowers the learning rate r, and changes the
+momentum b in the opposite direction.
 
 This module calls the function of torch's fused kernel. ``torch.optim.AdamW`` gives the same
 numbers, but imports torch's compiler, which takes two seconds in every worker. The kernel takes b
-as a number on the host, so the step runs outside of CUDA graphs, launched while the GPU is busy.
+as a number on the host, so that the step runs outside of CUDA graphs.
 """
 
 from __future__ import annotations
@@ -28,15 +29,16 @@ if TYPE_CHECKING:
 FIRST_MOMENT: Final = 0.9
 EPSILON: Final = 1e-8
 WARM_UP: Final = 0.3  # fraction of steps before the peak; these are the defaults of OneCycleLR
-MOMENTA: Final = (0.95, 0.85)  # at both ends, and at the peak
+MOMENTA: Final = (0.95, 0.85)  # at both ends of the schedule, and at the peak
 START_DIVISOR, END_DIVISOR = 25.0, 1e4  # first rate = peak / 25; last rate = first / 1e4
 
 
 class ScheduledAdamW:
-    """AdamW that sets its rate and momentum by a schedule.
+    """AdamW with the learning rate and momentum of a task's schedule.
 
     Args:
-        weights: parameters, already on their device.
+        weights: parameters to train, already on their device.
+        task: defines the schedule and the hyperparameters of AdamW.
         steps: number of steps of the whole training.
     """
 
@@ -79,7 +81,7 @@ class ScheduledAdamW:
             )
 
     def _state_of(self, weight: nn.Parameter) -> tuple[Tensor, Tensor, Tensor]:
-        """Both moments and the count of steps of a weight."""
+        """Return both moments of a weight, and the number of its steps."""
         if weight not in self._moments:
             count = torch.zeros((), device=weight.device)
             self._moments[weight] = torch.zeros_like(weight), torch.zeros_like(weight), count
@@ -87,12 +89,12 @@ class ScheduledAdamW:
 
 
 def decay_of(weight: Tensor, task: ModelTask) -> float:
-    """The weight decay of a weight."""
+    """Return the weight decay of a parameter."""
     return task.weight_decay if task.decay == "all" or weight.ndim > 1 else 0.0
 
 
 def rate_and_momentum(task: ModelTask, step: int, steps: int) -> tuple[float, float]:
-    """The learning rate and the momentum of a step, 0 <= step < steps."""
+    """Return the learning rate and the momentum of a step, 0 <= step < steps."""
     peak = task.learning_rate
     if task.schedule == "constant":
         return peak, FIRST_MOMENT

@@ -1,6 +1,7 @@
 """The two repeated steps of a training: a gradient step, and the evaluation of a batch.
 
-Results stay in tensors on the device, so that the host waits for them only at the end of an epoch.
+Sums of losses and metrics stay in tensors on the device, so that the host waits for them only at
+the end of an epoch.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ if TYPE_CHECKING:
 
 
 class Diverged(Exception):  # noqa: N818 - an outcome, not a fault
-    """The loss or the outputs are no longer finite."""
+    """The loss, or a metric on validation examples, is not finite."""
 
 
 @dataclass
 class TrainStep:
-    """Gradients of the chosen examples, then a step of the optimiser.
+    """A training step: the gradients of a batch, then a step of the optimiser.
 
     Attributes:
+        examples: training examples on the device.
         precision: ``float32`` or ``bfloat16`` (mixed).
-        checks_loss: check every loss, as on a processor. On a GPU the host would wait for each
-            loss, so ``mean_loss`` checks at the end of an epoch.
+        checks_loss: whether every loss is checked, as on a processor. On a GPU the host would wait
+            for each loss, so that only ``mean_loss`` checks, at the end of an epoch.
     """
 
     is_training: ClassVar[bool] = True
@@ -42,18 +44,18 @@ class TrainStep:
     optimizer: ScheduledAdamW
 
     def __post_init__(self) -> None:
-        # Sums of losses and targets; tensors, because a CUDA graph has no other state.
+        # The sum of losses and the number of targets, in a tensor that a CUDA graph can update.
         self.totals = torch.zeros(2, dtype=torch.float64, device=self.device)
         self.checks_loss = self.device.type == "cpu"
 
     def __call__(self, chosen: Tensor) -> None:
-        """Compute the gradients of the mean loss; a CUDA graph may hold this.
+        """Compute the gradients of a batch's mean loss; a CUDA graph may contain this method.
 
         Args:
-            chosen: indices (b,) of examples.
+            chosen: indices of the batch's examples, shape (b,).
 
         Raises:
-            Diverged: a checked loss is not finite.
+            Diverged: the loss is checked and not finite.
         """
         with mixed(self.device, self.precision):
             total, targets = self.task.loss(self.model, self.examples.batch(chosen))
@@ -68,14 +70,14 @@ class TrainStep:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.task.clip, foreach=True)
 
     def finish(self) -> None:
-        """Update the weights, outside of CUDA graphs."""
+        """Update the weights; CUDA graphs do not contain this method."""
         self.optimizer.step()
 
     def mean_loss(self) -> float:
-        """The mean over all targets since the last call.
+        """Return the mean loss over all targets since the last call.
 
         Raises:
-            Diverged: it is not finite.
+            Diverged: the mean is not finite.
         """
         total, targets = self.totals.tolist()
         self.totals.zero_()
@@ -85,7 +87,12 @@ class TrainStep:
 
 @dataclass
 class EvalStep:
-    """Tallies of the chosen examples, without gradients."""
+    """An evaluation step: adds the tallies of a batch, from which metrics are computed.
+
+    Attributes:
+        examples: validation examples on the device.
+        precision: ``float32`` or ``bfloat16`` (mixed).
+    """
 
     is_training: ClassVar[bool] = False
 
@@ -101,7 +108,7 @@ class EvalStep:
 
     @torch.no_grad()
     def __call__(self, chosen: Tensor) -> None:
-        """Evaluate examples, given by indices (b,)."""
+        """Evaluate the examples with the indices ``chosen``, shape (b,)."""
         with mixed(self.device, self.precision):
             self.totals += self.task.tally(self.model, self.examples.batch(chosen))
 
@@ -109,7 +116,7 @@ class EvalStep:
         """Do nothing."""
 
     def metrics(self) -> dict[str, float]:
-        """The metrics over all examples since the last call.
+        """Return the metrics over all examples since the last call, by name.
 
         Raises:
             Diverged: a metric is not finite.
@@ -126,7 +133,7 @@ Work: TypeAlias = TrainStep | EvalStep
 
 
 def mixed(device: torch.device, precision: str) -> torch.autocast:
-    """A context of mixed precision, if ``precision`` is bfloat16."""
+    """Return a context that computes in mixed precision if ``precision`` is bfloat16."""
     # A graph must not cache casts of weights, which change from step to step.
     is_cached = device.type == "cpu"
     enabled = precision == "bfloat16"

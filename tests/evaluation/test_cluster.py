@@ -21,7 +21,7 @@ from benchmarks.chaos import (
     search,
     start_command,
 )
-from tests.evaluation.test_handshake import write_plugin
+from tests.evaluation.test_ray_worker import write_plugin
 
 pytestmark = pytest.mark.slow
 

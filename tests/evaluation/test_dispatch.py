@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nas.common.errors import DeviceError, RunError
+from nas.common.errors import DeviceError
 from nas.evaluation import dispatch
 from nas.evaluation.dispatch import Dispatcher
 from nas.evaluation.pool import Cause, WorkerLostError, WorkerRefusedError
@@ -225,9 +225,6 @@ def test_close_ends_all_workers_and_trials(trials_named):
     dispatcher.close()
     assert all(worker.is_dead for worker in pool.workers)
     assert dispatcher.wait() == []
-    for use in (dispatcher.calibrate, lambda: dispatcher.submit(trials_named("z"))):
-        with pytest.raises(RunError, match="was closed"):
-            use()
 
 
 def test_a_worker_lost_in_calibration_is_replaced():

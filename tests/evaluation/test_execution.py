@@ -6,8 +6,7 @@ from contextlib import closing
 import pytest
 
 from nas.common.errors import ConfigError, DeviceError
-from nas.evaluation.backends import make_evaluator
-from nas.evaluation.execution import Execution, WorkerResources, allocate
+from nas.evaluation.execution import Execution, WorkerResources, allocate, make_evaluator
 
 
 def allocated(cores, gpus, workers=None, gpus_per_worker=None):

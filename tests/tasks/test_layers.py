@@ -10,8 +10,7 @@ from torch.nn import functional as F
 from nas.tasks import load_task
 from nas.tasks.images.examples import patches
 from nas.tasks.images.model import VisionTransformer, sines
-from nas.tasks.layers import Dropout, Transformer
-from nas.tasks.seeds import derive_seed, seeded
+from nas.tasks.layers import Dropout, Transformer, derive_seed, seeded
 
 
 class Mixing(nn.Module):

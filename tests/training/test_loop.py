@@ -8,9 +8,10 @@ import torch
 from nas.evaluation.trainer import build_model
 from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task
-from nas.tasks.seeds import seeded
+from nas.tasks.layers import seeded
 from nas.training.cuda_graphs import graphs_on
-from nas.training.hardware import Meter, isolated_torch_state
+from nas.training.hardware import Meter
+from nas.training.isolation import isolated_torch_state
 from nas.training.loop import TimeIsUp, Training
 from nas.training.steps import Diverged
 from tests.training.recording import Recording

@@ -26,7 +26,7 @@ from nas.genome import Genome
 from nas.store import Document
 from nas.store.files import write_whole
 from nas.tasks import parse_task
-from nas.training.report import Report
+from nas.training import Report
 
 VERSION: Final = 1
 SUFFIX: Final = ".json.gz"

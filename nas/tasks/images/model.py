@@ -13,8 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.tasks.base import MakeAttention, ModelTask
-from nas.tasks.layers import Transformer
-from nas.tasks.seeds import derive_seed, seeded
+from nas.tasks.layers import Transformer, derive_seed, seeded
 
 
 class VisionTransformer(Transformer):

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.tasks.base import MakeAttention, ModelTask
-from nas.tasks.layers import Transformer
-from nas.tasks.seeds import derive_seed, seeded
+from nas.tasks.layers import Transformer, derive_seed, seeded
 
 PADDING: Final = 0
 """The token that pads short texts."""

@@ -15,7 +15,7 @@ from nas.evaluation.trial import Budget, Evaluation
 from nas.searching.tabular import ranking
 from nas.searching.tabular.ranking import agreements
 from nas.searching.tabular.table import Table, load_table
-from nas.training.report import Report
+from nas.training import Report
 
 bench = cache(load_table)
 

@@ -17,7 +17,7 @@ from nas.searching.tabular.table import MAX_BYTES, Table, load_table
 from nas.space import load_space
 from nas.store import Document
 from nas.tasks import load_task
-from nas.training.report import Report
+from nas.training import Report
 
 TASK = load_task("vit-cifar10")
 DOCUMENT = Document.of("x", "name: x\n")

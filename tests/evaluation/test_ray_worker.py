@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nas.evaluation import handshake
+from nas.evaluation import ray_worker
 from nas.genome.primitives.base import REGISTRY
 
 PLUGIN = '''
@@ -62,7 +62,7 @@ def write_plugin(folder: Path) -> None:
 
 
 def test_identity_lacks_nothing_of_itself() -> None:
-    own = handshake.identity("a node")
+    own = ray_worker.identity("a node")
     assert own.lacks(own) == ""
     assert own.node == "a node"
     assert "primitive 'softmax'" in own.members
@@ -70,7 +70,7 @@ def test_identity_lacks_nothing_of_itself() -> None:
 
 
 def test_lacks_names_the_difference() -> None:
-    own = handshake.identity()
+    own = ray_worker.identity()
     other = replace(own, code="0" * 8)
     assert other.lacks(own) == f"another nas (its code is 00000000, here it is {own.code})"
     assert replace(own, torch="1.0").lacks(own) == f"torch 1.0, and here it is {own.torch}"
@@ -81,22 +81,22 @@ def test_lacks_names_the_difference() -> None:
 
 def test_builds_of_one_torch_version_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.__version__", "2.9.0+cpu")
-    here = handshake.identity()
+    here = ray_worker.identity()
     monkeypatch.setattr("torch.__version__", "2.9.0+cu128")
-    assert handshake.identity().lacks(here) == ""
+    assert ray_worker.identity().lacks(here) == ""
 
 
 def test_loaded_plugins_and_their_sources_are_listed(plugin: Path) -> None:
-    before = handshake.plugins()
+    before = ray_worker.plugins()
     assert "my_plugin_parts.scaled" not in before
     import_module("my_plugin_parts.scaled")
-    assert handshake.plugins() == (*before, "my_plugin_parts.scaled")
-    assert handshake.sources(["my_plugin_parts.scaled"]) == [plugin / "my_plugin_parts"]
-    assert "primitive 'scaled'" in handshake.identity().members
+    assert ray_worker.plugins() == (*before, "my_plugin_parts.scaled")
+    assert ray_worker.sources(["my_plugin_parts.scaled"]) == [plugin / "my_plugin_parts"]
+    assert "primitive 'scaled'" in ray_worker.identity().members
 
 
 def test_source_of_a_plugin_of_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_plugin_alone.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     import_module("my_plugin_alone")
-    assert handshake.sources(["my_plugin_alone"]) == [tmp_path / "my_plugin_alone.py"]
+    assert ray_worker.sources(["my_plugin_alone"]) == [tmp_path / "my_plugin_alone.py"]

@@ -9,7 +9,7 @@ from torch import nn
 from nas.compiler import build_attention
 from nas.genome import ModelSizes
 from nas.genome.mechanisms import MECHANISMS, mechanism
-from nas.training.probe import Constant, Leak, probe
+from nas.training.candidate import Constant, Leak, probe
 
 SIZES = ModelSizes(32, 8, 2, 16)
 

@@ -1,0 +1,207 @@
+"""The actor that trains candidates on Ray, and the check that it runs the driver's code.
+
+A worker first reports its `Identity`: the versions of this package and of torch, and its plug-ins.
+A worker that differs from the driver, or cannot use its GPU, refuses to train, and its error names
+the machine. A plug-in is a module outside this package that has registered a primitive or a family
+of tasks; the driver sends its name, and workers import it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import socket
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import ray
+import torch
+
+from nas.common.errors import DeviceError, NasError
+from nas.evaluation.trainer import calibrate_for, train_guarded, worker_name
+from nas.evaluation.trial import Evaluation, Trial
+from nas.genome.primitives import names as primitive_names
+from nas.genome.primitives.base import REGISTRY
+from nas.tasks import TASKS
+from nas.training.cuda_graphs import CudaGraphs
+
+PACKAGE: Final = Path(__file__).resolve().parents[1]
+_CONTEXT_BYTES: Final = 2**29  # GPU memory of each process besides its tensors
+_MAX_BROKEN_GRAPHS: Final = 4  # a CUDA graph whose capture failed keeps its memory
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A process with the versions of its code and its registered primitives and task families.
+
+    Attributes:
+        name: host and process id.
+        node: Ray's id of the machine; empty for the driver.
+        code: digest of this package's source files.
+        torch: version of torch.
+        members: registered primitives and task families, such as "primitive 'softmax'".
+    """
+
+    name: str
+    node: str
+    code: str
+    torch: str
+    members: frozenset[str]
+
+    def lacks(self, driver: Identity) -> str:
+        """Return what this worker lacks to train for the driver; empty if it lacks nothing."""
+        if self.code != driver.code:
+            return f"another nas (its code is {self.code}, here it is {driver.code})"
+        if self.torch != driver.torch:
+            return f"torch {self.torch}, and here it is {driver.torch}"
+        if missing := sorted(driver.members - self.members):
+            return f"no {', '.join(missing)}: install the plug-in there, and define it in a module"
+        return ""
+
+
+def identity(node: str = "") -> Identity:
+    """Return the identity of this process after loading all installed plug-ins."""
+    members = {f"primitive {name!r}" for name in primitive_names()}
+    members |= {f"task family {name!r}" for name in TASKS.names()}
+    version, *_ = str(torch.__version__).split("+")  # builds for CPUs and GPUs may work together
+    return Identity(worker_name(), node, _code_digest(), version, frozenset(members))
+
+
+@cache
+def _code_digest() -> str:
+    """Digest all source files, since the package's version does not identify a checkout."""
+    digest = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(str(path.relative_to(PACKAGE)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:8]
+
+
+def plugins() -> tuple[str, ...]:
+    """Return the full names of the plug-in modules that this process has loaded."""
+    primitive_names()  # loads installed plug-ins
+    members: list[type] = [primitive.module for primitive in REGISTRY.values()]
+    members += [TASKS.get(name) for name in TASKS.names()]
+    modules = dict.fromkeys(member.__module__ for member in members)
+    return tuple(m for m in modules if m.partition(".")[0] not in (PACKAGE.name, "__main__"))
+
+
+def sources(modules: Iterable[str]) -> list[Path]:
+    """Return the top-level files or directories that a worker needs to import some modules."""
+    tops = [sys.modules[top] for top in dict.fromkeys(m.partition(".")[0] for m in modules)]
+    return [Path(next(iter(getattr(top, "__path__", [top.__file__])))) for top in tops]
+
+
+class UnfitError(Exception):
+    """A worker cannot train on its machine.
+
+    Args:
+        node: Ray's id of the machine.
+        text: a sentence that names the machine.
+    """
+
+    def __init__(self, node: str, text: str) -> None:
+        super().__init__(node, text)
+        self.node, self.text = node, text
+
+
+class GpuUnusableError(Exception):
+    """An earlier candidate made the GPU unusable in this process; another process is needed."""
+
+
+class Worker:
+    """The actor: one process that trains one candidate after another."""
+
+    def __init__(self) -> None:
+        self._is_gpu_unusable = False
+
+    def prepare(
+        self, driver: Identity, plugins: tuple[str, ...], references: Iterable[Any]
+    ) -> Identity:
+        """Load everything that trainings on this worker need; return the worker's identity.
+
+        Args:
+            driver: identity of the driver, which the worker's must match.
+            plugins: names of the plug-in modules to import.
+            references: Ray references to the tuple (task, training function, resources, time
+                limit) and to the data.
+
+        Raises:
+            UnfitError: code or plug-ins differ from the driver's, or torch cannot use the GPU.
+        """
+        # The driver handles a user's interrupt; an interrupt raised here is a candidate's failure.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        torch.set_num_threads(1)
+        try:
+            for plugin in plugins:
+                import_module(plugin)
+            worker = identity(ray.get_runtime_context().get_node_id())
+            if lacking := worker.lacks(driver):
+                raise DeviceError(f"there is {lacking}")
+            options, self._data = map(ray.get, references)
+            self._task, self._train, self._resources, self._time_limit = options
+            if self._resources.gpus:
+                _prepare_gpu(self._resources.gpus)
+        except NasError as error:
+            raise _unfit(str(error)) from error
+        except Exception as error:
+            raise _unfit(f"{type(error).__name__}: {error}") from error
+        return worker
+
+    def calibrate(self) -> Mapping[str, Any]:
+        """Measure unit times of this machine; see `calibrate_for`."""
+        return calibrate_for(self._task, self._resources.device)
+
+    def evaluate(self, trial: Trial) -> Evaluation:
+        """Train one candidate.
+
+        Raises:
+            UnfitError: the device is missing.
+            GpuUnusableError: this process can no longer use its GPU; the trial was not trained.
+        """
+        if self._is_gpu_unusable:
+            raise GpuUnusableError
+        gpus, device = self._resources.gpus, self._resources.device
+        try:
+            evaluation = train_guarded(
+                self._train, trial, self._task, self._data, device, self._time_limit
+            )
+        except DeviceError as error:
+            raise _unfit(str(error)) from error
+        if gpus:
+            # Some errors make the GPU unusable until the process ends.
+            is_suspect = evaluation.status == "failed" and not _is_cuda_usable()
+            self._is_gpu_unusable = is_suspect or len(CudaGraphs.broken) > _MAX_BROKEN_GRAPHS
+            if gpus < 1 and not self._is_gpu_unusable:
+                torch.cuda.empty_cache()  # for the workers that share the GPU
+        return evaluation
+
+
+def _unfit(text: str) -> UnfitError:
+    machine = f"{socket.gethostname()} ({ray.util.get_node_ip_address()})"
+    text = f"the machine {machine} cannot train: {text.rstrip('.')}."
+    return UnfitError(ray.get_runtime_context().get_node_id(), text)
+
+
+def _prepare_gpu(gpus: float) -> None:
+    if not torch.cuda.is_available():
+        raise DeviceError(
+            "torch sees no GPU where Ray counts one: install a torch that was built for it, or ask "
+            "for 0 GPUs a worker."
+        )
+    if gpus < 1:
+        # A candidate that needs more than its fraction must not make other workers fail.
+        fraction = gpus - _CONTEXT_BYTES / torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(max(fraction, 0.01))
+
+
+def _is_cuda_usable() -> bool:
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,99 @@
+"""Isolate a process from a candidate: restore torch's global state, and bound what it prints."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, TextIO
+
+import torch
+
+from nas.common.text import printable
+
+MAX_PRINTED: Final = 4000  # characters that a candidate may print during its training
+
+SETTINGS: Final[dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
+    "the number of threads": (torch.get_num_threads, torch.set_num_threads),
+    "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "whether there are gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "deterministic algorithms": (
+        torch.get_deterministic_debug_mode,
+        torch.set_deterministic_debug_mode,
+    ),
+    "anomaly detection": (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    "the precision of products": (
+        torch.get_float32_matmul_precision,
+        torch.set_float32_matmul_precision,
+    ),
+    **{
+        f"autocast on {device}": (
+            partial(torch.is_autocast_enabled, device),
+            partial(torch.set_autocast_enabled, device),
+        )
+        for device in ("cpu", "cuda")
+    },
+    # None undoes set_default_device, which only candidates may have called.
+    "the default device": (torch.get_default_device, lambda _: torch.set_default_device(None)),
+}
+"""torch's settings for the whole process: functions that get and set each of them."""
+
+
+def settings() -> dict[str, Any]:
+    """Return the current values of ``SETTINGS``, by name."""
+    return {name: get() for name, (get, _) in SETTINGS.items()}
+
+
+@contextlib.contextmanager
+def isolated_torch_state() -> Iterator[list[str]]:
+    """Run a block with one thread and with gradients, and restore torch's settings on exit.
+
+    With one thread, workers do not compete for cores and the order of sums is fixed. If settings
+    were not restored, a primitive that disables gradients or changes the default dtype would make
+    every later candidate fail. `nas.tasks.layers.seeded` restores random generators.
+
+    Yields:
+        A list, to which the names of all settings that the block changed are added on exit.
+    """
+    before = settings()
+    changed: list[str] = []
+    torch.set_num_threads(1)
+    try:
+        with torch.inference_mode(mode=False), torch.enable_grad():
+            inside = settings()
+            try:
+                yield changed
+            finally:
+                changed += [name for name, value in settings().items() if value != inside[name]]
+    finally:
+        for name, (get, set_) in SETTINGS.items():
+            if get() != before[name]:
+                set_(before[name])
+
+
+@contextlib.contextmanager
+def bounded_output() -> Iterator[None]:
+    """Redirect all printed text to standard error, at most ``MAX_PRINTED`` characters."""
+    stream = _BoundedStream(sys.stderr)
+    with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
+        yield
+
+
+class _BoundedStream(io.TextIOBase):
+    """Writes the first ``MAX_PRINTED`` characters to another stream."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._num_left = stream, MAX_PRINTED
+
+    def write(self, text: str) -> int:
+        if self._num_left > 0:
+            self._stream.write(printable(text[: self._num_left]))
+            if len(text) > self._num_left:
+                self._stream.write(" ... (further output of this candidate is left out)\n")
+            self._num_left -= len(text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
