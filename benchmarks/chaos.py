@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks.figures import Figure
-from nas.store import front, open_run
+from nas.store import open_run
 
 NODES: Final = 3
 PROGRAM: Final = (sys.executable, "-c", "import nas.cli; nas.cli.main()")
@@ -95,7 +95,7 @@ def outcome(run: Path) -> dict[str, Any]:
         trainings = [(t.key, t.repeat, t.evaluation) for t in opened.trainings()]
         return {
             "trainings": {(k, r): (e.status, e.reason, e.metrics) for k, r, e in trainings},
-            "front": [(member.digest, member.objectives) for member in front(opened)],
+            "front": [(member.digest, member.objectives) for member in opened.front()],
         }
 
 

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from nas.report.front import front
     from nas.report.page import write_report
     from nas.store.sources import load_genome
+    from nas.surgery.factor import factor
     from nas.surgery.files import load_swapped, save_swapped
-    from nas.surgery.merging import factor, merge
+    from nas.surgery.merge import merge
     from nas.surgery.swap import preview_swap, swap_attention
 
 __all__ = [

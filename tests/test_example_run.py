@@ -14,7 +14,7 @@ import nas
 from nas.cli import main
 from nas.space import SearchSpace
 from nas.space.validation import PolicyFile, compile_policy, validate
-from nas.store import front, open_run
+from nas.store import open_run
 from nas.store.frozen import from_text, load_frozen_task
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def test_it_holds_nothing_of_the_machine_it_was_made_on() -> None:
 
 def test_its_front_is_told_alike_by_file_and_database(run: Run) -> None:
     recorded = json.loads((FOLDER / "front.json").read_text())
-    assert [m["id"] for m in recorded["members"]] == [c.digest for c in front(run)]
+    assert [m["id"] for m in recorded["members"]] == [c.digest for c in run.front()]
 
 
 @pytest.mark.parametrize("member", ["best", "knee", "cheapest"])
@@ -81,5 +81,5 @@ def test_front_show_and_export_can_be_tried_on_it(
         with pytest.raises(SystemExit) as caught:
             main(arguments)
         assert not caught.value.code
-    assert front(run)[0].digest[:8] in capsys.readouterr().out
+    assert run.front()[0].digest[:8] in capsys.readouterr().out
     assert "attention_v2" in (tmp_path / "champion.py").read_text()

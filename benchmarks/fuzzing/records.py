@@ -32,7 +32,6 @@ from nas.searching.checking import check_run
 from nas.searching.front_file import run_answer
 from nas.store import (
     find_proposal,
-    front,
     lineage,
     list_runs,
     open_run,
@@ -87,7 +86,7 @@ def _run() -> Path:
     root = Path(mkdtemp(prefix="nas-fuzz-"))
     folder = record_run(root, generations=1)
     with open_writer(folder, None) as writer:
-        member = front(writer.run)[0]
+        member = writer.run.front()[0]
         fresh = dataclasses.replace(member.trainings[0], purpose="confirm", stage="search")
         writer.record_training(fresh)
     return folder

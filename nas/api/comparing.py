@@ -23,7 +23,7 @@ from nas.report.trials import EvaluateResult, TrainingRow
 from nas.searching.setup import cost_context
 from nas.space.validation import load_policy
 from nas.store import RUNS
-from nas.store.record import RunRecord
+from nas.store.appending import RunRecord
 from nas.store.sources import Source, resolve
 from nas.tasks import Data, Task, load_task
 

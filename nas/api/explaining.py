@@ -22,8 +22,8 @@ from nas.report.trials import TrainingRow
 from nas.searching.setup import cost_context
 from nas.space.validation import Policy, PolicyFile, compile_policy, load_policy
 from nas.store import RUNS, open_run
+from nas.store.appending import RunRecord
 from nas.store.frozen import from_text, load_frozen_task, load_unchanged
-from nas.store.record import RunRecord
 from nas.store.sources import Source, resolve
 from nas.tasks import Data, ModelTask, load_task
 

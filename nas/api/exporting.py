@@ -202,7 +202,7 @@ def _provenance(source: Source) -> Provenance:
             return Provenance(source.text, about)
         count = len(candidate.trainings)
         date = run.started.date().isoformat()
-    seeds = ", ".join(str(evaluation.seed) for evaluation in candidate.evaluations)
+    seeds = ", ".join(str(training.evaluation.seed) for training in candidate.trainings)
     results = [
         f"{count} {'training' if count == 1 else 'trainings'} (seeds {seeds}) of task "
         f"{setup.task.name}, run started {date}:"

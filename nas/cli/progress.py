@@ -18,7 +18,7 @@ from nas.evaluation.trial import Training
 from nas.report.front import run_line
 from nas.report.units import duration, percent, quantity
 from nas.searching.results import REPEAT
-from nas.store import Candidate, Counts, Proposal, Run, RunSetup, front, named_members
+from nas.store import Candidate, Counts, Proposal, Run, RunSetup, named_members
 
 LAST_RESULTS: Final = 5
 # Trainings over which the rate is computed: recent ones, since candidates grow or shrink.
@@ -135,7 +135,7 @@ def read_progress(run: Run, before: Progress | None = None) -> Progress:
 
 def _leaders(run: Run, setup: RunSetup) -> dict[str, tuple[Candidate, Objective]]:
     objectives = setup.objectives
-    members = named_members(objectives, front(run))
+    members = named_members(objectives, run.front())
     costs = [objective for objective in objectives if not objective.is_metric]
     shown = zip(LEADERS, (objectives[0], objectives[0], *costs[:1]), strict=False)
     return {title: (members[title], objective) for title, objective in shown if title in members}

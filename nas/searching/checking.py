@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from nas.common.errors import RunError
 from nas.evaluation.trial import Purpose
 from nas.searching.front_file import FRONT_FILE, run_answer
-from nas.store import Run, front, is_checkpointed, open_run, weights_path
+from nas.store import Run, is_checkpointed, open_run, weights_path
 from nas.store.files import STAGING, leftovers, run_argument
 from nas.store.lock import is_held
 from nas.store.rows import DOCUMENTS
@@ -93,7 +93,7 @@ def _is_same_front(path: Path, answer: Mapping[str, Any]) -> bool:
 
 def _weights_faults(run: Run) -> Iterator[str]:
     """Front members without weights, in a run that keeps some."""
-    paths = [weights_path(run.folder, member.key) for member in front(run)]
+    paths = [weights_path(run.folder, member.key) for member in run.front()]
     if not any(path.parent.is_dir() for path in paths):
         return
     for path in paths:

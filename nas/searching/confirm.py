@@ -39,7 +39,6 @@ from nas.store import (
     RunWriter,
     candidates,
     find_proposal,
-    front,
     named_members,
     scaled_hypervolume,
 )
@@ -201,7 +200,7 @@ def _likely_members(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
     Sorted by p(front) alone, cheap mechanisms would come first: expensive ones resemble each other,
     so that each is less likely to be a member.
     """
-    members = front(run)
+    members = run.front()
     if not members:
         raise RunError(
             f"run {run.name!r} has no candidate yet whose training ended well, so there is "

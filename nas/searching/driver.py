@@ -40,8 +40,6 @@ from nas.store import (
     check_name,
     checkpoint_wal,
     create_run,
-    front,
-    front_hypervolume,
     open_run,
     open_writer,
     this_session,
@@ -283,7 +281,7 @@ def _result(run: Run, status: EndStatus, message: str) -> SearchResult:
         status=status,
         generations_done=len(run.generations()),
         counts=run.counts(),
-        hypervolume=front_hypervolume(run, front(run)),
+        hypervolume=run.hypervolume(run.front()),
         message=message,
     )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nas.common.errors import RunError
-from nas.store import Counts, Run, RunSetup, front, front_hypervolume
+from nas.store import Counts, Run, RunSetup
 from nas.store.files import run_argument, write_whole
 
 FRONT_FILE: Final = "front.json"
@@ -54,8 +54,8 @@ def front_answer(
 def run_answer(run: Run) -> dict[str, Any]:
     """The content of front.json."""
     with run.snapshot():
-        members = front(run)
-        volume = front_hypervolume(run, members)
+        members = run.front()
+        volume = run.hypervolume(members)
         generations = len(run.generations())
         return front_answer(run.name, run.setup, members, run.counts(), volume, generations)
 

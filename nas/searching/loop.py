@@ -32,7 +32,7 @@ from nas.searching.proposing import Proposer
 from nas.searching.results import TrialResult
 from nas.store import Counts, Proposal, RunWriter, scaled_hypervolume
 from nas.store.files import run_argument
-from nas.store.weights import FrontWeights
+from nas.store.weights import keep_weights, remove_weights
 
 LIKELY: Final = 0.01  # probability of membership from which on weights are kept
 
@@ -66,7 +66,6 @@ class Loop:
         self._running: dict[tuple[str, int], int] = {}  # proposal numbers, by key and repeat
         self._num_generations = 0
         self._is_exhausted = False
-        self._weights = FrontWeights(writer.run.folder)
         self._retried = retried
         evaluator.on_incident = self._on_incident
 
@@ -89,7 +88,7 @@ class Loop:
             raise self._empty_space()
         # Only at the end, because estimates change with further results.
         unlikely = {e.key for e in self._run.estimates() if not e.is_member and e.p < LIKELY}
-        self._weights.remove({str(p.key) for p in self._proposals} & unlikely)
+        remove_weights(self._run.folder, {str(p.key) for p in self._proposals} & unlikely)
         return self._is_exhausted
 
     def _read(self) -> None:
@@ -188,7 +187,7 @@ class Loop:
                 f"task {self._setup.task.name!r} did not measure {', '.join(sorted(missing))}, "
                 "which the run optimises; expected its score to give all of its metrics."
             )
-        self._weights.keep(trial.key, evaluation)
+        keep_weights(self._run.folder, trial.key, evaluation)
         generation = number // self._setup.config.population
         self._writer.record_evaluation(trial.key, trial.repeat, evaluation, generation)
         return number

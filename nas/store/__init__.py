@@ -1,28 +1,27 @@
-"""The store: run folders and their databases; reading a run needs no torch.
+"""The store: run folders and their databases. Reading a run imports no torch.
 
-``create_run`` and ``open_writer`` give the one writer of a run, ``open_run`` a reader. SQLite holds
-everything; nothing is ever unpickled.
+``create_run`` and ``open_writer`` return the only writer of a run, ``open_run`` returns a reader.
+SQLite holds all records; no file of a run is unpickled.
 
-    records.py   setup, proposals, candidates, ...   rows.py       records to rows and back
-    run.py       read a run                          writer.py     write a run
-    front.py     front, members, lineage             folder.py     create and find runs
-    record.py    what other commands add to a run    frozen.py     space, policy and task
-    schema.py    the tables                          database.py   SQLite
-    lock.py      one writer at a time                files.py      atomic files
-    weights.py   weights of front members            sources.py    SOURCE strings
+    records.py   setup, proposals, candidates    rows.py       records to rows and back
+    run.py       read a run                      writer.py     write a run
+    appending.py records of other commands       folder.py     create and find run folders
+    front.py     members, hypervolume, lineage   frozen.py     space, policy and task
+    schema.py    the tables                      database.py   SQLite
+    lock.py      one writer at a time            files.py      atomic files
+    weights.py   weights of front members        sources.py    SOURCE strings
 """
 
-from nas.store.change_token import change_token
+from nas.store.appending import append_answer, append_training
 from nas.store.files import RUNS
-from nas.store.folder import check_name, create_run, find_run, list_runs, split_member
+from nas.store.folder import change_token, check_name, create_run, find_run, list_runs, split_member
 from nas.store.front import (
     candidates,
     find_candidate,
     find_proposal,
-    front,
-    front_hypervolume,
     lineage,
     named_members,
+    scaled_hypervolume,
 )
 from nas.store.records import (
     Candidate,
@@ -34,12 +33,10 @@ from nas.store.records import (
     RunSummary,
     Session,
 )
-from nas.store.run import Run, open_run, scaled_hypervolume
+from nas.store.run import Run, open_run
 from nas.store.weights import weights_path
 from nas.store.writer import (
     RunWriter,
-    append_answer,
-    append_training,
     checkpoint_wal,
     is_checkpointed,
     open_writer,
@@ -67,8 +64,6 @@ __all__ = [
     "find_proposal",
     "find_run",
     "checkpoint_wal",
-    "front",
-    "front_hypervolume",
     "is_checkpointed",
     "lineage",
     "list_runs",

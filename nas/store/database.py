@@ -1,9 +1,9 @@
-"""A SQLite file, opened for writing or reading; the only module that imports sqlite3.
+"""A SQLite file, opened for writing or reading. No other module imports sqlite3.
 
 Writing uses a write-ahead log with ``synchronous = FULL``: a statement outside a transaction is on
-the disk when it returns, and readers are never blocked. A finished file returns to a rollback
-journal, so that it is complete without further files and readable in a read-only folder. Errors of
-SQLite are raised as RunErrors of one sentence.
+the disk when it returns, and readers are never blocked. When a writer closes the file, it returns
+to a rollback journal, so that it is complete without further files and readable in a read-only
+folder. Errors of SQLite are raised as RunErrors of one sentence.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ from nas.common.errors import RunError
 from nas.store import schema
 
 WAIT_SECONDS: Final = 10.0
-WAITS: Final = 360  # number of such waits for another process that has locked the file
-DAMAGED: Final = "Could not decode"  # of an OperationalError about text that is not UTF-8
+WAITS: Final = 360  # number of periods of WAIT_SECONDS to wait until another process unlocks a file
+DAMAGED: Final = "Could not decode"  # begins an OperationalError about text that is not UTF-8
 
 
 class Database:
-    """An open run database. Statements are text with named parameters, rows are dicts."""
+    """An open run database. Statements have named parameters; rows are dicts.
+
+    All methods raise RunError if SQLite fails.
+    """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
@@ -37,7 +40,7 @@ class Database:
 
     @classmethod
     def create(cls, path: Path) -> Database:
-        """Create the file with its tables. It must not exist."""
+        """Create a database with all tables. The file must not exist."""
         with _opened(path, "rwc") as connection:
             database = cls(path, connection)
             with database.transaction():
@@ -49,7 +52,7 @@ class Database:
 
     @classmethod
     def open_to_write(cls, path: Path) -> Database:
-        """Open and check for writing; the caller holds the run's lock."""
+        """Open and check a database for writing. The caller must hold the lock of the run."""
         with _opened(path, "rw") as connection:
             _check(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -60,7 +63,10 @@ class Database:
     @classmethod
     @contextlib.contextmanager
     def appending(cls, path: Path) -> Iterator[Database]:
-        """A context that adds records without the lock, while another process may write too."""
+        """Return a context with a database for adding records without the lock of the run.
+
+        Another process may write the same database at the same time.
+        """
         with _opened(path, "rw") as connection:
             _check(connection, path)
             connection.execute("PRAGMA synchronous = FULL")
@@ -69,10 +75,10 @@ class Database:
 
     @classmethod
     def open_to_read(cls, path: Path) -> Database:
-        """Open for reading, also while another process writes.
+        """Open and check a database for reading, also while another process writes it.
 
-        Changes nothing, except that an incomplete change of the journal mode by a killed process
-        is rolled back.
+        The file is not changed, except that SQLite rolls back an incomplete transaction of a killed
+        process.
         """
         with _opened(path, "ro") as connection:
             try:
@@ -89,20 +95,21 @@ class Database:
         return cls(path, connection)
 
     def query(self, sql: str, /, **values: Any) -> list[dict[str, Any]]:
-        """The rows of a SELECT."""
+        """Return the rows of a SELECT statement."""
         with _explained(self._path):
             return [dict(row) for row in self._connection.execute(sql, values)]
 
     def execute(self, sql: str, /, **values: Any) -> None:
-        """Run one statement; outside a transaction it is durable on return."""
+        """Run one statement. Outside a transaction its effect is on the disk on return."""
         with _explained(self._path):
             self._execute_with_retries(sql, values)
 
     def insert(self, table: str, row: Mapping[str, Any], *, is_new: bool = True) -> None:
-        """Insert one row; names of table and columns never come from a user.
+        """Insert one row. The names of table and columns must not come from a user.
 
         Args:
-            is_new: if False, a row with the same key stays, and nothing is inserted.
+            row: values by name of the column.
+            is_new: if False and a row with the same key exists, nothing is inserted.
         """
         columns = ", ".join(row)
         places = ", ".join(f":{name}" for name in row)
@@ -111,7 +118,7 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """A context whose statements become durable together or not at all."""
+        """Return a context whose statements all take effect at its end, or none if it raises."""
         with _explained(self._path):
             self._execute_with_retries("BEGIN IMMEDIATE", {})
             try:
@@ -124,7 +131,7 @@ class Database:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """A context whose queries see one state, even if another process writes meanwhile."""
+        """Return a context whose queries see the same state, even if another process writes."""
         with _explained(self._path):
             if self._connection.in_transaction:
                 yield
@@ -136,7 +143,7 @@ class Database:
                 self._connection.execute("ROLLBACK")
 
     def _execute_with_retries(self, sql: str, values: Mapping[str, Any]) -> None:
-        """Execute; while another process locks the file, wait, with one warning in the log."""
+        """Execute a statement. Wait while another process locks the file, and log one warning."""
         for attempt in range(WAITS):
             try:
                 self._connection.execute(sql, values)
@@ -151,19 +158,19 @@ class Database:
                     )
 
     def checkpoint(self) -> None:
-        """Write the log into the file and remove it; does nothing while a reader is active."""
+        """Write the log into the file and remove the log, unless a reader uses it."""
         with contextlib.suppress(sqlite3.Error):
             self._connection.execute("PRAGMA busy_timeout = 0")
             self._connection.execute("PRAGMA journal_mode = DELETE")
 
     def close(self) -> None:
-        """Close the file; idempotent."""
+        """Close the file. A second call does nothing."""
         self._connection.close()
 
 
 @contextlib.contextmanager
 def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
-    """A context with a new connection, which is closed if the block raises."""
+    """Return a context with a new connection. The connection is closed if the block raises."""
     uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
     with _explained(path), contextlib.ExitStack() as on_error:
         # isolation_level None: Python starts no transactions; all are explicit here.
@@ -174,6 +181,7 @@ def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise an error unless the file is an undamaged run database of this schema."""
     if connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID:
         raise RunError(f"{path}: is no run database; expected one that `nas search` wrote.")
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
@@ -199,7 +207,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _writer(connection: sqlite3.Connection) -> str:
-    """The version of nas that wrote a database last, from its sessions."""
+    """Return the version of nas that wrote a database last, according to its sessions."""
     try:
         versions = connection.execute("SELECT versions FROM sessions ORDER BY id DESC").fetchone()
         return f"nas {json.loads(versions[0])['nas']}"
@@ -208,13 +216,13 @@ def _writer(connection: sqlite3.Connection) -> str:
 
 
 def _bare(statement: str) -> str:
-    """A statement without comments and line ends."""
+    """Return a statement without comments and line breaks."""
     return " ".join(re.sub("--[^\n]*", "", statement).split())
 
 
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Raise errors of SQLite as RunErrors; let programming errors pass."""
+    """Return a context that raises errors of SQLite as RunErrors, except programming errors."""
     try:
         yield
     except sqlite3.ProgrammingError:

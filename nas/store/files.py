@@ -1,8 +1,7 @@
-"""Atomic files, and the command-line argument for a run's folder.
+"""Atomic files, and the command-line argument that names a run.
 
-A file is written under a temporary name and renamed, so that it is complete or absent. Temporary
-files of killed processes are found by ``leftovers`` and removed by ``sweep``, or by the next write
-of the same file.
+A file is written under a temporary name and renamed, so that it is complete or absent. A killed
+process may leave temporary files behind. ``sweep`` and the next write of the same file remove them.
 """
 
 from __future__ import annotations
@@ -21,12 +20,11 @@ from nas.common.errors import RunError
 
 RUNS: Final = Path("runs")
 STAGING: Final = ".new-"
-STALE_SECONDS: Final = 3600.0  # least age of a temporary file that counts as left behind
-_TEMPORARY: Final = re.compile(rf"({re.escape(STAGING)}|\..+\.)[0-9a-f]{{32}}")
+STALE_SECONDS: Final = 3600.0  # age from which on no process writes a temporary file any more
 
 
 def staging_for(path: Path) -> Path:
-    """A temporary name for a file or folder; removes earlier leftovers of it."""
+    """Return a temporary name for a file or folder, and remove old temporary files of it."""
     beginning = f".{path.name[:100]}."
     for leftover in leftovers(path.parent, beginning):
         _remove(leftover)
@@ -34,10 +32,10 @@ def staging_for(path: Path) -> Path:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file atomically; a symbolic link at its path is replaced, not followed.
+    """Write a file atomically. A symbolic link at the path is replaced, not followed.
 
     Raises:
-        OSError: it cannot be written; nothing is left behind.
+        OSError: the file cannot be written. No temporary file is left behind.
     """
     staging = staging_for(path)
     handle = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -53,10 +51,10 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write an output file of a command atomically; creates parent folders.
+    """Write an output file of a command atomically, and create missing parent folders.
 
     Raises:
-        RunError: it cannot be written.
+        RunError: the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,22 +64,23 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def leftovers(folder: Path, beginning: str = "") -> list[Path]:
-    """Temporary files of killed processes in a folder, an hour old or older.
+    """Return the temporary files in a folder that killed processes left behind an hour ago or more.
 
     Args:
-        beginning: of the names, up to their random part; by default any that nas uses.
+        beginning: the beginning of the temporary names, up to their random part. By default, all
+            temporary names that nas uses are included.
     """
-    before, name = time.time() - STALE_SECONDS, re.compile(f"{re.escape(beginning)}[0-9a-f]{{32}}")
-    pattern = name if beginning else _TEMPORARY
+    name = re.escape(beginning) if beginning else rf"({re.escape(STAGING)}|\..+\.)"
+    pattern, latest = re.compile(name + "[0-9a-f]{32}"), time.time() - STALE_SECONDS
     try:
         paths = [path for path in sorted(folder.iterdir()) if pattern.fullmatch(path.name)]
-        return [path for path in paths if path.lstat().st_mtime < before]
+        return [path for path in paths if path.lstat().st_mtime < latest]
     except OSError:  # another process may remove them too
         return []
 
 
 def sweep(folder: Path, beginning: str = "") -> None:
-    """Remove ``leftovers``; those that cannot be removed stay."""
+    """Remove the files that ``leftovers`` returns. A file that cannot be removed stays."""
     for path in leftovers(folder, beginning):
         _remove(path)
 
@@ -95,6 +94,9 @@ def _remove(path: Path) -> None:
 
 
 def run_argument(folder: Path) -> str:
-    """The argument that names a run on the command line: its name in ``runs``, else its path."""
+    """Return the command-line argument that names a run.
+
+    It is the name of a folder in ``runs`` and the path of any other folder.
+    """
     path = folder.resolve()
     return shlex.quote(path.name if path.parent == RUNS.resolve() else str(folder))

@@ -1,14 +1,15 @@
-"""Create, list and find run folders.
+"""Create, list and find run folders, and detect changes of a run.
 
-``runs/<date>_<space>_s<seed>/`` holds run.sqlite, the only source of truth, and copies of
-space, policy and task for people. A new folder is created under a temporary name and renamed when
-it is complete.
+The folder of a run is ``runs/<date>_<space>_s<seed>/`` by default. It holds run.sqlite, which is
+the only source of truth, and copies of space, policy and task for people. A new folder is created
+under a temporary name and renamed when it is complete.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import shutil
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from nas.common.config import near
 from nas.common.errors import RunError
-from nas.store import rows
+from nas.store import lock, rows
 from nas.store.files import RUNS, STAGING, run_argument, sweep
 from nas.store.run import DATABASE_FILE, open_run
 from nas.store.writer import RunWriter, open_writer, utc_now, write_setup
@@ -40,12 +41,13 @@ def create_run(
     """Create a run folder and open it for writing.
 
     Args:
-        root: the folder of runs; created if missing.
-        name: the folder's name; by default date, space and seed, with _2, _3, ... if taken.
-        clock: returns an aware time; the date in the name is local.
+        root: the folder that contains all runs; it is created if it is missing.
+        name: name of the new folder. The default consists of date, space and seed, and of a
+            suffix _2, _3, ... if such a folder exists.
+        clock: returns the present time as an aware datetime. The date in the name is local.
 
     Raises:
-        RunError: the name is taken or not valid, or the folder cannot be written.
+        RunError: the name exists or is not valid, or the folder cannot be written.
     """
     now = clock()
     if name is not None:
@@ -61,22 +63,21 @@ def create_run(
 
 
 def check_name(name: str, root: Path) -> None:
-    """Check that a run can have this name.
-
-    Raises:
-        RunError: the name is taken or not valid.
-    """
+    """Raise RunError if a name exists in a folder of runs or is not a valid name of a run."""
     if name == LATEST or not NAME.fullmatch(name):
         raise RunError(
             f"{_shown(name)} cannot name a run; expected letters, digits and . _ + - (at most 100, "
             f"the first a letter or digit), and not {LATEST!r}, which means the newest."
         )
     if os.path.lexists(root / name):
-        raise _taken(root, [name])
+        raise _existing(root / name)
 
 
 def list_runs(root: Path = RUNS) -> tuple[list[RunSummary], list[RunError]]:
-    """The runs in a folder, last active last, and the errors of those that cannot be read."""
+    """Return summaries of all runs in a folder, and the errors of runs that cannot be read.
+
+    The runs are sorted by the time at which a process last began to write them, latest last.
+    """
     summaries: list[RunSummary] = []
     problems: list[RunError] = []
     for folder in _run_folders(root):
@@ -89,10 +90,13 @@ def list_runs(root: Path = RUNS) -> tuple[list[RunSummary], list[RunError]]:
 
 
 def find_run(source: str, root: Path = RUNS) -> Path:
-    """The folder of a run given by name, by path, or as ``latest``.
+    """Return the folder of a run.
+
+    Args:
+        source: name of a run in ``root``, path of a run folder or its database, or "latest".
 
     Raises:
-        RunError: there is no such run; the message lists similar and recent names.
+        RunError: there is no such run. The message lists similar and recent names.
     """
     if source == LATEST:
         runs, _ = list_runs(root)
@@ -111,11 +115,29 @@ def find_run(source: str, root: Path = RUNS) -> Path:
     )
 
 
+def change_token(folder: Path) -> str:
+    """Return a digest that changes with each record of a run, and when a writer starts or ends.
+
+    It is computed from sizes and times of files, without opening the database. A caller computes it
+    before reading the run, so that records that are written meanwhile change it.
+    """
+    state: list[object] = [lock.is_held(folder)]
+    # SQLite writes a record to the log first, and later to the database.
+    for name in (DATABASE_FILE, f"{DATABASE_FILE}-wal"):
+        try:
+            info = (folder / name).stat()
+        except FileNotFoundError:
+            state.append(None)
+        else:
+            state.append((info.st_ino, info.st_size, info.st_mtime_ns))
+    return hashlib.sha256(repr(state).encode()).hexdigest()[:16]
+
+
 def split_member(source: str) -> tuple[str, str]:
-    """Split RUN/ID into run and member; the run may be a path.
+    """Split RUN/ID into RUN, which may be a path, and ID.
 
     Raises:
-        RunError: there is no slash, or a side of it is empty.
+        RunError: there is no slash, or one side of the slash is empty.
     """
     run, slash, member = source.rpartition("/")
     if not (run and slash and member):
@@ -127,8 +149,9 @@ def split_member(source: str) -> tuple[str, str]:
 
 
 def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> Path:
+    """Create a run folder under the first name that does not exist, and return its path."""
     root.mkdir(parents=True, exist_ok=True)
-    sweep(root, STAGING)  # all other files in this folder are the user's
+    sweep(root, STAGING)
     staging = root / f"{STAGING}{uuid.uuid4().hex}"
     staging.mkdir()
     try:
@@ -136,7 +159,17 @@ def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> P
             text = getattr(setup, kind).text
             (staging / f"{kind}.yaml").write_text(text, encoding="utf-8", errors="replace")
         write_setup(staging / DATABASE_FILE, setup, now)
-        target = _rename(staging, root, names)
+        for name in names:
+            target = root / name
+            try:
+                if not os.path.lexists(target):
+                    staging.rename(target)
+                    break
+            except OSError as error:  # another process may have created the target meanwhile
+                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
+                    raise
+        else:
+            raise _existing(target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     with contextlib.suppress(OSError):  # some systems synchronise no folder
@@ -146,33 +179,16 @@ def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> P
     return target
 
 
-def _rename(staging: Path, root: Path, names: Iterable[str]) -> Path:
-    for name in names:
-        target = root / name
-        if os.path.lexists(target):
-            continue
-        try:
-            staging.rename(target)
-        except OSError as error:
-            # Another process was quicker.
-            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
-                raise
-            continue
-        return target
-    raise _taken(root, names)
-
-
 def _names(setup: RunSetup, now: datetime) -> Iterable[str]:
     space = re.sub(r"[^A-Za-z0-9._+]+", "-", setup.space.name).strip("-.")[:60] or "space"
     base = f"{now.astimezone():%Y-%m-%d}_{space}_s{setup.config.seed}"
     return chain([base], (f"{base}_{i}" for i in count(2)))
 
 
-def _taken(root: Path, names: Iterable[str]) -> RunError:
-    name = next(iter(names))
+def _existing(folder: Path) -> RunError:
     return RunError(
-        f"{root / name}: exists already; `nas resume {run_argument(root / name)}` goes on with it, "
-        "or choose another name."
+        f"{folder}: exists already; `nas resume {run_argument(folder)}` goes on with it, or choose "
+        "another name."
     )
 
 

@@ -1,8 +1,4 @@
-"""Functions on a run's candidates: front, hypervolume, members by name or id, lineage.
-
-Only candidates whose trainings all succeeded can be in a front: the seeds that succeeded would be a
-biased selection.
-"""
+"""Find mechanisms of a run by name, by id or by descent, and compute the hypervolume of a front."""
 
 from __future__ import annotations
 
@@ -11,9 +7,8 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from nas.common.errors import RunError
 from nas.common.objectives import Objective, as_costs
-from nas.common.pareto import knee
+from nas.common.pareto import hypervolume, knee, normalise
 from nas.store.files import run_argument
-from nas.store.run import scaled_hypervolume
 
 if TYPE_CHECKING:
     from nas.store.records import Candidate, Proposal
@@ -31,24 +26,35 @@ MAX_LISTED: Final = 8
 
 
 def candidates(run: Run) -> tuple[Candidate, ...]:
-    """The mechanisms whose trainings all succeeded, in order of proposal."""
+    """Return the mechanisms whose trainings all succeeded, in the order of the proposals."""
     return tuple(candidate for candidate in run.candidates() if candidate.is_ok)
 
 
-def front(run: Run) -> tuple[Candidate, ...]:
-    """The non-dominated candidates; see ``Run.front``."""
-    return run.front()
+def scaled_hypervolume(
+    objectives: Sequence[Objective], members: Sequence[Mapping[str, float]]
+) -> float:
+    """Return the hypervolume of a front as a fraction from 0 to 1.
 
+    The fraction refers to the box between the ideal and the reference value of each objective.
 
-def front_hypervolume(run: Run, members: Sequence[Candidate]) -> float:
-    """Fraction of the box between ideals and references that the members dominate."""
-    return scaled_hypervolume(run.setup.objectives, [member.objectives for member in members])
+    Args:
+        members: values of the objectives of each mechanism, by name.
+    """
+    ideal = [o.as_cost(o.ideal) for o in objectives]
+    reference = [o.as_cost(o.reference) for o in objectives]
+    scaled = normalise([as_costs(objectives, row) for row in members], ideal, reference)
+    return hypervolume(scaled, (1.0,) * len(objectives))
 
 
 def named_members(objectives: Sequence[Objective], members: Sequence[T]) -> dict[str, T]:
-    """The members with the names best, knee and, if an objective is a cost, cheapest.
+    """Return the members of a front that have a name, by name.
 
-    ``best`` is best in the first objective, ``cheapest`` in the first cost.
+    "best" is the best member in the first objective. "knee" is the member at the knee of the front
+    (``nas.common.pareto.knee``). "cheapest" is the member with the lowest first cost; it is absent
+    if no objective is a cost.
+
+    Args:
+        members: the front, sorted from best to worst in the first objective.
     """
     if not members:
         return {}
@@ -61,7 +67,11 @@ def named_members(objectives: Sequence[Objective], members: Sequence[T]) -> dict
 
 
 def find_candidate(run: Run, digest: str) -> Candidate | None:
-    """The candidate of a proposed genome; None unless all its trainings succeeded."""
+    """Return the candidate of a genome; None unless all trainings of the candidate succeeded.
+
+    Args:
+        digest: complete digest of a proposed genome, which may be a duplicate.
+    """
     with run.snapshot():
         proposal = run.proposal(digest)
         matches = () if proposal is None else run.candidates([str(proposal.key)])
@@ -69,13 +79,16 @@ def find_candidate(run: Run, digest: str) -> Candidate | None:
 
 
 def find_proposal(run: Run, member: str) -> Proposal:
-    """The proposal that ``member`` names: a digest's beginning, or best, knee, cheapest.
+    """Return the proposal of a mechanism.
+
+    Args:
+        member: the beginning of a digest, or "best", "knee" or "cheapest" (``named_members``).
 
     Raises:
-        RunError: nothing has that name, or several digests begin so; the message lists them.
+        RunError: no proposal or several proposals match.
     """
     if member in NAMED_MEMBERS:
-        return _named(run, member).proposal
+        return _find_named(run, member).proposal
     prefix = member.lower()
     if not prefix or set(prefix) - set("0123456789abcdef"):
         raise RunError(
@@ -100,19 +113,23 @@ def find_proposal(run: Run, member: str) -> Proposal:
 
 
 def lineage(run: Run, digest: str) -> tuple[Proposal, ...]:
-    """A proposal and all its ancestors, each once, nearest first."""
+    """Return a proposal and all its ancestors, each once, nearest ancestors first.
+
+    Args:
+        digest: complete digest of the proposal. If it is unknown, the result is empty.
+    """
     proposals: dict[str, Proposal] = {}
     queue = [digest]
-    for name in queue:
-        proposal = None if name in proposals else run.proposal(name)
+    for ancestor in queue:
+        proposal = None if ancestor in proposals else run.proposal(ancestor)
         if proposal is not None:
-            proposals[name] = proposal
+            proposals[ancestor] = proposal
             queue.extend(proposal.parents)
     return tuple(proposals.values())
 
 
-def _named(run: Run, name: str) -> Candidate:
-    members = named_members(run.setup.objectives, front(run))
+def _find_named(run: Run, name: str) -> Candidate:
+    members = named_members(run.setup.objectives, run.front())
     if not members:
         raise RunError(
             f"run {run.name!r} has no candidate yet whose training ended well, so none is {name}; "

@@ -1,6 +1,6 @@
 """Frozen copies of space, policy and task in a run, and their conversion back to objects.
 
-A new run reads its frozen copies too, so that a resumed run cannot differ from it.
+A search reads the frozen copies also when it begins, so that a resumed search cannot differ.
 """
 
 from __future__ import annotations
@@ -19,36 +19,42 @@ from nas.tasks.base import Data, Task
 
 
 def frozen(name: str, model: pydantic.BaseModel) -> Document:
-    """A frozen space or policy; defaults are written out, because a later nas may change them."""
+    """Return a frozen space or policy.
+
+    Default values are written out, because a later version of nas may change them.
+    """
     return Document.of(name, dump_yaml(model.model_dump(mode="json", by_alias=True)))
 
 
 def frozen_space(space: SearchSpace) -> tuple[Document, Document]:
-    """Frozen space and policy."""
+    """Return the frozen space, and the frozen policy of the space."""
     policy = load_policy(space.policy)
     return frozen(space.name, space), frozen(policy.name, policy.file)
 
 
 def from_text(document: Document, model: type[M]) -> M:
-    """The object that ``frozen`` wrote.
+    """Return the space or policy that ``frozen`` wrote.
 
     Raises:
-        ConfigError: a field is not valid in this version of nas; the message names it.
+        ConfigError: a field is not valid in this version of nas.
     """
     where = f"the run's copy of {document.name}"
     return parse_model(parse_yaml(document.text, where), model, where)
 
 
 def frozen_task(task: Task, data: Data) -> Document:
-    """A frozen task; its fingerprint covers the task's fields and the content of the data."""
+    """Return a frozen task. Its fingerprint covers all fields and the content of the data."""
     return Document(task.name, dump_yaml(task.to_dict()), task_fingerprint(task, data))
 
 
 def load_frozen_task(document: Document, data: str | None = None) -> Task:
-    """The task that ``frozen_task`` wrote, optionally with another data spec.
+    """Return the task that ``frozen_task`` wrote.
+
+    Args:
+        data: if given, replaces the task's description of where its data are.
 
     Raises:
-        ConfigError: a field is not valid in this version of nas; the message names it.
+        ConfigError: a field is not valid in this version of nas.
     """
     from nas.tasks import parse_task
 
@@ -58,10 +64,15 @@ def load_frozen_task(document: Document, data: str | None = None) -> Task:
 
 
 def load_unchanged(folder: Path, document: Document, task: Task) -> Data:
-    """Load the data of a run's task.
+    """Load and return the data of a run's task.
+
+    Args:
+        folder: folder of the run.
+        document: the frozen task of the run.
+        task: the task that ``load_frozen_task`` returned.
 
     Raises:
-        RunError: data or task differ from those that the run was begun with.
+        RunError: the task or its data have changed since the run began.
     """
     data = task.load()
     fingerprint = frozen_task(task, data).fingerprint

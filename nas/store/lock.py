@@ -1,9 +1,9 @@
-"""An exclusive lock on a file in the run folder: a run has one writer at a time.
+"""An exclusive lock on a file in the run folder, so that a run has one writer at a time.
 
-A POSIX record lock (``fcntl.lockf``): the kernel releases it when the process ends for any reason,
-and a forked worker does not inherit it, so a dead driver never blocks a run. Within one process
-such locks do not exclude each other, and closing any handle on the file releases them: hence
-``_held``.
+The lock is a POSIX record lock (``fcntl.lockf``). The kernel releases it when the process ends for
+any reason, and a forked worker does not inherit it, so a dead process never blocks a run. Such
+locks have two limits: within one process they do not exclude each other, and closing any handle of
+the file releases them. Therefore ``_held`` contains the lock files of this process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _held: set[Path] = set()
 
 
 class Lock:
-    """A held lock, until ``release`` or the end of the process."""
+    """A lock that this process holds until ``release`` is called or the process ends."""
 
     def __init__(self, path: Path, handle: int) -> None:
         self._path = path
@@ -38,7 +38,7 @@ class Lock:
         _held.add(path)
 
     def release(self) -> None:
-        """Release the lock; idempotent."""
+        """Release the lock. A second call does nothing."""
         if self._path not in _held:
             return
         with contextlib.suppress(OSError):
@@ -48,10 +48,10 @@ class Lock:
 
 
 def acquire(folder: Path) -> Lock:
-    """Take the run's lock and record its holder.
+    """Lock a run, and write the id and the host of this process into the lock file.
 
     Raises:
-        RunError: another process (or this one) writes the run, or the folder is not writable.
+        RunError: this or another process writes the run, or the folder is not writable.
     """
     path = folder.resolve() / LOCK_FILE
     holder = {"pid": os.getpid(), "host": socket.gethostname()}
@@ -76,7 +76,7 @@ def acquire(folder: Path) -> Lock:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a living process writes the run."""
+    """Return whether a living process writes the run."""
     path = folder.resolve() / LOCK_FILE
     if path in _held:
         return True

@@ -1,7 +1,6 @@
 """The records of a run as frozen values: setup, sessions, proposals, estimates, candidates.
 
-Trials, evaluations and trainings are in ``nas.evaluation.trial``. Times are aware datetimes. The
-complete texts of space, policy and task are kept, so that a run is readable without the repository.
+``nas.evaluation.trial`` defines trials, evaluations and trainings. Every time is an aware datetime.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 from nas.common.differences import mean_and_error
 from nas.common.objectives import Metric, Objective
 from nas.common.search_config import SearchConfig
-from nas.evaluation.trial import Evaluation, Training
+from nas.evaluation.trial import Training
 from nas.genome import Genome
 
 Verdict: TypeAlias = Literal["new", "repeated", "replayed", "rejected"]
@@ -27,7 +26,14 @@ CandidateStatus: TypeAlias = Literal["ok", "failed", "stopped", "waiting", "dupl
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A space, policy or task as it was when the run began: its name, YAML text, fingerprint."""
+    """A space, policy or task as it was when the run began, so that no other file is needed.
+
+    Attributes:
+        name: name of the space, policy or task.
+        text: its complete YAML text.
+        fingerprint: a digest of 16 hexadecimal characters. The fingerprint of a task also covers
+            the content of the task's data.
+    """
 
     name: str
     text: str
@@ -35,19 +41,23 @@ class Document:
 
     @classmethod
     def of(cls, name: str, text: str) -> Document:
-        """A document whose fingerprint is the digest of its text."""
+        """Return a document whose fingerprint is a digest of its text."""
         return cls(name, text, hashlib.sha256(text.encode()).hexdigest()[:16])
 
 
 @dataclass(frozen=True, slots=True)
 class RunSetup:
-    """Everything that determines the results of a run, fixed when it begins.
+    """Everything that determines the results of a run.
+
+    It is recorded when the run begins. Only ``config.generations`` may be raised later.
 
     Attributes:
         config: the settings of the search.
-        objectives: in the order of every vector of costs.
-        calibration: unit times of predicted times, as JSON data; empty if no objective needs it.
-        metrics: everything that a training measures, with units.
+        objectives: the metrics and costs that the run optimises. Every vector of objective values
+            has the same order.
+        calibration: measured times of elementary operations, from which ``time_ms`` is predicted,
+            as JSON data; empty if no objective is predicted from them.
+        metrics: all metrics that a training measures, including metrics that are no objectives.
     """
 
     config: SearchConfig
@@ -59,7 +69,7 @@ class RunSetup:
     metrics: tuple[Metric, ...] = ()
 
     def unit(self, name: str) -> str:
-        """The unit of a metric or objective; empty if it has none or is unknown."""
+        """Return the unit of a metric or objective; empty if it has no unit or is unknown."""
         units = {metric.name: metric.unit for metric in self.metrics}
         units |= {objective.name: objective.unit for objective in self.objectives}
         return units.get(name, "")
@@ -67,13 +77,13 @@ class RunSetup:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A process that writes a run.
+    """The description of a process that begins or resumes a run.
 
     Attributes:
-        command: the command line.
-        versions: of libraries, plug-in packages and Python, by name.
+        command: command line of the process.
+        versions: versions of libraries, plug-in packages and Python, by name.
         hardware: product name of the processor.
-        workers: number of trainings at once.
+        workers: number of trainings that run at the same time.
     """
 
     command: str
@@ -84,7 +94,16 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class PastSession:
-    """A recorded session; ``ended`` is None while the process writes, and if it was killed."""
+    """A recorded session.
+
+    Attributes:
+        session: the description of the process.
+        pid: process id.
+        host: name of the machine.
+        started: time at which the process opened the run.
+        ended: time at which the process closed the run; None while the process runs, and if it was
+            killed.
+    """
 
     session: Session
     pid: int
@@ -95,21 +114,25 @@ class PastSession:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A genome that the search proposed, and whether it is trained.
+    """A genome that the search proposed, and the decision whether it is trained.
 
     Attributes:
-        number: index of the new mechanism or re-evaluation that it was drawn for, from 0.
-        attempt: index of the draw for that number, from 0; the last one is trained.
-        digest: of the normal form; commands show it as the mechanism's id.
-        key: digest resolved at the task's sizes, equal for equal mechanisms; None if rejected.
+        number: index of the training that the genome was drawn for, from 0.
+        attempt: index of the draw for this number, from 0. Draws are repeated until one is trained.
+        digest: digest of the genome in normal form; commands show it as the mechanism's id.
+        key: digest of the genome resolved at the task's sizes, equal for mechanisms that compute
+            the same function; None if the genome is rejected.
+        genome: the genome in normal form.
         formula: the genome as one line of mathematics.
-        operator: the operator that made it: "sample", "crossover", "mechanism", ...
-        name: the name of a published mechanism, if it is one.
-        parents: digests of the parent genomes.
-        verdict: "new": trained for the first time; "repeated": a re-evaluation with another seed;
-            "replayed": a duplicate, not trained; "rejected": not legal.
-        note: the reason of a rejection.
-        costs: by name, of all attention layers at the task's sizes; empty unless trained.
+        operator: the operator that made the genome: "sample", "crossover", "mechanism", ...
+        name: name of the published mechanism; None if the genome is not a published mechanism.
+        parents: digests of the genomes that the operator changed or combined.
+        verdict: "new" if the mechanism is trained for the first time, "repeated" if it is trained
+            again with another seed, "replayed" if it is a duplicate and not trained, "rejected" if
+            it is not legal.
+        note: reason of a rejection, otherwise empty.
+        costs: counted and predicted costs of all attention layers at the task's sizes, by name;
+            empty unless the genome is trained.
     """
 
     number: int
@@ -132,12 +155,12 @@ class Proposal:
 
     @property
     def is_repeat(self) -> bool:
-        """Whether it re-trains a known mechanism with another seed."""
+        """Whether the run trains this mechanism again with another seed."""
         return self.verdict == "repeated"
 
     @property
     def is_trained(self) -> bool:
-        """Whether it is to be trained."""
+        """Whether the run trains this mechanism, for the first time or again."""
         return self.is_new or self.is_repeat
 
 
@@ -145,10 +168,16 @@ class Proposal:
 class Counts:
     """Numbers of proposals by outcome.
 
-    proposed = evaluated + repeated + replayed + rejected + those still to be trained. ``evaluated``
-    counts mechanisms whose first trainings have ended, ``repeated`` re-evaluations, ``replayed``
-    duplicates, ``failed`` mechanisms with a failed training, ``stopped`` those with one that missed
-    a gate.
+    Attributes:
+        proposed: all proposals. This is the sum of ``evaluated``, ``repeated``, ``replayed``,
+            ``rejected`` and the new mechanisms whose trainings have not ended.
+        evaluated: new mechanisms whose trainings have ended.
+        repeated: proposals to train a known mechanism again.
+        replayed: duplicates, which are not trained.
+        rejected: genomes that are not legal.
+        failed: mechanisms of which a training failed.
+        stopped: mechanisms of which a training was stopped because it missed a score that its task
+            requires.
     """
 
     proposed: int = 0
@@ -160,19 +189,21 @@ class Counts:
     stopped: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        """Sums of all counts."""
+        """Return the sum of each count."""
         return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Posterior estimates of a mechanism after a generation.
+    """Posterior estimates of a mechanism's objectives after a generation.
 
     Attributes:
-        means: of each objective, by name, in its unit.
-        errors: standard errors, by name; costs have none.
-        p: probability that no trained mechanism dominates it.
-        is_member: whether no other mechanism's means dominate its means.
+        key: key of the mechanism, see ``Proposal``.
+        means: posterior mean of each objective, by name, in the objective's unit.
+        errors: standard error of each metric, by name. Costs have no error.
+        p: probability that no trained mechanism dominates this mechanism.
+        is_member: whether the mechanism is in the front, that is, no other mechanism's means
+            dominate its means.
     """
 
     key: str
@@ -187,11 +218,11 @@ class Candidate:
     """Everything that a run recorded about one mechanism.
 
     Attributes:
-        proposal: the first proposal of the mechanism that was trained; without one, the first.
-        trainings: finished trainings of the search, by number of the repeat.
-        estimate: estimate after the last generation; None before the first generation and if a
-            training failed.
-        num_repeats: number of trainings needed for a result.
+        proposal: the first proposal of the mechanism.
+        trainings: finished trainings of the search, sorted by the index of the repeat.
+        estimate: estimate after the last generation; None before the end of the first generation,
+            and if a training failed.
+        num_repeats: number of trainings that the mechanism needs for a result.
     """
 
     proposal: Proposal
@@ -206,74 +237,74 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """The digest resolved at the sizes of the run's task."""
+        """The digest of the mechanism at the sizes of the run's task, see ``Proposal``."""
         return str(self.proposal.key)
 
     @property
     def costs(self) -> Mapping[str, float]:
-        """Costs by name."""
+        """Counted and predicted costs by name."""
         return self.proposal.costs
-
-    @property
-    def evaluations(self) -> tuple[Evaluation, ...]:
-        """The evaluations of its trainings."""
-        return tuple(training.evaluation for training in self.trainings)
 
     @cached_property
     def status(self) -> CandidateStatus:
-        """The combined status of its trainings.
+        """The combined status of all trainings of the mechanism.
 
-        "failed" if a training failed, else "stopped" if one was stopped at a gate, else "waiting"
-        until all have ended, then "ok". A proposal that is not trained is "duplicate" or
-        "rejected".
+        The status is "failed" if a training failed. Otherwise it is "stopped" if a training missed
+        a score that its task requires, "waiting" while trainings are missing, and then "ok". A
+        mechanism that is not trained is "duplicate" or "rejected".
         """
         if not self.proposal.is_new:
             return "rejected" if self.proposal.verdict == "rejected" else "duplicate"
-        statuses = {evaluation.status for evaluation in self.evaluations}
-        for status in ("failed", "stopped"):
-            if status in statuses:
-                return status
+        statuses = {training.evaluation.status for training in self.trainings}
+        if "failed" in statuses:
+            return "failed"
+        if "stopped" in statuses:
+            return "stopped"
         return "ok" if len(self.trainings) >= self.num_repeats else "waiting"
 
     @property
     def is_ok(self) -> bool:
-        """Whether all its trainings succeeded, so that it has a result."""
+        """Whether all trainings succeeded, so that the mechanism has a result."""
         return self.status == "ok"
 
     @property
     def is_estimated(self) -> bool:
-        """Whether its metrics are estimates with standard errors."""
+        """Whether the metrics in ``objectives`` are posterior means with standard errors."""
         return self.estimate is not None and bool(self.estimate.errors)
 
     @cached_property
     def _measured(self) -> dict[str, tuple[float, float | None]]:
+        """Mean and standard error of each metric over the trainings, by name."""
         if not self.is_ok:
             return {}
-        metrics = [evaluation.metrics for evaluation in self.evaluations]
+        metrics = [training.evaluation.metrics for training in self.trainings]
         return {name: mean_and_error([row[name] for row in metrics]) for name in metrics[0]}
 
     @cached_property
     def scores(self) -> Mapping[str, float]:
-        """Measured metrics by name: means over its trainings; empty unless ``is_ok``."""
+        """Mean of each measured metric over the trainings, by name; empty unless ``is_ok``."""
         return {name: mean for name, (mean, _) in self._measured.items()}
 
     @cached_property
     def errors(self) -> Mapping[str, float]:
-        """Standard errors of the metrics in ``objectives``, by name, where known."""
+        """Standard errors of the metrics in ``objectives`` that have one, by name."""
         if self.estimate is not None:
             return self.estimate.errors
         return {name: error for name, (_, error) in self._measured.items() if error is not None}
 
     @cached_property
     def objectives(self) -> Mapping[str, float]:
-        """Costs and estimated metrics, or scores without an estimate; empty unless ``is_ok``."""
+        """All costs and metrics by name; empty unless ``is_ok``.
+
+        The value of a metric is its posterior mean, or its score if there is no estimate.
+        """
         if not self.is_ok:
             return {}
         return {**self.costs, **self.scores, **(self.estimate.means if self.estimate else {})}
 
     @property
     def p(self) -> float | None:
-        """Probability that no trained mechanism dominates it; None without an estimate."""
+        """Probability that no trained mechanism dominates this one; None without an estimate."""
         return None if self.estimate is None else self.estimate.p
 
 
@@ -282,12 +313,13 @@ class Generation:
     """The state of a run after a generation.
 
     Attributes:
-        number: index, from 0.
-        finished: time of the record.
-        hypervolume: hypervolume of the run's front, by estimates.
-        best: best estimate of the first objective, in its unit; None without any result.
-        counts: counts of this generation only.
-        front: digests of the run's front, best first objective first.
+        number: index of the generation, from 0.
+        finished: time at which the generation was recorded.
+        hypervolume: hypervolume of the run's front after this generation, by estimates.
+        best: best estimate of the first objective, in the objective's unit; None without a result.
+        counts: counts of the proposals of this generation only.
+        front: digests of the mechanisms of the front, sorted from best to worst in the first
+            objective.
     """
 
     number: int
@@ -303,8 +335,13 @@ class RunSummary:
     """One line of the list of runs.
 
     Attributes:
-        active: start of the last session.
-        objective: the first objective, to which ``best`` belongs.
+        folder: folder of the run.
+        started: time at which the run began.
+        active: time at which the last process began to write the run.
+        generations_done: number of complete generations.
+        objective: the first objective.
+        best: best value of the first objective in the front; None without a result.
+        hypervolume: hypervolume of the front; None without a result.
     """
 
     name: str

@@ -1,14 +1,16 @@
-"""Conversion of records to database rows and back.
+"""Conversion of records to database rows and back. This module runs no SQL.
 
-Each field is stored in a column of the same name, a document in three columns. Times are ISO 8601
-text in UTC, so that they sort as text; tuples and mappings are JSON. This module runs no SQL.
+Each field is stored in a column of the same name, except that a document has three columns and the
+settings of the search have a column each. Times are ISO 8601 text in UTC, so that they sort as
+text. Tuples and mappings are JSON. Functions that read a row raise an exception of any kind if the
+row is damaged; ``nas.store.run`` turns it into a RunError.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import Any, Final, get_args
@@ -19,27 +21,18 @@ from nas.common.objectives import Metric, Objective
 from nas.common.search_config import SearchConfig
 from nas.evaluation.trial import Evaluation, Incident, Purpose, Stage, Training
 from nas.genome import Genome
-from nas.store.records import (
-    Counts,
-    Document,
-    Estimate,
-    Generation,
-    PastSession,
-    Proposal,
-    RunSetup,
-    Session,
-)
+from nas.store.records import Document, Estimate, PastSession, Proposal, RunSetup, Session
 
 Row = dict[str, Any]
+DOCUMENTS: Final = ("space", "policy", "task")
+# Fields of a training that are columns, in addition to the fields of its evaluation.
+TRAINING: Final = ("purpose", "stage", "task", "task_name", "key", "name", "repeat")
 _OBJECTIVES: Final = TypeAdapter(tuple[Objective, ...])
 _METRICS: Final = TypeAdapter(tuple[Metric, ...])
-DOCUMENTS = ("space", "policy", "task")
-# Fields of a training that are columns, beside those of its evaluation.
-TRAINING = ("purpose", "stage", "task", "task_name", "key", "name", "repeat")
 
 
 def to_row(record: RunSetup | Session | Proposal | Estimate | Incident) -> Row:
-    """The columns of a record."""
+    """Return the columns of a record."""
     row: Row = {}
     for field in fields(record):
         value = getattr(record, field.name)
@@ -53,15 +46,14 @@ def to_row(record: RunSetup | Session | Proposal | Estimate | Incident) -> Row:
 
 
 def training_to_row(training: Training) -> Row:
-    """The columns of a training."""
+    """Return the columns of a training."""
     values = {name: getattr(training, name) for name in TRAINING} | training.evaluation.to_dict()
-    return {
-        name: _cell(value) for name, value in (values | {"name": training.name or None}).items()
-    }
+    values["name"] = training.name or None
+    return {name: _cell(value) for name, value in values.items()}
 
 
 def setup_from_row(row: Row) -> RunSetup:
-    """Read a row of ``run``."""
+    """Read a row of the table ``run``."""
     documents = {
         kind: Document(*(row[f"{kind}_{field.name}"] for field in fields(Document)))
         for kind in DOCUMENTS
@@ -79,7 +71,7 @@ def setup_from_row(row: Row) -> RunSetup:
 
 
 def session_from_row(row: Row) -> PastSession:
-    """Read a row of ``sessions``."""
+    """Read a row of the table ``sessions``."""
     versions = {str(k): str(v) for k, v in json.loads(row["versions"]).items()}
     session = Session(row["command"], versions, row["hardware"], row["workers"])
     ended = None if row["ended"] is None else to_datetime(row["ended"])
@@ -87,7 +79,7 @@ def session_from_row(row: Row) -> PastSession:
 
 
 def proposal_from_row(row: Row) -> Proposal:
-    """Read a row of ``proposals``."""
+    """Read a row of the table ``proposals``."""
     where = f"proposal {row['number']}.{row['attempt']}"
     values = {name: value for name, value in row.items() if name != "recorded"}
     values["parents"] = tuple(str(name) for name in json.loads(row["parents"]))
@@ -97,7 +89,7 @@ def proposal_from_row(row: Row) -> Proposal:
 
 
 def training_from_row(row: Row) -> Training:
-    """Read a row of ``trainings``."""
+    """Read a row of the table ``trainings``."""
     if row["purpose"] not in get_args(Purpose) or row["stage"] not in get_args(Stage):
         raise ValueError(f"a training's purpose is {row['purpose']!r}, its stage {row['stage']!r}")
     data = {field.name: row[field.name] for field in fields(Evaluation) if field.name != "weights"}
@@ -111,82 +103,49 @@ def training_from_row(row: Row) -> Training:
 
 
 def incident_from_row(row: Row) -> Incident:
-    """Read a row of ``incidents``."""
+    """Read a row of the table ``incidents``."""
     return Incident(**{field.name: row[field.name] for field in fields(Incident)})
 
 
 def estimate_from_row(row: Row) -> Estimate:
-    """Read a row of ``estimates`` whose JSON columns are parsed."""
-    means, errors = floats(row["means"]), floats(row["errors"])
-    return Estimate(row["key"], means, errors, _finite(row["p"]), bool(row["is_member"]))
-
-
-def parse(rows: Sequence[Row], *names: str) -> None:
-    """Parse JSON columns in place: a column at once, in a third of the time of single values."""
-    for name in names:
-        values = json.loads(f"[{','.join(row[name] for row in rows)}]")
-        for row, value in zip(rows, values, strict=True):
-            row[name] = value
-
-
-def generation_from_row(
-    row: Row,
-    counts: Mapping[int, Counts],
-    fronts: Mapping[int, Sequence[tuple[float, int, str]]],
-) -> Generation:
-    """Read a row of ``generations``.
-
-    Args:
-        counts: by generation.
-        fronts: by generation, members as (cost in the first objective, number, digest).
-    """
-    number = row["number"]
-    return Generation(
-        number=number,
-        finished=to_datetime(row["finished"]),
-        hypervolume=_finite(row["hypervolume"]),
-        best=None if row["best"] is None else _finite(row["best"]),
-        counts=counts[number],
-        front=tuple(digest for *_, digest in sorted(fronts.get(number, ()))),
-    )
+    """Read a row of the table ``estimates``."""
+    means, errors = numbers(row["means"]), numbers(row["errors"])
+    return Estimate(row["key"], means, errors, finite(row["p"]), bool(row["is_member"]))
 
 
 def numbers(column: str) -> dict[str, float]:
-    """Parse a JSON column of numbers by name."""
-    return floats(json.loads(column))
+    """Parse a JSON object of numbers; raise ValueError unless all numbers are finite."""
+    return {str(name): finite(value) for name, value in json.loads(column).items()}
 
 
-def floats(values: Mapping[str, Any]) -> dict[str, float]:
-    """Numbers by name; ValueError unless all are finite."""
-    return {str(name): _finite(value) for name, value in values.items()}
-
-
-def text(value: str) -> str:
-    """The text as valid UTF-8: surrogates, as in command lines, are replaced by escapes."""
-    return value.encode("utf-8", "backslashreplace").decode()
-
-
-def from_datetime(moment: datetime) -> str:
-    """An aware time as text, which sorts by time."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")
-
-
-def to_datetime(moment: str) -> datetime:
-    """The time that ``from_datetime`` wrote."""
-    time = datetime.fromisoformat(moment)
-    if time.tzinfo is None:
-        raise ValueError(f"the time {moment!r} lacks its zone")
-    return time
-
-
-def _finite(value: Any) -> float:
+def finite(value: Any) -> float:
+    """Return a value as a number; raise ValueError unless it is finite."""
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"a number is {number}")
     return number
 
 
+def text(value: str) -> str:
+    """Return the text as valid UTF-8, with escapes for surrogates, as in command lines."""
+    return value.encode("utf-8", "backslashreplace").decode()
+
+
+def from_datetime(moment: datetime) -> str:
+    """Return an aware datetime as text. Such texts sort by time."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def to_datetime(moment: str) -> datetime:
+    """Parse the output of ``from_datetime``; raise ValueError if the time zone is missing."""
+    time = datetime.fromisoformat(moment)
+    if time.tzinfo is None:
+        raise ValueError(f"the time {moment!r} lacks its zone")
+    return time
+
+
 def _cell(value: Any) -> Any:
+    """Return a value as SQLite stores it."""
     if value is None or isinstance(value, int | float):
         return value
     if isinstance(value, str):
@@ -195,8 +154,7 @@ def _cell(value: Any) -> Any:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, allow_nan=False, default=_plain)
+    def plain(item: Any) -> Any:
+        return dict(item) if isinstance(item, Mapping) else asdict(item)
 
-
-def _plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else asdict(value)
+    return json.dumps(value, allow_nan=False, default=plain)

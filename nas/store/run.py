@@ -1,39 +1,48 @@
 """Read a run: its setup, sessions, proposals, trainings, candidates and generations.
 
-Reading changes nothing and never waits for the writer.
+Reading changes nothing and never waits for the process that writes the run.
 """
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from nas.common.errors import NasError, RunError
-from nas.common.objectives import Objective, as_costs
-from nas.common.pareto import hypervolume, non_dominated, normalise
+from nas.common.objectives import as_costs
+from nas.common.pareto import non_dominated
 from nas.evaluation.trial import RETRIED, Incident, Purpose, Training
 from nas.store import lock, rows
 from nas.store.database import Database
-from nas.store.records import Candidate, Counts, RunStatus, RunSummary
+from nas.store.front import scaled_hypervolume
+from nas.store.records import Candidate, Counts, Generation, RunStatus, RunSummary
 
 if TYPE_CHECKING:
-    from nas.store.records import Estimate, Generation, PastSession, Proposal, RunSetup
+    from nas.store.records import Estimate, PastSession, Proposal, RunSetup
 
 DATABASE_FILE: Final = "run.sqlite"
 
 Command: TypeAlias = Literal["explain", "benchmark"]
 
+# Errors of functions that read a damaged row.
+_DAMAGE: Final = (
+    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
+    NasError,
+)
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class Run(AbstractContextManager["Run"]):
-    """A reader of a run's records. Close it, or use it as a context."""
+    """A reader of a run's records. Close it, or use it as a context.
+
+    Every method and property that reads the database raises RunError if a record is damaged.
+    """
 
     def __init__(self, folder: Path, database: Database) -> None:
         self.folder = folder
@@ -41,51 +50,57 @@ class Run(AbstractContextManager["Run"]):
 
     @property
     def name(self) -> str:
-        """The folder's present name, since runs may be moved and renamed."""
+        """The present name of the folder, since a run may be moved or renamed."""
         return self.folder.resolve().name
 
     @property
     def setup(self) -> RunSetup:
-        """The setup that the run was begun with."""
+        """The setup of the run."""
         return self._read(rows.setup_from_row, self._row())
 
     @property
     def status(self) -> RunStatus:
-        """The status; "stopped" if the recorded one is "running" but no process writes the run."""
-        status = self._read(_status, self._row()["status"])
+        """The recorded status; "stopped" if it is "running" but no process writes the run."""
+        status = self._row()["status"]
+        if status not in get_args(RunStatus):
+            raise self._damaged(ValueError(f"the status {status!r}"))
         if status == "running" and not lock.is_held(self.folder):
             return "stopped"
-        return status
+        return status  # type: ignore[no-any-return]
 
     @property
     def note(self) -> str:
-        """The reason of an early end; empty if there is none."""
+        """The reason if the run ended early, otherwise empty."""
         return str(self._row()["note"])
 
     @property
     def started(self) -> datetime:
-        """When the run was begun."""
+        """The time at which the run began."""
         return self._read(rows.to_datetime, self._row()["started"])
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the space is exhausted: the last attempts gave no new mechanism."""
+        """Whether the search found no new mechanism in its last attempts."""
         last = self._database.query(
             "SELECT verdict FROM proposals ORDER BY number DESC, attempt DESC LIMIT 1"
         )
         return bool(last) and last[0]["verdict"] not in {"new", "repeated"}
 
     def sessions(self) -> tuple[PastSession, ...]:
-        """The processes that wrote the run, in order."""
+        """Return the processes that began or resumed the run, in order."""
         return self._all(rows.session_from_row, "SELECT * FROM sessions ORDER BY id")
 
     def proposals(self) -> tuple[Proposal, ...]:
-        """All attempts in order."""
+        """Return all proposals, sorted by number and attempt."""
         statement = "SELECT * FROM proposals ORDER BY number, attempt"
         return self._all(rows.proposal_from_row, statement)
 
     def proposal(self, digest: str) -> Proposal | None:
-        """The proposal of a genome that was trained, else the first."""
+        """Return the first proposal of a genome, preferably one that was trained; None without one.
+
+        Args:
+            digest: complete digest of the genome in normal form.
+        """
         proposals = self._all(
             rows.proposal_from_row,
             "SELECT * FROM proposals WHERE digest = :digest "
@@ -95,7 +110,7 @@ class Run(AbstractContextManager["Run"]):
         return proposals[0] if proposals else None
 
     def new_proposals(self, keys: Iterable[str]) -> dict[str, Proposal]:
-        """The trained proposal of each of these mechanisms, by key, in one query."""
+        """Return the proposal with which each mechanism was trained first, by key."""
         proposals = self._all(
             rows.proposal_from_row,
             "SELECT * FROM proposals WHERE verdict = 'new' "
@@ -105,18 +120,18 @@ class Run(AbstractContextManager["Run"]):
         return {str(proposal.key): proposal for proposal in proposals}
 
     def digests(self) -> tuple[str, ...]:
-        """All digests proposed, each once, sorted."""
+        """Return the digests of all proposed genomes, each once, sorted."""
         records = self._database.query("SELECT DISTINCT digest FROM proposals ORDER BY digest")
         return tuple(row["digest"] for row in records)
 
     def trainings(
         self, purpose: Purpose = "search", *, key: str | None = None, last: int | None = None
     ) -> tuple[Training, ...]:
-        """Recorded trainings of a purpose, by stage, task, key and repeat.
+        """Return the recorded trainings of a purpose, sorted by stage, task, key and repeat.
 
         Args:
-            key: restricts the trainings to one mechanism.
-            last: restricts them to the most recent ones, in the order in which they ended.
+            key: if given, only trainings of the mechanism with this key.
+            last: if given, only this number of most recent trainings, sorted by their end.
         """
         order = "stage, task, key, repeat, seed" if last is None else "recorded DESC"
         trainings = self._all(
@@ -130,7 +145,10 @@ class Run(AbstractContextManager["Run"]):
         return trainings if last is None else trainings[::-1]
 
     def num_trainings(self) -> int:
-        """The number of finished trainings of the search, without failures that are retried."""
+        """Return the number of finished trainings of the search.
+
+        Failures that a resumed search trains again do not count.
+        """
         statement = (
             "SELECT count(*) AS ended FROM trainings WHERE purpose = 'search' "
             "AND ifnull(reason, '') NOT IN (SELECT value FROM json_each(:retried))"
@@ -141,11 +159,11 @@ class Run(AbstractContextManager["Run"]):
     def candidates(
         self, keys: Iterable[str] | None = None, proposals: Iterable[Proposal] | None = None
     ) -> tuple[Candidate, ...]:
-        """Every mechanism that the search proposed to train, in order of proposal.
+        """Return all mechanisms that the search proposed to train, in the order of the proposals.
 
         Args:
-            keys: restricts the candidates to these mechanisms; no other records are read.
-            proposals: all proposals, if they have been read before.
+            keys: if given, only the mechanisms with these keys. No other records are read.
+            proposals: all proposals of the run, if the caller has read them already.
         """
         with self.snapshot():
             setup, estimates = self.setup, {e.key: e for e in self.estimates()}
@@ -164,22 +182,23 @@ class Run(AbstractContextManager["Run"]):
                 **values,
             )
         new = [proposal for proposal in proposals if proposal.is_new]
-        return self._read(partial(_join, setup, new, trainings), estimates)
+        return self._read(lambda _: _join(setup, new, trainings, estimates), None)
 
     def front(self, candidates: Sequence[Candidate] | None = None) -> tuple[Candidate, ...]:
-        """The non-dominated candidates, best first objective first, then in order of proposal.
+        """Return the non-dominated mechanisms, sorted from best to worst in the first objective.
 
-        Compares estimates of the last generation, or scores before the first.
+        Mechanisms are compared by their estimates after the last generation, or by their scores
+        before the end of the first generation. A mechanism with a failed or missing training is
+        never in the front, since the seeds that succeeded are a biased selection.
 
         Args:
-            candidates: all candidates, if they have been read before.
+            candidates: all candidates of the run, if the caller has read them already.
         """
         with self.snapshot():
             objectives = self.setup.objectives
             if candidates is None:
                 estimates = self.estimates()
-                read = partial(self._members, objectives)
-                candidates = self.candidates(self._read(read, estimates) if estimates else None)
+                candidates = self.candidates(self._front_keys(estimates) if estimates else None)
             elif estimated := [candidate for candidate in candidates if candidate.estimate]:
                 candidates = estimated
             members = [candidate for candidate in candidates if candidate.is_ok]
@@ -187,56 +206,72 @@ class Run(AbstractContextManager["Run"]):
         ranked = sorted(non_dominated(costs), key=lambda i: (costs[i], members[i].proposal.number))
         return tuple(members[i] for i in ranked)
 
-    def _members(self, objectives: Sequence[Objective], estimates: Sequence[Estimate]) -> list[str]:
-        """Keys of non-dominated estimates of mechanisms with a result."""
-        complete = {
-            row["key"]
-            for row in self._database.query(
-                "SELECT key FROM trainings WHERE purpose = 'search' GROUP BY key "
-                "HAVING count(*) >= (SELECT repeats FROM run) AND min(status = 'ok')"
-            )
-        }
+    def _front_keys(self, estimates: Sequence[Estimate]) -> list[str]:
+        """Keys of the mechanisms with a result whose estimates no other estimates dominate."""
+        statement = (
+            "SELECT key FROM trainings WHERE purpose = 'search' GROUP BY key "
+            "HAVING count(*) >= (SELECT repeats FROM run) AND min(status = 'ok')"
+        )
+        complete = {row["key"] for row in self._database.query(statement)}
         estimates = [estimate for estimate in estimates if estimate.key in complete]
-        costs = [as_costs(objectives, estimate.means) for estimate in estimates]
+        objectives = self.setup.objectives
+        costs = self._read(lambda es: [as_costs(objectives, e.means) for e in es], estimates)
         return [estimates[i].key for i in non_dominated(costs)]
 
+    def hypervolume(self, members: Sequence[Candidate]) -> float:
+        """Return the hypervolume of some candidates, see ``scaled_hypervolume``."""
+        return scaled_hypervolume(self.setup.objectives, [c.objectives for c in members])
+
     def answers(self, command: Command) -> tuple[dict[str, Any], ...]:
-        """The JSON answers of ``nas explain`` or ``nas benchmark`` on mechanisms of this run."""
+        """Return the recorded JSON answers of ``nas explain`` or ``nas benchmark``."""
         statement = "SELECT answer FROM answers WHERE command = :command ORDER BY question"
-        return self._all(_answer, statement, command=command)
+        answers = self._all(lambda row: json.loads(row["answer"]), statement, command=command)
+        if not all(isinstance(answer, dict) for answer in answers):
+            raise self._damaged(ValueError("an answer is no JSON object"))
+        return answers
 
     def estimates(self) -> tuple[Estimate, ...]:
-        """Estimates of all mechanisms after the last generation."""
-        records = self._database.query(
+        """Return the estimates of all mechanisms after the last generation, sorted by key."""
+        return self._all(
+            rows.estimate_from_row,
             "SELECT * FROM estimates WHERE generation = (SELECT max(number) FROM generations) "
-            "ORDER BY key"
+            "ORDER BY key",
         )
-        self._read(lambda records: rows.parse(records, "means", "errors"), records)
-        return tuple(self._read(rows.estimate_from_row, row) for row in records)
 
     def incidents(self) -> tuple[Incident, ...]:
-        """Failures of workers, in order."""
+        """Return the recorded failures of workers, in order."""
         return self._all(rows.incident_from_row, "SELECT * FROM incidents ORDER BY id")
 
     def generations(self) -> tuple[Generation, ...]:
-        """The generations that are complete, in order."""
+        """Return the complete generations, in order."""
+        fronts: dict[int, list[tuple[float, int, str]]] = defaultdict(list)
+
+        def add_member(row: rows.Row) -> None:
+            cost = first.as_cost(rows.numbers(row["means"])[first.name])
+            fronts[row["generation"]].append((cost, row["number"], row["digest"]))
+
+        def read(row: rows.Row) -> Generation:
+            number, best = row["number"], row["best"]
+            return Generation(
+                number=number,
+                finished=rows.to_datetime(row["finished"]),
+                hypervolume=rows.finite(row["hypervolume"]),
+                best=None if best is None else rows.finite(best),
+                counts=counts[number],
+                front=tuple(digest for *_, digest in sorted(fronts[number])),
+            )
+
         with self.snapshot():
-            records = self._database.query("SELECT * FROM generations ORDER BY number")
-            counts = self._counts_by_generation()
-            name, as_cost = self.setup.objectives[0].name, self.setup.objectives[0].as_cost
-            fronts: dict[int, list[tuple[float, int, str]]] = {}
-            for row in self._database.query(
+            counts, first = self._counts_by_generation(), self.setup.objectives[0]
+            self._all(
+                add_member,
                 "SELECT e.generation, e.means, p.number, p.digest FROM estimates AS e "
-                "JOIN proposals AS p ON p.key = e.key AND p.verdict = 'new' WHERE e.is_member"
-            ):
-                value = self._read(lambda row: as_cost(rows.numbers(row["means"])[name]), row)
-                place = value, row["number"], row["digest"]
-                fronts.setdefault(row["generation"], []).append(place)
-            read = partial(rows.generation_from_row, counts=counts, fronts=fronts)
-            return tuple(self._read(read, row) for row in records)
+                "JOIN proposals AS p ON p.key = e.key AND p.verdict = 'new' WHERE e.is_member",
+            )
+            return self._all(read, "SELECT * FROM generations ORDER BY number")
 
     def counts(self) -> Counts:
-        """Numbers of all proposals so far, by outcome."""
+        """Return the numbers of all proposals so far, by outcome."""
         return sum(self._counts_by_generation().values(), start=Counts())
 
     def _counts_by_generation(self) -> dict[int, Counts]:
@@ -255,10 +290,9 @@ class Run(AbstractContextManager["Run"]):
         return {row.pop("generation"): Counts(**row) for row in records}
 
     def summary(self) -> RunSummary:
-        """A summary of the run; best and hypervolume cover all results so far."""
+        """Return a summary of the run. Best value and hypervolume cover all results so far."""
         with self.snapshot():
-            setup, sessions = self.setup, self.sessions()
-            members = [member.objectives for member in self.front()]
+            setup, sessions, members = self.setup, self.sessions(), self.front()
             return RunSummary(
                 name=self.name,
                 folder=self.folder,
@@ -273,20 +307,20 @@ class Run(AbstractContextManager["Run"]):
                 generations=setup.config.generations,
                 counts=self.counts(),
                 objective=setup.objectives[0],
-                best=members[0][setup.objectives[0].name] if members else None,
-                hypervolume=scaled_hypervolume(setup.objectives, members) if members else None,
+                best=members[0].objectives[setup.objectives[0].name] if members else None,
+                hypervolume=self.hypervolume(members) if members else None,
             )
 
     def integrity(self) -> str:
-        """The first fault of the file that SQLite reports, including indices, or ``ok``."""
+        """Return the first fault that SQLite finds in the database and its indices, or "ok"."""
         return str(self._database.query("PRAGMA integrity_check(1)")[0]["integrity_check"])
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """A context in which all reads see one state of the database."""
+        """Return a context in which all reads see the same state of the database."""
         return self._database.snapshot()
 
     def close(self) -> None:
-        """Close the file; idempotent."""
+        """Close the database. A second call does nothing."""
         self._database.close()
 
     def __exit__(self, *_: object) -> None:
@@ -305,49 +339,35 @@ class Run(AbstractContextManager["Run"]):
         return tuple(self._read(reader, row) for row in self._database.query(sql, **values))
 
     def _read(self, reader: Callable[[R], T], row: R) -> T:
-        """Apply a reader; raises RunError if it fails, since the file is damaged then."""
+        """Apply a reader to a row; raise RunError if it fails, since the row is damaged then."""
         try:
             return reader(row)
-        except (
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-            RecursionError,
-            TypeError,
-            ValueError,
-            NasError,
-        ) as error:
-            raise RunError(
-                f"{self.folder / DATABASE_FILE}: holds a record that cannot be read "
-                f"({type(error).__name__}: {error}). Restore it from a copy."
-            ) from error
+        except _DAMAGE as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> RunError:
+        return RunError(
+            f"{self.folder / DATABASE_FILE}: holds a record that cannot be read "
+            f"({type(error).__name__}: {error}). Restore it from a copy."
+        )
 
 
 def open_run(folder: Path) -> Run:
     """Open a run for reading, also while another process writes it.
 
     Raises:
-        RunError: there is no run, or its database is damaged, foreign or of another schema.
+        RunError: there is no run, or its database is damaged, was not written by nas, or has
+            another schema.
     """
     return Run(folder, Database.open_to_read(database_file(folder)))
 
 
 def database_file(folder: Path) -> Path:
-    """The path of a run's database; raises RunError if there is none."""
+    """Return the path of a run's database; raise RunError if the folder holds none."""
     path = folder / DATABASE_FILE
     if not path.is_file():
         raise RunError(f"{folder}: is no run folder; expected one that holds {DATABASE_FILE}.")
     return path
-
-
-def scaled_hypervolume(
-    objectives: Sequence[Objective], members: Sequence[Mapping[str, float]]
-) -> float:
-    """Fraction of the box between the objectives' ideals and references that members dominate."""
-    ideal = [o.as_cost(o.ideal) for o in objectives]
-    reference = [o.as_cost(o.reference) for o in objectives]
-    scaled = normalise([as_costs(objectives, row) for row in members], ideal, reference)
-    return hypervolume(scaled, (1.0,) * len(objectives))
 
 
 def _join(
@@ -356,7 +376,7 @@ def _join(
     trainings: Sequence[Training],
     estimates: Mapping[str, Estimate],
 ) -> tuple[Candidate, ...]:
-    """Candidates of new proposals; raises ValueError if the records are inconsistent."""
+    """Return the candidates of new proposals; raise ValueError if records contradict each other."""
     by_key: dict[str, list[Training]] = {str(proposal.key): [] for proposal in proposals}
     for training in trainings:
         if training.key not in by_key:
@@ -372,14 +392,3 @@ def _join(
             raise ValueError(f"{candidate.digest} lacks {sorted(missing)}")
         candidates.append(candidate)
     return tuple(candidates)
-
-
-def _answer(row: rows.Row) -> dict[str, Any]:
-    answer = json.loads(row["answer"])
-    if not isinstance(answer, dict):
-        raise ValueError("an answer is no JSON object")
-    return answer
-
-
-def _status(text: str) -> RunStatus:
-    return get_args(RunStatus)[get_args(RunStatus).index(text)]  # type: ignore[no-any-return]

@@ -1,8 +1,9 @@
 """The tables of a run database.
 
 SQLite's ``.schema`` shows names and comments to people. Each change to a table needs a new
-``VERSION``; runs of another version are refused, and the error names the version of nas that reads
-them. Tables are strict, so that the check on opening finds values of a wrong type.
+``VERSION``; this includes a new field of ``SearchConfig``, which is a column of the table ``run``.
+A run of another version is refused with an error that names the version of nas that reads it.
+Tables are strict, so that the check on opening finds values of a wrong type.
 """
 
 from __future__ import annotations

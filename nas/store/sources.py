@@ -1,11 +1,11 @@
-"""SOURCE strings: how a command names a genome.
+"""Resolve SOURCE strings, with which a command names a genome:
 
 mha                     a named mechanism
 qana:hidden=8,qk_dim=1/4    a named mechanism with other parameters, projections, placement, window
 path/to/genome.json     a genome file, JSON or YAML
 path/to/champion.py     a file that `nas export` wrote; it contains its genome
-latest/best             a member of a run: RUN/ID, with RUN a name, a path or "latest" and ID
-                        the beginning of a digest, or best, knee, cheapest
+latest/best             a mechanism of a run as RUN/ID. RUN is a name, a path or "latest", and ID is
+                        the beginning of a digest, or "best", "knee" or "cheapest"
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Source:
 
     Attributes:
         text: the SOURCE string.
-        run: the run's folder, if the source is RUN/ID.
-        digest: the member's digest in that run.
+        run: folder of the run if the source is RUN/ID, otherwise None.
+        digest: digest of the mechanism in the run if the source is RUN/ID, otherwise None.
     """
 
     text: str
@@ -49,13 +49,13 @@ class Source:
 
     @property
     def name(self) -> str:
-        """A short name: the mechanism's, the file's stem, or the member's digest."""
+        """A short name: of a mechanism, of a file without its suffix, or a shortened digest."""
         if self.digest is not None:
             return self.digest[:8]
         return self.text if self.text.partition(":")[0] in MECHANISMS else Path(self.text).stem
 
     def task(self) -> Task | None:
-        """The task of its run; None if it is not a member of a run."""
+        """Return the task of the run; None unless the source is RUN/ID."""
         if self.run is None:
             return None
         with open_run(self.run) as run:
@@ -66,9 +66,9 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
     """Resolve a SOURCE string, or wrap a genome.
 
     Raises:
-        GenomeError, ConfigError: nothing has this name, or a file cannot be read or holds no genome
-            of known primitives.
-        RunError: there is no such run or member.
+        GenomeError, ConfigError: nothing has this name, or a file cannot be read or contains no
+            genome of known primitives.
+        RunError: there is no such run or mechanism.
     """
     if isinstance(source, Genome):
         return Source(digest(source), source)
@@ -87,7 +87,11 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
             genome = Genome.from_dict(read_document(path), text)
         return Source(text, check_vocabulary(genome, text))
     if "/" in text and "=" not in changes:
-        return _member(text, runs)
+        run_name, member = split_member(text)
+        folder = find_run(run_name, runs)
+        with open_run(folder) as run:
+            proposal = find_proposal(run, member)
+        return Source(text, check_vocabulary(proposal.genome, text), folder, proposal.digest)
     known = sorted(MECHANISMS)
     raise GenomeError(
         f"{text!r} is no mechanism{near(text, known)}, no genome file and no RUN/ID; "
@@ -96,10 +100,13 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
 
 
 def _changed(genome: Genome, changes: str, text: str) -> Genome:
-    """The genome with changed fields: "name=value", separated by commas.
+    """Return the genome with changed fields.
 
-    A name is a parameter of nodes (set on each node that has it), a field of the projections or of
-    the visibility, or the placement.
+    Args:
+        changes: "name=value" pairs, separated by commas. A name is a parameter of nodes, which is
+            set on each node that has it, a field of the projections or of the visibility, or
+            "placement".
+        text: the complete SOURCE string, for error messages.
     """
     data = genome.to_dict()
     for change in changes.split(","):
@@ -124,20 +131,12 @@ def _changed(genome: Genome, changes: str, text: str) -> Genome:
 
 
 def load_genome(source: str | Path | Genome, runs: str | Path = RUNS) -> Genome:
-    """The genome that a SOURCE string names; see the module docstring and ``resolve``."""
+    """Return the genome of a SOURCE string, see ``resolve``."""
     return resolve(source, Path(runs)).genome
 
 
-def _member(text: str, runs: Path) -> Source:
-    run_name, member = split_member(text)
-    folder = find_run(run_name, runs)
-    with open_run(folder) as run:
-        proposal = find_proposal(run, member)
-    return Source(text, check_vocabulary(proposal.genome, text), folder, proposal.digest)
-
-
 def _is_file(text: str) -> bool:
-    """Whether the text is a path: it has a genome file's suffix, or the file exists."""
+    """Whether a text is a path: it has the suffix of a genome file, or the file exists."""
     path = Path(text)
     try:
         return path.suffix in SUFFIXES or path.is_file()

@@ -1,8 +1,8 @@
-"""Weights of front members, one file each: ``weights/<key>.safetensors`` in the run's folder.
+"""Trained weights of mechanisms of a front: ``weights/<key>.safetensors`` in the folder of a run.
 
-A file is written before its evaluation is recorded, so that every recorded member has its weights;
-files of unlikely members are removed when the run ends. The worker serialises the weights; this
-module does not read them.
+A file is written before its training is recorded, so that every recorded mechanism of the front has
+weights. When a run ends, the files of mechanisms that are unlikely to be in the front are removed.
+A worker serialises the weights; this module does not read them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ from nas.store.files import run_argument, write_whole
 
 WEIGHTS: Final = "weights"
 SUFFIX: Final = ".safetensors"
-_UNFINISHED: Final = re.compile(rf"\.[0-9A-Za-z_-]{{1,64}}{re.escape(SUFFIX)}\.[0-9a-f]{{32}}")
+_TEMPORARY: Final = re.compile(rf"\.[0-9A-Za-z_-]{{1,64}}{re.escape(SUFFIX)}\.[0-9a-f]{{32}}")
 
 
 def weights_path(folder: Path, key: str) -> Path:
-    """The file of a candidate's weights, which exists if it is in the front.
+    """Return the path of a mechanism's weights. The file exists if the mechanism is in the front.
+
+    Args:
+        folder: folder of the run.
+        key: key of the mechanism.
 
     Raises:
         RunError: the key is not valid, because the database is damaged.
@@ -34,39 +38,44 @@ def weights_path(folder: Path, key: str) -> Path:
     return folder / WEIGHTS / f"{key}{SUFFIX}"
 
 
-class FrontWeights:
-    """Writes and removes the weights in a run's folder."""
+def keep_weights(folder: Path, key: str, evaluation: Evaluation) -> None:
+    """Write the weights of a training, if it succeeded and its result contains weights.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    Args:
+        folder: folder of the run.
+        key: key of the trained mechanism.
 
-    def keep(self, key: str, evaluation: Evaluation) -> None:
-        """Write the weights of a training, before it is recorded.
+    Raises:
+        RunError: the file cannot be written.
+    """
+    if evaluation.weights is None or not evaluation.is_ok:
+        return
+    path = weights_path(folder, key)
+    try:
+        path.parent.mkdir(exist_ok=True)
+        if path.parent.is_symlink():
+            raise OSError(errno.ELOOP, "a link leads out of the run")
+        write_whole(path, evaluation.weights)
+    except OSError as error:
+        raise RunError(
+            f"{path}: cannot be written ({error.strerror}). Check that you may write to the "
+            "folder and that its disk is not full; "
+            f"`nas resume {run_argument(folder)}` goes on."
+        ) from error
 
-        Raises:
-            RunError: it cannot be written.
-        """
-        if evaluation.weights is None or not evaluation.is_ok:
-            return
-        path = weights_path(self._folder, key)
-        try:
-            path.parent.mkdir(exist_ok=True)
-            if path.parent.is_symlink():
-                raise OSError(errno.ELOOP, "a link leads out of the run")
-            write_whole(path, evaluation.weights)
-        except OSError as error:
-            raise RunError(
-                f"{path}: cannot be written ({error.strerror}). Check that you may write to the "
-                "folder and that its disk is not full; "
-                f"`nas resume {run_argument(self._folder)}` goes on."
-            ) from error
 
-    def remove(self, keys: Iterable[str]) -> None:
-        """Remove the files of these mechanisms and of killed writers; a user's files stay."""
-        folder = self._folder / WEIGHTS
-        if folder.is_symlink():
-            return
-        unfinished = (path for path in folder.glob(".*") if _UNFINISHED.fullmatch(path.name))
-        for path in (*unfinished, *(weights_path(self._folder, key) for key in keys)):
-            with contextlib.suppress(OSError):
-                path.unlink()
+def remove_weights(folder: Path, keys: Iterable[str]) -> None:
+    """Remove the weights of some mechanisms and temporary files of killed processes.
+
+    Other files in the folder of weights belong to the user and stay.
+
+    Args:
+        folder: folder of the run.
+        keys: keys of the mechanisms.
+    """
+    if (folder / WEIGHTS).is_symlink():
+        return
+    temporary = (p for p in (folder / WEIGHTS).glob(".*") if _TEMPORARY.fullmatch(p.name))
+    for path in (*temporary, *(weights_path(folder, key) for key in keys)):
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -1,23 +1,22 @@
-"""Write a run: one process at a time; each record is on disk when the call returns.
+"""Write a run. Every record is on the disk when the call that writes it returns.
 
-Proposals are recorded before they are trained, all attempts for a number together; trainings as
-they end. Records are never changed, except that a retried training replaces its failure.
+Only one process at a time writes a run. All attempts for a proposal are recorded together before it
+is trained, and each training when it ends. Records are never changed, except that a retried
+training replaces its failure.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import platform
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import RunError
 from nas.common.processor import processor_name
@@ -31,21 +30,26 @@ from nas.store.run import DATABASE_FILE, Run, database_file
 
 if TYPE_CHECKING:
     from nas.store.records import Estimate, Proposal, RunSetup
-    from nas.store.run import Command
 
     Clock = Callable[[], datetime]
 
-# Libraries whose version can change a front.
+# Libraries whose versions can change the results of a search.
 LIBRARIES: Final = ("nas", "torch", "torchvision", "numpy", "pymoo", "moocore", "ray")
 
 
 def utc_now() -> datetime:
-    """The present time as an aware datetime."""
+    """Return the present time as an aware datetime."""
     return datetime.now(UTC)
 
 
 class RunWriter(AbstractContextManager["RunWriter"]):
-    """The only writer of a run. Close it, or use it as a context; ``run`` reads the run."""
+    """The only writer of a run. Close it, or use it as a context.
+
+    All methods raise RunError if the run cannot be written.
+
+    Attributes:
+        run: a reader of the same run.
+    """
 
     def __init__(self, folder: Path, database: Database, held: lock.Lock, clock: Clock) -> None:
         self.run = Run(folder, database)
@@ -56,26 +60,26 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._is_open = True
 
     def record_proposals(self, proposals: Iterable[Proposal]) -> None:
-        """Record proposals with all their attempts, in one transaction."""
+        """Record proposals in one transaction, including attempts that are not trained."""
         now = self._now()
         with self._database.transaction():
             for proposal in proposals:
                 self._database.insert("proposals", rows.to_row(proposal) | {"recorded": now})
 
     def record_training(self, training: Training, generation: int = 0) -> None:
-        """Record a finished training; it is on disk on return.
-
-        It replaces a recorded failure of the same training. Otherwise a training that is already
-        recorded is an error.
+        """Record a finished training. It replaces a recorded failure of the same training.
 
         Args:
             generation: generation of the search that the training belongs to. If a failure of the
-                search is replaced, the estimates of this generation and of all later ones are
-                deleted, because they depend on it.
+                search is replaced, the estimates of this generation and of all later generations
+                are deleted, because they depend on the result.
+
+        Raises:
+            RunError: the training is already recorded and did not fail.
         """
         row = rows.training_to_row(training) | {"recorded": self._now()}
         with self._database.transaction():
-            if _delete_failure(self._database, row) and training.purpose == "search":
+            if delete_failure(self._database, row) and training.purpose == "search":
                 later = {"number": generation}
                 self._database.execute("DELETE FROM generations WHERE number >= :number", **later)
                 self._database.execute("DELETE FROM estimates WHERE generation >= :number", **later)
@@ -84,13 +88,22 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def record_evaluation(
         self, key: str, repeat: int, evaluation: Evaluation, generation: int = 0
     ) -> None:
-        """Record a training of the search; see ``record_training``."""
+        """Record a training of the search under the run's own task, see ``record_training``.
+
+        Args:
+            key: key of the trained mechanism.
+            repeat: index among the trainings of this mechanism, from 0.
+        """
         task = self.run.setup.task
         training = Training("search", task.fingerprint, task.name, key, "", repeat, evaluation)
         self.record_training(training, generation)
 
     def complete_setup(self, setup: RunSetup) -> None:
-        """Replace task and objectives of a run once the references of its suite are measured."""
+        """Replace the recorded task and objectives by those of ``setup``.
+
+        A run of several tasks calls this after it has trained standard attention and ``uniform``,
+        whose scores its objectives refer to.
+        """
         row = rows.to_row(setup)
         names = [name for name in row if name.startswith("task_") or name == "objectives"]
         columns = ", ".join(f"{name} = :{name}" for name in names)
@@ -106,7 +119,12 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     ) -> None:
         """Record the state of the run after a generation, in one transaction.
 
-        Estimates of earlier generations are deleted, except those of front members.
+        The estimates of earlier generations are deleted, except for mechanisms in their fronts.
+
+        Args:
+            number: index of the generation, from 0.
+            estimates: estimates of all mechanisms after the generation.
+            best: best estimate of the first objective, in the objective's unit.
         """
         now = rows.from_datetime(self._clock())
         row = {"number": number, "hypervolume": hypervolume, "best": best, "finished": now}
@@ -121,23 +139,27 @@ class RunWriter(AbstractContextManager["RunWriter"]):
                 self._database.insert("estimates", row)
 
     def raise_generations(self, generations: int) -> None:
-        """Raise the number of generations; a smaller one changes nothing."""
+        """Raise the number of generations. A smaller number changes nothing."""
         self._database.execute(
             "UPDATE run SET generations = max(generations, :generations)", generations=generations
         )
 
     def finish(self, note: str = "") -> None:
-        """Mark the run as finished; ``note`` gives the reason if it ended early."""
+        """Mark the run as finished.
+
+        Args:
+            note: the reason if the run ended early.
+        """
         self._set_status("finished", note, self._now())
         self._is_finished = True
 
     def close(self) -> None:
-        """Close the run; an unfinished one can be resumed. Idempotent."""
+        """Close the run, which can be resumed if it is unfinished. A second call does nothing."""
         if not self._is_open:
             return
         self._is_open = False
         try:
-            # On a full disk even this cannot be written; a run without its lock counts as stopped.
+            # A full disk may refuse this record. Without the lock the run counts as stopped anyway.
             with contextlib.suppress(RunError):
                 if self._has_session:
                     self._end_session()
@@ -150,7 +172,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self.close()
 
     def begin_session(self, session: Session) -> None:
-        """Record this process as the writer from now on."""
+        """Record that this process writes the run, and mark the run as running."""
         who = {"pid": os.getpid(), "host": socket.gethostname()}
         row = rows.to_row(session) | who | {"started": self._now()}
         with self._database.transaction():
@@ -159,7 +181,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._has_session = True
 
     def end_killed_session(self) -> None:
-        """Mark a search whose process was killed as stopped."""
+        """Mark the run as stopped if it is marked as running, because its process was killed."""
         self._database.execute("UPDATE run SET status = 'stopped' WHERE status = 'running'")
 
     def _now(self) -> str:
@@ -184,7 +206,12 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
 
 def this_session(command: str, *, workers: int = 1) -> Session:
-    """Describe this process without importing the libraries."""
+    """Return a description of this process. The libraries themselves are not imported.
+
+    Args:
+        command: command line of the process.
+        workers: number of trainings that run at the same time.
+    """
     versions = {"python": platform.python_version()}
     for name in LIBRARIES:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -197,12 +224,12 @@ def open_writer(folder: Path, session: Session | None, *, clock: Clock = utc_now
     """Open an existing run for writing.
 
     Args:
-        session: the session of a resumed search; None to record other trainings, which leaves the
-            state of the search unchanged.
+        session: description of a process that resumes the search. None if the process records
+            other trainings; the state of the search then stays unchanged.
 
     Raises:
         RunError: there is no run, another process writes it, the folder is not writable, or the
-            database is damaged, foreign, or of another schema.
+            database is damaged, was not written by nas, or has another schema.
     """
     path = database_file(folder)
     with contextlib.ExitStack() as on_error:
@@ -219,46 +246,12 @@ def open_writer(folder: Path, session: Session | None, *, clock: Clock = utc_now
     return writer
 
 
-def append_training(folder: Path, training: Training) -> None:
-    """Record a training of another command than search, also while another process writes the run.
-
-    It needs no lock, since SQLite serialises writers. A training that is already recorded is not
-    replaced, unless it failed.
-
-    Raises:
-        RunError: the run cannot be written.
-    """
-    row = rows.training_to_row(training) | {"recorded": rows.from_datetime(utc_now())}
-    with Database.appending(database_file(folder)) as database, database.transaction():
-        _delete_failure(database, row)
-        database.insert("trainings", row, is_new=False)
-
-
-def append_answer(
-    folder: Path, command: Command, question: Sequence[str], answer: Mapping[str, Any]
-) -> None:
-    """Record the JSON answer of a command; it replaces an earlier answer to the same question.
+def delete_failure(database: Database, row: rows.Row) -> bool:
+    """Delete the recorded failure of a training, and return whether there was a failure.
 
     Args:
-        question: identifies the answer: digests of mechanisms and fingerprints of tasks.
-
-    Raises:
-        RunError: the run cannot be written.
+        row: columns of the training.
     """
-    row = {
-        "command": command,
-        "question": hashlib.sha256("\n".join(question).encode()).hexdigest()[:16],
-        "answer": rows.text(json.dumps(answer, ensure_ascii=False, allow_nan=False)),
-        "recorded": rows.from_datetime(utc_now()),
-    }
-    with Database.appending(database_file(folder)) as database, database.transaction():
-        same = "DELETE FROM answers WHERE command = :command AND question = :question"
-        database.execute(same, **row)
-        database.insert("answers", row)
-
-
-def _delete_failure(database: Database, row: rows.Row) -> bool:
-    """Delete the recorded failure of the same training; return whether there was one."""
     failed = (
         "FROM trainings WHERE purpose = :purpose AND stage = :stage AND task = :task "
         "AND key = :key AND repeat = :repeat AND seed = :seed AND status = 'failed'"
@@ -270,34 +263,30 @@ def _delete_failure(database: Database, row: rows.Row) -> bool:
 
 
 def write_setup(path: Path, setup: RunSetup, now: datetime) -> None:
-    """Create the database of a new run in a folder that no other process uses yet."""
+    """Create the database of a new run.
+
+    Args:
+        path: path of the database, in a folder that no other process uses yet.
+        now: time at which the run begins.
+    """
     row = rows.to_row(setup) | {"id": 1, "status": "stopped", "started": rows.from_datetime(now)}
-    database = Database.create(path)
-    try:
+    with contextlib.closing(Database.create(path)) as database:
         database.insert("run", row)
-    finally:
-        database.close()
 
 
 def checkpoint_wal(folder: Path) -> None:
-    """Write a finished run's log into its database, if its writer was killed before.
+    """Write the log of a finished run into its database, if a killed process did not do so.
 
     Raises:
         RunError: another process writes the run, or the folder is not writable.
     """
-    if is_checkpointed(folder):
-        return
-    held = lock.acquire(folder)
-    try:
-        database = Database.open_to_write(folder / DATABASE_FILE)
-        database.checkpoint()
-        database.close()
-    finally:
-        held.release()
+    if not is_checkpointed(folder):
+        with open_writer(folder, None):
+            pass
 
 
 def is_checkpointed(folder: Path) -> bool:
-    """Whether a run's database has no separate log, so that it may be copied alone."""
+    """Return whether the database of a run has no separate log, so that it may be copied alone."""
     path = folder / DATABASE_FILE
     with path.open("rb") as file:  # see its header (https://sqlite.org/fileformat.html, 1.3.3)
         is_in_log_mode = file.read(20)[18:20] == b"\x02\x02"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nas.common.errors import RunError
-from nas.store import open_run, record
+from nas.store import appending, open_run
 from tests.cli.conftest import LOCAL
 
 SEQUENCES = """
@@ -182,7 +182,7 @@ def test_explain_and_benchmark_of_a_member_are_kept_in_its_run(
     with open_run(folder) as run:
         trained = run.trainings("explain")
     assert len(trained) == len({(t.key, t.repeat) for t in trained}) >= 4
-    monkeypatch.setattr(record, "append_answer", refuse)
+    monkeypatch.setattr(appending, "append_answer", refuse)
     for command in (explain, benchmark):
         again = nas(*command)
         assert again.status == 0

@@ -13,7 +13,7 @@ from nas.cli.progress import change_line, read_progress
 from nas.report.events import write_events
 from nas.report.run_view import session_seconds
 from nas.searching.checking import check_run
-from nas.store import front, open_run
+from nas.store import open_run
 from tests.recorded_run import NOON, MakeRun
 
 
@@ -26,7 +26,7 @@ def folder(request: pytest.FixtureRequest, make_run: MakeRun, tmp_path_factory: 
 
 def test_front_does_not_depend_on_the_clock(folder: Path, recorded_run: Path) -> None:
     with open_run(folder) as run, open_run(recorded_run) as other:
-        assert [m.digest for m in front(run)] == [m.digest for m in front(other)]
+        assert [m.digest for m in run.front()] == [m.digest for m in other.front()]
     assert check_run(folder) == []
 
 

@@ -12,12 +12,12 @@ import pytest
 from nas.common.objectives import as_costs
 from nas.common.pareto import dominates
 from nas.report.run_view import RunView, id_length, session_seconds
-from nas.store import find_proposal, front, open_run
+from nas.store import find_proposal, open_run
 
 
 def test_view_agrees_with_the_store(view: RunView, recorded_run: Path) -> None:
     with open_run(recorded_run) as run:
-        members = front(run)
+        members = run.front()
         assert [m.digest for m in view.members] == [m.digest for m in members]
         assert [m.objectives for m in view.members] == [m.objectives for m in members]
         assert view.counts == run.counts()

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 from nas.common.errors import RunError
 from nas.searching.checking import check_run
 from nas.searching.front_file import write_front
-from nas.store import front, open_run, open_writer, weights_path
+from nas.store import open_run, open_writer, weights_path
 
 
 @pytest.fixture

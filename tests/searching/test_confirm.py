@@ -14,7 +14,7 @@ from nas.evaluation.trial import training_seed
 from nas.report.confirmation import make_confirmation
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import run_search
-from nas.store import front, named_members, open_run, open_writer
+from nas.store import named_members, open_run, open_writer
 
 FEW = {"seeds": 3, "members": 3}
 
@@ -40,7 +40,7 @@ def test_members_are_chosen_and_paired_with_fresh_seeds(folder: Any, make_table:
     table = make_table()
     answer = confirm(folder, table)
     with open_run(folder) as run:
-        members, recorded = front(run), run.trainings("confirm")
+        members, recorded = run.front(), run.trainings("confirm")
         named = {m.digest for m in named_members(run.setup.objectives, members).values()}
         searched = {found.seed for found in (t.evaluation for t in run.trainings())}
         assert run.status == "finished"

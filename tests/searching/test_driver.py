@@ -22,7 +22,7 @@ from nas.searching.front_file import FRONT_FILE
 from nas.searching.listener import Evaluated, GenerationDone, SearchResult, Started
 from nas.searching.setup import run_cost_context
 from nas.space import SearchSpace, load_space
-from nas.store import find_run, front, open_run, open_writer, weights_path
+from nas.store import find_run, open_run, open_writer, weights_path
 from nas.store.frozen import load_frozen_task
 
 SMALL = SearchConfig(population=6, generations=3, seed=4)
@@ -104,7 +104,7 @@ def test_search_of_costs_alone_trains_nothing(kit: Any, begin: Any, make_table: 
     with open_run(ended.folder) as run:
         assert run.setup.config.repeats == 1
         assert {e.budget.epochs for e in (t.evaluation for t in run.trainings())} == {0}
-        assert front(run)
+        assert run.front()
 
 
 def test_search_counts_decoding_at_the_context_of_its_space(kit: Any, begin: Any) -> None:
@@ -268,7 +268,7 @@ def test_resume_after_a_lost_repeat_finds_the_weights_of_the_others(
     }
     folder = begin(one, make_evaluator=lambda *_: unlucky).folder
     with open_run(folder) as run:
-        assert front(run) == ()
+        assert run.front() == ()
     again = make_table()
     resume_search(folder, make_evaluator=lambda *_: again)
     assert {seed for _, seed in again.trained} == unlucky.lost_repeats

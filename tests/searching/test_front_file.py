@@ -13,7 +13,7 @@ import pytest
 from nas.common.errors import RunError
 from nas.genome import Genome
 from nas.searching.front_file import FRONT_FILE, run_answer, write_front
-from nas.store import front, open_run
+from nas.store import open_run
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def folder(kit: Any) -> Path:
 
 def test_front_answer_has_the_stable_keys(folder: Path) -> None:
     with open_run(folder) as run:
-        answer, members = run_answer(run), front(run)
+        answer, members = run_answer(run), run.front()
     keys = {"run", "task", "seed", "objectives", "reference_point", "hypervolume", "counts"}
     assert keys | {"members"} <= set(answer)
     assert answer["objectives"] == [

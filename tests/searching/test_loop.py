@@ -16,7 +16,7 @@ from nas.searching.listener import Evaluated, GenerationDone, Listener
 from nas.searching.loop import LIKELY
 from nas.space import SearchSpace
 from nas.space.validation import validate
-from nas.store import RunWriter, front, open_run
+from nas.store import RunWriter, open_run
 
 both_forms = pytest.mark.parametrize("lag", [None, 5])
 
@@ -181,7 +181,7 @@ def test_loop_follows_the_record_where_it_would_now_propose_otherwise(
 def test_loop_takes_any_objectives_in_both_directions(kit: Any, names: tuple[str, ...]) -> None:
     kit.search(kit.create(objectives=tuple(getattr(kit, name) for name in names)))
     with open_run(kit.root / "run") as run:
-        members = front(run)
+        members = run.front()
         assert members
         assert 0.0 < run.generations()[-1].hypervolume < 1.0
         results = [c.objectives for c in run.candidates() if c.is_ok]
@@ -203,7 +203,7 @@ def test_weights_of_likely_members_and_files_of_the_user_are_kept(
             with open_run(kit.root / "run") as run:
                 folder = kit.root / "run" / "weights"
                 names = {path.stem for path in folder.glob("*.safetensors")}
-                seen.append({m.proposal.key for m in front(run)} <= names)
+                seen.append({m.proposal.key for m in run.front()} <= names)
             return super().wait()
 
     with pytest.raises(KeyboardInterrupt):
@@ -215,7 +215,7 @@ def test_weights_of_likely_members_and_files_of_the_user_are_kept(
     assert all(seen)
     with open_run(kit.root / "run") as run:
         likely = {e.key for e in run.estimates() if e.is_member or e.p >= LIKELY}
-        members = {str(member.proposal.key) for member in front(run)}
+        members = {str(member.proposal.key) for member in run.front()}
     weights = kit.recorded()["weights"]
     assert weights.pop(of_user) == b"of the user"
     assert {f"{key}.safetensors" for key in members} <= weights.keys()

@@ -25,7 +25,7 @@ from nas.searching.driver import resume_search, run_search
 from nas.searching.listener import Listener
 from nas.searching.results import TrialResult
 from nas.space import SearchSpace
-from nas.store import Proposal, candidates, front, open_run, open_writer
+from nas.store import Proposal, candidates, open_run, open_writer
 from nas.tasks import parse_task
 from nas.tasks.suite import Reference, Suite
 
@@ -105,7 +105,7 @@ def test_mechanism_that_misses_a_gate_is_no_candidate(searched: Any) -> None:
         assert missed.status == "stopped"
         assert missed.error.startswith("gate of gate: accuracy is 0.")
         assert len(missed.reports) == 1
-        members = {c.proposal.name for c in front(run)}
+        members = {c.proposal.name for c in run.front()}
         assert "mha" in {c.proposal.name for c in candidates(run)}
         assert "uniform" not in members
         assert run.counts().stopped >= 1
@@ -120,7 +120,7 @@ def test_mechanism_that_misses_a_gate_is_no_candidate(searched: Any) -> None:
 
 
 def members_of(run: Any) -> list[str]:
-    return [member.digest for member in front(run)]
+    return [member.digest for member in run.front()]
 
 
 def named(columns: Any) -> dict[str, str]:
@@ -179,7 +179,7 @@ def test_interrupted_references_are_resumed_and_not_repeated(
     with open_run(ended.folder) as run, open_run(whole) as other:
         assert len(run.trainings("reference")) == 6
         assert run.setup == other.setup
-        assert [c.objectives for c in front(run)] == [c.objectives for c in front(other)]
+        assert [c.objectives for c in run.front()] == [c.objectives for c in other.front()]
         assert check_run(run.folder) == []
 
 
@@ -196,7 +196,7 @@ def test_a_search_whose_first_candidates_all_miss_a_gate_goes_on(tmp_path: Any) 
     )
     assert ended.counts.stopped == ended.counts.evaluated >= 8
     with open_run(ended.folder) as run:
-        assert front(run) == ()
+        assert run.front() == ()
         told = no_front(RunView.read(run, "x"))
     assert f"stopped at a gate: {ended.counts.stopped}." in told
 

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from nas.common.errors import RunError
-from nas.store import create_run, front, open_run, open_writer
+from nas.store import create_run, open_run, open_writer
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def test_database_is_read_at_a_strange_path_without_a_trace(whole, tmp_path):
     before = {path: path.read_bytes() for path in strange.iterdir()}
     with open_run(strange) as run:
         assert run.counts().proposed == 100
-        front(run)
+        run.front()
     assert {path: path.read_bytes() for path in strange.iterdir()} == before
 
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from nas.common.errors import RunError
-from nas.store import front, open_run, open_writer
+from nas.store import open_run, open_writer
 
 # Goes on with the run: what is not evaluated yet is, and reported when the store says it is.
 WRITE = """
@@ -142,7 +142,7 @@ def test_store_reads_while_another_process_writes(new_run, samples):
             with open_run(folder) as run:
                 assert run.status == "running"
                 assert run.trainings(key=reported)
-                assert front(run)
+                assert run.front()
                 counts.append(run.counts().evaluated)
         assert process.poll() is None
     assert counts == sorted(counts)

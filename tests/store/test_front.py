@@ -12,8 +12,6 @@ from nas.store import (
     candidates,
     find_candidate,
     find_proposal,
-    front,
-    front_hypervolume,
     lineage,
 )
 from nas.store.database import Database
@@ -22,7 +20,7 @@ from nas.store.database import Database
 def test_front_is_the_non_dominated_best_accuracy_first(writer, samples):
     values = [(0.5, 900.0), (0.3, 100.0), (0.4, 950.0), (0.7, 1500.0), (0.3, 100.0)]
     proposals = samples.fill(writer, values)
-    members = front(writer.run)
+    members = writer.run.front()
     assert [member.proposal for member in members] == [proposals[i] for i in (3, 0, 1, 4)]
     assert members[0].objectives == {"accuracy": 0.7, "macs": 1500.0}
     assert (members[0].errors, members[0].p) == ({}, None)
@@ -36,7 +34,7 @@ def test_front_leaves_out_every_failure(writer, samples):
     # A candidate that diverged may well have recorded splendid numbers before.
     splendid = samples.failure(metrics={"accuracy": 0.99, "loss": math.nan})
     writer.record_evaluation(bad.key, 0, splendid)
-    assert [member.proposal for member in front(writer.run)] == [good]
+    assert [member.proposal for member in writer.run.front()] == [good]
     assert find_candidate(writer.run, bad.digest) is None
 
 
@@ -51,7 +49,7 @@ def test_front_takes_means_and_waits_for_all_repeats(new_run, samples):
     for repeat in range(2):
         writer.record_evaluation(partial.key, repeat, samples.evaluation(0.9))
         writer.record_evaluation(broken.key, repeat, samples.evaluation(0.9))
-    (member,) = front(writer.run)
+    (member,) = writer.run.front()
     assert member.proposal == whole
     assert len(member.trainings) == 3
     assert member.objectives["accuracy"] == pytest.approx(0.3)
@@ -67,7 +65,7 @@ def test_front_replayed_proposals_count_but_are_no_members(writer, samples):
     replayed = samples.proposal(1, digest="f" * 16, key=first.key, verdict="replayed", costs={})
     rejected = samples.proposal(1, 1, key=None, verdict="rejected", costs={})
     writer.record_proposals([replayed, rejected])
-    assert [member.digest for member in front(writer.run)] == [first.digest]
+    assert [member.digest for member in writer.run.front()] == [first.digest]
     counts = dataclasses.asdict(writer.run.counts())
     ends = {"evaluated": 1, "repeated": 0, "replayed": 1, "rejected": 1, "failed": 0, "stopped": 0}
     assert counts == {"proposed": 3} | ends
@@ -80,11 +78,11 @@ def test_front_replayed_proposals_count_but_are_no_members(writer, samples):
 def test_front_hypervolume_is_a_share_of_the_box(new_run, samples):
     writer = new_run()  # between accuracy 0.1 and 1, MACs 2000 and 0
     samples.fill(writer, [(0.55, 1000.0)])
-    assert front_hypervolume(writer.run, front(writer.run)) == pytest.approx(0.25)
+    assert writer.run.hypervolume(writer.run.front()) == pytest.approx(0.25)
     outside = new_run(name="two")
-    assert front_hypervolume(outside.run, front(outside.run)) == 0.0
+    assert outside.run.hypervolume(outside.run.front()) == 0.0
     samples.fill(outside, [(0.05, 1000.0), (0.5, 3000.0)])
-    assert front_hypervolume(outside.run, front(outside.run)) == 0.0
+    assert outside.run.hypervolume(outside.run.front()) == 0.0
 
 
 def test_find_proposal_best_knee_cheapest(writer, samples):

@@ -20,14 +20,13 @@ from nas.store import (
     checkpoint_wal,
     create_run,
     find_proposal,
-    front,
     open_run,
     open_writer,
     this_session,
     weights_path,
 )
 from nas.store.records import Estimate
-from nas.store.weights import FrontWeights
+from nas.store.weights import keep_weights, remove_weights
 
 
 def test_setup_records_the_unit_of_every_metric(tmp_path, samples):
@@ -158,7 +157,7 @@ def test_run_generations_are_as_recorded(new_run, samples):
 def test_front_is_by_estimates_once_there_are_any(writer, samples):
     values = [(0.9, 1000.0), (0.5, 1000.0), (0.4, 500.0)]
     lucky, steady, cheap = proposals = samples.fill(writer, values)
-    assert [m.digest for m in front(writer.run)] == [lucky.digest, cheap.digest]
+    assert [m.digest for m in writer.run.front()] == [lucky.digest, cheap.digest]
     means = [(0.48, 1000.0), (0.5, 1000.0), (0.42, 500.0)]
     writer.record_generation(
         0,
@@ -169,7 +168,7 @@ def test_front_is_by_estimates_once_there_are_any(writer, samples):
         0.2,
         0.5,
     )
-    best, least = front(writer.run)
+    best, least = writer.run.front()
     assert (best.digest, least.digest) == (steady.digest, cheap.digest)
     assert best.objectives == {"accuracy": 0.5, "macs": 1000.0}
     assert (best.scores, best.errors, best.p) == ({"accuracy": 0.5}, {"accuracy": 0.02}, 0.5)
@@ -194,16 +193,15 @@ def test_fold_log_makes_a_killed_writers_run_one_file(writer, samples):
 
 def test_weights_are_kept_and_dropped_by_key(new_run, samples):
     folder = new_run().run.folder
-    weights = FrontWeights(folder)
-    weights.remove(())
+    remove_weights(folder, ())
     for key in ("aa", "bb", "cc"):
-        weights.keep(key, samples.evaluation(weights=key.encode()))
+        keep_weights(folder, key, samples.evaluation(weights=key.encode()))
     left = folder / "weights" / f".cc.safetensors.{'0' * 32}"
     left.write_bytes(b"left by a kill")
     mine = ["mine.safetensors", "notes.txt"]
     for name in mine:
         (folder / "weights" / name).write_text("a person's own")
-    weights.remove({"aa", "cc", "unknown"})
+    remove_weights(folder, {"aa", "cc", "unknown"})
     names = {path.name for path in (folder / "weights").iterdir()}
     assert names == {"bb.safetensors", *mine}
     assert weights_path(folder, "bb").read_bytes() == b"bb"
@@ -314,8 +312,7 @@ def test_weights_are_neither_written_nor_removed_through_a_planted_link(tmp_path
         made.mkdir()
     (outside / "mine.txt").write_text("x")
     (folder / "weights").symlink_to(outside)
-    kept = FrontWeights(folder)
-    kept.remove(["mine"])
+    remove_weights(folder, ["mine"])
     with pytest.raises(RunError, match="a link leads out of the run"):
-        kept.keep("a" * 16, samples.evaluation(weights=b"x"))
+        keep_weights(folder, "a" * 16, samples.evaluation(weights=b"x"))
     assert [path.name for path in outside.iterdir()] == ["mine.txt"]

@@ -9,7 +9,7 @@ import pytest
 from nas.common.errors import RunError
 from nas.evaluation.trial import NOT_RECORDED, Training
 from nas.store import append_answer, append_training, open_run
-from nas.store.record import RunRecord
+from nas.store.appending import RunRecord
 
 
 @pytest.fixture

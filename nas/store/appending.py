@@ -1,0 +1,99 @@
+"""Record the trainings and answers of commands other than the search.
+
+``nas evaluate``, ``nas benchmark`` and ``nas explain`` of RUN/ID add records to that run. They need
+no lock, since SQLite serialises transactions, so that a search may write the run at the same time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nas.common.errors import RunError
+from nas.evaluation.trial import Purpose, Training
+from nas.store import rows
+from nas.store.database import Database
+from nas.store.run import database_file, open_run
+from nas.store.writer import delete_failure, utc_now
+
+if TYPE_CHECKING:
+    from nas.store.run import Command
+
+
+class RunRecord:
+    """Adds finished trainings and answers to some runs.
+
+    A run that cannot be written does not end the command: the error is reported once, and the run
+    is left out from then on.
+
+    Args:
+        folders: folders of the runs; duplicates are ignored.
+        on_error: called with an error message for each run that cannot be written.
+    """
+
+    def __init__(self, folders: Iterable[Path], on_error: Callable[[str], None]) -> None:
+        self._folders, self._on_error = dict.fromkeys(folders), on_error
+
+    def trainings(self, purpose: Purpose) -> list[Training]:
+        """Return the recorded trainings of a purpose in all runs."""
+        trainings: list[Training] = []
+        for folder in self._folders:
+            with open_run(folder) as run:
+                trainings += run.trainings(purpose)
+        return trainings
+
+    def add(self, training: Training) -> None:
+        """Record a finished training in each run."""
+        self._write(lambda folder: append_training(folder, training))
+
+    def add_answer(
+        self, command: Command, question: Sequence[str], answer: Mapping[str, Any]
+    ) -> None:
+        """Record the JSON answer of a command in each run, see ``append_answer``."""
+        self._write(lambda folder: append_answer(folder, command, question, answer))
+
+    def _write(self, write: Callable[[Path], None]) -> None:
+        for folder in list(self._folders):
+            try:
+                write(folder)
+            except RunError as error:
+                del self._folders[folder]
+                self._on_error(f"the answer cannot be kept for the run's report: {error}")
+
+
+def append_training(folder: Path, training: Training) -> None:
+    """Record a training. A training that is already recorded is not replaced, unless it failed.
+
+    Raises:
+        RunError: the run cannot be written.
+    """
+    row = rows.training_to_row(training) | {"recorded": rows.from_datetime(utc_now())}
+    with Database.appending(database_file(folder)) as database, database.transaction():
+        delete_failure(database, row)
+        database.insert("trainings", row, is_new=False)
+
+
+def append_answer(
+    folder: Path, command: Command, question: Sequence[str], answer: Mapping[str, Any]
+) -> None:
+    """Record the JSON answer of a command. It replaces an earlier answer to the same question.
+
+    Args:
+        question: texts that identify the question: digests of mechanisms, fingerprints of tasks.
+
+    Raises:
+        RunError: the run cannot be written.
+    """
+    row = {
+        "command": command,
+        "question": hashlib.sha256("\n".join(question).encode()).hexdigest()[:16],
+        "answer": rows.text(json.dumps(answer, ensure_ascii=False, allow_nan=False)),
+        "recorded": rows.from_datetime(utc_now()),
+    }
+    with Database.appending(database_file(folder)) as database, database.transaction():
+        same = "DELETE FROM answers WHERE command = :command AND question = :question"
+        database.execute(same, **row)
+        database.insert("answers", row)
