@@ -42,10 +42,13 @@ __all__ = [
 
 
 def get(name: str, where: str = "genome") -> Primitive:
-    """The primitive of that name.
+    """Return the primitive of that name.
+
+    Args:
+        where: start of an error message, such as a file and a node.
 
     Raises:
-        GenomeError: unknown name; the message suggests the nearest name.
+        GenomeError: no primitive has this name; the message suggests the most similar name.
     """
     try:
         return REGISTRY.get(name)
@@ -58,30 +61,32 @@ copyreg.pickle(Primitive, lambda entry: (get, (entry.name,)))
 
 
 def names() -> tuple[str, ...]:
-    """The names of all primitives, sorted."""
+    """Return the names of all primitives, sorted."""
     return tuple(sorted(REGISTRY))
 
 
 def check_params(op: str, params: Mapping[str, ParamValue], where: str) -> dict[str, ParamValue]:
-    """Check parameters and return them in normal form.
+    """Check parameters of a primitive and return them in normal form.
+
+    Args:
+        where: start of an error message, such as a file and a node.
 
     Raises:
-        GenomeError: unknown primitive or parameter, or a value outside its domain.
+        GenomeError: the primitive or a parameter does not exist, a value is outside its domain, or
+            values exclude each other.
     """
-    entry = get(op, where)
-    for name in params:
+    entry, accepted = get(op, where), dict[str, ParamValue]()
+    for name, value in params.items():
         if name not in entry.parameters:
             expected = ", ".join(entry.parameters) or "none, since it has no parameters"
             raise GenomeError(
                 f"{where}: {op} has no parameter {name!r}{near(name, entry.parameters)}; "
                 f"expected {expected}."
             )
-    try:
-        accepted: dict[str, ParamValue] = {}
-        for name, value in params.items():
+        try:
             accepted[name] = entry.parameters[name].accept(value)
-    except ValueError as error:
-        raise GenomeError(f"{where} ({op}), {name}: {error}.") from None
+        except ValueError as error:
+            raise GenomeError(f"{where} ({op}), {name}: {error}.") from None
     try:
         entry.check(entry.full(accepted))
     except ValueError as error:
@@ -90,15 +95,13 @@ def check_params(op: str, params: Mapping[str, ParamValue], where: str) -> dict[
 
 
 def check_vocabulary(genome: Genome, where: str = "genome") -> Genome:
-    """The same genome with every parameter in normal form.
+    """Check all primitives and parameters of a genome; return it with normalised parameters.
 
     Raises:
-        GenomeError: unknown primitive or parameter, or a value outside its domain.
+        GenomeError: as ``check_params``.
     """
-    nodes = tuple(_check_node(node, f"{where}, node {i}") for i, node in enumerate(genome.nodes))
-    return replace(genome, nodes=nodes)
-
-
-def _check_node(node: Node, where: str) -> Node:
-    params = check_params(node.op, node.param_dict(), where)
-    return type(node)(node.op, node.inputs, tuple(sorted(params.items())))
+    nodes = []
+    for index, node in enumerate(genome.nodes):
+        params = check_params(node.op, node.param_dict(), f"{where}, node {index}")
+        nodes.append(Node(node.op, node.inputs, tuple(sorted(params.items()))))
+    return replace(genome, nodes=tuple(nodes))

@@ -1,22 +1,32 @@
-"""Primitives: a role, typed ports, parameters and a torch module, declared together.
+"""The declaration of primitives: role, typed operands, parameters and a torch module.
 
     @primitive("softmax", "scores: scores[h] -> weights[h]", role=Role.NORMALIZE, ...)
     class Softmax(nn.Module): ...
 
-The decorator registers the class and returns it unchanged, so that its source can be trained and
-copied into an exported file. All operands of a call have the same head count; the compiler repeats
-the fewer heads before the call.
+The decorator registers the class and returns it unchanged, because exported files copy its source.
+All operands of a call have the same number of heads; the compiler repeats heads before the call
+where needed.
 
-``__init__`` may declare size arguments: ``dim`` (model width), ``heads`` (of the operands),
-``width`` (of the operands bound to ``w``; ``head_width`` if a parameter is named width), ``rank``
-(the width whose root scales scores: the operands' width, or the head width if they hold whole
-tokens, as in Patterns), ``bias`` (the task's ``qkv_bias``), ``filtered`` (whether an earlier filter
-may have excluded keys). Beside its operands ``forward`` may declare ``x`` (the block's input, shape
-b n d), ``mask`` (bool, broadcastable to b h q k, True where attention is allowed, or None), and
-``start``: the position of its first token (for scores: of its first query relative to the first
-key) when it is called with a part of the sequence. A class whose result at one token needs all
-tokens at once (it mixes neighbours or uses absolute indices) sets ``needs_all_tokens = True`` and
-is never called with parts.
+``__init__`` receives the sizes that it has as arguments:
+
+- ``dim``: model width.
+- ``heads``: number of heads of the operands.
+- ``width``: width of the operands that the signature calls ``w``. If the primitive has a parameter
+  named width, ``head_width`` is that size.
+- ``rank``: width whose square root divides scores. It is the width of the operands, or the head
+  width if the operands have model width, as in Patterns.
+- ``bias``: the task's ``qkv_bias``.
+- ``filtered``: whether an earlier filter may have set scores to -inf.
+
+``forward`` receives the operands and those of these arguments that it has:
+
+- ``x``: the block's input, shape (b, n, d).
+- ``mask``: bool, broadcastable to (b, h, q, k), True where attention is allowed; or None.
+- ``start``: position of the first token in a call with a part of the sequence. For scores it is
+  the position of the first query relative to the first key.
+
+A class that mixes neighbouring tokens or uses absolute indices sets ``needs_all_tokens = True`` and
+is never called with a part of the sequence.
 """
 
 from __future__ import annotations
@@ -43,7 +53,7 @@ Params = Mapping[str, Any]
 
 
 class Role(StrEnum):
-    """The function of an operation in a mechanism; policies refer to roles."""
+    """The function of an operation in a mechanism; rules of policies name roles."""
 
     TRANSFORM = "transform"  # tokens to tokens, content only
     POSITION = "position"  # tokens to tokens, by position
@@ -51,11 +61,11 @@ class Role(StrEnum):
     ADJUST = "adjust"  # scores to scores, or weights to weights
     NORMALIZE = "normalize"  # scores to weights
     AGGREGATE = "aggregate"  # weights and values to tokens
-    GATE = "gate"  # tokens to tokens, scaled by a learned gate
+    GATE = "gate"  # tokens to tokens, multiplied by a learned gate
 
 
 class Kind(StrEnum):
-    """The content of a tensor: tokens (b h n w), scores or weights (b h q k)."""
+    """The content of a tensor: tokens (b, h, n, w), scores (b, h, q, k) or weights (b, h, q, k)."""
 
     TOKENS = "tokens"
     SCORES = "scores"
@@ -64,7 +74,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A named operand; ``width`` is the letter that its width is bound to, for tokens."""
+    """A named operand or result of a primitive.
+
+    Attributes:
+        width: variable for the width of tokens in the signature, such as "w" in "tokens[h,w]".
+            Operands with the same variable have the same width. None for scores and weights.
+    """
 
     name: str
     kind: Kind
@@ -73,7 +88,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Typed operands and result of a primitive, and its role with these types."""
+    """The types of a primitive's operands and result, and its role with these types."""
 
     inputs: tuple[Port, ...]
     output: Port
@@ -82,12 +97,15 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes at which a node runs: the variables of its closed formula for MACs.
+    """The sizes at which a node runs, which are the variables of its formula for MACs.
 
     Attributes:
-        tokens: number of keys; within a window's block only those of the block.
+        dim: model width.
+        heads: number of heads of the operands.
+        width: number of features per head.
+        tokens: number of keys. If a window is computed in blocks, the number of keys in a block.
         rows: number of queries; None if it equals ``tokens``.
-        allowed: number of pairs of query and key with a score; None for all.
+        allowed: number of pairs of query and key for which a score is computed; None for all pairs.
     """
 
     dim: int
@@ -99,60 +117,69 @@ class Sizes:
 
     @property
     def queries(self) -> int:
-        """Number of queries."""
+        """The number of queries."""
         return self.tokens if self.rows is None else self.rows
 
     @property
     def both(self) -> int:
-        """The number of queries plus the number of keys."""
+        """The sum of the numbers of queries and keys."""
         return self.queries + self.tokens
 
     @property
     def pairs(self) -> int:
-        """Number of pairs of query and key with a score."""
+        """The number of pairs of query and key for which a score is computed."""
         return self.queries * self.tokens if self.allowed is None else self.allowed
 
 
 def pair_macs(sizes: Sizes, params: Params) -> int:
-    """MACs of one dot product per pair and head."""
+    """Count the MACs of one dot product for each pair and head."""
     return sizes.heads * sizes.pairs * sizes.width
 
 
 def map_macs(sizes: Sizes, params: Params) -> int:
-    """MACs of one linear map per token and head."""
+    """Count the MACs of one linear map (width x width) for each token and head."""
     return sizes.heads * sizes.tokens * sizes.width**2
 
 
 @dataclass(frozen=True)
 class Primitive:
-    """A registered operation.
+    """A registered operation: its name, torch module, signatures and declared properties.
+
+    Callables named ``params`` receive all parameters of a node, defaults included.
 
     Attributes:
-        notation: mathematics with port names and parameters in braces, "softmax({scores})".
+        notation: formula with names of operands and parameters in braces, "softmax({scores})".
+        source: paper and equation that define the operation.
         commutes: whether exchanging the first two operands keeps the result.
-        is_causal_safe: whether, under the causal mask, no output depends on a later token.
+        is_causal_safe: returns whether, under a causal mask, no output depends on a later token.
         check: raises ``ValueError`` for parameters that exclude each other.
-        caution: a warning about training with these parameters, or None.
-        macs: multiply-adds of one call at batch 1, in closed form.
-        passes: approximate number of passes of a call over its pairs (or tokens); more than 1 if
-            each hidden unit is a pass.
-        is_stateful: whether a call in training mode changes the module.
-        reach: for a class that needs all tokens, the number of earlier tokens that a result
-            depends on; None if it is unbounded.
-        unread: the ports and parameters without effect, given the parameters; only the shape of
+        caution: returns a warning about training with these parameters, or None.
+        macs: returns the multiply-adds of one call at batch size 1.
+        passes: returns how many times a call reads or writes all its pairs (or tokens),
+            approximately. The predicted time uses it.
+        is_stateful: returns whether a call in training mode changes the module's buffers.
+        reach: returns the number of earlier tokens that a result depends on, or None if it is
+            unbounded. Only read if ``needs_all_tokens``.
+        unread: returns names of operands and parameters that have no effect. Only the shape of
             such an operand matters.
-        derived: parameters that the normal form sets; a space need not list them.
-        least_heads: the label of the smallest head count of the result.
-        factors: the scores as products of query and key features; None if they are no products.
-        score_change: the change of scores that keeps them products; None if there is none.
-        weights: the kind of a normaliser's weights, given the parameters; None for other kinds.
+        derived: parameters that only the normal form sets, so that a space need not list them.
+        least_heads: returns the smallest head count of the result, as a label such as "1/2".
+        factors: how the scores factor into products of query and key features; None if they do not.
+        score_change: how the operation changes such products of features; None if the results are
+            no such products.
+        weights: returns the kind of a normaliser's weights, or None for a kind without kernel.
         sums_values: whether the result is the weights times the values.
-        homogeneous: the ports p with f(2 p) = 2 f(p), parameters and other operands fixed.
-        is_additive: whether f(p) + f(q) = f(p + q) also holds for each of these ports.
+        homogeneous: names of operands p with f(2 p) = 2 f(p) for fixed other operands.
+        is_additive: whether f(p) + f(q) = f(p + q) also holds for each of these operands.
         is_featurewise: whether each feature of the result depends only on the same feature of the
-            operands and on weights that all heads share, equally for all features and for every
-            division of the features into heads.
-        sign: the provable sign of the result, from the signs of the operands.
+            operands, in the same way for all features, and on weights that all heads share. The
+            result must not depend on how features are divided into heads.
+        sign: returns the provable sign of the result, from the signs of the operands.
+        sizes: names of the size arguments of the module's ``__init__``.
+        extras: which of ``x`` and ``mask`` the module's ``forward`` receives.
+        is_parametric: whether the module may have learned parameters.
+        is_positional: whether the module's ``forward`` receives ``start``.
+        needs_all_tokens: whether a result at one token needs the whole sequence at once.
     """
 
     name: str
@@ -187,56 +214,57 @@ class Primitive:
     needs_all_tokens: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        init_parameters = inspect.signature(self.module.__init__).parameters
+        module, arguments = self.module, inspect.signature(self.module.__init__).parameters
         size_names = ("dim", "heads", "width", "head_width", "rank", "bias", "filtered")
         # A declared parameter named width comes from the genome, not from the operands.
-        sizes = tuple(n for n in size_names if n in init_parameters and n not in self.parameters)
-        called = inspect.signature(self.module.forward).parameters
-        object.__setattr__(self, "sizes", sizes)
-        object.__setattr__(self, "extras", tuple(n for n in ("x", "mask") if n in called))
-        # A module without size arguments has no size-dependent weights. A class with scalar
-        # weights, or with a size that it only checks, sets ``has_parameters``.
-        sized = bool(set(sizes) - {"rank", "filtered"})
-        learns = bool(getattr(self.module, "has_parameters", sized))
-        object.__setattr__(self, "is_parametric", learns)
-        object.__setattr__(self, "is_positional", "start" in called)
-        object.__setattr__(
-            self, "needs_all_tokens", bool(getattr(self.module, "needs_all_tokens", False))
-        )
+        sizes = tuple(n for n in size_names if n in arguments and n not in self.parameters)
+        called = inspect.signature(module.forward).parameters
+        # Without size arguments there are no size-dependent weights. A class with scalar weights,
+        # or with a size that it only checks, sets ``has_parameters``.
+        is_sized = bool(set(sizes) - {"rank", "filtered"})
+        derived = {
+            "sizes": sizes,
+            "extras": tuple(name for name in ("x", "mask") if name in called),
+            "is_parametric": bool(getattr(module, "has_parameters", is_sized)),
+            "is_positional": "start" in called,
+            "needs_all_tokens": bool(getattr(module, "needs_all_tokens", False)),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     @property
     def about(self) -> str:
-        """The first line of the module's docstring."""
+        """The first line of the docstring of the module's class."""
         return (inspect.getdoc(self.module) or "").split("\n", 1)[0]
 
     @property
     def is_plain_product(self) -> bool:
-        """Whether the result is a plain product: queries by keys, or weights by values."""
+        """Whether the result is queries times keys up to a factor, or weights times values."""
         return self.sums_values or (self.factors is not None and self.factors.is_plain)
 
     @property
     def arities(self) -> tuple[int, ...]:
-        """The numbers of operands of the signatures, ascending."""
+        """The possible numbers of operands, ascending."""
         return tuple(sorted({len(signature.inputs) for signature in self.signatures}))
 
     def defaults(self) -> dict[str, ParamValue]:
-        """Every parameter at its default."""
+        """Return all parameters at their defaults."""
         return {name: domain.default for name, domain in self.parameters.items()}
 
     def full(self, params: Mapping[str, ParamValue]) -> dict[str, ParamValue]:
-        """All parameters: ``params``, and the defaults of the others."""
+        """Return ``params`` together with the defaults of all parameters that it does not set."""
         return self.defaults() | dict(params)
 
 
-# The usual stream of a port, by the port's name.
+# The stream that an operand usually reads, by the operand's name.
 STREAM_OF_PORT: Final = {"query": "q", "key": "k", "values": "v"}
 
 REGISTRY: Final[Registry[Primitive]] = Registry(
     "primitive",
     "nas.primitives",
     modules=tuple(
-        f"nas.genome.primitives.{found.name}"
-        for found in pkgutil.iter_modules([str(Path(__file__).parent)])
+        f"nas.genome.primitives.{module.name}"
+        for module in pkgutil.iter_modules([str(Path(__file__).parent)])
     ),
     error=GenomeError,
 )
@@ -245,16 +273,16 @@ REGISTRY: Final[Registry[Primitive]] = Registry(
 def primitive(
     name: str, *signatures: str, role: Role | tuple[Role, ...], **declared: Any
 ) -> Callable[[type[nn.Module]], type[nn.Module]]:
-    """Register a module class as a primitive; see the module docstring.
+    """Return a decorator that registers a module class as a primitive.
 
     Args:
-        signatures: such as "query: tokens[h,w], key: tokens[h,w] -> scores[h]"; a primitive of
-            several kinds has several, matched in order.
-        role: one role, or one for each signature.
+        signatures: types such as "query: tokens[h,w], key: tokens[h,w] -> scores[h]". The first
+            signature that matches a node's operands applies.
+        role: one role, or a tuple with a role for each signature.
         declared: further fields of ``Primitive``.
 
     Raises:
-        GenomeError: another primitive has this name, or a class of this name.
+        GenomeError: another primitive has the same name, or a class of the same name.
     """
 
     def register(module: type[nn.Module]) -> type[nn.Module]:
@@ -276,13 +304,14 @@ _PORT = re.compile(r"(?:(\w+):\s*)?(tokens|scores|weights)\[h(?:,(\w))?\]")
 
 
 def parse_signature(text: str, role: Role) -> Signature:
-    """Parse a signature such as "a: tokens[h,w], b: tokens[h,w] -> scores[h]"."""
+    """Parse a signature such as "a: tokens[h,w], b: tokens[h,w] -> scores[h]".
+
+    A malformed signature fails an assertion.
+    """
     left, arrow, right = text.partition("->")
     ports = [_port(match) for match in _PORT.finditer(left)]
     result = _PORT.fullmatch(right.strip())
-    assert arrow, f"no arrow in the signature {text}"
-    assert ports, f"no operands in the signature {text}"
-    assert result, f"no result in the signature {text}"
+    assert arrow and ports and result, f"expected 'operands -> result'; found {text}"  # noqa: PT018
     return Signature(tuple(ports), _port(result), role)
 
 

@@ -1,4 +1,8 @@
-"""Domains of parameters: the valid values and the default."""
+"""Domains of parameters: classes that hold the valid values of a parameter and its default.
+
+``accept`` returns a valid value in normal form (4.0 for 4 in a ``Real``). For an invalid value it
+raises ``ValueError`` with a message that contains the value and what is expected.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,7 @@ from nas.genome import ParamValue
 
 
 class Domain(Protocol):
-    """The valid values of a parameter.
-
-    ``accept`` returns the value in normal form (4.0 for 4 in a ``Real``) or raises ``ValueError``;
-    the message contains the found and the expected value.
-    """
+    """The protocol of all domains."""
 
     @property
     def default(self) -> ParamValue:
@@ -22,7 +22,7 @@ class Domain(Protocol):
         ...
 
     def accept(self, value: ParamValue) -> ParamValue:
-        """Return the value in normal form, or raise ``ValueError``."""
+        """Return a valid value in normal form; raise ``ValueError`` for an invalid one."""
         ...
 
 
@@ -34,13 +34,11 @@ class Choice:
     values: tuple[str, ...]
 
     def accept(self, value: ParamValue) -> ParamValue:
-        """The word itself."""
+        """Return the word; raise ``ValueError`` if it is not in the list."""
         if isinstance(value, str) and value in self.values:
             return value
-        expected = ", ".join(self.values)
-        raise ValueError(
-            f"found {describe(value)}; expected one of {expected}{near(value, self.values)}"
-        )
+        expected = f"one of {', '.join(self.values)}{near(value, self.values)}"
+        raise ValueError(f"found {describe(value)}; expected {expected}")
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Flag:
     default: bool
 
     def accept(self, value: ParamValue) -> ParamValue:
-        """The flag itself."""
+        """Return the flag; raise ``ValueError`` for any other type."""
         if isinstance(value, bool):
             return value
         raise ValueError(f"found {describe(value)}; expected true or false")
@@ -58,7 +56,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class Integer:
-    """A whole number from ``low`` to ``high``; ``None`` is valid if ``nullable``."""
+    """A whole number from ``low`` to ``high``, or None if ``nullable``."""
 
     default: int | None
     low: int
@@ -66,16 +64,14 @@ class Integer:
     nullable: bool = False
 
     def accept(self, value: ParamValue) -> ParamValue:
-        """The number itself."""
-        if value is None and self.nullable:
-            return None
+        """Return the number; raise ``ValueError`` if it is not in the domain."""
         is_whole = isinstance(value, int) and not isinstance(value, bool)
-        if is_whole and self.low <= int(value or 0) <= self.high:
+        if (value is None and self.nullable) or (
+            is_whole and self.low <= int(value or 0) <= self.high
+        ):
             return value
-        null = " or null" if self.nullable else ""
-        raise ValueError(
-            f"found {describe(value)}; expected a whole number from {self.low} to {self.high}{null}"
-        )
+        expected = f"a whole number from {self.low} to {self.high}{' or null' * self.nullable}"
+        raise ValueError(f"found {describe(value)}; expected {expected}")
 
 
 @dataclass(frozen=True)
@@ -87,11 +83,9 @@ class Real:
     high: float
 
     def accept(self, value: ParamValue) -> ParamValue:
-        """The number as a float."""
+        """Return the number as a float; raise ``ValueError`` if it is not in the domain."""
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and self.low < float(value or 0) <= self.high:
             return float(value or 0)
-        raise ValueError(
-            f"found {describe(value)}; expected a number above {self.low:g} "
-            f"and at most {self.high:g}"
-        )
+        expected = f"a number above {self.low:g} and at most {self.high:g}"
+        raise ValueError(f"found {describe(value)}; expected {expected}")

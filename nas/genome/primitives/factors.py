@@ -1,10 +1,10 @@
-"""Mathematical properties that primitives declare: factors of scores, weights, signs.
+"""Mathematical properties that primitives declare: factors of scores, kinds of weights, signs.
 
     @primitive("elu_product", ..., factors=Factors(query="features", key="features"))
     class EluProduct(nn.Module): ...
 
-The compiler, the counts of multiply-adds, decoding and the algebra of genomes read these
-declarations and never test a primitive's name.
+The compiler, the cost counts, decoding and the algebra of genomes use these declarations and never
+test a primitive's name.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Factors:
-    """Scores of queries and keys as products of features of single tokens.
+    """The factorisation of scores into features of the query and features of the key.
 
         scores_ij = f(q_i)·g(k_j) / sqrt(r) + b(k_j) + c(q_i)
 
     Attributes:
-        query: name of the method that computes f, (b, h, q, w) to (b, h, q, m); None if f is the
-            identity.
-        key: the same for g. Heads that share keys share key features, so the method must compute
-            the same function for all heads.
-        bias: name of the method that computes b, (b, h, k, w) to (b, h, k, 1), the same for all
-            heads; None without b.
-        is_scaled: whether products are divided by sqrt(r), r the module's ``rank``.
-        has_query_term: whether c exists. The compiler omits it, which only weights allow that are
-            invariant when a number is added to all scores of a query.
-        width: computes m from the width of an operand and the parameters.
+        query: name of the method that computes f, from (b, h, q, w) to (b, h, q, m); None if f is
+            the identity.
+        key: name of the method that computes g, from (b, h, k, w) to (b, h, k, m); None if g is
+            the identity. It must compute the same function for all heads, because heads that share
+            keys share key features.
+        bias: name of the method that computes b, from (b, h, k, w) to (b, h, k, 1); None if there
+            is no b. It must compute the same function for all heads.
+        is_scaled: whether products are divided by sqrt(r), with r the module's ``rank``.
+        has_query_term: whether there is a term c. The compiler omits c, and does so only if the
+            weights do not change when a number is added to all scores of a query.
+        width: returns the number of features m, from the width of an operand and the parameters.
     """
 
     query: str | None = None
@@ -46,24 +47,25 @@ class Factors:
 
     @property
     def is_plain(self) -> bool:
-        """Whether scores are plain products of the operands, up to the scale."""
+        """Whether scores are q·k up to the scale."""
         return self.query is self.key is self.bias is None and not self.has_query_term
 
 
 @dataclass(frozen=True)
 class ScoreChange:
-    """A change of scores that keeps them products of features.
+    """A change of scores after which kernels for products of features still apply.
 
-        out_ij = t_h scores_ij,   scores_ij + b(k_j),   scores_ij - m_h |i - j|   or
-                 c tanh(scores_ij / c),   by the attribute that is set;
-                 without an attribute the sum of two scores
+    The attribute that is set selects the change. Without any, it is the sum of two scores.
 
     Attributes:
-        factor: name of the module's attribute t, one number per head.
-        bias: name of the module's method that computes b, (b, h, k, w) to (b, h, k, 1).
-        shifted: name of the method that returns q + u, with (q + u)·k = q·k + b(k).
-        slopes: returns m, shape (h), from the number of heads and a tensor on the device.
-        cap: name of the parameter c.
+        factor: scores are multiplied by t_h. Name of the module's attribute t, shape (h).
+        bias: b(k_j) is added. Name of the method that computes b, from (b, h, k, w) to
+            (b, h, k, 1).
+        shifted: set together with ``bias``. Name of the method that returns q + u, where
+            (q + u)·k = q·k + b(k).
+        slopes: m_h |i - j| is subtracted. Returns m, shape (h), from the number of heads and a
+            tensor on the wanted device.
+        cap: scores become c tanh(scores / c). Name of the parameter c.
     """
 
     factor: str | None = None
@@ -74,7 +76,7 @@ class ScoreChange:
 
 
 class Weights(StrEnum):
-    """Kinds of weights for which a kernel sums values without storing the weights."""
+    """A kind of weights for which a kernel computes weights times values in one step."""
 
     SOFTMAX = "softmax"  # exp(s_ij) / sum_k exp(s_ik)
     SOFTMAX_ONE = "softmax_one"  # exp(s_ij) / (1 + sum_k exp(s_ik))
@@ -85,28 +87,28 @@ class Weights(StrEnum):
 
     @property
     def ignores_shifts(self) -> bool:
-        """Whether adding a number to all scores of a query keeps the weights."""
+        """Whether adding a number to all scores of a query does not change the weights."""
         return self in (Weights.SOFTMAX, Weights.MEAN)
 
     @property
     def takes_shapes(self) -> bool:
-        """Whether a kernel supports scores with slopes or a cap."""
+        """Whether the kernel supports scores with ALiBi slopes or a soft cap."""
         return self in (Weights.SOFTMAX, Weights.SIGMOID, Weights.SIGMOID_OVER_LENGTH)
 
     @property
     def is_by_sums(self) -> bool:
-        """Whether sums over the keys can be computed without the queries."""
+        """Whether the result is computed from sums over the keys that do not depend on queries."""
         return self in (Weights.LINEAR, Weights.MEAN)
 
 
 class Sign(NamedTuple):
-    """The sign of a result that is provable for all values of the parameters.
+    """The sign of a result, as far as it can be proven for all values of the parameters.
 
     Attributes:
-        is_non_negative: never negative, and with zero gradient wherever it is zero, so that a ReLU
-            changes neither values nor gradients.
-        is_non_positive: never positive.
-        is_zero: zero everywhere, with zero gradients for all operands.
+        is_non_negative: the result is never negative, and its gradient is zero wherever the result
+            is zero. A ReLU then changes neither values nor gradients.
+        is_non_positive: the result is never positive.
+        is_zero: the result is zero everywhere, with zero gradients for all operands.
     """
 
     is_non_negative: bool = False
@@ -114,12 +116,12 @@ class Sign(NamedTuple):
     is_zero: bool = False
 
 
-# From the signs of the operands, and whether both are the same tensor, to the result's sign.
+# Arguments: the signs of the operands, and whether two operands are the same tensor.
 SignRule = Callable[[Sequence[Sign], bool], Sign]
 
 
 def unknown_sign(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """No sign is provable."""
+    """Return that no sign is provable."""
     return Sign()
 
 
@@ -127,47 +129,47 @@ ZERO: Final = Sign(is_non_negative=True, is_non_positive=True, is_zero=True)
 
 
 def zero_of_first(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Zero if the first operand is zero, else unknown."""
+    """Return zero if the first operand is zero, else no sign."""
     return ZERO if operands[0].is_zero else Sign()
 
 
 def zero_of_any(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Zero if any operand is zero, else unknown."""
+    """Return zero if any operand is zero, else no sign."""
     return ZERO if any(sign.is_zero for sign in operands) else Sign()
 
 
 def rectified(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Non-negative; zero if the first operand is non-positive."""
+    """Return zero if the first operand is non-positive, else non-negative."""
     return ZERO if operands[0].is_non_positive else Sign(is_non_negative=True)
 
 
 def non_negative(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Non-negative for all operands."""
+    """Return non-negative for all operands."""
     return Sign(is_non_negative=True)
 
 
 def non_positive(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Non-positive for all operands."""
+    """Return non-positive for all operands."""
     return Sign(is_non_positive=True)
 
 
 def non_positive_like_first(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Non-positive if the first operand is."""
+    """Return non-positive if the first operand is non-positive, else no sign."""
     return Sign(is_non_positive=operands[0].is_non_positive)
 
 
 def sign_of_first(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """The sign of the first operand, which is multiplied by positive numbers."""
+    """Return the sign of the first operand, for results that are positive multiples of it."""
     return operands[0]
 
 
 def sign_of_sum(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """The signs that all summands have in common."""
+    """Return the signs that all summands share."""
     return Sign(*(all(signs) for signs in zip(*operands, strict=True)))
 
 
 def sign_of_product(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Zero if a factor is zero; squares and products of non-negatives are non-negative."""
+    """Return zero if a factor is zero; non-negative for squares and for non-negative factors."""
     if any(sign.is_zero for sign in operands):
         return ZERO
     return Sign(is_non_negative=is_square or all(sign.is_non_negative for sign in operands))

@@ -1,8 +1,8 @@
-"""Functions of masks: hidden scores, visible keys per row, padding.
+"""Functions that apply masks to scores and tokens.
 
-A mask is bool, broadcastable to (b, h, q, k), True where attention is allowed; None if all keys are
-visible. A score of -inf marks a key that a filter excluded: normalisers give it weight zero, and
-adjustments keep it at -inf. Hidden tokens must have finite values.
+A mask is bool, broadcastable to (b, h, q, k), and True where attention is allowed. None means that
+all keys are visible. A score of -inf marks a key that a filter excluded: normalisers give it weight
+zero, and changes of scores keep it at -inf. Hidden tokens must have finite values.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from nas.genome.primitives.shapes import Mask, Scores, Tokens
 
 
 def hide(scores: Scores, mask: Mask) -> Scores:
-    """The scores, with -inf at the keys that the mask hides."""
+    """Set the scores of hidden keys to -inf."""
     return scores if mask is None else scores.masked_fill(~mask, -torch.inf)
 
 
 def count_visible(scores: Scores, mask: Mask) -> Float[Tensor, "..."]:
-    """How many keys each row sees, at least 1, broadcastable to (b, h, q, 1)."""
-    # In float32 at least: bfloat16 holds no odd number above 256.
+    """Count the visible keys of each query, at least 1; the shape broadcasts to (b, h, q, 1)."""
+    # In float32 at least: bfloat16 cannot represent odd numbers above 256.
     exact = torch.promote_types(scores.dtype, torch.float32)
     keys = scores.shape[-1]
     if mask is None:
@@ -31,11 +31,11 @@ def count_visible(scores: Scores, mask: Mask) -> Float[Tensor, "..."]:
 
 
 def below_top(scores: Scores, mask: Mask) -> Scores:
-    """Scores relative to the row's largest visible one, cut off at -2; hidden keys are at -2.
+    """Subtract the largest visible score of each row, and clamp at -2; hidden keys get -2.
 
-    For sparse normalisers, whose support ends at a distance of 1: the cut changes no weight and
-    its gradient, keeps sums small, and marks a row without visible keys (all of it at -2). In
-    float32 at least.
+    Sparse normalisers give weight zero to scores more than 1 below the largest, so clamping changes
+    no weight and no gradient. It keeps sums small, and a row of which all entries are -2 has no
+    visible key. The result is in float32 or float64.
     """
     exact = hide(scores, mask).to(torch.promote_types(scores.dtype, torch.float32))
     top = exact.detach().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(exact.dtype).min)
@@ -43,10 +43,10 @@ def below_top(scores: Scores, mask: Mask) -> Scores:
 
 
 def drop_padding(tokens: Tokens, mask: Mask) -> Tokens:
-    """The tokens, with zeros in place of those that no query of any head may see.
+    """Set tokens to zero that no query of any head may see.
 
-    For operations that mix neighbours: what is zero at the edge is zero at padding too. Streams
-    of another length than the mask's keys are returned as they are.
+    Operations that mix neighbours use it, so that padding counts as zeros, like the edges of the
+    sequence. If the number of tokens differs from the mask's keys, tokens are returned unchanged.
     """
     if mask is None:
         return tokens

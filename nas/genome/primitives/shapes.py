@@ -1,6 +1,6 @@
-"""Annotations of tensor shapes; b is the batch, h the heads.
+"""Annotations of tensor shapes, with b for batch, h for heads, q for queries, k for keys.
 
-Tests check the shapes at every call; exported files use ``Tensor`` instead.
+Tests check the shapes at every call. Exported files have ``Tensor`` in place of these names.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ Tokens = Float[Tensor, "b h n w"]
 Query = Float[Tensor, "b h q w"]
 Key = Float[Tensor, "b h k w"]
 Values = Float[Tensor, "b h k v"]
-Scores = Float[Tensor, "b h q k"]  # and weights, of each pair of query and key
-Sums = Float[Tensor, "b h q v"]  # of values, for each query
+Scores = Float[Tensor, "b h q k"]  # scores or weights
+Sums = Float[Tensor, "b h q v"]  # weighted sums of values
 Mask = Bool[Tensor, "..."] | None  # see masks.py
 
 PLAIN: Final = dict.fromkeys(("Tokens", "Query", "Key", "Values", "Scores", "Sums"), "Tensor")
