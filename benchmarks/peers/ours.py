@@ -16,7 +16,7 @@ from nas.searching.archive import Archive
 from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
 from nas.searching.results import TrialResult
-from nas.space.seeding import seeds
+from nas.space.space import seeds
 from nas.space.variation import Variation
 
 POPULATION = 12

@@ -256,14 +256,18 @@ def _folders(folder: str) -> list[Path]:
     return [Path(folder), packaged if packaged.is_dir() else PACKAGE.parent / folder]
 
 
+# Error types of pydantic, for models and typed dictionaries, and for dataclasses.
+_UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
+
+
 def _sentence(error: pydantic.ValidationError, model: type[pydantic.BaseModel], where: str) -> str:
     """Return the sentence that describes the first fault, and the number of further faults."""
     details = error.errors(include_url=False)
     # A misspelt key is also reported as missing; the message names the misspelling.
-    first = next((d for d in details if d["type"] == "extra_forbidden"), details[0])
+    first = next((d for d in details if d["type"] in _UNKNOWN_KEY), details[0])
     place = shortened(".".join(str(part) for part in first["loc"])) or "the document"
     more = f" ({len(details) - 1} more like this.)" if len(details) > 1 else ""
-    if first["type"] == "extra_forbidden":
+    if first["type"] in _UNKNOWN_KEY:
         key, expected_keys = shortened(str(first["loc"][-1])), _fields(model, first["loc"][:-1])
         expected = f"; expected one of {', '.join(expected_keys)}" if expected_keys else ""
         return f"{where}, {place}: unknown key {key!r}{expected}{near(key, expected_keys)}.{more}"
@@ -285,4 +289,5 @@ def _fields(model: type[pydantic.BaseModel], loc: tuple[int | str, ...]) -> list
         else:
             field = getattr(current, "model_fields", {}).get(part)
             current = getattr(field, "annotation", None)
-    return sorted(f.alias or name for name, f in getattr(current, "model_fields", {}).items())
+    fields = getattr(current, "model_fields", None) or getattr(current, "__annotations__", {})
+    return sorted(getattr(field, "alias", None) or name for name, field in fields.items())

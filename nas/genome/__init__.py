@@ -1,23 +1,28 @@
-"""Mechanisms as data: genomes, their types and normal form, primitives, named mechanisms.
+"""Genomes, their types and normal form, primitives, and named mechanisms.
 
-This module exports the names of ``nas.genome.genome``, without torch.
+This module exports the names of ``nas.genome.genome``; importing it does not load torch.
 """
 
 from nas.genome.genome import (
     FLAGS,
     LABELS,
-    MAX_INPUTS,
     MAX_NODES,
     PLACEMENTS,
     STREAMS,
     Genome,
+    GlobalTokens,
+    HeadLabel,
+    MergeLabel,
     ModelSizes,
     Node,
     ParamValue,
+    Placement,
     Projections,
+    RawLabel,
     Ref,
     Visibility,
-    check_visibility,
+    WidthLabel,
+    Window,
     head_count,
     key_width,
     layers_with_mechanism,
@@ -26,18 +31,23 @@ from nas.genome.genome import (
 __all__ = [
     "FLAGS",
     "LABELS",
-    "MAX_INPUTS",
     "MAX_NODES",
     "PLACEMENTS",
     "STREAMS",
     "Genome",
+    "GlobalTokens",
+    "HeadLabel",
+    "MergeLabel",
     "ModelSizes",
     "Node",
     "ParamValue",
+    "Placement",
     "Projections",
+    "RawLabel",
     "Ref",
     "Visibility",
-    "check_visibility",
+    "WidthLabel",
+    "Window",
     "head_count",
     "key_width",
     "layers_with_mechanism",

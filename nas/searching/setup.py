@@ -18,7 +18,7 @@ from nas.searching.archive import Archive
 from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
 from nas.space import SearchSpace
-from nas.space.seeding import seeds
+from nas.space.space import seeds
 from nas.space.validation import PolicyFile, compile_policy, load_policy
 from nas.space.variation import Variation
 from nas.store import RunSetup

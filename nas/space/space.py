@@ -1,50 +1,84 @@
 """Search spaces: the primitives and choices of a search, as data.
 
 A space lists primitives with parameter values, choices of projections, placements and windows, the
-policy that genomes must obey, the mechanisms of the first population, objectives and task.
-``causal: true`` excludes primitives that see later tokens; ``context`` is the number of cached
+policy that genomes must obey, the mechanisms of the first population, objectives and the task. With
+``causal: true`` it excludes primitives that see later tokens. ``context`` is the number of cached
 tokens for decoding costs. Only searches are limited to a space.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from itertools import islice, product
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import ConfigDict, Field, StrictInt, field_validator
+from pydantic import ConfigDict, Field, StrictBool, StrictInt, field_validator
+from typing_extensions import TypedDict
 
-from nas.common.config import Frozen, Name, find_named, near, read_model
-from nas.common.errors import GenomeError
+from nas.common.config import Frozen, Name, find_named, read_model
+from nas.common.errors import GenomeError, SpaceError
 from nas.genome import (
     FLAGS,
     LABELS,
-    PLACEMENTS,
     Genome,
+    GlobalTokens,
+    HeadLabel,
+    MergeLabel,
     ParamValue,
+    Placement,
     Projections,
+    RawLabel,
     Visibility,
-    check_visibility,
+    WidthLabel,
+    Window,
 )
+from nas.genome.canonical import canonicalise
+from nas.genome.mechanisms import NamedMechanism, mechanism
 from nas.genome.primitives import check_params, get
+from nas.space.validation import Policy, validate
 
 FOLDER: Final = "search_spaces"
-Labels = tuple[bool | str, ...]
-MaskChoices = tuple[StrictInt | None, ...]
-Choices = dict[str, tuple[ParamValue, ...]]  # values by parameter of a primitive
 MAX_CONTEXT: Final = 2**30
 MAX_COMBINATIONS: Final = 20_000  # combinations of a primitive's parameters that are tried
 
+T = TypeVar("T")
+Choices = Annotated[tuple[T, ...], Field(min_length=1)]
+
+
+class ProjectionChoices(TypedDict, total=False):
+    """The choices of each field of ``Projections``; a missing field has only its default."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
+
+    has_wq: Choices[StrictBool]
+    has_wk: Choices[StrictBool]
+    has_wv: Choices[StrictBool]
+    has_wo: Choices[StrictBool]
+    q_heads: Choices[HeadLabel]
+    kv_heads: Choices[HeadLabel]
+    qk_dim: Choices[WidthLabel]
+    raw: Choices[RawLabel]
+    merge: Choices[MergeLabel]
+
+
+class VisibilityChoices(TypedDict, total=False):
+    """The choices of each field of ``Visibility``; a missing field has only its default."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
+
+    window: Choices[Window]
+    global_tokens: Choices[GlobalTokens]
+
 
 class Nodes(Frozen):
-    """Limits on the graph."""
+    """Limits on the number of nodes of a genome."""
 
     max: int = Field(ge=3, le=64)
 
 
 class TaskChoice(Frozen):
-    """The task to train on; further keys override fields of the task."""
+    """The task of a space; further keys override fields of the task."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -58,20 +92,27 @@ class TaskChoice(Frozen):
 
 
 class SearchSpace(Frozen):
-    """A search space; see the module docstring and search_spaces/."""
+    """A search space; see the module docstring and search_spaces/.
+
+    Attributes:
+        policy: name or path of the policy.
+        primitives: for each primitive the values of each parameter; a missing parameter has only
+            its default.
+        mechanisms: names of the mechanisms of the first population.
+    """
 
     name: Name
     about: str = ""
     policy: str = "score_normalize_aggregate"
     nodes: Nodes
-    primitives: dict[str, Choices]
-    projections: dict[str, Labels] = {}
-    placement: tuple[str, ...] = ("all",)
-    visibility: dict[str, MaskChoices] = {}
+    primitives: Annotated[dict[str, dict[str, Choices[ParamValue]]], Field(min_length=1)]
+    projections: ProjectionChoices = {}
+    placement: Choices[Placement] = ("all",)
+    visibility: VisibilityChoices = {}
     causal: bool = False
     context: StrictInt | None = Field(default=None, ge=1, le=MAX_CONTEXT)
     mechanisms: tuple[str, ...] = ()
-    objectives: tuple[str, ...] = Field(default=("quality", "macs"), min_length=1)
+    objectives: Choices[str] = ("quality", "macs")
     task: TaskChoice = TaskChoice()
 
     @field_validator("primitives", mode="before")
@@ -82,54 +123,26 @@ class SearchSpace(Frozen):
 
     @field_validator("primitives")
     @classmethod
-    def _primitives_exist(cls, value: dict[str, Choices]) -> dict[str, Choices]:
-        if not value:
-            raise ValueError("the space has no primitives; expected at least one of each role")
+    def _normalise_parameters(cls, value: dict[str, Any]) -> dict[str, Any]:
         try:
             return {op: _accepted(op, choices) for op, choices in value.items()}
         except GenomeError as error:
             raise ValueError(str(error)) from None
 
-    @field_validator("projections")
-    @classmethod
-    def _projections_exist(cls, value: dict[str, Labels]) -> dict[str, Labels]:
-        for name, choices in value.items():
-            allowed: Labels = (True, False) if name in FLAGS else LABELS.get(name, ())
-            if not allowed:
-                expected = (*FLAGS, *LABELS)
-                raise ValueError(f"unknown projection field {name!r}{near(name, expected)}")
-            _check_choices(name, choices, allowed)
-        return value
-
-    @field_validator("placement")
-    @classmethod
-    def _placements_exist(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        _check_choices("placement", value, PLACEMENTS)
-        return value
-
-    @field_validator("visibility")
-    @classmethod
-    def _visibilities_exist(cls, value: dict[str, MaskChoices]) -> dict[str, MaskChoices]:
-        names = [f.name for f in fields(Visibility)]
-        for name, choices in value.items():
-            if name not in names:
-                raise ValueError(f"unknown visibility field {name!r}{near(name, names)}")
-            if not choices:
-                raise ValueError(f"{name} has no choices; expected at least one")
-            for choice in choices:
-                check_visibility(name, choice)
-        return value
-
     def choices(self, field: str) -> tuple[Any, ...]:
-        """The choices of a field of the projections; without an entry, only the field's default."""
-        return self.projections.get(field, (getattr(Projections(), field),))
+        """Return the choices of a field of ``Projections``."""
+        return _get(self.projections, field, Projections())
 
     def visibility_choices(self, field: str) -> tuple[Any, ...]:
-        """The choices of a field of the mask; without an entry, only the field's default."""
-        return self.visibility.get(field, (getattr(Visibility(), field),))
+        """Return the choices of a field of ``Visibility``."""
+        return _get(self.visibility, field, Visibility())
+
+    def param_choices(self, op: str, name: str) -> tuple[ParamValue, ...]:
+        """Return the choices of a primitive's parameter."""
+        return self.primitives[op].get(name, (get(op).parameters[name].default,))
 
     def excludes(self, genome: Genome) -> str | None:
-        """Why a genome in normal form is not in this space; None if it is."""
+        """Return why a genome in normal form is not in this space; None if it is."""
         if len(genome.nodes) > self.nodes.max:
             return f"has {len(genome.nodes)} nodes; the space allows {self.nodes.max}"
         for node in genome.nodes:
@@ -143,14 +156,28 @@ class SearchSpace(Frozen):
                 return f"uses {node.op}, which sees later tokens; the space is causal"
         if genome.placement not in self.placement:
             return f"has placement {genome.placement!r}; the space has {list(self.placement)}"
-        return self._excludes_visibility(genome.visibility) or self._excludes_projections(genome)
+        for name, value in asdict(genome.visibility).items():
+            has_effect = name == "window" or genome.visibility.window is not None
+            if has_effect and value not in self.visibility_choices(name):
+                return f"has {name} {value!r}; the space has {list(self.visibility_choices(name))}"
+        around = genome.projections
+        # The normal form may exchange queries and keys.
+        mirrored = replace(around, has_wq=around.has_wk, has_wk=around.has_wq)
+        streams = {ref for node in genome.nodes for ref in node.inputs if isinstance(ref, str)}
+        reasons = [self._excludes_projections(each, streams) for each in (around, mirrored)]
+        return reasons[0] if all(reasons) else None
 
-    def param_choices(self, op: str, name: str) -> tuple[ParamValue, ...]:
-        """The choices of a parameter; without an entry, only the parameter's default."""
-        return self.primitives[op].get(name, (get(op).parameters[name].default,))
+    def _excludes_projections(self, projections: Projections, streams: set[str]) -> str | None:
+        for name in (*FLAGS, *LABELS):
+            value = getattr(projections, name)
+            is_unread = name in FLAGS and name != "has_wo" and name[-1] not in streams
+            is_default = name in LABELS and value == getattr(Projections(), name)
+            if value not in self.choices(name) and not (is_unread or is_default):
+                return f"has {name} {value!r}; the space has {list(self.choices(name))}"
+        return None
 
     def allows(self, op: str, params: Mapping[str, ParamValue]) -> bool:
-        """Whether these parameters are valid together, and causal in a causal space."""
+        """Return whether parameters are valid together, and causal in a causal space."""
         primitive = get(op)
         full = primitive.full(params)
         try:
@@ -160,65 +187,67 @@ class SearchSpace(Frozen):
         return not self.causal or primitive.is_causal_safe(full)
 
     def combinations(self, op: str) -> Iterator[dict[str, ParamValue]]:
-        """The valid combinations among the first ``MAX_COMBINATIONS`` of all choices."""
+        """Yield the allowed ones of the first ``MAX_COMBINATIONS`` combinations of parameters."""
         choices = {name: dict.fromkeys(self.param_choices(op, name)) for name in get(op).parameters}
         for values in islice(product(*choices.values()), MAX_COMBINATIONS):
             params = dict(zip(choices, values, strict=True))
             if self.allows(op, params):
                 yield params
 
-    def _excludes_visibility(self, visibility: Visibility) -> str | None:
-        for name, value in asdict(visibility).items():
-            choices, is_unread = self.visibility_choices(name), visibility == Visibility()
-            if value not in choices and not (is_unread and name != "window"):
-                return f"has {name} {value!r}; the space has {list(choices)}"
-        return None
-
-    def _excludes_projections(self, genome: Genome) -> str | None:
-        used = {ref for node in genome.nodes for ref in node.inputs if isinstance(ref, str)}
-        around = genome.projections
-        # The normal form may exchange queries and keys.
-        mirrored = replace(around, has_wq=around.has_wk, has_wk=around.has_wq)
-        fault = self._outside(around, used)
-        return fault if fault and self._outside(mirrored, used) else None
-
-    def _outside(self, projections: Projections, used: set[str]) -> str | None:
-        for name in (*FLAGS, *LABELS):
-            value = getattr(projections, name)
-            is_unread = name in FLAGS and name != "has_wo" and name[-1] not in used
-            is_default = name in LABELS and value == getattr(Projections(), name)
-            if value not in self.choices(name) and not (is_unread or is_default):
-                return f"has {name} {value!r}; the space has {list(self.choices(name))}"
-        return None
-
 
 def load_space(name_or_path: str) -> SearchSpace:
     """Read a space by path or by name.
 
     Raises:
-        ConfigError: the file cannot be read or contradicts the primitives.
+        ConfigError: the file cannot be read, or names unknown primitives or parameters.
     """
     return read_model(find_named(name_or_path, FOLDER), SearchSpace)
 
 
-def _accepted(op: str, choices: Choices) -> Choices:
-    """The choices in normal form; GenomeError for a value outside its domain."""
-    primitive, result = get(op, "primitives"), {}
+def seeds(
+    space: SearchSpace, policy: Policy, is_causal: bool = False
+) -> tuple[NamedMechanism, ...]:
+    """Return the named mechanisms of a space's first population.
+
+    If ``is_causal`` or the space is causal, mechanisms that see later tokens are left out.
+
+    Raises:
+        SpaceError: a mechanism does not exist, violates the policy or is not in the space.
+    """
+    seeded = []
+    for name in space.mechanisms:
+        try:
+            seed = mechanism(name)
+        except GenomeError as error:
+            raise SpaceError(f"space {space.name}, mechanisms: {error}") from None
+        calls = [(get(node.op), node.param_dict()) for node in seed.genome.nodes]
+        is_safe = all(
+            primitive.is_causal_safe(primitive.full(params)) for primitive, params in calls
+        )
+        if not is_safe and (is_causal or space.causal):
+            continue
+        reason = next((v.message for v in validate(seed.genome, policy)), None)
+        # The mechanism as defined, or its normal form, which has no projections of unread streams.
+        if reason is None and space.excludes(seed.genome) is not None:
+            reason = space.excludes(canonicalise(seed.genome))
+        if reason is not None:
+            raise SpaceError(f"space {space.name}, mechanisms: {name} {reason}.")
+        seeded.append(seed)
+    return tuple(seeded)
+
+
+def _get(choices: Mapping[str, Any], field: str, defaults: object) -> tuple[Any, ...]:
+    return tuple(choices.get(field, (getattr(defaults, field),)))
+
+
+def _accepted(op: str, choices: Mapping[str, tuple[ParamValue, ...]]) -> dict[str, Any]:
+    """The choices in normal form; GenomeError for an unknown name or an invalid value."""
+    primitive, accepted = get(op, "primitives"), {}
     for name, values in choices.items():
-        if not values:
-            raise GenomeError(f"{op}, {name}: has no choices; expected at least one")
         if name not in primitive.parameters:
             check_params(op, {name: values[0]}, "primitives")
         try:
-            result[name] = tuple(primitive.parameters[name].accept(v) for v in values)
+            accepted[name] = tuple(primitive.parameters[name].accept(v) for v in values)
         except ValueError as error:
             raise GenomeError(f"{op}, {name}: {error}") from None
-    return result
-
-
-def _check_choices(name: str, choices: Labels, allowed: Labels) -> None:
-    if not choices:
-        raise ValueError(f"{name} has no choices; expected at least one of {list(allowed)}")
-    for value in choices:
-        if value not in allowed or isinstance(value, bool) != isinstance(allowed[0], bool):
-            raise ValueError(f"{name}: found {value!r}; expected some of {list(allowed)}")
+    return accepted

@@ -15,7 +15,7 @@ from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
 from nas.searching.results import Costs, TrialResult
 from nas.space import SearchSpace
-from nas.space.seeding import seeds
+from nas.space.space import seeds
 from nas.space.validation import Policy, load_policy, validate
 from nas.space.variation import Variation
 from nas.store import Proposal

@@ -18,7 +18,7 @@ from nas.genome.primitives import REGISTRY, Role, get
 from nas.genome.primitives.base import parse_signature
 from nas.genome.types import infer
 from nas.space import SearchSpace, load_space
-from nas.space.seeding import seeds
+from nas.space.space import seeds
 from nas.space.validation import PolicyFile, compile_policy, load_policy, validate
 from nas.space.variation import Variation
 
@@ -219,10 +219,26 @@ def test_windows_of_the_space_turn_up_and_no_others() -> None:
     for genome in genomes:
         assert space.excludes(canonicalise(genome)) is None
         assert found.excludes(canonicalise(genome)) is None or genome.visibility.window
-    with pytest.raises(ConfigError, match="window: found int 0"):
-        parse_model(space.model_dump() | {"visibility": {"window": [0]}}, SearchSpace, "a.yaml")
-    with pytest.raises(ConfigError, match="unknown visibility field 'windw'"):
-        parse_model(space.model_dump() | {"visibility": {"windw": [1]}}, SearchSpace, "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"visibility": {"window": [0]}}, "visibility.window.0: found int 0"),
+        ({"visibility": {"windw": [1]}}, "unknown key 'windw'.*did you mean 'window'"),
+        ({"projections": {"has_wq": [1]}}, "projections.has_wq.0: found int 1"),
+        ({"projections": {"raw": ["whole"]}}, "projections.raw.0: found str 'whole'"),
+        ({"projections": {"raw": []}}, "projections.raw: .*at least 1"),
+        ({"placement": ["last"]}, "placement.0: found str 'last'"),
+        ({"primitives": {}}, "primitives: .*at least 1"),
+        ({"primitives": {"softmax": {"t": [1]}}}, "softmax has no parameter 't'"),
+        ({"primitives": {"topk_filter": {"k": [0]}}}, "topk_filter, k: found int 0"),
+        ({"primitives": {"sofmax": {}}}, "did you mean 'softmax'"),
+    ],
+)
+def test_choices_that_do_not_exist_are_named(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        parse_model(load_space("attention_v2").model_dump() | change, SearchSpace, "a.yaml")
 
 
 def test_nothing_that_causal_variation_makes_sees_later_tokens() -> None:
