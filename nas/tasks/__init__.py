@@ -1,6 +1,6 @@
 """Tasks: data, model, loss and metrics with which candidates are trained and evaluated.
 
-Importing this package loads no torch; models are imported when they are built.
+Importing this package does not import torch; models are imported when they are built.
 """
 
 from nas.tasks.base import TASKS, Batch, Data, Examples, MakeAttention, ModelTask, Side, Task

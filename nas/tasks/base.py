@@ -1,8 +1,9 @@
-"""Tasks: everything that determines how a candidate is trained and evaluated.
+"""The base classes of tasks, which determine how a candidate is trained and evaluated.
 
-A task has sizes, data, models with a slot for attention in each layer, a loss, and metrics; no
-other package depends on images or tokens. A family is a class with a ``kind``, listed in ``TASKS``;
-a task is an instance of it, read from YAML. Most families train one model (``ModelTask``).
+A task defines data, the sizes of a model with a slot for attention in each layer, a loss, and
+metrics. Other packages do not depend on the kind of data. A family of tasks is a class with a
+``kind``, registered in ``TASKS``; a task is an instance of it, read from YAML. Most families train
+one model (``ModelTask``).
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ MakeAttention: TypeAlias = "Callable[[int], nn.Module]"
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """The data of a search: contiguous arrays, which the workers of a machine share.
+    """The data of a task: contiguous arrays, which the workers of a machine share.
 
     Instances compare by identity, so that prepared examples can be cached.
 
     Attributes:
-        name: the data spec.
-        train, validation: columns by name, of equal length within a side; disjoint.
-        digest: digest of the content, 16 hex characters; it does not depend on paths.
-        facts: small values that models or batches need (classes, mean, deviation).
-        parts: data by member of a suite.
+        name: the data spec, a text that says where the examples come from.
+        train, validation: disjoint splits; each maps names of columns to arrays of equal length.
+        digest: digest of the content, 16 hex characters; it does not depend on file paths.
+        facts: small values that models or batches need, such as classes, mean and deviation.
+        parts: data of each task in a suite, by name; empty for other tasks.
     """
 
     name: str
@@ -57,21 +58,17 @@ class Data:
     parts: Mapping[str, Data] = field(default_factory=dict)
 
     def count(self, side: Side) -> int:
-        """The number of examples of a side."""
+        """Return the number of examples of a split."""
         return len(next(iter(getattr(self, side).values())))
 
 
 class Examples(Protocol):
-    """One side of the data on a device."""
+    """The examples of a data split on a device."""
 
     def __len__(self) -> int: ...
 
     def batch(self, chosen: Tensor) -> Batch:
-        """The batch of the chosen examples.
-
-        Args:
-            chosen: indices (b,) on the device.
-        """
+        """Return the batch of the examples with the indices ``chosen``, shape (b,)."""
         ...
 
 
@@ -79,10 +76,10 @@ class Task(Frozen):
     """A task that trains one model, or several in turn.
 
     Attributes:
-        kind: name of the family in ``TASKS`` and YAML.
-        data_kinds: kinds of data: ``data`` is one of them, or begins with one and a colon.
-        name, about: name and description; they do not change results.
-        data: the data spec, which says where examples come from.
+        kind: name of the task family in ``TASKS`` and YAML.
+        data_kinds: kinds of data; ``data`` is one of them, or begins with one and a colon.
+        name, about: name and description of the task; they do not change results.
+        data: the data spec, a text that says where the examples come from.
     """
 
     kind: ClassVar[str]
@@ -98,7 +95,7 @@ class Task(Frozen):
         """The model task at whose sizes mechanisms are resolved and counted."""
 
     def resolve(self, genome: Genome) -> ResolvedGenome:
-        """The genome in normal form at the sizes of ``main``.
+        """Return the genome in normal form at the sizes of ``main``.
 
         Raises:
             GenomeError: the mechanism does not exist at these sizes.
@@ -109,12 +106,12 @@ class Task(Frozen):
 
     @abstractmethod
     def load(self) -> Data:
-        """Load training and validation data; raises DataError if they cannot be read."""
+        """Return training and validation data; raise DataError if they cannot be read."""
 
     def load_test(self) -> Data:
-        """The same training examples, with the test set in place of the validation examples.
+        """Return the same training examples, with the test set as validation examples.
 
-        A search never calls this. Raises DataError if there is no test set, as by default.
+        A search never calls this method. The default raises DataError: there is no test set.
         """
         raise DataError(
             f"task {self.name!r} has no test set with data {self.data}; expected one that has, "
@@ -123,45 +120,45 @@ class Task(Frozen):
 
     @abstractmethod
     def models(self, data: Data) -> Mapping[str, tuple[ModelTask, Data]]:
-        """The models of a candidate and their data, by name, in order; "" names a single model."""
+        """Return the models to train in order, with their data, by name; a single one is ""."""
 
     @abstractmethod
     def metrics(self, data: Data) -> tuple[Metric, ...]:
-        """The metrics of a candidate; the first is the default objective."""
+        """Return the metrics of a candidate; the first one is the default objective."""
 
     @abstractmethod
     def summary(self, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """The task's metrics by name, from the metrics of each trained model."""
+        """Return the task's metrics by name, computed from the metrics of each trained model."""
 
     def missed(self, metrics: Mapping[str, Mapping[str, float]]) -> str:
-        """The reason to stop before the next model, such as a missed gate; empty if none."""
+        """Return why no further model is trained, such as a missed gate of a suite; else ""."""
         return ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, including ``kind``, that ``nas.tasks.parse_task`` reads."""
+        """Return plain data, including ``kind``, that ``nas.tasks.parse_task`` reads."""
         return {"kind": self.kind, **self.model_dump(mode="json")}
 
     def fingerprint(self) -> str:
-        """A digest, 16 hex characters, of all fields that change results, except the data."""
+        """Return a digest of all fields that change results, except the data, 16 hex characters."""
         fields = self.model_dump(mode="json", exclude={"name", "about", "data"})
         return fingerprint_of([self.kind, RECIPE, fields])
 
 
 class ModelTask(Task):
-    """A task that trains one model; families add data and model.
+    """A task that trains one model; a task family is a subclass that adds data and model.
 
     Attributes:
         is_causal: whether each token attends only to itself and earlier tokens.
         num_tallies: length of the tensor that ``tally`` returns.
         width, depth, heads, mlp_ratio, activation, dropout, final_norm, qkv_bias, init_std:
             hyperparameters of the transformer.
-        epochs, batch_size: of the training, which reports after each epoch.
-        learning_rate, weight_decay, decay, beta2, clip: hyperparameters of AdamW. The rate is the
-            peak of ``one_cycle``; ``decay`` selects the weights that decay; ``clip`` bounds the
-            norm of the gradient.
+        epochs, batch_size: number of epochs, and of examples in a batch.
+        learning_rate, weight_decay, decay, beta2, clip: hyperparameters of AdamW. The learning rate
+            is the peak of the schedule; ``decay`` selects the weights that decay; ``clip`` bounds
+            the norm of the gradient.
         schedule: ``one_cycle`` (Smith & Topin 2018) or ``constant``.
-        precision: ``float32``, ``bfloat16`` (mixed), or ``auto``: mixed if the hardware has
-            instructions for it.
+        precision: ``float32``, ``bfloat16`` (mixed), or ``auto``: mixed precision if the hardware
+            has instructions for it.
         data_seed: seed of all random numbers that generate or split the data.
     """
 
@@ -205,56 +202,56 @@ class ModelTask(Task):
         """Model width, heads, layers and tokens."""
 
     def models(self, data: Data) -> Mapping[str, tuple[ModelTask, Data]]:
-        """This task alone."""
+        """Return this task and its data, under the name ""."""
         return {"": (self, data)}
 
     def summary(self, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """The metrics of the model."""
+        """Return the metrics of the model."""
         return dict(metrics[""])
 
     @abstractmethod
     def examples(
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
     ) -> Examples:
-        """Move a side of the data to a device; ``dtype`` is that of the first layer's input."""
+        """Return a split of the data on a device; ``dtype`` is the dtype of the model's input."""
 
     def epoch_size(self, data: Data) -> int:
-        """The number of training examples of an epoch."""
+        """Return the number of training examples of an epoch."""
         return data.count("train")
 
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
-        """Indices of an epoch's training examples in order, by default shuffled.
+        """Return the indices of an epoch's training examples in order, by default shuffled.
 
         Args:
-            epoch: counts from 1.
+            epoch: number of the epoch, from 1.
         """
         import torch
 
         return torch.randperm(self.epoch_size(data), generator=rng)
 
     def num_eval_examples(self, data: Data, epoch: int) -> int:
-        """The number of validation examples that evaluate an epoch, counted from the first."""
+        """Return how many validation examples, from the first one, evaluate an epoch."""
         return data.count("validation")
 
     @abstractmethod
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
-        """The model, with ``attention(layer)`` in each slot; ``attentions()`` lists the slots."""
+        """Return the model with ``attention(i)`` in layer i; ``attentions()`` returns them all."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int]:
-        """The sum of losses over a batch's targets, and the number of targets."""
+        """Return the sum of losses over a batch's targets, and the number of targets."""
 
     @abstractmethod
     def tally(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Sums over a batch, (num_tallies,); ``score`` computes metrics from their totals."""
+        """Return sums over a batch, (num_tallies,), from whose totals ``score`` is computed."""
 
     @abstractmethod
     def score(self, totals: list[float]) -> dict[str, float]:
-        """The metrics by name, from the tallies summed over all batches."""
+        """Return the metrics by name, computed from the tallies summed over all batches."""
 
 
 def fingerprint_of(content: Any) -> str:
-    """A digest of plain data, 16 hex characters."""
+    """Return a digest of plain data, 16 hex characters."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -1,7 +1,7 @@
-"""Tasks whose models predict a class, for each example or for some of its tokens.
+"""The base class of tasks whose models predict a class for each example or some of its tokens.
 
-A batch is (inputs, labels); a model returns logits with one row for each label. Labels equal to
-``IGNORE_INDEX`` are left out of the loss and of the metrics, accuracy and log-loss.
+A batch is (inputs, labels); a model returns logits with one row for each label. The loss and the
+metrics, accuracy and log-loss, ignore labels that are equal to ``IGNORE_INDEX``.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ IGNORE_INDEX: Final = -1
 
 
 class Classification(ModelTask):
-    """A classification task; families add data, model, and the number of classes.
+    """A classification task; subclasses add data, model, and the number of classes.
 
     Attributes:
-        targets_name: name of the classified items, for the metrics' descriptions.
+        targets_name: name of the classified items in the descriptions of metrics.
     """
 
     num_tallies: ClassVar[int] = 3
@@ -31,10 +31,10 @@ class Classification(ModelTask):
 
     @abstractmethod
     def num_classes(self, data: Data) -> int:
-        """The number of classes."""
+        """Return the number of classes."""
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
-        """Accuracy and log-loss."""
+        """Return accuracy and log-loss."""
         chance, targets = 1.0 / self.num_classes(data), self.targets_name
         return (
             Metric("accuracy", "fraction", "max", chance, 1.0, f"share of {targets} got right"),
@@ -43,12 +43,12 @@ class Classification(ModelTask):
         )  # fmt: skip
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Cross entropy, summed over the labels."""
+        """Return the cross entropy, summed over the labels, and the number of labels."""
         inputs, labels = batch
         return _cross_entropy(model(inputs).float().flatten(0, -2), labels.flatten())
 
     def tally(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Correct answers, summed losses, and the number of labels."""
+        """Return the numbers (correct answers, summed losses, labels) of a batch."""
         import torch
 
         inputs, labels = batch
@@ -57,13 +57,12 @@ class Classification(ModelTask):
         return torch.stack([t.double() for t in (correct, *_cross_entropy(logits, targets))])
 
     def score(self, totals: list[float]) -> dict[str, float]:
-        """Accuracy and log-loss."""
+        """Return accuracy and log-loss."""
         correct, loss, count = totals
         return {"accuracy": correct / count, "log_loss": loss / count}
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """The summed loss, and the number of targets."""
     from torch.nn.functional import cross_entropy
 
     loss = cross_entropy(logits, targets, reduction="sum", ignore_index=IGNORE_INDEX)

@@ -1,6 +1,6 @@
 """Data files: parse data specs, check file names, and read files.
 
-Data may come from an untrusted source, so names are checked before anything is read.
+Data may come from an untrusted source, so that names are checked before a file is read.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from nas.common.errors import DataError
 
 
 def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:
-    """A data spec with an absolute path, so that a run resumed elsewhere finds the same data.
+    """Return a data spec with an absolute path, so that a resumed run finds the same data.
 
     A path that begins with ~ is kept, so that it is valid on another machine too.
 
     Args:
-        kinds: what follows each kind and a colon: "PATH"; "NAME", a name on the Hub, or a path if
-            it begins with . or /; or "" for nothing.
+        spec: a kind of data, such as "digits", or a kind, a colon and a path or name.
+        kinds: maps each kind to what follows it: "PATH"; "NAME", a name on the Hugging Face Hub or
+            a path that begins with . or /; or "" for nothing.
 
     Raises:
         ValueError: the spec has another form.
@@ -37,7 +38,7 @@ def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:
 
 
 def expanded(path: str) -> Path:
-    """A path with its ~ expanded.
+    """Return a path with ~ replaced by the home directory.
 
     Raises:
         DataError: there is no such home directory.
@@ -49,10 +50,10 @@ def expanded(path: str) -> Path:
 
 
 def read_bytes(path: str | Path, ends: int | None = None) -> bytes:
-    """The content of a file.
+    """Return the content of a file.
 
     Args:
-        ends: number of bytes to read from either end of a larger file; None reads all.
+        ends: number of bytes to read from either end of a longer file; None reads all bytes.
 
     Raises:
         DataError: the file cannot be read.
@@ -75,17 +76,19 @@ def read_bytes(path: str | Path, ends: int | None = None) -> bytes:
 def list_classes(
     root: Path, part: Sequence[str], suffixes: tuple[str, ...], noun: str, *, least: int = 1
 ) -> tuple[tuple[str, ...], list[list[Path]]]:
-    """The classes of a data directory and the files of each, both sorted; hidden ones are left out.
+    """Return the sorted classes of a data directory, and the sorted files of each class.
+
+    ``root/part`` contains a folder of files for each class. Hidden entries are ignored.
 
     Args:
-        part: possible names of the folder; the first that exists is read.
+        part: possible names of the folder ``part``; the first existing one is read.
         suffixes: suffixes of the files, in lower case.
-        noun: name of the files in errors.
-        least: least number of files of a class.
+        noun: name of the files in error messages.
+        least: smallest number of files of a class.
 
     Raises:
-        DataError: a folder is missing or cannot be read, a name is refused, or there are fewer than
-            two classes or ``least`` files of a class.
+        DataError: a folder is missing or cannot be read, a name is refused by ``_check_name``, or
+            there are fewer than two classes or ``least`` files of a class.
     """
     expected = f"expected {part[0]}/ with a folder of {noun} for each class"
     if not root.is_dir():
@@ -113,34 +116,28 @@ def list_classes(
 
 
 def _names(folder: Path, is_wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:
-    """The sorted names of selected entries of a folder; hidden ones are left out."""
+    """Return the sorted names of selected entries of a folder, without hidden entries."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(e.name for e in entries if not e.name.startswith(".") and is_wanted(e))
     except OSError as error:
         raise DataError(f"{folder}: cannot be read ({error.strerror}).") from None
     for name in names:
-        check_name(folder, name)
+        _check_name(folder, name)
     return names
 
 
-def check_name(folder: Path, name: str) -> None:
-    """Refuse a name that is not printable, and a link that leads out of the data directory.
+def _check_name(folder: Path, name: str) -> None:
+    """Raise DataError if a name is not printable, or is a link that leads out of the data.
 
-    Args:
-        folder: the folder of the entry; links into its parent are allowed.
-
-    Raises:
-        DataError: the name is not printable, or the link leads out of the data.
+    Links into the parent of ``folder`` are allowed.
     """
     path = folder / name
     if not name.isprintable():  # bytes that are not UTF-8, or control sequences of a terminal
         raise DataError(f"{folder}: {name!a} is no printable name; rename it.")
-    if path.is_symlink() and not _real(path).is_relative_to(_real(folder).parent):
+    # Path.resolve would raise for a cycle of links.
+    root = os.path.dirname(os.path.realpath(folder))
+    if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
         raise DataError(
             f"{path}: is a link that leads out of the data; copy what it points to, or remove it."
         )
-
-
-def _real(path: Path) -> Path:
-    return Path(os.path.realpath(path))  # Path.resolve raises for a cycle of links

@@ -1,7 +1,8 @@
-"""Read tasks from YAML files; ``kind`` names the family, built-in tasks lie in this package.
+"""Read tasks from YAML files, whose key ``kind`` names the task family.
 
-``for_data`` in a task file overrides fields for some kinds of data (a small set needs more epochs).
-It is resolved on loading, so that a task object, and its copy in a run, holds the final values.
+The key ``for_data`` overrides fields for some kinds of data; a small data set needs more epochs.
+It is resolved on loading, so that a task object, and its copy in a run, contain the final values.
+Built-in tasks are YAML files in this package.
 """
 
 from __future__ import annotations
@@ -20,21 +21,18 @@ BUILT_IN: Final = Path(__file__).parent
 def load_task(
     name_or_path: str, *, data: str | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Task:
-    """Read a task by name or by path.
+    """Return the task with a name, or in the file at a path.
 
     Args:
-        data: a data spec, in place of the task's.
-        overrides: fields that override those of the file.
+        data: a data spec that replaces the task's data spec.
+        overrides: fields that override the fields of the file.
 
     Raises:
-        TaskError: there is no such task or family.
+        TaskError: there is no such task or task family.
         ConfigError: the file cannot be read, or a field is invalid.
     """
     path = _find(name_or_path)
-    document = read_document(path)
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path}: found {describe(document)}; expected a mapping of keys.")
-    fields = dict(document)
+    fields = dict(_mapping(read_document(path), str(path)))
     for_data = fields.pop("for_data", None) or {}
     changes = {**(overrides or {}), **({"data": data} if data else {})}
     family = _family(fields, str(path))
@@ -46,21 +44,28 @@ def load_task(
 
 
 def parse_task(fields: Any, where: str) -> Task:
-    """A task from plain data, the inverse of ``Task.to_dict``.
+    """Return the task of plain data, which ``Task.to_dict`` returned.
+
+    Args:
+        where: name of the data's source in error messages.
 
     Raises:
-        TaskError: there is no such family.
+        TaskError: there is no such task family.
         ConfigError: a field is invalid.
     """
-    if not isinstance(fields, dict):
-        raise ConfigError(f"{where}: found {describe(fields)}; expected a mapping of keys.")
-    family = _family(fields, where)
+    family = _family(_mapping(fields, where), where)
     return parse_model({k: v for k, v in fields.items() if k != "kind"}, family, where)
 
 
 def built_in_tasks() -> list[str]:
-    """The names of the built-in tasks, sorted."""
+    """Return the sorted names of the built-in tasks."""
     return sorted(path.stem for path in BUILT_IN.glob("*.yaml"))
+
+
+def _mapping(fields: Any, where: str) -> dict[str, Any]:
+    if not isinstance(fields, dict):
+        raise ConfigError(f"{where}: found {describe(fields)}; expected a mapping of keys.")
+    return fields
 
 
 def _find(name_or_path: str) -> Path:
@@ -87,7 +92,7 @@ def _family(fields: Mapping[str, Any], where: str) -> type[Task]:
 
 
 def _fields_for(for_data: Any, spec: Any, family: type[Task], where: str) -> dict[str, Any]:
-    """The fields that ``for_data`` sets for a data spec."""
+    """Return the fields that ``for_data`` sets for a data spec."""
     if not isinstance(for_data, dict) or not all(isinstance(v, dict) for v in for_data.values()):
         raise ConfigError(f"{where}, for_data: expected a mapping from data to fields of the task.")
     for kind in for_data:

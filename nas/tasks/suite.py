@@ -1,13 +1,14 @@
-"""The task family ``suite``: each candidate is trained in several tasks.
+"""The task family ``suite``: each candidate is trained in several tasks, the suite's members.
 
     regret = (score - mha's) / (uniform's - mha's)          worst_regret = largest regret
 
-The regret is 0 for standard attention and 1 for the mean of all tokens, in any task; a candidate
-with a negative regret is better than standard attention. The objective is the worst regret, so that
-a gain in one task never hides a loss in another. A member with a gate has no regret: a candidate
-that misses the gate is not trained in later members and cannot be in a front.
+In each member, the regret of standard attention (mha) is 0, and the regret of the mean of all
+tokens (uniform) is 1. A candidate with a negative regret is better than standard attention. The
+objective is the worst regret, so that a gain in one member never hides a loss in another member.
 
-The suite's ``references`` are the scores of mha and ``uniform``, measured when a search starts.
+A member may have a gate, that is, a bound on one of its metrics. Then it has no regret; a candidate
+that misses the gate is not trained in later members and cannot be in a front. The suite's
+``references`` are the scores of mha and uniform, which are measured when a search starts.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Gate(Frozen):
         return self
 
     def missed(self, scores: Mapping[str, float]) -> str:
-        """How scores miss the gate; empty if they do not. NaN misses it."""
+        """Return how scores miss the bound; empty if they do not. NaN misses any bound."""
         value, low, high = scores[self.metric], self.at_least, self.at_most
         if low is not None and not value >= low:
             return f"{self.metric} is {value:.4g}, and must be at least {low:g}"
@@ -56,9 +57,9 @@ class Member(Frozen):
     """One task of a suite.
 
     Attributes:
-        task: in YAML a name, a path, or fields; by default the member's name. Further keys of the
-            member override fields of the task.
-        gate: the bound that a candidate must satisfy.
+        task: the task; in YAML its name, path or fields, by default the member's name. Further keys
+            of the member in YAML override fields of the task.
+        gate: the bound that a candidate must satisfy; None for a member with a regret.
     """
 
     task: ModelTask
@@ -70,7 +71,7 @@ class Member(Frozen):
 
 
 class Reference(Frozen):
-    """The scores of standard attention and of the mean of all tokens in a metric."""
+    """The scores of standard attention (mha) and of the mean of all tokens (uniform)."""
 
     metric: str
     mha: FiniteFloat
@@ -83,21 +84,22 @@ class Reference(Frozen):
         return self
 
     def regret(self, score: float) -> float:
-        """The regret of a score: 0 for the score of mha, 1 for that of ``uniform``."""
+        """Return the regret of a score: 0 for the score of mha, 1 for the score of uniform."""
         return (score - self.mha) / (self.uniform - self.mha)
 
 
 @TASKS.register("suite")
 class Suite(Task):
-    """Several tasks.
+    """Several tasks, in each of which every candidate is trained.
 
     Attributes:
-        data: data specs of members, in place of their tasks'; in YAML a mapping, or the text
+        data: data specs that replace the data specs of members; in YAML a mapping, or the text
             ``NAME=DATA,NAME=DATA``.
-        members: by name, in the order of training: gates and cheap ones first.
-        counted_at: the member at whose sizes mechanisms are resolved and counted; by default the
-            first without a gate. It must be causal if any member is.
-        references: of members without a gate; empty until they are measured.
+        members: members by name, in the order of training; gates and cheap tasks come first.
+        counted_at: name of the member at whose sizes mechanisms are resolved and counted; by
+            default the first member without a gate. It must be causal if any member is causal.
+        references: scores of mha and uniform in each member without a gate; empty until they are
+            measured.
     """
 
     kind: ClassVar[str] = "suite"
@@ -141,19 +143,19 @@ class Suite(Task):
 
     @property
     def regret_tasks(self) -> dict[str, ModelTask]:
-        """The members without a gate, whose regrets count."""
+        """The tasks of all members without a gate, by name."""
         return {name: member.task for name, member in self.members.items() if not member.gate}
 
     @property
     def main(self) -> ModelTask:
-        """The member that ``counted_at`` names."""
+        """The task of the member that ``counted_at`` names."""
         return self.members[self.counted_at or next(iter(self.regret_tasks))].task
 
     def load(self) -> Data:
-        """The data of all members.
+        """Return the data of all members.
 
         Raises:
-            ConfigError: a gate or reference names no metric of its member.
+            ConfigError: a gate or reference does not name a metric of its member.
         """
         parts = {name: member.task.load() for name, member in self.members.items()}
         for name, member in self.members.items():
@@ -168,18 +170,22 @@ class Suite(Task):
         return _joined(parts)
 
     def load_test(self) -> Data:
-        """The data with test sets for members without a gate; raises DataError if one has none."""
+        """Return the data with test sets for all members without a gate.
+
+        Raises:
+            DataError: a member without a gate has no test set.
+        """
         members = self.members.items()
         return _joined(
             {name: m.task.load() if m.gate else m.task.load_test() for name, m in members}
         )
 
     def models(self, data: Data) -> dict[str, tuple[ModelTask, Data]]:
-        """The members."""
+        """Return the tasks of all members with their data, by name."""
         return {name: (member.task, data.parts[name]) for name, member in self.members.items()}
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
-        """The worst regret if references are known, then the metrics of each member."""
+        """Return the worst regret if references are known, then the metrics of each member."""
         metrics = [
             replace(metric, name=f"{name}.{metric.name}")
             for name in dict.fromkeys([*self.regret_tasks, *self.members])
@@ -193,7 +199,7 @@ class Suite(Task):
         return (Metric(WORST, "", "min", 1.0, best, about), *metrics)
 
     def summary(self, metrics: Scores) -> dict[str, float]:
-        """Metrics as ``member.metric``, regrets, and the worst regret once all are known."""
+        """Return metrics as ``member.metric``, and regrets; the worst regret once all are known."""
         values = {
             f"{name}.{m}": value for name, scores in metrics.items() for m, value in scores.items()
         }
@@ -208,7 +214,7 @@ class Suite(Task):
         return values
 
     def missed(self, metrics: Scores) -> str:
-        """How a gate was missed; empty if none was."""
+        """Return how a gate was missed; empty if no gate was missed."""
         for name, scores in metrics.items():
             gate = self.members[name].gate
             if gate and (how := gate.missed(scores)):
@@ -216,16 +222,16 @@ class Suite(Task):
         return ""
 
     def without_gates(self) -> Suite:
-        """A suite of the members without a gate."""
+        """Return a suite of all members without a gate."""
         members = {name: self.members[name] for name in self.regret_tasks}
         return self.model_copy(update={"members": members, "counted_at": ""})
 
     def with_references(self, references: Mapping[str, Reference]) -> Suite:
-        """The same suite with references."""
+        """Return the same suite with references."""
         return self.model_copy(update={"references": dict(references)})
 
     def fingerprint(self) -> str:
-        """A digest, 16 hex characters, of everything that changes results, except the data."""
+        """Return a digest of all fields that change results, except the data, 16 hex characters."""
         members = [
             [name, member.task.fingerprint(), member.gate and member.gate.model_dump()]
             for name, member in self.members.items()
@@ -245,7 +251,7 @@ def _joined(parts: Mapping[str, Data]) -> Data:
 
 
 def _specs(data: Any, members: Mapping[str, Any]) -> dict[str, str]:
-    """Data specs by member, from a mapping or from ``NAME=DATA,NAME=DATA``."""
+    """Return data specs by member, from a mapping or from ``NAME=DATA,NAME=DATA``."""
     specs = data
     if isinstance(data, str):
         specs = {name: spec for name, _, spec in (p.partition("=") for p in data.split(","))}
@@ -259,7 +265,7 @@ def _specs(data: Any, members: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _load(name: str, fields: Any, spec: str | None) -> Any:
-    """A member's fields with its task loaded; pydantic reports invalid fields afterwards."""
+    """Return a member's fields with its task loaded; pydantic reports invalid fields later."""
     if isinstance(fields, Member):
         fields = {"task": fields.task.to_dict(), "gate": fields.gate}
     fields = {} if fields is None else fields

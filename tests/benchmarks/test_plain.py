@@ -11,7 +11,7 @@ from nas.evaluation.trainer import build_model
 from nas.genome.mechanisms import mechanism
 from nas.tasks import Data, load_task
 from nas.tasks.images import ImageTask
-from nas.tasks.images.examples import patches
+from nas.tasks.images.model import patches
 
 
 @pytest.fixture(scope="module")

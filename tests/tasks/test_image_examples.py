@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from nas.tasks import Data, load_task
-from nas.tasks.images import examples
-from nas.tasks.images.examples import ImageExamples, flip_and_shift, patches
+from nas.tasks.images.model import ImageExamples, flip_and_shift, patches
 from nas.training.loop import prepared
 
 CPU = torch.device("cpu")
@@ -88,18 +87,6 @@ def test_flip_and_shift_of_small_images_only_mirrors():
     assert is_inside.all()
     for before, after in zip(pixels, moved, strict=True):
         assert torch.equal(after, before) or torch.equal(after, before.flip(-1))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_batches_are_equal_normalised_before_or_after_selection(dtype, monkeypatch):
-    data = images(3)
-    before = ImageExamples(data, "train", 4, CPU, dtype=dtype)
-    monkeypatch.setattr(examples, "MAX_BYTES", 0)
-    each_time = ImageExamples(data, "train", 4, CPU, dtype=dtype)
-    assert (before.is_normalised, each_time.is_normalised) == (True, False)
-    chosen = torch.tensor([3, 0, 5])
-    assert before.batch(chosen)[0].dtype == dtype
-    assert torch.equal(before.batch(chosen)[0], each_time.batch(chosen)[0])
 
 
 def test_patches_order():

@@ -8,8 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from nas.tasks import load_task
-from nas.tasks.images.examples import patches
-from nas.tasks.images.model import VisionTransformer, sines
+from nas.tasks.images.model import VisionTransformer, patches, sines
 from nas.tasks.layers import Dropout, Transformer, derive_seed, seeded
 
 

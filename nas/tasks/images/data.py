@@ -1,8 +1,8 @@
-"""Images in memory: decoded, class-balanced, validation images held out of the training part.
+"""Images in memory: decoded, and split into class-balanced training and validation images.
 
-``cifar10`` is downloaded once by torchvision; ``imagefolder:PATH`` is a user's; ``digits`` are the
-1,797 handwritten digits of scikit-learn. A search uses only the training part of each, split into
-training and validation images.
+``cifar10`` is downloaded once by torchvision. ``imagefolder:PATH`` is a folder of the user.
+``digits`` are the 1,797 handwritten digits of scikit-learn. A search uses only the training part of
+each data set, from which training and validation images are drawn.
 
 This is the only module that imports torchvision.
 """
@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,7 +23,6 @@ from nas.common.errors import DataError
 from nas.tasks.base import Data
 from nas.tasks.files import expanded
 from nas.tasks.images import folder
-from nas.tasks.images.split import draw_two
 
 DIGITS_TEST_FRACTION: Final = 0.2
 NETWORK_TIMEOUT_S: Final = 30.0
@@ -32,7 +30,7 @@ NETWORK_TIMEOUT_S: Final = 30.0
 
 @dataclass(frozen=True)
 class _Source:
-    """A part of a data set: labels, and a function that reads the chosen images."""
+    """One part of a data set: classes, labels, and a function that reads chosen images."""
 
     classes: tuple[str, ...]
     labels: NDArray[np.int64]
@@ -42,22 +40,22 @@ class _Source:
 def load_images(
     spec: str, size: int, counts: tuple[int, int], seed: int, *, is_tested: bool = False
 ) -> Data:
-    """Training and validation images, both from the data's training part.
+    """Return training and validation images, both from the data's training part.
 
     Args:
         spec: ``cifar10``, ``digits`` or ``imagefolder:PATH``.
         size: edge length in pixels to which images are scaled.
         counts: numbers of training and of validation images.
-        seed: of the split.
-        is_tested: use the whole test part in place of the validation images.
+        seed: seed of the split.
+        is_tested: whether the whole test part replaces the validation images.
 
     Returns:
-        Columns ``images`` (n, channels, size, size), uint8, and ``labels`` (n,). Facts: the
+        Columns ``images`` (n, channels, size, size), uint8, and ``labels`` (n,). The facts are the
         ``classes`` by label, and ``mean`` and ``std`` of each channel's pixel values over the
         training images.
 
     Raises:
-        DataError: the data are missing, damaged, have one class only, or cannot be downloaded.
+        DataError: the data are missing or damaged, have only one class, or cannot be downloaded.
     """
     source = _source(spec, size)
     chosen = draw_two(source.labels, *counts, np.random.default_rng(seed))
@@ -73,28 +71,23 @@ def load_images(
             raise DataError(f"{spec}: the classes of its test part are not those of training.")
         order = np.random.default_rng(0).permutation(len(test.labels))
         validation = {"images": test.read(order), "labels": test.labels[order]}
+    digest = hashlib.blake2b(repr(source.classes).encode(), digest_size=8)
+    for array in (*train.values(), *validation.values()):
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
     mean, std = _moments(pixels[0])
-    digest = _digest(source.classes, *train.values(), *validation.values())
     facts = {"classes": source.classes, "mean": mean, "std": std}
-    return Data(spec, train, validation, digest, facts)
+    return Data(spec, train, validation, digest.hexdigest(), facts)
 
 
 def _moments(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The exact mean and deviation of each channel, from counts of the 256 values."""
+    """Return the exact mean and deviation of each channel, from counts of the 256 values."""
     counts = [np.bincount(channel.ravel(), minlength=256) for channel in images.swapaxes(0, 1)]
     values = np.arange(256)
     mean = [float(c @ values / c.sum()) for c in counts]
     var = [float(c @ (values - m) ** 2 / c.sum()) for c, m in zip(counts, mean, strict=True)]
     # The lower bound keeps a black channel finite.
     return tuple(mean), tuple(max(v**0.5, 1.0) for v in var)
-
-
-def _digest(classes: tuple[str, ...], *arrays: NDArray[np.generic]) -> str:
-    digest = hashlib.blake2b(repr(classes).encode(), digest_size=8)
-    for array in arrays:
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
 
 
 def _source(spec: str, size: int, *, is_test: bool = False) -> _Source:
@@ -133,9 +126,10 @@ def _cifar10(size: int, *, is_test: bool) -> _Source:
     from torchvision.datasets import CIFAR10
 
     root = folder.cache_folder() / "cifar10"
+    timeout = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(NETWORK_TIMEOUT_S)
     try:
-        with _network_timeout():
-            dataset = CIFAR10(root=root, train=not is_test, download=True)
+        dataset = CIFAR10(root=root, train=not is_test, download=True)
     # torchvision reports a broken archive as RuntimeError; a network error is an OSError.
     except (OSError, RuntimeError, EOFError) as error:
         raise DataError(
@@ -143,24 +137,63 @@ def _cifar10(size: int, *, is_test: bool) -> _Source:
             "imagefolder:PATH for images of your own (train/, with a folder for each class) "
             "or --data digits, which needs no network."
         ) from None
+    finally:
+        socket.setdefaulttimeout(timeout)
     labels = np.asarray(dataset.targets, dtype=np.int64)
     pixels = dataset.data
     return _Source(tuple(dataset.classes), labels, lambda chosen: _scaled(pixels[chosen], size))
 
 
-@contextmanager
-def _network_timeout() -> Iterator[None]:
-    """A context in which sockets time out after `NETWORK_TIMEOUT_S`."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(NETWORK_TIMEOUT_S)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
-
-
 def _scaled(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    """Images (n, h, w) or (n, h, w, 3) as (n, channels, size, size)."""
+    """Scale images (n, h, w) or (n, h, w, 3) to (n, channels, size, size)."""
     from PIL import Image
 
     return np.stack([folder.to_pixels(Image.fromarray(image), size) for image in images])
+
+
+def draw_two(
+    labels: NDArray[np.int64], first: int, second: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return indices of two disjoint, class-balanced parts of about ``first`` and ``second`` items.
+
+    Both parts alternate between the classes, so that every prefix is balanced too. If there are too
+    few items, all are drawn and divided in proportion. If each class has enough items, the second
+    part does not depend on the size of the first part.
+
+    Args:
+        labels: the class of each item, (n,), n >= 2.
+    """
+    shuffled = rng.permutation(len(labels))
+    interleaved = shuffled[np.lexsort((labels[shuffled], _ranks(labels[shuffled])))]
+    order = interleaved[: first + second]
+    size = round(second * len(order) / (first + second))
+    quotas = _quotas(labels[order], min(max(size, 1), len(order) - 1))
+    in_second = _ranks(labels[order]) < quotas[labels[order]]
+    return order[~in_second], order[in_second]
+
+
+def _ranks(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of items of the same class before each item."""
+    order = np.argsort(labels, kind="stable")
+    starts = np.searchsorted(labels[order], labels[order])
+    ranks = np.empty_like(labels)
+    ranks[order] = np.arange(len(labels)) - starts
+    return ranks
+
+
+def _quotas(labels: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Return the number of items of each class in a part of ``size`` items.
+
+    The numbers are proportional to the classes' sizes, by largest remainders. The other part keeps
+    an item of each class if there are enough items.
+    """
+    counts = np.bincount(labels)
+    spare = np.maximum(counts - 1, 0)
+    most = spare if spare.sum() >= size else counts
+    exact = counts * (size / len(labels))
+    quotas: NDArray[np.int64] = np.minimum(np.floor(exact).astype(np.int64), most)
+    while missing := size - int(quotas.sum()):
+        takers = np.flatnonzero(quotas < most)
+        by_remainder = takers[np.argsort((quotas - exact)[takers], kind="stable")]
+        quotas[by_remainder[:missing]] += 1
+    return quotas

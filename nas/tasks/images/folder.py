@@ -1,10 +1,10 @@
-"""Image folders: one folder for each class; decoded once in parallel, then cached.
+"""Read image folders, which contain one folder for each class; images are decoded once and cached.
 
     PATH/train/<class>/*.jpg
     PATH/test/<class>/*.jpg    (or val/) the test set, optional
 
-Only the images that a task uses are read. The cache holds them as one array, named by a digest of
-their paths, sizes and modification times, so that a second start reads one file.
+Only the images that a task uses are read. They are cached as one array in a file, named by a digest
+of the images' paths, sizes and modification times.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ FORMAT: Final = 2  # version of the cached arrays
 
 
 def cache_folder() -> Path:
-    """The directory of cached data: $NAS_CACHE, or ~/.cache/nas."""
+    """Return the directory of cached data: $NAS_CACHE, or ~/.cache/nas."""
     return Path(os.environ.get("NAS_CACHE") or "~/.cache/nas").expanduser()
 
 
 def list_images(
     root: Path, part: Sequence[str] = TRAIN
 ) -> tuple[tuple[str, ...], list[list[Path]]]:
-    """Classes and the images of each, at least one for training and one for validation.
+    """Return the classes, and the paths of at least two images of each class.
 
     Raises:
         DataError: see ``list_classes``.
@@ -54,7 +54,7 @@ def list_images(
 
 
 def read_images(paths: Sequence[Path], size: int) -> NDArray[np.uint8]:
-    """Images as (n, 3, size, size), from the cache if their files are unchanged.
+    """Return images as (n, 3, size, size), from the cache if their files are unchanged.
 
     Raises:
         DataError: an image is damaged or cannot be read.
@@ -69,7 +69,7 @@ def read_images(paths: Sequence[Path], size: int) -> NDArray[np.uint8]:
 
 
 def decode(path: Path, size: int) -> NDArray[np.uint8]:
-    """The middle square of an image, scaled to (3, size, size).
+    """Return the middle square of an image file, scaled to (3, size, size).
 
     Raises:
         DataError: the image is damaged, cannot be read, or its pixels have an unknown range.
@@ -91,10 +91,12 @@ def decode(path: Path, size: int) -> NDArray[np.uint8]:
 
 
 def _to_8_bits(image: Image.Image) -> Image.Image:
-    """Scale a grey image of 16 bits or floats to values 0 to 255; Pillow's ``convert`` would clip.
+    """Scale a grey image of 16 bits or floats to values from 0 to 255.
+
+    Pillow's ``convert`` would clip the values.
 
     Raises:
-        ValueError: the values have no known range.
+        ValueError: the range of the values is unknown.
     """
     if image.mode not in ("I", "F") and not image.mode.startswith("I;"):
         return image
@@ -110,7 +112,7 @@ def _to_8_bits(image: Image.Image) -> Image.Image:
 
 
 def to_pixels(image: Image.Image, size: int) -> NDArray[np.uint8]:
-    """The middle square of an image as (channels, size, size)."""
+    """Return the middle square of an image, scaled to (channels, size, size)."""
     if image.size != (size, size):
         image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
     return np.atleast_3d(np.asarray(image)).transpose(2, 0, 1)

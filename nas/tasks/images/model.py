@@ -1,19 +1,116 @@
-"""A small vision transformer with a slot for attention in each layer.
+"""A small vision transformer with a slot for attention in each layer, and its input on a device.
 
     tokens = [class; W · patch_1; ...; W · patch_n] + positions
     logits = W · norm(x_class)        after the layers
 
-(Dosovitskiy et al. 2021, eqs. 1 to 4.)
+(Dosovitskiy et al. 2021, eqs. 1 to 4.) Images are cut into patches, normalised and augmented on the
+device by a few operations on a whole batch, so that a CUDA graph can capture them.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from nas.tasks.base import MakeAttention, ModelTask
+from nas.tasks.base import Batch, Data, MakeAttention, ModelTask, Side
 from nas.tasks.layers import Transformer, derive_seed, seeded
+
+MAX_SHIFT: Final = 8
+"""An augmented image is shifted by up to its size divided by this number."""
+
+
+class ImageExamples:
+    """The images and labels of a data split on a device; batches are (patches, labels).
+
+    Args:
+        patch: edge length of a patch in pixels.
+        dtype: dtype of the batches.
+        is_augmented: whether batches are mirrored and shifted at random, see ``flip_and_shift``.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        side: Side,
+        patch: int,
+        device: torch.device,
+        *,
+        dtype: torch.dtype = torch.float32,
+        is_augmented: bool = False,
+    ) -> None:
+        self.patch, self.dtype, self.is_augmented = patch, dtype, is_augmented
+        columns = data.train if side == "train" else data.validation
+        # Copies: arrays in shared memory are read-only, which torch cannot express.
+        images = torch.tensor(columns["images"], device=device)
+        self.labels = torch.tensor(columns["labels"], device=device)
+        self.images = images if is_augmented else patches(images, patch)
+        mean, std = (torch.tensor(data.facts[name], device=device) for name in ("mean", "std"))
+        self.mean = mean.repeat_interleave(patch**2)
+        self.scale = (1.0 / std).repeat_interleave(patch**2)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, chosen: Int[Tensor, "b"]) -> Batch:
+        """Return images as patches (b, n, c·p·p), with mean 0 and deviation 1, and labels (b,)."""
+        # index_select copies whole images; indexing would copy byte by byte.
+        images = self.images.index_select(0, chosen)
+        labels = self.labels.index_select(0, chosen)
+        if not self.is_augmented:
+            return self._normalise(images), labels
+        shifted, is_inside = flip_and_shift(images)
+        cut = self._normalise(patches(shifted, self.patch))
+        return cut * patches(is_inside.expand_as(shifted), self.patch), labels
+
+    def _normalise(self, cut: Shaped[Tensor, "b n cpp"]) -> Float[Tensor, "b n cpp"]:
+        return ((cut.float() - self.mean) * self.scale).to(self.dtype)
+
+
+def flip_and_shift(
+    images: Shaped[Tensor, "b c h w"],
+) -> tuple[Shaped[Tensor, "b c h w"], Shaped[Tensor, "b 1 h w"]]:
+    """Mirror half of the images and shift each by up to an eighth of its size, at random.
+
+    For each image, torch's global generator draws whether to mirror it, and a uniformly distributed
+    shift in whole pixels along both axes.
+
+    Returns:
+        The images, and a mask that is False at pixels from outside the image. Such pixels repeat
+        the edge; the caller sets them to zero after normalisation.
+    """
+    count, channels, height, width = images.shape
+    down, across, mirror = torch.rand(3, count, 1, device=images.device)
+    rows, has_row = _shifted(height, down)
+    columns, has_column = _shifted(width, across)
+    columns = torch.where(mirror < 0.5, columns, width - 1 - columns)
+    pixels = (rows.unsqueeze(2) * width + columns.unsqueeze(1)).flatten(1).unsqueeze(1)
+    moved = images.flatten(2).gather(2, pixels.expand(-1, channels, -1)).view_as(images)
+    return moved, (has_row.unsqueeze(2) & has_column.unsqueeze(1)).unsqueeze(1)
+
+
+def _shifted(
+    size: int, draw: Float[Tensor, "b 1"]
+) -> tuple[Int[Tensor, "b n"], Shaped[Tensor, "b n"]]:
+    """Return the source of each pixel along an axis, and whether it lies inside the image.
+
+    Args:
+        draw: random numbers in [0, 1) from which the shifts are computed.
+    """
+    most = size // MAX_SHIFT
+    # A draw close to 1 may be rounded up to 2 * most + 1.
+    shift = (draw * (2 * most + 1)).long().clamp(max=2 * most) - most
+    source = torch.arange(size, device=draw.device) + shift
+    return source.clamp(0, size - 1), (source >= 0) & (source < size)
+
+
+def patches(images: Shaped[Tensor, "b c h w"], size: int) -> Shaped[Tensor, "b n cpp"]:
+    """Cut images row by row into square patches, each flattened from (c, size, size)."""
+    count, channels, height, width = images.shape
+    cut = images.view(count, channels, height // size, size, width // size, size)
+    return cut.permute(0, 2, 4, 1, 3, 5).reshape(count, -1, channels * size**2)
 
 
 class VisionTransformer(Transformer):
@@ -22,8 +119,9 @@ class VisionTransformer(Transformer):
     Args:
         task, attention, seed: see ``Transformer``.
         patch_width: number of values in a patch.
-        num_classes: width of the output.
-        sines_of: number of patches along an edge, if positions start as sines of row and column.
+        num_classes: number of classes.
+        sines_of: number of patches along an edge, if positions are initialised as sines of row and
+            column; None initialises them at random.
     """
 
     def __init__(
@@ -48,7 +146,7 @@ class VisionTransformer(Transformer):
                 self.positions[0, 1:] = sines(sines_of, dim)
 
     def forward(self, cut: Float[Tensor, "b n cpp"]) -> Float[Tensor, "b classes"]:
-        """Logits of normalised patches."""
+        """Return logits of images, given as normalised patches."""
         tokens = self.embed(cut)
         start = self.class_token.expand(len(cut), -1, -1).to(tokens.dtype)
         x = torch.cat([start, tokens], dim=1) + self.positions
@@ -57,9 +155,10 @@ class VisionTransformer(Transformer):
 
 
 def sines(side: int, dim: int) -> Float[Tensor, "n dim"]:
-    """Sines and cosines of row and column, of wavelengths from 2 pi up, for side x side patches.
+    """Return position embeddings of side x side patches: sines and cosines of row and column.
 
-    As in Vaswani et al. 2017, 3.5, half of the width for each axis; ``dim`` is a multiple of 4.
+    They follow Vaswani et al. 2017, section 3.5, with half of the width for each axis; ``dim`` is a
+    multiple of 4.
     """
     speeds = 10_000.0 ** (-torch.arange(dim // 4) / (dim // 4))
     rows, columns = torch.meshgrid(*[torch.arange(side)] * 2, indexing="ij")

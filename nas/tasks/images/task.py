@@ -1,4 +1,4 @@
-"""The task family ``images``: its fields, data and model."""
+"""The task family ``images``: image classification by a small vision transformer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from nas.tasks.images.examples import ImageExamples
+    from nas.tasks.images.model import ImageExamples
 
 
 @TASKS.register("images")
@@ -25,14 +25,15 @@ class ImageTask(Classification):
 
     Attributes:
         data: ``cifar10``, ``digits`` or ``imagefolder:PATH``.
-        image_size, patch: edge lengths in pixels; images are scaled to ``image_size``.
-        train_images, validation_images: drawn class-balanced from the data's training part; if
-            there are fewer, both shrink in proportion.
+        image_size: edge length in pixels to which images are scaled.
+        patch: edge length of a patch in pixels.
+        train_images, validation_images: numbers of images, drawn class-balanced from the data's
+            training part. If it has fewer images, both numbers are reduced in proportion.
         curve_images: number of validation images that evaluate the epochs before the last.
-        augmentation: of the training images: ``none``, or ``flip_shift``, which mirrors half of
-            them and shifts each by up to an eighth of its size along both axes, at random.
+        augmentation: augmentation of the training images: ``none``, or ``flip_shift``, which
+            mirrors half of them and shifts each by up to an eighth of its size along both axes.
         positions: initial values of the learned positions: ``random``, or ``sines`` of row and
-            column, so that a short training need not learn where a patch is.
+            column, with which a short training need not learn the place of each patch.
     """
 
     kind: ClassVar[str] = "images"
@@ -67,40 +68,40 @@ class ImageTask(Classification):
 
     @property
     def sizes(self) -> ModelSizes:
-        """Model width, heads, layers and tokens, the class token included."""
+        """Model width, heads, layers and tokens, including the class token."""
         tokens = (self.image_size // self.patch) ** 2 + 1
         return ModelSizes(self.width, self.heads, self.depth, tokens)
 
     def num_classes(self, data: Data) -> int:
-        """The number of classes."""
+        """Return the number of classes."""
         return len(data.facts["classes"])
 
     def load(self) -> Data:
-        """Training and validation images; see ``load_images``."""
+        """Return training and validation images; see ``load_images``."""
         counts = self.train_images, self.validation_images
         return load_images(self.data, self.image_size, counts, self.data_seed)
 
     def load_test(self) -> Data:
-        """The same training images, and the whole test set."""
+        """Return the same training images, and the whole test set for validation."""
         counts = self.train_images, self.validation_images
         return load_images(self.data, self.image_size, counts, self.data_seed, is_tested=True)
 
     def examples(
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
     ) -> ImageExamples:
-        """The images on a device; training images are augmented if the task says so."""
-        from nas.tasks.images.examples import ImageExamples
+        """Return images on a device; training images are augmented as ``augmentation`` says."""
+        from nas.tasks.images.model import ImageExamples
 
         is_augmented = side == "train" and self.augmentation != "none"
         return ImageExamples(data, side, self.patch, device, dtype=dtype, is_augmented=is_augmented)
 
     def num_eval_examples(self, data: Data, epoch: int) -> int:
-        """All validation images in the last epoch, ``curve_images`` before."""
+        """Return the number of all validation images, or ``curve_images`` before the last epoch."""
         count = super().num_eval_examples(data, epoch)
         return count if epoch == self.epochs else min(self.curve_images, count)
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
-        """A vision transformer for these images."""
+        """Return a vision transformer for these images."""
         from nas.tasks.images.model import VisionTransformer
 
         patch_width = data.train["images"].shape[1] * self.patch**2

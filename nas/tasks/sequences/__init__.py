@@ -1,7 +1,7 @@
 """Task families on tokens: three synthetic ones, bytes of a text, and classes of texts.
 
-They separate mechanisms that images of some dozens of tokens do not: a mechanism that cannot look
-up a token by its content, or cannot distinguish positions, does not learn these tasks.
+These tasks separate mechanisms that images of some dozens of tokens do not separate: a mechanism
+that cannot look up a token by its content, or cannot distinguish positions, does not learn them.
 """
 
 from nas.tasks.sequences.language import BytesTask

@@ -1,8 +1,8 @@
-"""Hugging Face data: texts of the Hub or of a folder, read by the package ``datasets``.
+"""Read texts from the Hugging Face Hub or from a folder, by the package ``datasets``.
 
-A spec is ``hf:OWNER/NAME[/CONFIG][:SPLIT]``, as the Hub's pages write it, or ``hf:PATH[:SPLIT]``.
-SPLIT is the training part, ``train`` by default; ``train+extra`` and ``train[:10%]`` are splits too
-(https://huggingface.co/docs/datasets/loading).
+A data spec is ``hf:OWNER/NAME[/CONFIG][:SPLIT]``, as the Hub's pages write it, or
+``hf:PATH[:SPLIT]``. SPLIT is the training part, ``train`` by default; ``train+extra`` and
+``train[:10%]`` are splits too (https://huggingface.co/docs/datasets/loading).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ EXPECTED: Final = {
 
 
 def read_text(spec: str, *, is_test: bool) -> bytes:
-    """All texts of the training or the test part, one per line.
+    """Return all texts of the training or the test part, one per line.
 
     Raises:
-        DataError: they cannot be loaded, or their column is ambiguous.
+        DataError: the texts cannot be loaded, or their column is ambiguous.
     """
     part = _part(spec, is_test=is_test)
     texts = (text or "" for (text,) in _rows(part, _column(spec, part, "text")))
@@ -38,10 +38,10 @@ def read_text(spec: str, *, is_test: bool) -> bytes:
 
 
 def read_classes(spec: str, *, is_test: bool) -> tuple[tuple[str, ...], list[tuple[str, int]]]:
-    """The classes, and all texts of the training or the test part with their class.
+    """Return the classes, and all texts of the training or the test part with their class.
 
     Raises:
-        DataError: they cannot be loaded, or their columns are ambiguous; a text has no class, or
+        DataError: the texts cannot be loaded, their columns are ambiguous, a text has no class, or
             there are fewer than two texts or classes.
     """
     part = _part(spec, is_test=is_test)
@@ -63,7 +63,7 @@ def read_classes(spec: str, *, is_test: bool) -> tuple[tuple[str, ...], list[tup
 
 
 def _part(spec: str, *, is_test: bool) -> datasets.Dataset:
-    """The training part, or a test part that is not trained on."""
+    """Return the training part, or a test part that does not overlap with it."""
     try:
         import datasets
     except ModuleNotFoundError:
@@ -97,7 +97,7 @@ def _part(spec: str, *, is_test: bool) -> datasets.Dataset:
 
 
 def _parts(source: str) -> dict[str, datasets.Dataset]:
-    """All splits by name."""
+    """Return all splits of a data set by name."""
     from datasets import Dataset, load_dataset, load_from_disk
 
     if not source.startswith(("/", "~")):
@@ -112,7 +112,7 @@ def _parts(source: str) -> dict[str, datasets.Dataset]:
 
 
 def _column(spec: str, part: datasets.Dataset, name: str) -> str:
-    """The column of this name, or the only other column of a suitable type."""
+    """Return the name of the column ``name``, or of the only column of a suitable type."""
     kinds: dict[str, str] = {
         column: kind.dtype if type(kind).__name__ == "Value" else type(kind).__name__
         for column, kind in part.features.items()
@@ -127,6 +127,6 @@ def _column(spec: str, part: datasets.Dataset, name: str) -> str:
 
 
 def _rows(part: datasets.Dataset, *columns: str) -> list[tuple[Any, ...]]:
-    """Rows of some columns, read by column, since reading by row takes forty times as long."""
+    """Return rows of some columns; reading by column takes a fortieth of reading by row."""
     values = part.select_columns([*columns])[:]
     return [*zip(*(values[column] for column in columns), strict=True)]

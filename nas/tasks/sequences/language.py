@@ -1,7 +1,7 @@
 """The task family ``bytes``: predict the next byte of a text, which may be any file.
 
-Trains on windows of the first nine tenths of the text; evaluates windows of the rest, evenly
-spaced. The score is bits per byte, which does not depend on a vocabulary.
+Models are trained on windows of the first nine tenths of the text, and evaluated on evenly spaced
+windows of the rest. The metric is bits per byte, which does not depend on a vocabulary.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nas.tasks.base import TASKS, Data, Examples, MakeAttention, Side
 from nas.tasks.files import read_bytes
 from nas.tasks.sequences.hugging_face import read_text
 from nas.tasks.sequences.stories import synthetic_stories
-from nas.tasks.sequences.task import Rows, SequenceTask, Windows, checked_text_spec
+from nas.tasks.sequences.task import SequenceTask, checked_text_spec
 
 if TYPE_CHECKING:
     import torch
@@ -36,11 +36,11 @@ class BytesTask(SequenceTask):
     """Model a text byte by byte.
 
     Attributes:
-        data: ``synthetic``, stories from ``data_seed``; ``file:PATH``; or ``hf:NAME`` (see
-            ``hugging_face``).
-        length: bytes of a window.
-        train_examples: number of windows in an epoch; each epoch draws new ones.
-        is_tied: whether the head shares the embedding's weights.
+        data: ``synthetic``, stories generated from ``data_seed``; ``file:PATH``; or ``hf:NAME``
+            (see ``hugging_face``).
+        length: number of bytes in a window.
+        train_examples: number of windows in an epoch; each epoch draws new windows.
+        is_tied: whether the output layer shares the embedding's weights.
     """
 
     kind: ClassVar[str] = "bytes"
@@ -58,11 +58,11 @@ class BytesTask(SequenceTask):
         return checked_text_spec(value, "file")
 
     def num_classes(self, data: Data) -> int:
-        """The number of bytes."""
+        """Return the number of different bytes."""
         return NUM_BYTES
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
-        """Bits per byte, and accuracy; chance is a model of the bytes' frequencies."""
+        """Return bits per byte, and accuracy; chance is a model of the bytes' frequencies."""
         bits, share = data.facts["bits_by_frequency"], data.facts["commonest"]
         return (
             Metric("bits_per_byte", "bit", "min", bits, 0.0,
@@ -72,19 +72,19 @@ class BytesTask(SequenceTask):
         )  # fmt: skip
 
     def load(self) -> Data:
-        """The first nine tenths of the text, and windows of the rest."""
+        """Return the first nine tenths of the text, and windows of the rest."""
         text = self._text()
         cut = int(len(text) * TRAIN_FRACTION)
         return self._split(text[:cut], text[cut:], "last tenth")
 
     def load_test(self) -> Data:
-        """The training text, and windows of the test part; only ``hf`` data have one."""
+        """Return the training text, and windows of the test part, which only ``hf`` data have."""
         if not self.data.startswith("hf:"):
             return super().load_test()
         return self._split(self.load().train["text"], self._text(is_test=True), "test part")
 
     def _split(self, train: NDArray[Any], held_out: NDArray[Any], part: str) -> Data:
-        """Data with validation windows from the held-out text; ``part`` names it in errors."""
+        """Return data with windows of ``held_out`` for validation; ``part`` names it in errors."""
         spare = len(held_out) - self.length - 1
         if spare < 0:
             raise DataError(
@@ -112,38 +112,40 @@ class BytesTask(SequenceTask):
     def examples(
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
     ) -> Examples:
-        """The text on a device: batches of (bytes, next bytes)."""
+        """Return windows of the text on a device, in batches of (bytes, next bytes)."""
+        from nas.tasks.sequences.model import Rows, Windows
+
         if side == "train":
             return Windows(data.train["text"], self.length, device)
         rows = data.validation["rows"]
         return Rows(rows[:, :-1], rows[:, 1:], device)
 
     def epoch_size(self, data: Data) -> int:
-        """The number of windows of an epoch."""
+        """Return the number of windows of an epoch."""
         return self.train_examples
 
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
-        """Starts of windows, uniformly distributed."""
+        """Return uniformly distributed starts of windows."""
         import torch
 
         num_starts = data.count("train") - self.length
         return torch.randint(num_starts, (self.train_examples,), generator=rng)
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
-        """A causal transformer over bytes."""
+        """Return a causal transformer over bytes."""
         from nas.tasks.sequences.model import TokenModel
 
         return TokenModel(self, attention, seed, NUM_BYTES, NUM_BYTES, is_tied=self.is_tied)
 
     def score(self, totals: list[float]) -> dict[str, float]:
-        """Bits per byte, and accuracy."""
+        """Return bits per byte, and accuracy."""
         scores = super().score(totals)
         bits = scores["log_loss"] / math.log(2)
         return {"bits_per_byte": bits, "accuracy": scores["accuracy"]}
 
 
 def _frequencies(train: NDArray[np.uint8], rows: NDArray[np.uint8]) -> dict[str, float]:
-    """The scores of a model that predicts the frequency of each byte."""
+    """Return bits per byte and accuracy of a model that predicts each byte's frequency."""
     counts = np.bincount(train, minlength=NUM_BYTES) + 1.0
     frequencies, targets = counts / counts.sum(), rows[:, 1:]
     return {

@@ -1,8 +1,8 @@
-"""Synthetic texts, which need neither a file nor a network.
+"""Generate synthetic texts, which need neither a file nor a network.
 
-Stories: people own things and are in places; the questions at the end of a story ask for facts in
-it, so a model gains by attending to earlier tokens. Reviews contain praise and blame; the class of
-a review is the more frequent of the two, and "not" inverts a word.
+In a story, people own things and are in places; questions at its end ask for these facts, so that a
+model gains by attending to earlier tokens. A review contains praise and blame; its class is the
+more frequent of the two, and "not" inverts a word.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VERBS: Final = ("is", "was", "seemed", "felt")
 
 
 def synthetic_stories(seed: int, size: int) -> bytes:
-    """Stories of ``size`` bytes in all."""
+    """Return stories of ``size`` bytes in total."""
     rng, parts, length = np.random.default_rng(seed), [], 0
     while length < size:
         parts.append(_story(rng))
@@ -37,7 +37,7 @@ def synthetic_stories(seed: int, size: int) -> bytes:
 
 
 def synthetic_reviews(seed: int, count: int) -> list[tuple[str, int]]:
-    """Reviews with their class, 1 for praise and 0 for blame; each class has half of them."""
+    """Return reviews with their class, 1 for praise and 0 for blame, which alternates."""
     rng = np.random.default_rng(seed)
     return [(_review(rng, bool(number % 2)), number % 2) for number in range(count)]
 

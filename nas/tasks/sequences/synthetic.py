@@ -4,25 +4,24 @@
     induction  k_a v_a k_b v_b k_a v_a ...                at each key seen before: its value
     copying    . . x . y . . z ...  | | |                 at the marks: the tokens among the noise
 
-Recall is Zoology's multi-query associative recall (MQAR, Arora et al. 2023, arXiv 2312.04927), the
-others are MAD's in-context recall and selective copying (Poli et al. 2024, arXiv 2403.17844), all
-short enough to be learned in seconds. Every sequence has new values, so that a model predicts them
-only by looking up tokens, by content or by order.
+Recall is Zoology's multi-query associative recall (MQAR, Arora et al. 2023, arXiv 2312.04927).
+Induction and copying are MAD's in-context recall and selective copying (Poli et al. 2024, arXiv
+2403.17844). All are short enough to be learned in seconds. Every sequence has new values, so that a
+model predicts them only if it looks up earlier tokens, by content or by order.
 """
 
 from __future__ import annotations
 
-import hashlib
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from nas.tasks.base import TASKS, Data, Examples, MakeAttention, Side
+from nas.tasks.base import TASKS, Data, MakeAttention
 from nas.tasks.classification import IGNORE_INDEX
-from nas.tasks.sequences.task import Rows, SequenceTask
+from nas.tasks.sequences.task import SequenceTask, content_digest
 
 if TYPE_CHECKING:
     import torch
@@ -31,12 +30,29 @@ if TYPE_CHECKING:
     Columns = dict[str, NDArray[np.int64]]
 
 
-class SyntheticTask(SequenceTask):
-    """Predict answers at some tokens of sequences that are drawn from ``data_seed``.
+class Layout(NamedTuple):
+    """The sizes of a synthetic task's sequences.
 
     Attributes:
-        train_examples: number of sequences in an epoch; every epoch has new ones.
-        token_shift: add each token's predecessor to its embedding, rolled by one feature.
+        num_tokens: number of tokens in the vocabulary.
+        num_answers: number of answers, that is, of classes.
+        length: number of tokens in a sequence.
+        answered: tokens with an output.
+    """
+
+    num_tokens: int
+    num_answers: int
+    length: int
+    answered: slice = slice(None)
+
+
+class SyntheticTask(SequenceTask):
+    """Predict the answers at some tokens of sequences, which are generated from ``data_seed``.
+
+    Attributes:
+        train_examples: number of sequences in an epoch; every epoch has new sequences.
+        token_shift: whether each token's predecessor is added to its embedding, rolled by one
+            feature.
     """
 
     data_kinds: ClassVar[tuple[str, ...]] = ("synthetic",)
@@ -50,99 +66,73 @@ class SyntheticTask(SequenceTask):
 
     @property
     @abstractmethod
-    def num_tokens(self) -> int:
-        """Size of the vocabulary."""
-
-    @property
-    @abstractmethod
-    def num_answers(self) -> int:
-        """Size of the answers' vocabulary."""
-
-    @property
-    @abstractmethod
-    def length(self) -> int:
-        """Tokens of a sequence."""
-
-    @property
-    def answered(self) -> slice:
-        """The tokens with an output."""
-        return slice(None)
+    def layout(self) -> Layout:
+        """The sizes of the sequences."""
 
     @abstractmethod
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
-        """Columns ``tokens`` (count, length) and ``targets``, one for each token with an output."""
+        """Draw columns ``tokens`` (count, length) and ``targets`` (count, tokens with output)."""
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of tokens in the vocabulary."""
+        return self.layout.num_tokens
+
+    @property
+    def length(self) -> int:
+        """The number of tokens of a sequence."""
+        return self.layout.length
 
     @property
     def num_sequences(self) -> int:
-        """The training sequences of all epochs are drawn beforehand."""
+        """The largest number of sequences of a split; training sequences are drawn beforehand."""
         return max(self.epochs * self.train_examples, self.validation_examples)
 
     def num_classes(self, data: Data) -> int:
-        """The number of answers."""
-        return self.num_answers
+        """Return the number of answers."""
+        return self.layout.num_answers
 
     def load(self) -> Data:
         """Draw the training sequences of all epochs, and the validation sequences."""
         rngs = np.random.default_rng(self.data_seed).spawn(2)
         validation = self.draw(self.validation_examples, rngs[0])
         train = self.draw(self.epochs * self.train_examples, rngs[1])
-        digest = hashlib.blake2b(digest_size=8)
-        for column in (*train.values(), *validation.values()):
-            digest.update(f"{column.shape}".encode())
-            digest.update(np.ascontiguousarray(column).data)
-        return Data(self.data, train, validation, digest.hexdigest())
-
-    def examples(
-        self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
-    ) -> Examples:
-        """The sequences on a device: batches of (tokens, targets)."""
-        columns = data.train if side == "train" else data.validation
-        return Rows(columns["tokens"], columns["targets"], device)
+        return Data(self.data, train, validation, content_digest("", train, validation))
 
     def epoch_size(self, data: Data) -> int:
-        """The number of sequences of an epoch."""
+        """Return the number of sequences of an epoch."""
         return data.count("train") // self.epochs
 
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
-        """The sequences of this epoch, shuffled."""
+        """Return the indices of this epoch's sequences, shuffled."""
         return (epoch - 1) * self.epoch_size(data) + super().order(data, epoch, rng)
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
-        """A causal transformer over the vocabulary."""
+        """Return a causal transformer over the vocabulary."""
         from nas.tasks.sequences.model import TokenModel
 
-        counts = self.num_tokens, self.num_answers
-        return TokenModel(
-            self, attention, seed, *counts, read=self.answered, token_shift=self.token_shift
-        )
+        num_tokens, num_answers, _, answered = self.layout
+        counts, shift = (num_tokens, num_answers), self.token_shift
+        return TokenModel(self, attention, seed, *counts, read=answered, token_shift=shift)
 
 
 class PairsTask(SyntheticTask):
-    """A task of keys and values, whose answers are values.
+    """A task on pairs of keys and values, whose answers are values.
 
     Attributes:
-        num_keys, num_values: number of keys and of values in the vocabulary; keys come first.
-        pairs: number of pairs of key and value in a sequence.
+        num_keys: number of keys in the vocabulary; keys come before values.
+        num_values: number of values in the vocabulary.
+        pairs: number of pairs in a sequence.
     """
 
     num_keys: int = Field(default=8, ge=1, le=100_000)
     num_values: int = Field(default=8, ge=2, le=100_000)
     pairs: int = Field(default=16, ge=2, le=10_000)
 
-    @property
-    def num_tokens(self) -> int:
-        """Keys and values of the vocabulary."""
-        return self.num_keys + self.num_values
-
-    @property
-    def num_answers(self) -> int:
-        """Values."""
-        return self.num_values
-
 
 @TASKS.register("recall")
 class RecallTask(PairsTask):
-    """After all pairs, recall the value of each key: three tokens a pair."""
+    """Recall the value of each key after all pairs; a pair takes three tokens."""
 
     kind: ClassVar[str] = "recall"
     targets_name: ClassVar[str] = "queried keys' values"
@@ -161,14 +151,10 @@ class RecallTask(PairsTask):
         return self
 
     @property
-    def length(self) -> int:
-        """Pairs, then each key again."""
-        return 3 * self.pairs
-
-    @property
-    def answered(self) -> slice:
-        """The last third."""
-        return slice(2 * self.pairs, None)
+    def layout(self) -> Layout:
+        """Pairs, followed by each key again, at which its value is predicted."""
+        num_tokens, answered = self.num_keys + self.num_values, slice(2 * self.pairs, None)
+        return Layout(num_tokens, self.num_values, 3 * self.pairs, answered)
 
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
         """Draw distinct keys with values, followed by the keys in another order."""
@@ -184,7 +170,7 @@ class RecallTask(PairsTask):
 
 @TASKS.register("induction")
 class InductionTask(PairsTask):
-    """Predict the value of each key that is repeated; keys are drawn with repetition."""
+    """Predict the value of each repeated key; keys are drawn with repetition."""
 
     kind: ClassVar[str] = "induction"
     targets_name: ClassVar[str] = "values of keys that were seen before"
@@ -199,9 +185,9 @@ class InductionTask(PairsTask):
         return self
 
     @property
-    def length(self) -> int:
-        """Keys and values in turn."""
-        return 2 * self.pairs
+    def layout(self) -> Layout:
+        """Pairs of key and value, with an output at every token."""
+        return Layout(self.num_keys + self.num_values, self.num_values, 2 * self.pairs)
 
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
         """Draw a value for each key of a sequence, then the keys."""
@@ -222,7 +208,7 @@ class CopyingTask(SyntheticTask):
     """Repeat in order the symbols of a sequence of symbols and noise.
 
     Attributes:
-        num_symbols: number of symbols in the vocabulary; noise and the mark come after them.
+        num_symbols: number of symbols in the vocabulary; the noise token and the mark follow them.
         symbols: number of symbols in a sequence.
         noise: number of noise tokens in a sequence.
     """
@@ -235,24 +221,11 @@ class CopyingTask(SyntheticTask):
     noise: int = Field(default=32, ge=0, le=10_000)
 
     @property
-    def num_tokens(self) -> int:
-        """Symbols, noise, and the mark at which a symbol is predicted."""
-        return self.num_symbols + 2
-
-    @property
-    def num_answers(self) -> int:
-        """Symbols."""
-        return self.num_symbols
-
-    @property
-    def length(self) -> int:
-        """Symbols, noise, and a mark for each symbol."""
-        return 2 * self.symbols + self.noise
-
-    @property
-    def answered(self) -> slice:
-        """The marks."""
-        return slice(self.symbols + self.noise, None)
+    def layout(self) -> Layout:
+        """Symbols and noise, followed by a mark for each symbol, at which it is predicted."""
+        shown = self.symbols + self.noise
+        answered = slice(shown, None)
+        return Layout(self.num_symbols + 2, self.num_symbols, shown + self.symbols, answered)
 
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
         """Draw places and symbols of each sequence."""
@@ -260,6 +233,6 @@ class CopyingTask(SyntheticTask):
         places = np.stack([rng.permutation(shown)[: self.symbols] for _ in range(count)])
         symbols = rng.integers(0, self.num_symbols, (count, self.symbols))
         tokens = np.full((count, self.length), self.num_symbols)
-        tokens[:, self.answered] = self.num_symbols + 1
+        tokens[:, shown:] = self.num_symbols + 1
         np.put_along_axis(tokens, np.sort(places, axis=1), symbols, axis=1)
         return {"tokens": tokens, "targets": symbols}

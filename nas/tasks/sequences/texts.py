@@ -1,14 +1,13 @@
-"""The task family ``texts``: classify texts, reading all of a text at once.
+"""The task family ``texts``: classify texts by attention over all words of a text.
 
-Words are lower-case runs of letters, digits and apostrophes, and punctuation marks; the vocabulary
-holds the most frequent words of the training texts. Of a long text only the first and the last
-words are read. Short texts are padded at the end; attention receives a mask, and the mean over
-tokens leaves padding out.
+Words are lower-case runs of letters, digits and apostrophes, and punctuation marks. The vocabulary
+contains the most frequent words of the training texts. Only the first and the last words of a long
+text are read. Short texts are padded at the end; attention receives a mask, and the mean over
+tokens ignores padding.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,14 +19,13 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from nas.common.errors import DataError
-from nas.tasks.base import TASKS, Data, Examples, MakeAttention, Side
+from nas.tasks.base import TASKS, Data, MakeAttention
 from nas.tasks.files import expanded, list_classes, read_bytes
 from nas.tasks.sequences.hugging_face import read_classes
 from nas.tasks.sequences.stories import synthetic_reviews
-from nas.tasks.sequences.task import Rows, SequenceTask, checked_text_spec
+from nas.tasks.sequences.task import SequenceTask, checked_text_spec, content_digest
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     Labelled = Sequence[tuple[str, int]]
@@ -36,7 +34,7 @@ WORD: Final = re.compile(r"[\w']+|[^\w\s']")
 FIRST_WORD: Final = 2  # after the padding token, 0, and the token of all rare words
 RARE: Final = 1
 MAX_END: Final = 2**19
-"""Characters that are read from either end of a text, to bound time and memory."""
+"""Number of characters that are read from either end of a text, to bound time and memory."""
 TRAIN: Final = ("train",)
 TEST: Final = ("test", "val", "valid")
 
@@ -46,14 +44,13 @@ class TextsTask(SequenceTask):
     """Classify texts.
 
     Attributes:
-        data: ``synthetic``, reviews generated from ``data_seed``; ``textfolder:PATH``: train/ and
-            test/ (or val/), with a folder of .txt files for each class; or ``hf:NAME`` (see
-            ``hugging_face``).
+        data: ``synthetic``, reviews generated from ``data_seed``; ``textfolder:PATH``, a folder
+            with train/ and test/ (or val/), which contain a folder of .txt files for each class; or
+            ``hf:NAME`` (see ``hugging_face``).
         words: size of the vocabulary, including the tokens of padding and of rare words.
-        length: number of words read per text; of a longer text the first half comes from its start,
-            the second half from its end.
-        train_examples, validation_examples: number of texts drawn from the training part,
-            regardless of class; if it has fewer, both numbers are reduced in proportion.
+        length: number of words that are read per text, half of them from each end of a longer text.
+        train_examples, validation_examples: numbers of texts, drawn from the training part
+            regardless of class. If it has fewer texts, both numbers are reduced in proportion.
     """
 
     kind: ClassVar[str] = "texts"
@@ -78,15 +75,15 @@ class TextsTask(SequenceTask):
         return self.words
 
     def num_classes(self, data: Data) -> int:
-        """The number of classes."""
+        """Return the number of classes."""
         return len(data.facts["classes"])
 
     def load(self) -> Data:
-        """Training and validation texts, both from the data's training part."""
+        """Return training and validation texts, both from the data's training part."""
         return self._load(is_tested=False)
 
     def load_test(self) -> Data:
-        """The same training texts, and the whole test part."""
+        """Return the same training texts, and the whole test part for validation."""
         return self._load(is_tested=True)
 
     def _load(self, *, is_tested: bool) -> Data:
@@ -104,12 +101,9 @@ class TextsTask(SequenceTask):
                 raise DataError(f"{self.data}: its test part has other classes than its training.")
         vocabulary = _vocabulary((_words(text) for text, _ in train_texts), self.words)
         train, validation = (self._columns(t, vocabulary) for t in (train_texts, eval_texts))
-        digest = hashlib.blake2b(repr(classes).encode(), digest_size=8)
-        for column in (*train.values(), *validation.values()):
-            digest.update(f"{column.shape}".encode())
-            digest.update(column.data)
+        digest = content_digest(repr(classes), train, validation)
         facts = {"classes": classes, "words": FIRST_WORD + len(vocabulary)}
-        return Data(self.data, train, validation, digest.hexdigest(), facts)
+        return Data(self.data, train, validation, digest, facts)
 
     def _columns(
         self, texts: Labelled, vocabulary: Mapping[str, int]
@@ -127,22 +121,18 @@ class TextsTask(SequenceTask):
         count = self.train_examples + self.validation_examples
         return ("blame", "praise"), synthetic_reviews(2 * self.data_seed + is_test, count)
 
-    def examples(
-        self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
-    ) -> Examples:
-        """The texts on a device: batches of (words, labels)."""
-        columns = data.train if side == "train" else data.validation
-        return Rows(columns["tokens"], columns["labels"], device)
-
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
-        """An encoder over words with a mean over tokens."""
+        """Return a transformer over words with a mean over tokens."""
         from nas.tasks.sequences.model import TextModel
 
         return TextModel(self, attention, seed, data.facts["words"], self.num_classes(data))
 
 
 def read_folder(root: Path, part: Sequence[str]) -> tuple[tuple[str, ...], Labelled]:
-    """The classes, and all texts of a part with their class.
+    """Return the classes of a text folder, and all texts of a part with their class.
+
+    Args:
+        part: possible names of the part's folder, see ``list_classes``.
 
     Raises:
         DataError: see ``list_classes``; or a text cannot be read.
@@ -163,14 +153,14 @@ def _words(text: str) -> list[str]:
 
 
 def _vocabulary(texts: Iterable[Sequence[str]], size: int) -> dict[str, int]:
-    """The most frequent words with their tokens; ties in alphabetical order."""
+    """Return the most frequent words with their tokens; ties are in alphabetical order."""
     counts = Counter(word for text in texts for word in text)
     ranked = sorted(counts, key=lambda word: (-counts[word], word))[: size - FIRST_WORD]
     return {word: FIRST_WORD + i for i, word in enumerate(ranked)}
 
 
 def _row(words: Sequence[str], vocabulary: Mapping[str, int], length: int) -> NDArray[np.int32]:
-    """The tokens of a text, padded; an empty text is one rare word."""
+    """Return the tokens of a text, padded; an empty text is one rare word."""
     if len(words) > length:
         last = length // 2
         words = [*words[: length - last], *words[-last:]]

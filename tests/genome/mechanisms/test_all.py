@@ -15,8 +15,7 @@ from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS, NamedMechanism
 from nas.genome.primitives import REGISTRY
 from nas.tasks import load_task
-from nas.tasks.images.examples import patches
-from nas.tasks.images.model import VisionTransformer
+from nas.tasks.images.model import VisionTransformer, patches
 from nas.testing.mechanisms import PROMISES, trains_every_parameter
 from nas.testing.promises import Promise, keep
 from tests.tensors import draw
