@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from nas.cli import completion, options
 from nas.cli.app import app
-from nas.cli.console import complain, note, output, print_json
+from nas.cli.console import complain, note, print_result
 
 
 @app.command()
+@options.with_workers
 def evaluate(
     context: typer.Context,
     sources: options.Sources,
@@ -26,12 +27,7 @@ def evaluate(
     record: options.Record = None,
     test: options.OnTest = False,
     as_json: options.AsJson = False,
-    workers: options.Workers = None,
-    gpus_per_worker: options.GpusPerWorker = None,
-    ray_address: options.RayAddress = None,
-    backend: options.Backend = "ray",
-    time_limit: options.TimeLimit = 1800,
-    start_seconds: options.StartSeconds = 300,
+    **execution: Any,
 ) -> None:
     """Train mechanisms under a task with several seeds, without a search."""
     from nas.api import comparing
@@ -39,15 +35,13 @@ def evaluate(
 
     arguments = options.arguments(context, "as_json")
     result = comparing.evaluate(**arguments, on_training=lambda *done: note(trial_line(*done)))
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        trial_table(output(), result)
+    print_result(result, trial_table, as_json)
     if not result.is_ok:
         raise typer.Exit(1)
 
 
 @app.command()
+@options.with_workers
 def benchmark(
     context: typer.Context,
     sources: options.Sources,
@@ -64,16 +58,9 @@ def benchmark(
     policy: options.Policy = "score_normalize_aggregate",
     record: options.Record = None,
     test: options.OnTest = False,
-    plot: Annotated[
-        Path | None, typer.Option(help="Also draw the differences into this .png, .svg or .pdf.")
-    ] = None,
+    plot: Annotated[Path | None, options.picture("the differences")] = None,
     as_json: options.AsJson = False,
-    workers: options.Workers = None,
-    gpus_per_worker: options.GpusPerWorker = None,
-    ray_address: options.RayAddress = None,
-    backend: options.Backend = "ray",
-    time_limit: options.TimeLimit = 1800,
-    start_seconds: options.StartSeconds = 300,
+    **execution: Any,
 ) -> None:
     """Train mechanisms under several tasks and compare each with a reference.
 
@@ -82,25 +69,17 @@ def benchmark(
     """
     from nas.api import comparing
     from nas.report.benchmark import benchmark_table
-    from nas.report.charts import check_picture, draw_benchmark, write_figure
+    from nas.report.charts import draw_benchmark, write_figure
     from nas.report.trials import trial_line
 
-    if plot is not None:
-        check_picture(plot)
-    save_errors: list[str] = []
     result = comparing.benchmark(
         **options.arguments(context, "tasks", "data", "plot", "as_json"),
         tasks=[name.strip() for name in tasks.split(",")] if tasks else comparing.TASKS,
         data=options.pairs(data or ()),
         on_training=lambda task, *done: note(f"{task}: {trial_line(*done)}"),
-        on_save_error=save_errors.append,
+        on_save_error=complain,
     )
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        benchmark_table(output(), result)
-    for error in save_errors:
-        complain(error)
+    print_result(result, benchmark_table, as_json)
     if plot is not None:
         write_figure(draw_benchmark(result), plot)
         note(f"{plot}: the differences as a picture.")
@@ -109,6 +88,7 @@ def benchmark(
 
 
 @app.command()
+@options.with_workers
 def explain(
     context: typer.Context,
     source: options.Source,
@@ -138,12 +118,7 @@ def explain(
     ] = None,
     record: options.Record = None,
     as_json: options.AsJson = False,
-    workers: options.Workers = None,
-    gpus_per_worker: options.GpusPerWorker = None,
-    ray_address: options.RayAddress = None,
-    backend: options.Backend = "ray",
-    time_limit: options.TimeLimit = 1800,
-    start_seconds: options.StartSeconds = 300,
+    **execution: Any,
 ) -> None:
     """Measure what each part of a mechanism contributes, by ablation.
 
@@ -154,17 +129,11 @@ def explain(
     from nas.report.explanation import explanation_table
     from nas.report.trials import trial_line
 
-    save_errors: list[str] = []
     result = explaining.explain(
         **options.arguments(context, "as_json"),
         on_training=lambda *done: note(trial_line(*done)),
-        on_save_error=save_errors.append,
+        on_save_error=complain,
     )
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        explanation_table(output(), result)
-    for error in save_errors:
-        complain(error)
+    print_result(result, explanation_table, as_json)
     if not result.is_ok:
         raise typer.Exit(1)

@@ -1,9 +1,10 @@
-"""Printing: colours and widths follow the terminal, a pipe gets plain text."""
+"""Printing on a terminal, with its colours and width, or as plain text into a pipe."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nas.common.text import message, printable
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def output(*, is_error: bool = False) -> Console:
-    """A console of the current standard output or error; rich reads NO_COLOR, TERM and COLUMNS."""
+    """Return a console of standard output, or of standard error.
+
+    Rich reads the environment variables NO_COLOR, TERM and COLUMNS.
+    """
     from rich.console import Console
 
     return Console(stderr=is_error, highlight=False, markup=False, emoji=False)
@@ -24,16 +28,24 @@ def print_json(answer: Any) -> None:
     tell(json.dumps(answer, indent=2, ensure_ascii=False, allow_nan=False))
 
 
+def print_result(result: Any, print_table: Callable[[Console, Any], None], as_json: bool) -> None:
+    """Print a result of the API on standard output, as JSON or by ``print_table``."""
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        print_table(output(), result)
+
+
 def tell(text: str) -> None:
-    """Print a line of text on standard output."""
+    """Print a line on standard output."""
     sys.stdout.write(f"{printable(text)}\n")
 
 
 def note(text: str) -> None:
-    """Print a line on standard error: progress, or what was written beside the answer."""
+    """Print a line on standard error, such as progress or the name of a written file."""
     sys.stderr.write(f"{printable(text)}\n")
 
 
 def complain(text: str) -> None:
-    """Print one message on standard error."""
+    """Print an error or a warning on standard error, shortened and after "nas: "."""
     note(f"nas: {message(text)}")

@@ -11,7 +11,7 @@ import typer
 
 from nas.cli import completion, options
 from nas.cli.app import app
-from nas.cli.console import note, output, print_json, tell
+from nas.cli.console import note, output, print_json, print_result, tell
 from nas.common.errors import GenomeError, NasError
 
 
@@ -25,9 +25,7 @@ def show(
     dim: options.AnyDim = None,
     heads: options.AnyHeads = None,
     tokens: options.AnyTokens = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Also draw the graph into this .svg, .png or .pdf.")
-    ] = None,
+    plot: Annotated[Path | None, options.picture("the graph")] = None,
 ) -> None:
     """Show everything known about one genome.
 
@@ -35,12 +33,9 @@ def show(
     those of the run's task, or to 64, 4 and 65.
     """
     from nas.api import genomes
-    from nas.report.charts import check_picture
     from nas.report.graph_plot import write_graph
     from nas.report.show import show as show_genome
 
-    if plot is not None:
-        check_picture(plot)
     result = genomes.show(source, dim=dim, heads=heads, tokens=tokens)
     if as_json:
         print_json(result.to_dict())
@@ -117,30 +112,22 @@ def cost(
     tokens: Annotated[
         str, typer.Option(help="Sequence length, or several: 64,256,1024.", metavar="LENGTHS")
     ] = "65",
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Also draw cost against length into this .png, .svg or .pdf."),
-    ] = None,
+    plot: Annotated[Path | None, options.picture("cost against length")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Count multiply-adds, parameters and cache of one attention block at batch 1."""
     from nas.api import genomes
-    from nas.report.charts import check_picture, draw_costs, write_figure
+    from nas.report.charts import draw_costs, write_figure
     from nas.report.costs import show_costs
 
     lengths = _lengths(tokens)
-    if plot is not None:
-        check_picture(plot)
-        if len(lengths) < 2:
-            raise NasError(
-                f"--plot: found one length, {min(lengths)}; expected several, such as "
-                "--tokens 64,256,1024."
-            )
+    if plot is not None and len(lengths) < 2:
+        raise NasError(
+            f"--plot: found one length, {min(lengths)}; expected several, such as "
+            "--tokens 64,256,1024."
+        )
     table = genomes.cost(sources, dim=dim, heads=heads, tokens=sorted(lengths))
-    if as_json:
-        print_json(table.to_dict())
-    else:
-        show_costs(output(), table)
+    print_result(table, show_costs, as_json)
     if plot is not None:
         write_figure(draw_costs(table), plot)
         note(f"{plot}: cost against length as a picture.")

@@ -1,8 +1,9 @@
-"""Options and arguments of several commands, each declared once."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -19,8 +20,6 @@ _SOURCE: Final = typer.Argument(
 _DIM: Final = typer.Option("--dim", min=1, max=MOST_SIZE, help="Model width.")
 _HEADS: Final = typer.Option("--heads", min=1, max=MOST_SIZE, help="Backbone's heads.")
 _TOKENS: Final = typer.Option("--tokens", min=1, max=MOST_TOKENS, help="Sequence length.")
-_POLICY: Final = typer.Option(help="A policy, by name or path.", autocompletion=completion.policies)
-_DATA: Final = typer.Option(help="Training data, as the task's family names them.")
 
 Source: TypeAlias = Annotated[str, _SOURCE]
 Sources: TypeAlias = Annotated[list[str], _SOURCE]
@@ -43,8 +42,12 @@ Heads: TypeAlias = Annotated[int, _HEADS]
 AnyHeads: TypeAlias = Annotated[int | None, _HEADS]
 Tokens: TypeAlias = Annotated[int, _TOKENS]
 AnyTokens: TypeAlias = Annotated[int | None, _TOKENS]
-Policy: TypeAlias = Annotated[str, _POLICY]
-Data: TypeAlias = Annotated[str | None, _DATA]
+Policy: TypeAlias = Annotated[
+    str, typer.Option(help="A policy, by name or path.", autocompletion=completion.policies)
+]
+Data: TypeAlias = Annotated[
+    str | None, typer.Option(help="Training data, as the task's family names them.")
+]
 StudySeed: TypeAlias = Annotated[int, typer.Option(min=0, help="Seed of all trainings.")]
 Record: TypeAlias = Annotated[
     Path | None,
@@ -59,37 +62,68 @@ EventFolder: TypeAlias = Annotated[
 ]
 Runs: TypeAlias = Annotated[Path, typer.Option(help="The folder of runs.")]
 
-# Options of the workers: the fields of nas.api.execution.Executing.
-Workers: TypeAlias = Annotated[
-    str | None,
-    typer.Option(help="Parallel trainings; default: one a core. MIN:MAX on a cluster."),
-]
-GpusPerWorker: TypeAlias = Annotated[
-    float | None, typer.Option(min=0, help="GPUs of a worker; a fraction shares one.")
-]
-RayAddress: TypeAlias = Annotated[
-    str | None, typer.Option(help="A Ray cluster to join; default: start one.")
-]
-Backend: TypeAlias = Annotated[str, typer.Option(help="ray, or local: in this process.")]
-TimeLimit: TypeAlias = Annotated[float, typer.Option(help="Seconds after which a training fails.")]
-StartSeconds: TypeAlias = Annotated[float, typer.Option(help="Seconds to wait for a busy cluster.")]
+
+def picture(subject: str) -> Any:
+    """Return the option ``--plot``, which names a picture of the subject to write.
+
+    The command ends with a RunError before it computes anything if the file has no picture's name.
+    """
+
+    def check(path: Path | None) -> Path | None:
+        from nas.report.charts import check_picture
+
+        if path is not None:
+            check_picture(path)
+        return path
+
+    return typer.Option(
+        "--plot", help=f"Also draw {subject} into this .png, .svg or .pdf.", callback=check
+    )
+
+
+def _workers(
+    workers: Annotated[
+        str | None,
+        typer.Option(help="Parallel trainings; default: one a core. MIN:MAX on a cluster."),
+    ] = None,
+    gpus_per_worker: Annotated[
+        float | None, typer.Option(min=0, help="GPUs of a worker; a fraction shares one.")
+    ] = None,
+    ray_address: Annotated[
+        str | None, typer.Option(help="A Ray cluster to join; default: start one.")
+    ] = None,
+    backend: Annotated[str, typer.Option(help="ray, or local: in this process.")] = "ray",
+    time_limit: Annotated[float, typer.Option(help="Seconds after which a training fails.")] = 1800,
+    start_seconds: Annotated[float, typer.Option(help="Seconds to wait for a busy cluster.")] = 300,
+) -> None:
+    """Declare the options of the workers: the fields of nas.api.execution.Executing."""
+
+
+def with_workers(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace the parameter ``**execution`` of a command by the options of the workers."""
+    *parameters, _ = inspect.signature(command, eval_str=True).parameters.values()
+    parameters += inspect.signature(_workers, eval_str=True).parameters.values()
+    keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+    command.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    return command
 
 
 def arguments(context: typer.Context, *omitted: str) -> dict[str, Any]:
-    """A command's options as keyword arguments of the API function of the same name.
+    """Return a command's options as keyword arguments of the API function of the same name.
 
-    Options have the names of the function's parameters, so that each is declared once here. An
-    option without a value is left to the function's default.
+    The options have the names of the function's parameters. An option without a value is left to
+    the function's default.
 
     Args:
-        omitted: options that are not parameters of the function.
+        context: context of the command.
+        omitted: names of options that are not parameters of the function.
     """
     options = context.params.items()
     return {name: value for name, value in options if value is not None and name not in omitted}
 
 
 def pairs(texts: Sequence[str]) -> dict[str, str]:
-    """TASK=SPEC options as a mapping.
+    """Return texts of the form TASK=SPEC as a mapping from task to spec.
 
     Raises:
         BadParameter: a text has another form, or a task occurs twice.

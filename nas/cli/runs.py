@@ -41,9 +41,7 @@ def runs(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> 
 @app.command()
 def front(
     run: options.RunName = "latest",
-    plot: Annotated[
-        Path | None, typer.Option(help="Also draw the front into this .png, .svg or .pdf.")
-    ] = None,
+    plot: Annotated[Path | None, options.picture("the front")] = None,
     csv: Annotated[
         Path | None,
         typer.Option(help="Also write CSV into this file; - prints only the CSV."),
@@ -57,14 +55,12 @@ def front(
 
     Exit status 1 if there are none yet.
     """
-    from nas.report.charts import check_picture, write_figure
+    from nas.report.charts import write_figure
     from nas.report.front import front as read_front
     from nas.report.front import no_front, show_front
     from nas.report.plot import draw_front
     from nas.store.files import write_file
 
-    if plot is not None:
-        check_picture(plot)
     is_printed = csv == Path("-")
     if every and csv is None:
         raise NasError("--all selects rows of the CSV; expected --csv FILE as well.")

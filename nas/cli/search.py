@@ -5,18 +5,19 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from nas.cli import completion, options
 from nas.cli.app import StoppedError, app
-from nas.cli.console import note, output, print_json
+from nas.cli.console import note, output, print_result
 from nas.common.search_config import SearchConfig
 from nas.searching.listener import SearchResult
 
 
 @app.command()
+@options.with_workers
 def search(
     context: typer.Context,
     space: options.Space,
@@ -42,33 +43,25 @@ def search(
     ] = SearchConfig.algorithm,
     lag: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Propose from all results but this many, not by generations.",
-        ),
+        typer.Option(min=1, help="Propose from all results but this many, not by generations."),
     ] = SearchConfig.lag,
     run: Annotated[str | None, typer.Option(help="The run's name.")] = None,
     runs: options.Runs = Path("runs"),
     tensorboard: options.EventFolder = None,
-    workers: options.Workers = None,
-    gpus_per_worker: options.GpusPerWorker = None,
-    ray_address: options.RayAddress = None,
-    backend: options.Backend = "ray",
-    time_limit: options.TimeLimit = 1800,
-    start_seconds: options.StartSeconds = 300,
+    **execution: Any,
 ) -> None:
     """Search a space for attention mechanisms."""
     from nas.api import runs as api
     from nas.cli.display import search_display
 
-    command = shlex.join(["nas", *sys.argv[1:]])
+    arguments = options.arguments(context, "tensorboard")
     with search_display(tensorboard) as listener:
-        arguments = options.arguments(context, "tensorboard")
-        result = api.search(**arguments, listener=listener, command=command)
+        result = api.search(**arguments, listener=listener, command=_command_line())
     _show_end(result, runs)
 
 
 @app.command()
+@options.with_workers
 def resume(
     context: typer.Context,
     run: options.RunName = "latest",
@@ -81,12 +74,7 @@ def resume(
     ] = False,
     runs: options.Runs = Path("runs"),
     tensorboard: options.EventFolder = None,
-    workers: options.Workers = None,
-    gpus_per_worker: options.GpusPerWorker = None,
-    ray_address: options.RayAddress = None,
-    backend: options.Backend = "ray",
-    time_limit: options.TimeLimit = 1800,
-    start_seconds: options.StartSeconds = 300,
+    **execution: Any,
 ) -> None:
     """Continue a run that was stopped, or add generations to a finished one.
 
@@ -95,14 +83,14 @@ def resume(
     from nas.api import runs as api
     from nas.cli.display import search_display
 
-    command = shlex.join(["nas", *sys.argv[1:]])
+    arguments = options.arguments(context, "tensorboard")
     with search_display(tensorboard) as listener:
-        arguments = options.arguments(context, "tensorboard")
-        result = api.resume(**arguments, listener=listener, command=command)
+        result = api.resume(**arguments, listener=listener, command=_command_line())
     _show_end(result, runs)
 
 
 @app.command()
+@options.with_workers
 def confirm(
     context: typer.Context,
     run: options.RunName = "latest",
@@ -126,12 +114,7 @@ def confirm(
     data: options.Data = None,
     runs: options.Runs = Path("runs"),
     as_json: options.AsJson = False,
-    workers: options.Workers = None,
-    gpus_per_worker: options.GpusPerWorker = None,
-    ray_address: options.RayAddress = None,
-    backend: options.Backend = "ray",
-    time_limit: options.TimeLimit = 1800,
-    start_seconds: options.StartSeconds = 300,
+    **execution: Any,
 ) -> None:
     """Train likely members of a run's front again, with fresh seeds.
 
@@ -144,16 +127,17 @@ def confirm(
 
     arguments = options.arguments(context, "as_json")
     result = api.confirm(**arguments, on_training=lambda *done: note(trial_line(*done)))
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        confirmation_table(output(), result)
+    print_result(result, confirmation_table, as_json)
     if not result.is_ok:
         raise typer.Exit(1)
 
 
+def _command_line() -> str:
+    return shlex.join(["nas", *sys.argv[1:]])
+
+
 def _show_end(result: SearchResult, runs: Path) -> None:
-    """Print the front, the next command, and how the run ended."""
+    """Print the front of a run, how the search ended, and which command confirms the front."""
     from nas.report.front import show_front
     from nas.report.run_view import RunView
     from nas.report.table import say
