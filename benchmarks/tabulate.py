@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.enumerating import enumerate_space
-from nas.api.execution import check_one_model, execution_of, task_of
+from nas.api.execution import check_one_model, task_of
 from nas.common.errors import NasError, TableError
 from nas.common.search_config import check_count
 from nas.costs import costs_of
-from nas.evaluation.execution import make_evaluator
+from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.trial import Trial, run_trials, training_seed
 from nas.searching.setup import cost_context
@@ -96,9 +96,7 @@ def tabulate(
         result = metrics or f"{evaluation.status} ({evaluation.reason})"
         print(f"[{done}/{total}] {trial.key[:8]}, seed {trial.repeat}: {result}", file=sys.stderr)
 
-    evaluator = make_evaluator(
-        execution_of({"backend": backend, "workers": workers}), training_task, dataset
-    )
+    evaluator = make_evaluator(Execution(backend, workers), training_task, dataset)
     try:
         evaluator = JournaledEvaluator(
             evaluator, path.with_name(f"{name}.jsonl"), training_task, dataset

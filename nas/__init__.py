@@ -4,7 +4,7 @@
     block = nas.build_attention(genome, dim=64, heads=4)
     result = nas.search(space="attention_v2", generations=50, data="digits")
 
-Names are imported when first used, so that ``import nas`` is quick.
+Names are imported when they are first used, so that ``import nas`` is quick.
 """
 
 from __future__ import annotations
@@ -13,84 +13,59 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from nas.api.comparing import benchmark, evaluate
-    from nas.api.explaining import explain
-    from nas.api.exporting import export
-    from nas.api.genomes import (
-        build_attention,
-        cost,
-        list_mechanisms,
-        list_objectives,
-        list_plugins,
-        show,
-        validate,
-    )
-    from nas.api.runs import confirm, resume, search
-    from nas.common.errors import NasError
-    from nas.costs.decoding import Decoder
-    from nas.genome import Genome
-    from nas.report.front import front
-    from nas.report.page import write_report
-    from nas.store.sources import load_genome
-    from nas.surgery.factor import factor
-    from nas.surgery.files import load_swapped, save_swapped
-    from nas.surgery.merge import merge
-    from nas.surgery.swap import preview_swap, swap_attention
+    from nas.api.comparing import benchmark as benchmark
+    from nas.api.comparing import evaluate as evaluate
+    from nas.api.explaining import explain as explain
+    from nas.api.exporting import export as export
+    from nas.api.genomes import build_attention as build_attention
+    from nas.api.genomes import cost as cost
+    from nas.api.genomes import list_mechanisms as list_mechanisms
+    from nas.api.genomes import list_objectives as list_objectives
+    from nas.api.genomes import list_plugins as list_plugins
+    from nas.api.genomes import show as show
+    from nas.api.genomes import validate as validate
+    from nas.api.runs import confirm as confirm
+    from nas.api.runs import resume as resume
+    from nas.api.runs import search as search
+    from nas.common.errors import NasError as NasError
+    from nas.costs.decoding import Decoder as Decoder
+    from nas.genome import Genome as Genome
+    from nas.report.front import front as front
+    from nas.report.page import write_report as write_report
+    from nas.store.sources import load_genome as load_genome
+    from nas.surgery.factor import factor as factor
+    from nas.surgery.files import load_swapped as load_swapped
+    from nas.surgery.files import save_swapped as save_swapped
+    from nas.surgery.merge import merge as merge
+    from nas.surgery.swap import preview_swap as preview_swap
+    from nas.surgery.swap import swap_attention as swap_attention
 
-__all__ = [
-    "Decoder",
-    "Genome",
-    "NasError",
-    "benchmark",
-    "build_attention",
-    "confirm",
-    "cost",
-    "evaluate",
-    "explain",
-    "export",
-    "factor",
-    "front",
-    "list_mechanisms",
-    "list_objectives",
-    "list_plugins",
-    "load_genome",
-    "load_swapped",
-    "merge",
-    "preview_swap",
-    "resume",
-    "save_swapped",
-    "search",
-    "show",
-    "swap_attention",
-    "validate",
-    "write_report",
-]
-
-# Where a name lives, unless in nas.api.genomes.
 _MODULES: Final = {
-    "Decoder": "nas.costs.decoding",
-    "Genome": "nas.genome",
-    "NasError": "nas.common.errors",
-    "benchmark": "nas.api.comparing",
-    "confirm": "nas.api.runs",
-    "evaluate": "nas.api.comparing",
-    "explain": "nas.api.explaining",
-    "export": "nas.api.exporting",
-    "factor": "nas.surgery",
-    "front": "nas.report.front",
-    "load_genome": "nas.store.sources",
-    "load_swapped": "nas.surgery",
-    "merge": "nas.surgery",
-    "preview_swap": "nas.surgery",
-    "resume": "nas.api.runs",
-    "save_swapped": "nas.surgery",
-    "search": "nas.api.runs",
-    "swap_attention": "nas.surgery",
-    "write_report": "nas.report.page",
+    "nas.api.comparing": ("benchmark", "evaluate"),
+    "nas.api.explaining": ("explain",),
+    "nas.api.exporting": ("export",),
+    "nas.api.genomes": (
+        *("build_attention", "cost", "list_mechanisms", "list_objectives", "list_plugins"),
+        *("show", "validate"),
+    ),
+    "nas.api.runs": ("confirm", "resume", "search"),
+    "nas.common.errors": ("NasError",),
+    "nas.costs.decoding": ("Decoder",),
+    "nas.genome": ("Genome",),
+    "nas.report.front": ("front",),
+    "nas.report.page": ("write_report",),
+    "nas.store.sources": ("load_genome",),
+    "nas.surgery.factor": ("factor",),
+    "nas.surgery.files": ("load_swapped", "save_swapped"),
+    "nas.surgery.merge": ("merge",),
+    "nas.surgery.swap": ("preview_swap", "swap_attention"),
 }
+
+__all__ = [name for names in _MODULES.values() for name in names]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'nas' has no attribute {name!r}")
-    return getattr(import_module(_MODULES.get(name, "nas.api.genomes")), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'nas' has no attribute {name!r}")

@@ -2,12 +2,12 @@
 
     runs.py         search, resume, confirm: functions that write a run
     comparing.py    evaluate, benchmark: train mechanisms without a search
-    explaining.py   explain: what each part of a mechanism contributes
+    explaining.py   explain: measure what each part of a mechanism contributes
     genomes.py      cost, show, validate, build_attention, and lists of names
-    exporting.py    export: a mechanism as a file or folder
-    execution.py    common arguments of functions that train
+    exporting.py    export: write a mechanism as a file or folder
+    execution.py    arguments that functions which train have in common
 
-Functions return frozen dataclasses. ``to_dict()`` gives the JSON that the command of the same name
-prints, ``to_pandas()`` the rows of a table. A SOURCE is a string (see ``nas.store.sources``) or a
-genome. ``nas.front`` needs no torch and is in nas.report.
+Functions return frozen dataclasses. ``to_dict()`` returns the JSON that the command of the same
+name prints; ``to_pandas()`` returns the rows of a table. A SOURCE is a string or path that names a
+genome (see ``nas.store.sources``). ``nas.front`` needs no torch and is defined in nas.report.
 """

@@ -1,4 +1,4 @@
-"""Evaluate and benchmark: train mechanisms without a search."""
+"""``nas.evaluate`` and ``nas.benchmark``: train mechanisms without a search."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, Unpack
 
-from nas.api.execution import Executing, check_legal, check_one_model, execution_of
+from nas.api.execution import Executing, check_legal, check_one_model
 from nas.common.errors import ConfigError
 from nas.common.search_config import check_count
 from nas.costs import costs_of
@@ -56,16 +56,19 @@ def evaluate(
 
     Args:
         sources: SOURCE strings or genomes.
-        task: a task, by name or path.
-        data: training data, as the task's family names them; the task's by default.
-        overrides: fields of the task to set.
-        seeds: trainings of each mechanism; all mechanisms share the seeds.
-        seed: the seeds of trainings derive from it.
-        policy: rules that genomes must obey, by name or path; members of a run obey the run's.
+        task: name or path of a task.
+        data: training data, in the form that the task's family accepts; the task's own data by
+            default.
+        overrides: fields of the task to change, by name.
+        seeds: number of trainings of each mechanism; all mechanisms share the seeds.
+        seed: number from which the seeds of trainings derive.
+        policy: name or path of the rules that genomes must obey. Members of a run obey the policy
+            of the run.
         record: a file of finished trainings, which are not repeated.
-        test: evaluate on the test set in place of examples held out of training.
+        test: whether to evaluate on the test set instead of examples held out of training.
         runs: the folder of runs.
-        on_training: called with each finished training, the number finished, and the total.
+        on_training: function called with each finished training, the number of finished trainings,
+            and the total.
         execution: options of the workers; see ``nas.api.execution.Executing``.
 
     Raises:
@@ -73,16 +76,14 @@ def evaluate(
         NasError: an argument cannot be used; the message names it and what was expected.
     """
     check_count("seeds", seeds)
-    rules, chosen = load_policy(policy), execution_of(execution)
-    resolved = _resolve_all(sources, Path(runs))
-    for source in resolved.values():
-        check_legal(source, rules)
+    options = Execution(**execution)
+    resolved = _resolve_all(sources, policy, Path(runs))
     loaded = load_task(task, data=data, overrides=overrides)
     check_one_model(loaded)
     examples = loaded.load_test() if test else loaded.load()
-    trainings: list[TrainingRow] = []
-    arguments = ([*resolved.values()], loaded, examples, chosen, seeds, seed, record)
     run_record = _record_of(resolved.values(), LOGGER.warning)
+    trainings: list[TrainingRow] = []
+    arguments = ([*resolved.values()], loaded, examples, options, seeds, seed, record)
     with closing(_train(*arguments, "evaluate", run_record)) as finished:
         for training in finished:
             trainings.append(training)
@@ -109,10 +110,10 @@ def benchmark(
     on_save_error: Callable[[str], None] = LOGGER.warning,
     **execution: Unpack[Executing],
 ) -> BenchmarkResult:
-    """Train mechanisms under several tasks and compare each with one of them.
+    """Train mechanisms under several tasks, and compare each mechanism with a reference.
 
-    If a source is a member of a run, the run records trainings and result for its report;
-    recorded trainings are not repeated.
+    If a source is a member of a run, the run records the trainings and the result, which its report
+    shows. Recorded trainings are not repeated.
 
     >>> result = nas.benchmark(["uniform"], tasks=["tiny.yaml"], seeds=2, backend="local")
     >>> [row.source for row in result.mechanisms], list(result.tasks)
@@ -120,18 +121,19 @@ def benchmark(
 
     Args:
         sources: SOURCE strings or genomes.
-        against: the reference; differences are between trainings that share their seed.
-        tasks: by name or path; six built-in ones on tokens and images by default.
-        data: training data by task, in place of the task's.
-        seeds: trainings of each mechanism under each task.
-        seed: the seeds of trainings derive from it.
-        policy: rules that genomes must obey, by name or path.
+        against: the reference mechanism. Differences are between trainings that share their seed.
+        tasks: names or paths of tasks; by default six built-in tasks on tokens and images.
+        data: training data by task, which replace the task's own data.
+        seeds: number of trainings of each mechanism under each task.
+        seed: number from which the seeds of trainings derive.
+        policy: name or path of the rules that genomes must obey.
         record: a file of finished trainings, which are not repeated.
-        test: evaluate on test sets in place of examples held out of training.
+        test: whether to evaluate on test sets instead of examples held out of training.
         runs: the folder of runs.
-        on_training: called with the task's name, each finished training, the number finished, and
-            the total.
-        on_save_error: called with the reason if a run cannot be written; logs a warning by default.
+        on_training: function called with the task's name, each finished training, the number of
+            finished trainings, and the total.
+        on_save_error: function called with the reason if a run cannot be written; by default it
+            logs a warning.
         execution: options of the workers; see ``nas.api.execution.Executing``.
 
     Raises:
@@ -139,10 +141,8 @@ def benchmark(
         NasError: an argument cannot be used; the message names it and what was expected.
     """
     check_count("seeds", seeds)
-    rules, chosen, data = load_policy(policy), execution_of(execution), data or {}
-    resolved = _resolve_all((against, *sources), Path(runs))
-    for source in resolved.values():
-        check_legal(source, rules)
+    options, data = Execution(**execution), data or {}
+    resolved = _resolve_all((against, *sources), policy, Path(runs))
     if unknown := set(data) - set(tasks):
         raise ConfigError(
             f"data: found {', '.join(sorted(unknown))}; expected tasks among {', '.join(tasks)}."
@@ -152,16 +152,13 @@ def benchmark(
         raise ConfigError(f"tasks: found {', '.join(tasks)}; expected each once, by its own name.")
     for task in loaded.values():
         check_one_model(task)
-    # All data are loaded before the first training, so that missing ones are reported at once.
+    # All data are loaded before the first training, so that missing data are reported at once.
     examples = {n: task.load_test() if test else task.load() for n, task in loaded.items()}
-    absent = {
-        name: {
-            text: reason
-            for text, source in resolved.items()
-            if (reason := why_not(source.genome, task))
-        }
+    reasons = {
+        name: {text: why_not(source.genome, task) for text, source in resolved.items()}
         for name, task in loaded.items()
     }
+    absent = {n: {text: why for text, why in row.items() if why} for n, row in reasons.items()}
     total = seeds * sum(len(resolved) - len(missing) for missing in absent.values())
     trainings: dict[str, list[TrainingRow]] = {name: [] for name in loaded}
     run_record = _record_of(resolved.values(), on_save_error)
@@ -169,7 +166,7 @@ def benchmark(
         present = [source for text, source in resolved.items() if text not in absent[name]]
         if not present:
             continue
-        arguments = (present, task, examples[name], chosen, seeds, seed, record)
+        arguments = (present, task, examples[name], options, seeds, seed, record)
         with closing(_train(*arguments, "benchmark", run_record)) as finished:
             for training in finished:
                 trainings[name].append(training)
@@ -179,19 +176,23 @@ def benchmark(
     digests = {text: digest(source.genome) for text, source in resolved.items()}
     result = make_benchmark(digests, trainings, absent, seeds, test=test)
     fingerprints = (task.fingerprint() + examples[name].digest for name, task in loaded.items())
-    question = [*digests.values(), *fingerprints]
-    run_record.add_answer("benchmark", question, result.to_dict())
+    run_record.add_answer("benchmark", [*digests.values(), *fingerprints], result.to_dict())
     return result
 
 
-def _resolve_all(sources: Sequence[str | Path | Genome], runs: Path) -> dict[str, Source]:
-    """Each source's text and the resolved source; duplicates appear once."""
-    resolved = (resolve(source, runs) for source in sources)
-    return {source.text: source for source in resolved}
+def _resolve_all(
+    sources: Sequence[str | Path | Genome], policy: str, runs: Path
+) -> dict[str, Source]:
+    """Return the sources by their text, without duplicates; ViolationError if one is not legal."""
+    rules = load_policy(policy)
+    resolved = {source.text: source for source in (resolve(each, runs) for each in sources)}
+    for source in resolved.values():
+        check_legal(source, rules)
+    return resolved
 
 
 def _record_of(sources: Iterable[Source], on_error: Callable[[str], None]) -> RunRecord:
-    """The record of all runs that have a source as a member."""
+    """Return the record of all runs that have a source as a member."""
     return RunRecord([source.run for source in sources if source.run is not None], on_error)
 
 
@@ -206,9 +207,9 @@ def _train(
     purpose: Purpose,
     run_record: RunRecord,
 ) -> Generator[TrainingRow, None, None]:
-    """Train each source with each seed; workers exist until the generator is closed."""
-    metric, setting = task.metrics(data)[0], cost_context(task, {})
-    costs = {source.text: costs_of(task.resolve(source.genome), setting) for source in sources}
+    """Yield a training of each source with each seed; workers run until the generator is closed."""
+    metric, context = task.metrics(data)[0], cost_context(task, {})
+    costs = {source.text: costs_of(task.resolve(source.genome), context) for source in sources}
     evaluator = make_evaluator(execution, task, data)
     try:
         if record is not None:

@@ -1,32 +1,30 @@
-"""Common arguments of functions that train: workers, task, and legality."""
+"""Arguments that several functions which train have in common: workers, task, and legality."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypedDict
+from typing import TypedDict
 
 from nas.common.errors import ConfigError, ViolationError
 from nas.compiler import make_plan
-from nas.evaluation.execution import Execution
 from nas.space import SearchSpace
 from nas.space.validation import Policy, validate
+from nas.store.sources import Source
 from nas.tasks import Task, load_task
 from nas.tasks.suite import Suite
 
-if TYPE_CHECKING:
-    from nas.store.sources import Source
-
-TIME_LIMIT: Final = 1800.0
-
 
 class Executing(TypedDict, total=False):
-    """Options of the workers: the fields of ``Execution``; they do not change results.
+    """Options of the workers that train; they do not change results.
+
+    The keys are the fields of ``nas.evaluation.execution.Execution``.
 
     Attributes:
         backend: "ray", or "local" to train in this process.
-        workers: trainings at once; one per processor core by default. "MIN:MAX" lets a cluster
-            grow.
-        gpus_per_worker: GPUs of a worker; a fraction shares one.
-        ray_address: a Ray cluster to join, "host:port" or "auto"; by default one is started here.
+        workers: number of trainings at once; one per processor core by default. "MIN:MAX" lets a
+            cluster grow from MIN to MAX workers.
+        gpus_per_worker: GPUs of a worker; several workers share a GPU if it is a fraction.
+        ray_address: the Ray cluster to join, "host:port" or "auto"; by default a cluster is started
+            on this machine.
         time_limit: seconds that one training may take, 1800 by default; None for no limit.
         start_seconds: seconds to wait for a busy cluster, 300 by default.
     """
@@ -39,24 +37,8 @@ class Executing(TypedDict, total=False):
     start_seconds: float
 
 
-def execution_of(options: Executing) -> Execution:
-    """The options as an ``Execution``, with the default time limit.
-
-    Raises:
-        ConfigError: a number is not above 0.
-    """
-    options = {"time_limit": TIME_LIMIT, **options}
-    execution = Execution(**options)
-    for name in ("time_limit", "start_seconds"):
-        value = getattr(execution, name)
-        if value is not None and not value > 0:  # NaN is not above 0 either
-            option = name.replace("_", "-")
-            raise ConfigError(f"{option}: found {value}; expected a number above 0.")
-    return execution
-
-
 def task_of(space: SearchSpace, task: str | None, data: str | None) -> Task:
-    """The task of that name, or the space's default."""
+    """Load a task by name or path, or the space's default task if ``task`` is None."""
     if task is not None:
         return load_task(task, data=data)
     default = space.task
@@ -64,11 +46,7 @@ def task_of(space: SearchSpace, task: str | None, data: str | None) -> Task:
 
 
 def check_one_model(task: Task) -> None:
-    """Check that a task trains a single model.
-
-    Raises:
-        ConfigError: the task is a suite; the message names its members.
-    """
+    """Raise ConfigError if a task is a suite, which trains a model under each of several tasks."""
     if isinstance(task, Suite):
         names = ",".join(member.task.name for member in task.members.values())
         raise ConfigError(
@@ -78,10 +56,9 @@ def check_one_model(task: Task) -> None:
 
 
 def check_legal(source: Source, policy: Policy) -> None:
-    """Check a genome against a policy; members of a run already passed the run's policy.
+    """Raise ViolationError if a genome does not type-check or breaks a rule of the policy.
 
-    Raises:
-        ViolationError: the genome breaks a rule or does not type-check.
+    The policy is not applied to a member of a run, which obeys the policy of the run.
     """
     make_plan(source.genome)
     violations = () if source.run is not None else validate(source.genome, policy)

@@ -1,4 +1,4 @@
-"""Explain: measure the contribution of each part of a mechanism by ablation with paired seeds."""
+"""``nas.explain``: measure what each part of a mechanism contributes, by ablation."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Unpack
 
-from nas.api.execution import Executing, check_legal, check_one_model, execution_of
+from nas.api.execution import Executing, check_legal, check_one_model
 from nas.common.errors import ConfigError
 from nas.common.search_config import MAX_COUNT
 from nas.costs import costs_of, default_costs
-from nas.evaluation.execution import make_evaluator
+from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import why_not
 from nas.evaluation.trial import Evaluator
@@ -51,10 +51,10 @@ def explain(
 ) -> ExplainResult:
     """Measure what each part of a mechanism contributes, by ablation.
 
-    Trains the mechanism, the mechanism with single edits, the steps that lead to it from standard
-    attention, and standard attention of about the same costs, all with the same fresh seeds. A
-    run that has the source as a member records trainings and result for its report; recorded
-    trainings are not repeated.
+    Four kinds of mechanisms are trained with the same fresh seeds: the source, the source with
+    single edits, the steps that lead from standard attention to the source, and standard attention
+    of about the same costs. If the source is a member of a run, the run records the trainings and
+    the result, which its report shows. Recorded trainings are not repeated.
 
     >>> result = nas.explain("mha:window=4", task="tiny.yaml", seeds=2, backend="local")
     >>> [row.words for row in result.path]
@@ -62,21 +62,25 @@ def explain(
 
     Args:
         source: a SOURCE string or a genome.
-        task: name or path; default: the task of the run for RUN/ID, else ``vit-cifar10``.
-        data: training data, as the task's family names them; for a run's task the new place of
-            its data, if they were moved.
-        seeds: trainings of each mechanism.
-        most_seeds: unresolved comparisons get twice the seeds, repeatedly, up to this number;
-            ``seeds`` by default. Verdicts are corrected for it (``nas.common.differences``).
-        margin: smaller differences count as zero, in the metric's unit; by default a hundredth of
-            the distance from chance to the ideal.
-        seed: the seeds of trainings derive from it.
-        policy: rules that all mechanisms must obey; default: the run's policy for RUN/ID.
+        task: name or path of a task. By default the task of the run if the source is RUN/ID, else
+            ``vit-cifar10``.
+        data: training data, in the form that the task's family accepts. For the task of a run, the
+            new place of its data if they were moved.
+        seeds: number of trainings of each mechanism.
+        most_seeds: largest number of trainings of each mechanism, ``seeds`` by default. As long as
+            a comparison is unresolved, its mechanisms get twice the seeds, up to this number.
+            Verdicts are corrected for the repeated tests (``nas.common.differences``).
+        margin: smallest difference that counts, in the metric's unit; by default a hundredth of the
+            distance from chance to the ideal.
+        seed: number from which the seeds of trainings derive.
+        policy: name or path of the rules that all mechanisms must obey; the run's policy by default
+            if the source is RUN/ID.
         record: a file of finished trainings, which are not repeated.
         runs: the folder of runs.
-        on_training: called with each finished training, the number finished, and the total so far.
-        on_save_error: called with the reason if the run cannot be written; logs a warning by
-            default.
+        on_training: function called with each finished training, the number of finished trainings,
+            and the total so far.
+        on_save_error: function called with the reason if the run cannot be written; by default it
+            logs a warning.
         execution: options of the workers; see ``nas.api.execution.Executing``.
 
     Raises:
@@ -84,7 +88,7 @@ def explain(
         NasError: an argument cannot be used; the message names it and what was expected.
     """
     stages = seed_stages(seeds, seeds if most_seeds is None else most_seeds)
-    chosen, resolved = execution_of(execution), resolve(source, Path(runs))
+    options, resolved = Execution(**execution), resolve(source, Path(runs))
     model_task, loaded, rules = _task_and_policy(resolved, task, data, policy)
     check_legal(resolved, rules)
     if reason := why_not(resolved.genome, model_task):
@@ -97,7 +101,7 @@ def explain(
     plan = plan_explanation(
         resolved.genome, Bounds(rules, model_task), cost_context(model_task, {})
     )
-    evaluator: Evaluator = make_evaluator(chosen, model_task, loaded)
+    evaluator: Evaluator = make_evaluator(options, model_task, loaded)
     try:
         context = cost_context(model_task, evaluator.calibrate())
         shown = default_costs(is_calibrated=True)
@@ -126,10 +130,10 @@ def explain(
 
 
 def seed_stages(seeds: int, most: int) -> tuple[int, ...]:
-    """Numbers of seeds at which verdicts are tested: doubled up to the most.
+    """Return the numbers of seeds at which verdicts are tested: ``seeds``, doubled up to ``most``.
 
     Raises:
-        ConfigError: too few for a verdict, or a maximum below ``seeds``.
+        ConfigError: ``seeds`` is below 2, or ``most`` is below ``seeds``.
     """
     if not 2 <= seeds <= MAX_COUNT:
         raise ConfigError(
@@ -149,7 +153,10 @@ def seed_stages(seeds: int, most: int) -> tuple[int, ...]:
 def _task_and_policy(
     source: Source, task: str | None, data: str | None, policy: str | None
 ) -> tuple[ModelTask, Data, Policy]:
-    """Task, data and policy: arguments first, then the source's run, then defaults."""
+    """Return task, data and policy.
+
+    Each is taken from the argument, or from the run of the source, or from the defaults.
+    """
     rules = None if policy is None else load_policy(policy)
     if source.run is None or task is not None:
         chosen = load_task(task or TASK, data=data)
@@ -168,7 +175,7 @@ def _task_and_policy(
 
 
 def _names(source: Source, plan: Explanation) -> dict[str, str]:
-    """Names of the mechanisms in progress messages, by key."""
+    """Return a name for progress messages of each mechanism, by key."""
     names = {plan.source: source.text}
     for comparison in plan.comparisons:
         names.setdefault(comparison.after, comparison.words)

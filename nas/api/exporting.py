@@ -1,4 +1,4 @@
-"""Export: a mechanism as a file or folder, compared with the interpreter first."""
+"""``nas.export``: write a mechanism as a file or folder that does not need nas."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nas.common.errors import ExportError
+from nas.common.text import plural
 from nas.compiler import make_plan
 from nas.exporting import (
     EXPORTS,
@@ -35,14 +36,15 @@ class ExportResult(Result):
     """A written export.
 
     Attributes:
-        path: the file or folder.
-        dim: model width.
-        heads: heads of the backbone.
-        weights: a file of trained weights beside it; None if none was written.
+        path: the written file or folder.
+        dim: model width, in features of a token.
+        heads: number of heads of the backbone.
+        weights: the written file of trained weights beside ``path``; None if it was not written.
         remarks: sentences on the effects of the head count on the mechanism.
-        is_trained: whether the file contains trained weights; None if it contains no weights.
-        difference: largest deviation from the interpreter in a clean process, relative to the
-            largest output, or absolute where that is below 1; None if nothing was compared.
+        is_trained: whether ``path`` contains trained weights; None if it contains no weights.
+        difference: largest difference between the outputs of the export and of the interpreter,
+            relative to the largest output, or absolute if that is below 1. None if the outputs were
+            not compared.
     """
 
     path: Path
@@ -54,7 +56,7 @@ class ExportResult(Result):
     difference: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; paths as text."""
+        """Return plain data for JSON; paths become text."""
         weights = None if self.weights is None else str(self.weights)
         return super().to_dict() | {"path": str(self.path), "weights": weights}
 
@@ -74,8 +76,8 @@ def export(
 ) -> ExportResult:
     """Write a mechanism as a file or folder that does not need nas.
 
-    All formats but ``py``, which tests itself, are first compared with the interpreter in a process
-    without nas, also at lengths that were not traced.
+    The outputs are first compared with the interpreter in a process without nas, also at sequence
+    lengths that were not traced. Only ``py`` is not compared; its file tests itself.
 
     >>> result = nas.export("mha", "mha.py", dim=32, heads=2)
     >>> nas.load_genome(result.path) == nas.load_genome("mha")
@@ -84,32 +86,36 @@ def export(
     Args:
         source: a SOURCE string or a genome.
         path: the file or folder to write; its parent folder must exist.
-        format: ``py``, a readable file that needs torch alone; ``timm``, one with a class for
+        format: ``py``, a readable file that needs torch only; ``timm``, a file with a class for
             timm's vision transformers; ``pt2``, a program of torch.export; ``onnx``; ``hf``, a
-            folder that transformers loads; or a plug-in's.
-        dim: model width (in ``py`` and ``timm`` the default of a class); that of the run's task,
-            or 64.
-        heads: heads of the backbone, likewise; those of the run's task, or 4.
-        fast: write the form that trains fastest in place of the plainest.
-        weights: also write the trained weights of a run's front member, as safetensors. Formats
-            that hold weights include them without this option if there are any.
-        layer: the backbone layer, counted from 0, whose weights are written.
-        causal: of ``pt2``, ``onnx`` and ``hf``: hide later tokens; as in the run's task by default.
-        masks: of ``pt2`` and ``onnx``: inputs beside the tokens, of ``attn_mask`` and
-            ``key_padding_mask``; the latter by default.
+            folder that transformers loads; or the name of a plug-in's format.
+        dim: model width; in ``py`` and ``timm`` it is the default of a class. The width of the
+            run's task by default, or 64.
+        heads: number of heads of the backbone, a default like ``dim``. The heads of the run's task
+            by default, or 4.
+        fast: whether to write the form that trains fastest instead of the most readable form.
+        weights: whether to write also the trained weights of a run's member, as safetensors.
+            Formats that contain weights include trained weights without this option.
+        layer: index from 0 of the backbone layer whose weights are written.
+        causal: in ``pt2``, ``onnx`` and ``hf``, whether to hide later tokens; by default as in the
+            run's task.
+        masks: in ``pt2`` and ``onnx``, the inputs beside the tokens: some of ``attn_mask`` and
+            ``key_padding_mask``; by default ``key_padding_mask``.
 
     Raises:
         GenomeError, ViolationError: the mechanism does not exist at this size.
         ExportError: the format, the path or an option cannot be used, a package is missing, there
-            are no such weights, or the file's outputs differ from the mechanism's.
+            are no such weights, or the outputs differ from the interpreter's.
     """
     export_format, path = EXPORTS.get(format), Path(path)
     options = {"is_fast": fast or None, "is_causal": causal, "masks": masks}
     for name, value in options.items():
         if value is not None and name not in export_format.options:
-            formats = [n for n in EXPORTS.names() if name in EXPORTS.get(n).options]
-            expected = ", ".join(formats)
-            raise ExportError(f"{OPTIONS[name]} is not for {format}; expected {expected}.")
+            formats = ", ".join(n for n, f in EXPORTS.items() if name in f.options)
+            raise ExportError(f"{OPTIONS[name]} is not for {format}; expected {formats}.")
+    for name in masks or ():
+        if name not in MASKS:
+            raise ExportError(f"masks: found {name!r}; expected {' or '.join(MASKS)}, or none.")
     export_format.check_packages()
     check_target(path, export_format.suffix)
     resolved = resolve(source)
@@ -126,14 +132,15 @@ def export(
     if weights or export_format.has_weights:
         weights_file = _weights_file(resolved, model, dim, heads, is_required=weights)
     trained, metadata = read_weights(weights_file) if weights_file else ({}, {})
+    plan = make_plan(resolved.genome)
+    if causal is None and "is_causal" in export_format.options and model:
+        causal = model.is_causal and not plan.unsafe
     request = ExportRequest(
         *(resolved.genome, dim, heads, _provenance(resolved)),
         qkv_bias=bool(model and model.qkv_bias),
         is_fast=fast,
-        is_causal=_is_causal(
-            resolved.genome, causal, model, may="is_causal" in export_format.options
-        ),
-        masks=("key_padding_mask",) if masks is None else _checked(masks),
+        is_causal=bool(causal),
+        masks=tuple(n for n in MASKS if n in (("key_padding_mask",) if masks is None else masks)),
         layer=layer,
         weights=trained,
         task=model,
@@ -146,30 +153,19 @@ def export(
     if weights_file and not export_format.has_weights:
         target = path.with_suffix(".safetensors")
         save_weights(request, metadata, target)
-    remarks = tuple(f"{remark}." for remark in make_plan(resolved.genome).remarks(heads))
+    remarks = tuple(f"{remark}." for remark in plan.remarks(heads))
     is_trained = bool(trained) if export_format.has_weights else None
     return ExportResult(path, dim, heads, target, remarks, is_trained, difference)
-
-
-def _checked(masks: Sequence[str]) -> tuple[str, ...]:
-    """The masks in the order of ``MASKS``; ExportError for another name."""
-    for name in masks:
-        if name not in MASKS:
-            raise ExportError(f"masks: found {name!r}; expected {' or '.join(MASKS)}, or none.")
-    return tuple(name for name in MASKS if name in masks)
-
-
-def _is_causal(genome: Genome, causal: bool | None, model: ModelTask | None, *, may: bool) -> bool:
-    """The argument; by default whether the run's task is causal and the mechanism can be."""
-    if causal is not None or not may:
-        return bool(causal)
-    return bool(model and model.is_causal) and not make_plan(genome).unsafe
 
 
 def _weights_file(
     source: Source, model: ModelTask | None, dim: int, heads: int, *, is_required: bool
 ) -> Path | None:
-    """The file of a front member's trained weights; None if there is none and none is required."""
+    """Return the file of a member's trained weights, or None if it has no weights.
+
+    Raises:
+        ExportError: weights are required, and the source has no weights of this size.
+    """
     candidate, problem = None, ""
     if model is None or source.run is None or source.digest is None:
         problem = "has no trained weights; expected a member of a run, such as latest/best."
@@ -191,7 +187,7 @@ def _weights_file(
 
 
 def _provenance(source: Source) -> Provenance:
-    """The provenance that an exported file states."""
+    """Return the origin of a genome and the results of its trainings, for the exported file."""
     if source.run is None:
         return Provenance(source.text)
     with open_run(source.run) as run:
@@ -200,13 +196,9 @@ def _provenance(source: Source) -> Provenance:
         about = f"{run.name} ({origin})"
         if candidate is None:
             return Provenance(source.text, about)
-        count = len(candidate.trainings)
-        date = run.started.date().isoformat()
+        trainings, date = plural(len(candidate.trainings), "training"), run.started.date()
     seeds = ", ".join(str(training.evaluation.seed) for training in candidate.trainings)
-    results = [
-        f"{count} {'training' if count == 1 else 'trainings'} (seeds {seeds}) of task "
-        f"{setup.task.name}, run started {date}:"
-    ]
+    results = [f"{trainings} (seeds {seeds}) of task {setup.task.name}, run started {date}:"]
     for objective in setup.objectives:
         name, unit = objective.name, objective.unit
         value = quantity(candidate.objectives[name], unit, candidate.errors.get(name))

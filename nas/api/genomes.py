@@ -1,4 +1,4 @@
-"""Costs, views and validity of genomes; modules built from them; lists of names."""
+"""Functions that count, show, validate and build genomes, and that list names."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class ValidateResult(Result):
     """Whether a genome is legal.
 
     Attributes:
-        valid: whether there are no violations.
+        valid: whether the genome breaks no rule.
         digest: digest of the genome.
         policy: name of the policy.
-        violations: broken rules, each with location, finding, expectation, and a repair if one
-            exists.
+        violations: the broken rules. Each violation has a location, what was found, what was
+            expected, and the nearest legal genome if one was found.
     """
 
     valid: bool
@@ -83,13 +83,14 @@ def cost(
     [('mha', 64), ('mha', 1024), ('sqa', 64), ('sqa', 1024)]
 
     Args:
-        sources: a SOURCE string or genome, or several.
+        sources: a SOURCE string or a genome, or a sequence of them.
         dim: model width, in features of a token.
-        heads: heads of the backbone.
-        tokens: sequence length, or several.
+        heads: number of heads of the backbone.
+        tokens: sequence length, or several lengths.
 
     Returns:
-        The costs of one source at one length; a table if ``sources`` or ``tokens`` is a sequence.
+        The costs of one source at one length. The result is a table if ``sources`` or ``tokens`` is
+        a sequence.
 
     Raises:
         GenomeError, ViolationError: a mechanism does not exist at these sizes.
@@ -109,16 +110,16 @@ def show(
     heads: int | None = None,
     tokens: int | None = None,
 ) -> ShowResult:
-    """Collect formula, graph, costs and results of a genome; a notebook displays them.
+    """Return formula, graph, costs and results of a genome, which a notebook displays.
 
     >>> nas.show("mha").formula
     '(softmax((Q·Kᵀ)/√d)·V)·W_O'
 
     Args:
         source: a SOURCE string or a genome; RUN/ID adds results and lineage.
-        dim: model width; that of the run's task, or 64.
-        heads: heads of the backbone; those of the run's task, or 4.
-        tokens: sequence length; that of the run's task, or 65.
+        dim: model width; the width of the run's task by default, or 64.
+        heads: number of heads of the backbone; the heads of the run's task by default, or 4.
+        tokens: sequence length; the length of the run's task by default, or 65.
 
     Raises:
         ViolationError: the genome does not type-check.
@@ -128,14 +129,14 @@ def show(
 
 
 def validate(source: AnySource, *, policy: str = "score_normalize_aggregate") -> ValidateResult:
-    """Check a genome against types and a policy's rules.
+    """Check a genome against the types of its operations and the rules of a policy.
 
     >>> nas.validate("mha").valid
     True
 
     Args:
         source: a SOURCE string or a genome.
-        policy: a policy, by name or path.
+        policy: name or path of a policy.
 
     Raises:
         GenomeError, ConfigError: the SOURCE or the policy cannot be read.
@@ -148,7 +149,7 @@ def validate(source: AnySource, *, policy: str = "score_normalize_aggregate") ->
 def build_attention(
     source: AnySource, dim: int, heads: int, *, qkv_bias: bool = False
 ) -> nn.Module:
-    """Build a mechanism as a module ``block(x, attn_mask, key_padding_mask, is_causal)``.
+    """Return a mechanism as a module ``block(x, attn_mask, key_padding_mask, is_causal)``.
 
     >>> nas.build_attention("mha", dim=64, heads=4)(torch.randn(2, 10, 64)).shape
     torch.Size([2, 10, 64])
@@ -156,12 +157,13 @@ def build_attention(
     Args:
         source: a SOURCE string or a genome.
         dim: model width, in features of a token.
-        heads: heads of the backbone.
+        heads: number of heads of the backbone.
         qkv_bias: whether query, key and value projections have a bias.
 
     Returns:
-        A module from (batch, tokens, dim) to the same shape. ``attn_mask`` is True where attention
-        is allowed, ``key_padding_mask`` True at padding; ``is_causal`` hides later tokens.
+        A module that maps (batch, tokens, dim) to the same shape. ``attn_mask`` is True where
+        attention is allowed. ``key_padding_mask`` is True at padding. ``is_causal`` hides later
+        tokens.
 
     Raises:
         GenomeError, ViolationError: the mechanism does not exist at these sizes.
@@ -170,20 +172,24 @@ def build_attention(
 
 
 def list_objectives() -> dict[str, str]:
-    """Names and descriptions of objectives; a space may also list other metrics of its task."""
+    """Return the names of objectives with descriptions.
+
+    A search space may also list other metrics of its task.
+    """
     quality = "the first metric of the task that is searched on; its others by their own names"
     return {QUALITY: quality} | {name: COSTS.get(name).about for name in COSTS.names()}
 
 
 def list_mechanisms() -> dict[str, str]:
-    """Named mechanisms with a line of description."""
+    """Return the names of the named mechanisms with a line of description."""
     return {name: mechanism.about for name, mechanism in MECHANISMS.items()}
 
 
 def list_plugins() -> dict[str, Any]:
-    """Plug-ins of installed packages by group: the JSON object of ``nas plugins``.
+    """Import all plug-ins of installed packages, and return them by group.
 
-    Imports all of them; a broken one has a ``fault`` and no members.
+    The result is the JSON object of ``nas plugins``. A broken plug-in has a ``fault`` and no
+    members.
     """
     from nas.exporting import EXPORTS
     from nas.genome.primitives.base import REGISTRY
@@ -191,15 +197,10 @@ def list_plugins() -> dict[str, Any]:
     from nas.surgery.hosts import HOSTS
     from nas.tasks import TASKS
 
-    registries = (REGISTRY, MECHANISMS, TASKS, COSTS, ALGORITHMS, EXPORTS, HOSTS)
+    groups = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NasWarning)  # the answer names the broken ones
-        groups = [
-            {
-                "group": r.group,
-                "noun": r.noun,
-                "plugins": [asdict(plugin) for plugin in r.plugins()],
-            }
-            for r in registries
-        ]
+        warnings.simplefilter("ignore", NasWarning)  # the result names broken plug-ins
+        for registry in (REGISTRY, MECHANISMS, TASKS, COSTS, ALGORITHMS, EXPORTS, HOSTS):
+            plugins = [asdict(plugin) for plugin in registry.plugins()]
+            groups.append({"group": registry.group, "noun": registry.noun, "plugins": plugins})
     return {"groups": groups}

@@ -1,4 +1,4 @@
-"""Search, resume and confirm: the functions that write a run."""
+"""``nas.search``, ``nas.resume`` and ``nas.confirm``: the functions that write a run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Unpack
 
 from markupsafe import Markup
 
-from nas.api.execution import Executing, execution_of, task_of
+from nas.api.execution import Executing, task_of
 from nas.common.errors import NasError
 from nas.common.search_config import SearchConfig
-from nas.evaluation.execution import make_evaluator
+from nas.evaluation.execution import Execution, make_evaluator
 from nas.report.confirmation import ConfirmResult, make_confirmation
 from nas.report.front import Front
 from nas.report.run_view import RunView
@@ -28,9 +28,17 @@ from nas.store import RUNS, find_run, open_run, open_writer
 
 
 class NotebookResult(SearchResult):
-    """The result of a search; a notebook shows the verdict and the front."""
+    """The result of a search, which a notebook displays as a verdict and the table of the front.
+
+    The base class cannot display itself, because ``nas.searching`` does not import ``nas.report``.
+    """
 
     __slots__ = ()
+
+    @classmethod
+    def of(cls, result: SearchResult) -> NotebookResult:
+        """Return a result that notebooks display."""
+        return cls(*(getattr(result, field.name) for field in fields(result)))
 
     def _repr_html_(self) -> str:
         from nas.report.page.rendering import render
@@ -40,12 +48,8 @@ class NotebookResult(SearchResult):
                 view = RunView.read(run)
         except NasError as error:
             return render("notebook.html", content="", about=f"{self.message} {error}")
-        table = Markup(Front(view)._repr_html_())  # noqa: S704 - escaped
+        table = Markup(Front(view)._repr_html_())  # noqa: S704 - Front escapes
         return render("notebook.html", headline=verdict_of(view).headline, content=table)
-
-
-def _displayed(result: SearchResult) -> NotebookResult:
-    return NotebookResult(*(getattr(result, field.name) for field in fields(result)))
 
 
 def search(
@@ -73,25 +77,27 @@ def search(
     ('finished', 2)
 
     Args:
-        space: a search space, by name or path.
-        generations: number of generations, the first one included.
-        population: trainings of a generation.
-        task: a task, by name or path; the space's by default.
-        data: training data, as the task's family names them; the task's by default.
-        algorithm: "surrogate", "nsga2", "random", "regularized-evolution", "local-search", or a
-            plug-in's.
-        lag: proposal t is computed from results up to t - lag, so that no worker waits for the
-            last training of a generation; by default from whole generations.
-        seed: the seed of the search; the seeds of trainings derive from it.
-        repeats: trainings of each mechanism, each with a seed of its own.
-        run: the run's name; by default date, space and seed.
+        space: name or path of a search space.
+        generations: number of generations, including the first.
+        population: number of proposals in a generation.
+        task: name or path of a task; the space's task by default.
+        data: training data, in the form that the task's family accepts; the task's own data by
+            default.
+        algorithm: "surrogate", "nsga2", "random", "regularized-evolution", "local-search", or the
+            name of a plug-in's algorithm.
+        lag: if set, proposal t is computed from results up to t - lag, so that no worker waits for
+            the last training of a generation. By default proposals are computed from the results of
+            whole generations.
+        seed: seed of the search, from which the seeds of trainings derive.
+        repeats: number of trainings of each mechanism, each with its own seed.
+        run: name of the run; by default date, space and seed.
         runs: the folder of runs.
-        listener: receives events; see ``nas.searching.listener``.
-        command: the command line, for the record.
+        listener: object that receives events; see ``nas.searching.listener``.
+        command: the command line, which the run records.
         execution: options of the workers; see ``nas.api.execution.Executing``.
 
     Returns:
-        How the run ended, its folder, counts and hypervolume.
+        How the run ended, with its folder, counts and hypervolume.
 
     Raises:
         NasError: an argument cannot be used; the message names it and what was expected.
@@ -108,13 +114,13 @@ def search(
             repeats=repeats,
             lag=lag,
         ),
-        make_evaluator=partial(make_evaluator, execution_of(execution)),
+        make_evaluator=partial(make_evaluator, Execution(**execution)),
         root=Path(runs),
         name=run,
         command=command,
         listener=listener,
     )
-    return _displayed(result)
+    return NotebookResult.of(result)
 
 
 def resume(
@@ -128,23 +134,24 @@ def resume(
     command: str = "nas.resume",
     **execution: Unpack[Executing],
 ) -> SearchResult:
-    """Continue an interrupted run, or add generations to a finished one.
+    """Continue an interrupted run, or add generations to a finished run.
 
     >>> nas.resume("first").status
     'finished'
 
     Args:
-        run: a run's name or path, or "latest".
-        generations: number of generations in all; as many as before by default.
-        data: where the run's data are now, if they were moved; other data are refused.
-        retry_failed: repeat all failed trainings, not those of lost workers alone.
+        run: name or path of a run, or "latest".
+        generations: total number of generations; the run's number by default.
+        data: new place of the run's data if they were moved; other data are refused.
+        retry_failed: whether to repeat all failed trainings. By default only trainings that failed
+            because a worker was lost are repeated.
         runs: the folder of runs.
-        listener: receives events; see ``nas.searching.listener``.
-        command: the command line, for the record.
+        listener: object that receives events; see ``nas.searching.listener``.
+        command: the command line, which the run records.
         execution: options of the workers; see ``nas.api.execution.Executing``.
 
     Returns:
-        How the run ended; at once if nothing is left to do.
+        How the run ended. The function returns at once if no training is left to do.
 
     Raises:
         RunError: there is no such run, another process writes it, or its data have changed.
@@ -152,14 +159,14 @@ def resume(
     """
     result = resume_search(
         find_run(run, Path(runs)),
-        make_evaluator=partial(make_evaluator, execution_of(execution)),
+        make_evaluator=partial(make_evaluator, Execution(**execution)),
         generations=generations,
         data=data,
         retry_failed=retry_failed,
         listener=listener,
         command=command,
     )
-    return _displayed(result)
+    return NotebookResult.of(result)
 
 
 def confirm(
@@ -175,33 +182,38 @@ def confirm(
     on_training: Callable[[TrainingRow, int, int], None] | None = None,
     **execution: Unpack[Executing],
 ) -> ConfirmResult:
-    """Train likely members of a run's front again with fresh seeds, beside standard attention.
+    """Train likely members of a run's front again with fresh seeds.
 
-    The run records these trainings; a repeated call trains only what is missing.
+    A member of the front is a non-dominated mechanism. Standard attention is trained with the same
+    seeds for comparison. The run records these trainings; a repeated call trains only what is
+    missing.
 
     >>> result = nas.confirm("first", members=1, seeds=2, backend="local")
     >>> [len(row.fresh["values"]) for row in result.members]
     [2, 2, 2]
 
     Args:
-        run: a run's name or path, or "latest".
-        ids: digests (or their beginnings) of mechanisms; by default they are chosen.
-        members: number to choose: best, knee and cheapest, then those of the front that add most
-            to their hypervolume. Standard attention and ``uniform`` are always trained.
-        seeds: trainings of each, with the same seeds for all.
-        long: another task of the same family and metric, by name or path, to train under as well.
-        test: also train under the longest task and evaluate on its test set.
-        data: where the run's data are now, if they were moved.
+        run: name or path of a run, or "latest".
+        ids: digests of mechanisms, or their first characters; by default mechanisms are chosen.
+        members: number of mechanisms to choose: best, knee and cheapest, then the members of the
+            front that add most to the hypervolume of the chosen ones. Standard attention and
+            ``uniform`` are always trained.
+        seeds: number of trainings of each mechanism; all mechanisms share the seeds.
+        long: name or path of another task of the same family and metric, under which the mechanisms
+            are trained as well.
+        test: whether to train also under the longest task with evaluation on its test set.
+        data: new place of the run's data if they were moved.
         runs: the folder of runs.
-        on_training: called with each finished training, the number finished, and the total.
+        on_training: function called with each finished training, the number of finished trainings,
+            and the total.
         execution: options of the workers; see ``nas.api.execution.Executing``.
 
     Raises:
-        RunError: there is no such run, or nothing to confirm in it.
+        RunError: there is no such run, or it has no mechanism to confirm.
         ConfigError: ``long`` is of another family or does not measure the run's metric.
         NasError: another argument cannot be used.
     """
-    chosen = execution_of(execution)
+    options = Execution(**execution)
     with open_writer(find_run(run, Path(runs)), None) as writer:
         plan = plan_confirmation(
             writer.run,
@@ -213,7 +225,7 @@ def confirm(
             data=data,
         )
         total = sum(map(len, plan.todo))
-        trained = confirm_run(writer, plan, partial(make_evaluator, chosen))
+        trained = confirm_run(writer, plan, partial(make_evaluator, options))
         with closing(trained):  # stops the workers if ``on_training`` raises
             for done, (candidate, training) in enumerate(trained, 1):
                 if on_training is not None:

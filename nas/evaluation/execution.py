@@ -34,18 +34,18 @@ class Execution:
             workers, 0 trains on processor cores.
         ray_address: a Ray cluster to join, as "host:port" or "auto"; None starts one on this
             machine.
-        time_limit: longest duration of one training in seconds; None for no limit.
+        time_limit: longest duration of one training in seconds, above 0; None for no limit.
         start_seconds: longest time in seconds that a cluster may have no worker.
 
     Raises:
-        ConfigError: a count is not valid.
+        ConfigError: a number is not valid.
     """
 
     backend: str = "ray"
     workers: int | str | None = None
     gpus_per_worker: float | None = None
     ray_address: str | None = None
-    time_limit: float | None = None
+    time_limit: float | None = 1800.0
     start_seconds: float = 300.0
 
     def __post_init__(self) -> None:
@@ -58,6 +58,11 @@ class Execution:
                 f"gpus-per-worker: found {gpus:g}, expected 0, a fraction of one GPU such as 0.25, "
                 "or 1: a training uses one GPU."
             )
+        for name in ("time_limit", "start_seconds"):
+            seconds = getattr(self, name)
+            if seconds is not None and not seconds > 0:  # NaN is not above 0 either
+                option = name.replace("_", "-")
+                raise ConfigError(f"{option}: found {seconds}; expected a number above 0.")
 
     @property
     def fewest(self) -> int | None:
