@@ -1,4 +1,4 @@
-"""The command line: ``nas COMMAND``. Commands parse, call one library function, and print.
+"""The command line ``nas COMMAND``. Commands parse options, call one library function, and print.
 
 Importing this package loads neither torch nor any command.
 """
@@ -19,17 +19,21 @@ from typing import Any, Final, NoReturn
 from nas.common.errors import NasError, NasWarning
 
 # Modules of commands, in the order of `nas --help`.
-COMMANDS: Final = ("search", "compare", "runs", "tables", "genomes", "environment")
+COMMANDS: Final = ("search", "compare", "runs", "genomes", "environment")
 INTERRUPTED: Final = 130  # 128 and the number of SIGINT
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command line and exit: 0 done, 1 the answer is no, 2 wrong usage or input."""
+    """Run a command line and exit.
+
+    The exit status is 0 after success, 1 if the answer is negative, such as an illegal genome, 2
+    after wrong usage or input, and 130 after an interrupt.
+    """
     from nas.cli.console import complain
 
     for module in COMMANDS:
         importlib.import_module(f"nas.cli.{module}")
-    for stream in (sys.stdout, sys.stderr):  # a formula must not fail in a narrow encoding
+    for stream in (sys.stdout, sys.stderr):  # printing a formula must not fail in ASCII
         if isinstance(stream, io.TextIOWrapper):
             with contextlib.suppress(OSError, ValueError):
                 stream.reconfigure(errors="replace")
@@ -65,13 +69,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _interrupt_once(number: int, frame: Any) -> NoReturn:
-    """Interrupt; ignore the second SIGTERM that `timeout` and schedulers send."""
+    """Raise KeyboardInterrupt, and ignore the second SIGTERM that schedulers send."""
     signal.signal(number, signal.SIG_IGN)
     signal.default_int_handler(number, frame)
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    """Run a command and return its status; usage errors are printed without control characters."""
+    """Run a command and return its exit status; print errors of usage."""
     import typer
 
     from nas.cli import completion
@@ -97,7 +101,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 @contextlib.contextmanager
 def _printed_warnings() -> Iterator[None]:
-    """Print warnings of nas as sentences, others in Python's format."""
+    """Print warnings of nas as sentences, and other warnings in Python's format."""
     from nas.cli.console import complain
 
     with warnings.catch_warnings():
@@ -115,6 +119,6 @@ def _printed_warnings() -> Iterator[None]:
 
 
 def _discard_output() -> None:
-    """Redirect standard output, so that the interpreter's last flush cannot fail."""
+    """Redirect standard output to nowhere, so that the interpreter's last flush cannot fail."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

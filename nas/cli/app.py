@@ -1,4 +1,4 @@
-"""The application object, to which each module of commands adds its own."""
+"""The typer application, to which each module of commands adds its commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nas.common.errors import NasError
 
 
 class StoppedError(NasError):
-    """A command was interrupted; the text says how to continue."""
+    """A search was interrupted; the message says how to continue it."""
 
     exit_status = 130
 
@@ -19,7 +19,7 @@ class StoppedError(NasError):
 app = typer.Typer(
     name="nas",
     no_args_is_help=True,
-    add_completion=False,  # typer's own options do not take the name of a shell
+    add_completion=False,  # typer's options do not accept the name of a shell
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

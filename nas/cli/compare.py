@@ -1,4 +1,4 @@
-"""``nas evaluate``, ``benchmark`` and ``explain``: mechanisms trained without a search."""
+"""``nas evaluate``, ``benchmark`` and ``explain``: commands that train without a search."""
 
 from __future__ import annotations
 

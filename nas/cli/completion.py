@@ -1,7 +1,7 @@
-"""Shell completion: names that can be listed without torch and without opening a record.
+"""Shell completion of commands, options and names, such as runs, mechanisms and tasks.
 
-A shell runs ``nas`` with ``_NAS_COMPLETE`` set and evaluates the output, so only names of plain
-characters are offered.
+A shell runs ``nas`` with ``_NAS_COMPLETE`` set and evaluates the output. Therefore only names of
+plain characters are offered. Names are listed without torch and without opening a database.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nas.cli.console import note, tell
 REQUEST: Final = "_NAS_COMPLETE"
 SHELLS: Final = ("bash", "zsh", "fish")
 MEMBERS: Final = ("best", "knee", "cheapest")
-# The named mechanisms; their registry needs torch.
+# Names of the named mechanisms, whose registry needs torch.
 MECHANISMS: Final = (
     "additive champion_2025 champion_control flex_sqa gqa lsqa messages mha mqa neural_attention "
     "neural_attention_authors patterns patterns_and_messages qana rsqa sqa ssqa sw_sqa uniform "
@@ -29,12 +29,12 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
 def typer_completion() -> Any:
-    """Typer's functions for its own completion options, which are not public."""
+    """Return the module of typer with the functions of its completion options."""
     return import_module("typer.completion")
 
 
 def install(shell: str | None) -> None:
-    """Write the completion script where the shell reads it at its start, and exit."""
+    """Write the completion script of a shell into its start-up files, and exit."""
     if shell is not None:
         _check(shell)
         module = typer_completion()
@@ -44,7 +44,7 @@ def install(shell: str | None) -> None:
 
 
 def show(shell: str | None) -> None:
-    """Print the completion script, and exit."""
+    """Print the completion script of a shell, and exit."""
     if shell is not None:
         _check(shell)
         module = typer_completion()
@@ -58,18 +58,21 @@ def _check(shell: str) -> None:
 
 
 def mechanisms() -> list[str]:
-    """The named mechanisms."""
+    """Return the named mechanisms."""
     return MECHANISMS.split()
 
 
 def runs() -> list[str]:
-    """The runs in ./runs, and ``latest`` if there is one."""
+    """Return the names of the runs in ./runs, after ``latest`` if there is a run."""
     names = _plain(path.parent.name for path in Path("runs").glob("*/run.sqlite"))
     return ["latest", *names] if names else []
 
 
 def sources(incomplete: str) -> list[str]:
-    """Mechanisms and runs; after ``RUN/`` the names of members. Shells complete paths."""
+    """Return mechanisms and runs or, after ``RUN/``, the names of the run's members.
+
+    Paths are completed by the shell itself.
+    """
     run, slash, _ = incomplete.rpartition("/")
     if slash:
         return [f"{run}/{member}" for member in MEMBERS] if run in runs() else []
@@ -77,17 +80,17 @@ def sources(incomplete: str) -> list[str]:
 
 
 def tasks() -> list[str]:
-    """The built-in tasks."""
+    """Return the names of the built-in tasks."""
     return _plain(file.stem for file in (Path(__file__).parents[1] / "tasks").glob("*.yaml"))
 
 
 def spaces() -> list[str]:
-    """Search spaces, packaged or in ./search_spaces."""
+    """Return the names of the packaged search spaces and of files in ./search_spaces."""
     return _named("search_spaces")
 
 
 def policies() -> list[str]:
-    """Policies, packaged or in ./validators."""
+    """Return the names of the packaged policies and of files in ./validators."""
     return _named("validators")
 
 

@@ -1,10 +1,10 @@
-"""Live display of a search: a panel on a terminal, plain lines in a pipe.
+"""The live display of a search: a panel on a terminal, plain lines in a pipe.
 
     with search_display(None) as listener:
         result = nas.search(..., listener=listener)
 
-Both read the run's record (``nas.cli.progress``), in the process that searches and in one that
-watches. The panel disappears when the context ends.
+Both forms read the run's database by ``nas.cli.progress``, in the searching process and in a
+watching process. The panel disappears when the context ends.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from nas.cli.progress import (
     workers_text,
 )
 from nas.common.text import message, plural, printable
-from nas.evaluation.trial import Evaluation, Incident
+from nas.evaluation.trial import Incident
 from nas.report.table import TextColumn, cut, named_values, say, table_lines
 from nas.report.units import duration, quantity
 from nas.searching.listener import CompositeListener, Evaluated, GenerationDone, Listener, Started
-from nas.store import Proposal, Run, change_token, open_run
+from nas.store import Run, change_token, open_run
 from nas.store.files import run_argument
 from nas.store.records import RunStatus
 
@@ -54,7 +54,7 @@ MAX_BAR_WIDTH: Final = 60
 
 @contextlib.contextmanager
 def search_display(tensorboard: Path | None) -> Iterator[Listener]:
-    """A listener that shows a search and, if a folder is given, writes event files into it."""
+    """Return a listener that shows a search, and that writes event files into a folder, if any."""
     from nas.report.events import EventFiles
 
     files = [EventFiles(tensorboard, complain)] if tensorboard is not None else []
@@ -66,7 +66,7 @@ def search_display(tensorboard: Path | None) -> Iterator[Listener]:
 def display(
     console: Console, clock: Callable[[], float] = time.time, *, is_watching: bool = False
 ) -> Iterator[Display]:
-    """A panel that stays in place on a terminal, lines elsewhere."""
+    """Return a display that is a panel on a terminal and prints lines elsewhere."""
     shown = Display(console, clock, is_watching=is_watching)
     if not shown.is_panel:
         yield shown
@@ -80,15 +80,20 @@ def display(
 class Display(Listener):
     """Displays the progress of a search.
 
-    On a terminal a panel, which rich draws several times a second from another thread; elsewhere a
-    line for each generation, and every half minute in long generations.
+    On a terminal the display is a panel, which rich draws several times a second from another
+    thread. Elsewhere it prints a line for each generation, and a line every half minute in long
+    generations.
 
     Args:
-        clock: seconds since the epoch.
-        is_watching: whether another process searches; also shows workers and the expected end.
+        console: where to print.
+        clock: function that returns the seconds since the epoch.
+        is_watching: whether another process searches. The display then also shows busy workers and
+            the expected end.
 
     Attributes:
-        progress: the last reading of the record; None before the run exists.
+        is_panel: whether the display is a panel.
+        progress: the progress when the database was last read; None before the run exists.
+        notice: the last worker failure; empty after the next training.
     """
 
     def __init__(
@@ -106,26 +111,26 @@ class Display(Listener):
         self._last_shown = clock()
 
     def read(self, run: Run) -> Progress:
-        """Read the progress from a record; print a line if another process searches."""
+        """Read the progress of a run, and print a line if another process searches."""
         self.progress = read_progress(run, self.progress)
         if self._is_watching:
             self._say(change_line(self.progress, self._clock()))
         return self.progress
 
     def on_reference(self, done: int, total: int) -> None:
-        """Show how many reference trainings are done."""
+        """Show the number of finished reference trainings."""
         self._preparing = f"mha and uniform, to compare with: {done} of {total} trainings"
         self._say(self._preparing)
 
     def on_start(self, event: Started) -> None:
-        """Show what is searched."""
+        """Show run, space, task and number of trainings."""
         self._folder = event.folder
         progress = self._refresh()
         recorded = f", {event.num_recorded} recorded already" if event.num_recorded else ""
         self._say(f"{headline(progress)}; {plural(progress.total, 'training')}{recorded}")
 
     def on_evaluation(self, event: Evaluated) -> None:
-        """Show the progress unless it was shown very recently."""
+        """Show the progress, unless it was shown a moment ago."""
         self.notice = ""
         pause = SECONDS_BETWEEN_READINGS if self.is_panel else SECONDS_BETWEEN_LINES
         if self._clock() - self._last_shown >= pause:
@@ -134,12 +139,12 @@ class Display(Listener):
             self._say(f"  {done}, {pace(progress, self._clock())}")
 
     def on_incident(self, event: Incident) -> None:
-        """Show a worker failure; in the panel until the next training ends."""
+        """Show a worker failure, which the panel keeps until the next training ends."""
         self.notice = event.text
         self._say(f"  {message(event.text)}")
 
     def on_generation(self, event: GenerationDone) -> None:
-        """Show the state after a generation that was not complete before."""
+        """Show the progress after a generation, unless a resumed run only repeats it."""
         if not event.is_replayed:
             self._say(generation_line(self._refresh(), self._clock()))
 
@@ -153,7 +158,7 @@ class Display(Listener):
             say(self._console, line)
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
-        """The panel, no line wider than the terminal."""
+        """Return the lines of the panel, which are not wider than the terminal."""
         progress, width = self.progress, options.max_width
         if progress is None:
             yield Text(self._preparing, "dim")
@@ -162,14 +167,14 @@ class Display(Listener):
         yield Text(cut(printable(headline(progress)), width), "bold")
         yield ProgressBar(total, progress.done, width=min(width, MAX_BAR_WIDTH))
         yield Segment.line()
-        yield from table_lines(named_values(self.rows(progress)), width)
+        yield from table_lines(named_values(self._rows(progress)), width)
         yield Text()
         yield from table_lines(_results(progress), width)
         if self.notice:
             yield Text(cut(message(self.notice), width), "yellow")
 
-    def rows(self, progress: Progress) -> list[tuple[str, str]]:
-        """Names and values."""
+    def _rows(self, progress: Progress) -> list[tuple[str, str]]:
+        """Return names and values for the panel."""
         counts, now = progress.counts, self._clock()
         latest = f"{progress.hypervolumes[-1]:.4f}" if progress.hypervolumes else "-"
         leaders = dict.fromkeys(LEADERS, "-")
@@ -194,7 +199,7 @@ class Display(Listener):
 
 
 def sparkline(values: tuple[float, ...]) -> str:
-    """The last values as bars."""
+    """Return the last values as bars of different heights; empty for less than two values."""
     shown = values[-MAX_BARS:]
     if len(shown) < 2:
         return ""
@@ -204,17 +209,18 @@ def sparkline(values: tuple[float, ...]) -> str:
 
 
 def _results(progress: Progress) -> list[TextColumn]:
-    """The last trainings, newest last."""
+    """Return the last trainings as columns of a table, newest last."""
     proposals = [proposal for proposal, _ in progress.last]
     evaluations = [training.evaluation for _, training in progress.last]
 
-    def outcome(proposal: Proposal, evaluation: Evaluation) -> str:
-        if not evaluation.is_ok:
-            return (evaluation.reason or evaluation.status).replace("_", " ")
-        values = {**proposal.costs, **evaluation.metrics}
-        return "  ".join(quantity(values[o.name], o.unit) for o in progress.setup.objectives)
-
-    outcomes = [outcome(*pair) for pair in zip(proposals, evaluations, strict=True)]
+    outcomes = []
+    for proposal, evaluation in zip(proposals, evaluations, strict=True):
+        if evaluation.is_ok:
+            values = {**proposal.costs, **evaluation.metrics}
+            texts = [quantity(values[o.name], o.unit) for o in progress.setup.objectives]
+            outcomes.append("  ".join(texts))
+        else:
+            outcomes.append((evaluation.reason or evaluation.status).replace("_", " "))
     return [
         TextColumn("", [proposal.digest[:8] for proposal in proposals], style="cyan"),
         TextColumn("", outcomes, "right"),
@@ -227,10 +233,15 @@ def _results(progress: Progress) -> list[TextColumn]:
 def follow(
     folder: Path, shown: Display, *, sleep: Callable[[float], None] = time.sleep
 ) -> RunStatus:
-    """Show a run that another process writes until it ends.
+    """Show a run that another process writes, until the run ends.
 
-    The record is opened only after its files changed, and closed after reading, since an open one
-    would keep the writer from folding its log.
+    The database is opened only after its files changed, and closed after reading, since an open
+    reader would keep the writer from merging SQLite's log into the database.
+
+    Args:
+        folder: folder of the run.
+        shown: the display.
+        sleep: function that waits for a number of seconds.
 
     Returns:
         "finished" or "stopped".
@@ -254,15 +265,15 @@ def follow(
 
 
 def why_stopped(run: Run) -> str:
-    """How the writer of an unfinished run ended, and how to continue."""
-    on = f"`nas resume {run_argument(run.folder)}` goes on with it."
+    """Return a sentence on how the process of an unfinished run ended, and how to continue it."""
     sessions = run.sessions()
     if not sessions:
-        return f"run {run.name!r}: nobody has begun it. {on}"
-    last = sessions[-1]
-    if last.ended is not None:
-        return f"run {run.name!r}: it was stopped at {last.ended.astimezone():%Y-%m-%d %H:%M}. {on}"
-    return (
-        f"run {run.name!r}: its writer, process {last.pid} on {last.host}, is gone without a word: "
-        f"it was killed, or its machine went down. Every finished training is kept. {on}"
-    )
+        reason = "nobody has begun it."
+    elif (ended := sessions[-1].ended) is not None:
+        reason = f"it was stopped at {ended.astimezone():%Y-%m-%d %H:%M}."
+    else:
+        reason = (
+            f"its writer, process {sessions[-1].pid} on {sessions[-1].host}, is gone without a "
+            "word: it was killed, or its machine went down. Every finished training is kept."
+        )
+    return f"run {run.name!r}: {reason} `nas resume {run_argument(run.folder)}` goes on with it."

@@ -1,9 +1,8 @@
-"""``nas show``, ``mechanisms``, ``validate``, ``cost`` and ``export``: one genome or several."""
+"""Commands about genomes: ``nas show``, ``mechanisms``, ``validate``, ``cost`` and ``export``."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -134,10 +133,12 @@ def cost(
 
 
 def _lengths(text: str) -> set[int]:
-    """The lengths of ``--tokens``."""
-    words, most = text.split(","), options.MOST_TOKENS
-    are_numbers = all(re.fullmatch(r"\s*[0-9]{1,7}\s*", word) for word in words)
-    lengths = {int(word) for word in words} if are_numbers else {0}
+    """Return the lengths in the value of ``--tokens``."""
+    most = options.MOST_TOKENS
+    try:
+        lengths = {int(word) for word in text.split(",")}
+    except ValueError:
+        lengths = {0}
     if min(lengths) < 1 or max(lengths) > most:
         raise NasError(
             f"--tokens {text!r}: expected whole numbers from 1 to {most:,} with commas "

@@ -70,9 +70,9 @@ def picture(subject: str) -> Any:
     """
 
     def check(path: Path | None) -> Path | None:
-        from nas.report.charts import check_picture
-
         if path is not None:
+            from nas.report.charts import check_picture
+
             check_picture(path)
         return path
 

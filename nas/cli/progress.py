@@ -1,7 +1,8 @@
-"""Progress of a search, read from its record by the search itself or by a watching process.
+"""The progress of a search, read from the run's database, and lines of text that describe it.
 
-Reading a snapshot takes milliseconds and never delays the writer. A generation is ``population``
-consecutive proposals, whether the search waits for all of them or proposes with a lag.
+The searching process and a watching process read the same database. Reading takes milliseconds and
+never delays the writer. A generation is ``population`` consecutive proposals, also in a search that
+does not wait for whole generations.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 from nas.common.objectives import Objective
@@ -28,23 +28,26 @@ LEADERS: Final = ("best", "knee", "cheapest")
 
 @dataclass(frozen=True)
 class Progress:
-    """A run at one moment.
+    """The progress of a run at one moment.
 
     Attributes:
+        run: name of the run.
+        setup: settings of the run.
         workers: number of workers of the last session.
-        done: finished trainings, those of earlier sessions included.
+        done: number of finished trainings, including trainings of earlier sessions.
+        counts: numbers of proposals by outcome.
         hypervolumes: hypervolume after each complete generation.
-        leaders: "best" in the first objective, "knee", and "cheapest" in the first cost, each with
-            the objective to show: estimates after the last complete generation, scores during the
-            first one. Without a successful training, or without a cost, a leader is absent.
+        leaders: up to three mechanisms of the front by title, each with the objective to show:
+            "best" in the first objective, "knee", and "cheapest" in the first cost. Their values
+            are scores during the first generation, then estimates. A title without a mechanism is
+            absent.
         last: the most recent trainings with their proposals, newest last.
-        times: end of each training of the rate window in seconds since the epoch; the first is the
-            start of the session or the training before the window.
-        trained_seconds: training time within the rate window.
+        times: the end of each training in the rate window, in seconds since the epoch. The first
+            value is the start of the session, or the end of the training before the window.
+        trained_seconds: sum of the training times in the rate window.
     """
 
     run: str
-    folder: Path
     setup: RunSetup
     workers: int
     done: int
@@ -57,29 +60,32 @@ class Progress:
 
     @property
     def generations_done(self) -> int:
-        """Complete generations."""
+        """Number of complete generations."""
         return len(self.hypervolumes)
 
     @property
     def total(self) -> int:
-        """Trainings of the whole run."""
+        """Number of trainings of the whole run."""
         config = self.setup.config
         return config.generations * config.population * config.repeats
 
     @property
     def to_go(self) -> int:
-        """Trainings that are not done yet."""
+        """Number of trainings that are not done yet."""
         return max(0, self.total - self.done)
 
     @property
     def per_minute(self) -> float | None:
-        """Trainings a minute within the rate window; None before the first."""
+        """Trainings per minute in the rate window; None before the first training."""
         if len(self.times) < 2 or self.times[-1] <= self.times[0]:
             return None
         return 60 * (len(self.times) - 1) / (self.times[-1] - self.times[0])
 
     def seconds_left(self, now: float) -> float | None:
-        """Expected seconds until the end; None if unknown, done, or stalled."""
+        """Return the expected seconds until the end.
+
+        The result is None if the rate is unknown, the run is done, or the end is overdue.
+        """
         rate = self.per_minute
         if not rate or not self.to_go:
             return None
@@ -88,7 +94,7 @@ class Progress:
 
     @property
     def busy(self) -> int:
-        """Number of workers that train, limited by the proposals without a result."""
+        """Number of workers that train, at most the number of proposals without a result."""
         counts = self.counts
         first = counts.proposed - counts.repeated - counts.replayed - counts.rejected
         under_way = first * self.setup.config.repeats + counts.repeated - self.done
@@ -96,16 +102,17 @@ class Progress:
 
     @property
     def busy_share(self) -> float | None:
-        """Share of the workers' time within the rate window that was training."""
+        """Fraction of the workers' time in the rate window that they spent in trainings."""
         available = (self.times[-1] - self.times[0]) * self.workers
         return min(1.0, self.trained_seconds / available) if available > 0 else None
 
 
 def read_progress(run: Run, before: Progress | None = None) -> Progress:
-    """Read a run's progress.
+    """Read the progress of a run.
 
     Args:
-        before: an earlier reading; its leaders are kept while no further generation is complete.
+        run: an open run.
+        before: an earlier progress, whose leaders are kept if no generation was completed since.
     """
     with run.snapshot():
         setup, counts, done = run.setup, run.counts(), run.num_trainings()
@@ -120,7 +127,6 @@ def read_progress(run: Run, before: Progress | None = None) -> Progress:
         since, *recent = recent[0].recorded, *recent[1:]
     return Progress(
         run=run.name,
-        folder=run.folder,
         setup=setup,
         workers=sessions[-1].session.workers if sessions else 1,
         done=done,
@@ -144,12 +150,11 @@ def _leaders(run: Run, setup: RunSetup) -> dict[str, tuple[Candidate, Objective]
 def _with_proposals(
     run: Run, setup: RunSetup, trainings: tuple[Training, ...]
 ) -> tuple[tuple[Proposal, Training], ...]:
-    """Trainings with their proposals; without those whose genome is missing in the record."""
+    """Return trainings with their proposals; omit trainings whose proposal is not recorded."""
     proposals = run.new_proposals([training.key for training in trainings])
     pairs = []
     for training in trainings:
-        if training.key in proposals:
-            proposal = proposals[training.key]
+        if proposal := proposals.get(training.key):
             if training.repeat >= setup.config.repeats:
                 proposal = replace(proposal, operator=REPEAT)
             pairs.append((proposal, training))
@@ -157,12 +162,12 @@ def _with_proposals(
 
 
 def headline(progress: Progress) -> str:
-    """Run, space, task and algorithm in one line."""
+    """Return a line with run, space, task, algorithm and number of workers."""
     return run_line(progress.run, progress.setup, plural(progress.workers, "worker"))
 
 
 def generation_line(progress: Progress, now: float) -> str:
-    """A run's state in one line."""
+    """Return a line with generations, counts, hypervolume, leaders and expected time."""
     counts = progress.counts
     gates = f", {counts.stopped} stopped at a gate" if counts.stopped else ""
     parts = [
@@ -178,13 +183,13 @@ def generation_line(progress: Progress, now: float) -> str:
 
 
 def change_line(progress: Progress, now: float) -> str:
-    """A run's state in one line, with trainings and workers."""
+    """Return the line of ``generation_line`` with numbers of trainings and busy workers."""
     done = f"{progress.done} of {plural(progress.total, 'training')}"
     return f"{done}, {generation_line(progress, now)}, workers {workers_text(progress)}"
 
 
 def pace(progress: Progress, now: float) -> str:
-    """Trainings to go, their rate and the expected time."""
+    """Return the number of trainings to go with their rate and the expected time."""
     if not progress.to_go:
         return "none to go"
     rate, seconds = progress.per_minute, progress.seconds_left(now)
@@ -194,14 +199,14 @@ def pace(progress: Progress, now: float) -> str:
 
 
 def workers_text(progress: Progress) -> str:
-    """The number of busy workers, and the share of recent time spent in trainings."""
+    """Return the number of busy workers and the share of recent time spent in trainings."""
     share = progress.busy_share
     recent = "" if share is None else f", training {percent(share)} % of the time lately"
     return f"{progress.busy} of {progress.workers} busy{recent}"
 
 
 def end_text(progress: Progress, now: float) -> str:
-    """The expected end as a time of day, with the date unless it is today."""
+    """Return the expected end as a time of day, with the date unless it is today."""
     seconds = progress.seconds_left(now)
     if seconds is None:
         return "-"
@@ -211,6 +216,6 @@ def end_text(progress: Progress, now: float) -> str:
 
 
 def value_of(candidate: Candidate, objective: Objective) -> str:
-    """A candidate's value of an objective with its standard error."""
+    """Return a candidate's value of an objective with its standard error."""
     name = objective.name
     return quantity(candidate.objectives[name], objective.unit, candidate.errors.get(name))

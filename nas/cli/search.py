@@ -1,4 +1,4 @@
-"""``nas search``, ``resume`` and ``confirm``: commands that write a run."""
+"""``nas search``, ``nas resume`` and ``nas confirm``: commands that write a run."""
 
 from __future__ import annotations
 
