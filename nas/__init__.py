@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from nas.report.front import front as front
     from nas.report.page import write_report as write_report
     from nas.store.sources import load_genome as load_genome
-    from nas.surgery.factor import factor as factor
-    from nas.surgery.files import load_swapped as load_swapped
-    from nas.surgery.files import save_swapped as save_swapped
-    from nas.surgery.merge import merge as merge
-    from nas.surgery.swap import preview_swap as preview_swap
-    from nas.surgery.swap import swap_attention as swap_attention
+    from nas.surgery import factor as factor
+    from nas.surgery import load_swapped as load_swapped
+    from nas.surgery import merge as merge
+    from nas.surgery import preview_swap as preview_swap
+    from nas.surgery import save_swapped as save_swapped
+    from nas.surgery import swap_attention as swap_attention
 
 _MODULES: Final = {
     "nas.api.comparing": ("benchmark", "evaluate"),
@@ -55,10 +55,9 @@ _MODULES: Final = {
     "nas.report.front": ("front",),
     "nas.report.page": ("write_report",),
     "nas.store.sources": ("load_genome",),
-    "nas.surgery.factor": ("factor",),
-    "nas.surgery.files": ("load_swapped", "save_swapped"),
-    "nas.surgery.merge": ("merge",),
-    "nas.surgery.swap": ("preview_swap", "swap_attention"),
+    "nas.surgery": (
+        *("factor", "load_swapped", "merge", "preview_swap", "save_swapped", "swap_attention"),
+    ),
 }
 
 __all__ = [name for names in _MODULES.values() for name in names]
