@@ -26,7 +26,7 @@ from benchmarks.fuzzing.values import (
 from nas.report.front import Front
 from nas.report.page.writer import page
 from nas.report.run_view import RunView
-from nas.report.runs import runs_answer
+from nas.report.front import runs_answer
 from nas.report.show import examine
 from nas.searching.checking import check_run
 from nas.searching.front_file import run_answer

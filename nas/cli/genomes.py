@@ -66,10 +66,9 @@ def mechanisms(
     shapes, and how the paper was read.
     """
     from nas.genome.mechanisms import mechanism
-    from nas.report import mechanisms as report
-    from nas.report.costs import Sizes
+    from nas.report import costs as report
 
-    sizes = Sizes(dim, heads, tokens)
+    sizes = report.Sizes(dim, heads, tokens)
     named = None if name is None else mechanism(name)
     if as_json:
         print_json(report.mechanisms_answer(sizes, named))

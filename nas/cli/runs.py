@@ -22,7 +22,7 @@ RUNS_SHOWN: Final = typer.Argument(
 @app.command()
 def runs(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> None:
     """List the runs, last active last."""
-    from nas.report.runs import runs_answer, runs_columns
+    from nas.report.front import runs_answer, runs_columns
     from nas.report.table import say, say_table
     from nas.store import list_runs
 

@@ -1,4 +1,4 @@
-"""The result of ``nas.benchmark``: mechanisms under several tasks, compared with one of them.
+"""The result of ``nas.benchmark``: mechanisms under several tasks, compared with a reference.
 
 A difference is the mean over pairs of trainings that share their seed, with the interval of
 Student's t at 95 %. A verdict needs p below .05 after Holm's correction over all differences (Holm
@@ -9,15 +9,16 @@ gets no difference: the successful ones are a biased sample.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import fmean
 from typing import Any, Final
 
+import numpy as np
 from rich.console import Console
 
 from nas.common.differences import LEVEL, difference, holm, mean_and_error, paired
-from nas.report.ranks import rank_correlations
 from nas.report.result import MetricInfo, Result, TableResult
 from nas.report.table import TextColumn, say, say_table
 from nas.report.trials import ON_TEST, TrainingRow, why
@@ -25,6 +26,8 @@ from nas.report.units import amount, header
 
 MARKS: Final = {"better": "+", "worse": "-", "undecided": "=", None: " "}
 SENSE: Final = {"max": "higher is better", "min": "lower is better"}
+MIN_MECHANISMS: Final = 10  # a rank correlation of fewer is too uncertain
+NUM_DRAWS: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -33,14 +36,15 @@ class BenchmarkCell(Result):
 
     Attributes:
         mean, error: mean of the metric over seeds, and its standard error; None if all failed.
-        values: the metric by repeat; None where a training failed.
+        values: value of the metric by repeat; None where a training failed.
         failed: number of failed trainings.
-        reasons: how often trainings failed, by reason.
-        core_seconds: mean core time of successful trainings.
+        reasons: number of failed trainings by reason.
+        core_seconds: mean core time of the successful trainings, in seconds.
         costs: costs of all attention layers, by name.
         difference: ``mean``, ``low``, ``high``, ``p`` and ``p_holm`` of the paired difference to
-            the reference; None for the reference, or if a training of either failed.
-        verdict: "better", "worse", "undecided", or None without a difference.
+            the reference. None for the reference, and if a training of the mechanism or of the
+            reference failed.
+        verdict: "better", "worse" or "undecided"; None without a difference.
     """
 
     mean: float | None
@@ -59,7 +63,7 @@ class BenchmarkRow(Result):
     """One mechanism under all tasks.
 
     Attributes:
-        source: the SOURCE as given.
+        source: SOURCE argument that names the mechanism.
         tasks: trainings by task.
         absent: reasons why the mechanism cannot be trained, by task.
         id: digest of the mechanism.
@@ -73,15 +77,15 @@ class BenchmarkRow(Result):
 
 @dataclass(frozen=True)
 class BenchmarkResult(TableResult):
-    """Mechanisms under several tasks, each compared with one of them.
+    """Mechanisms under several tasks, each compared with a reference.
 
     Attributes:
-        against: SOURCE of the reference.
-        seeds: trainings of each mechanism under each task.
+        against: SOURCE argument that names the reference.
+        seeds: number of trainings of each mechanism under each task.
         test: whether test sets were used in place of examples held out of training.
-        tasks: the metric of each task.
+        tasks: metric of each task.
         rank_correlations: Spearman's coefficient of each pair of tasks, with its interval.
-        mechanisms: the reference, then the others in the order given.
+        mechanisms: the reference, then the other mechanisms in the order of the arguments.
     """
 
     against: str
@@ -93,11 +97,11 @@ class BenchmarkResult(TableResult):
 
     @property
     def is_ok(self) -> bool:
-        """Whether at least one training ended well."""
+        """Whether at least one training succeeded."""
         return any(c.mean is not None for row in self.mechanisms for c in row.tasks.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object of ``nas benchmark``."""
+        """Return the JSON object of ``nas benchmark``."""
         tasks = {
             task: {"metric": m.name, "unit": m.unit, "direction": m.direction}
             for task, m in self.tasks.items()
@@ -105,7 +109,7 @@ class BenchmarkResult(TableResult):
         return super().to_dict() | {"tasks": tasks}
 
     def records(self) -> list[dict[str, Any]]:
-        """A row for each mechanism and task."""
+        """Return a row for each mechanism and task."""
         empty = dict.fromkeys(("mean", "low", "high", "p", "p_holm"))
         return [
             {
@@ -136,61 +140,129 @@ def make_benchmark(
     """Compare mechanisms by their trainings.
 
     Args:
-        digests: digests of mechanisms by SOURCE; the first is the reference.
+        digests: digests of mechanisms by SOURCE; the first mechanism is the reference.
         trainings: all trainings by task.
-        absent: reasons why a SOURCE cannot be trained, by task and SOURCE.
-        seeds: trainings of each mechanism under each task.
+        absent: reasons why a mechanism cannot be trained, by task and SOURCE.
+        seeds: number of trainings of each mechanism under each task.
         test: whether test sets were used.
     """
-    against, *_ = sources = list(digests)
-    present = {task: [s for s in sources if s not in absent[task]] for task in trainings}
-    rows = {
-        (task, source): [training for training in trainings[task] if training.name == source]
-        for task in trainings
-        for source in present[task]
+    against = next(iter(digests))
+    groups = {
+        (task, source): sorted(
+            (row for row in rows if row.name == source), key=lambda row: row.repeat
+        )
+        for task, rows in trainings.items()
+        for source in digests
+        if source not in absent[task]
     }
-    values = {key: _values(group) for key, group in rows.items()}
-    differences = {
-        (task, source): difference(paired(values[task, source], values[task, against]))
-        for task, source in rows
-        if source != against
-        and against in present[task]
-        and all(t.evaluation.is_ok for name in (source, against) for t in rows[task, name])
+    values = {
+        key: {row.repeat: row.value for row in group if row.value is not None}
+        for key, group in groups.items()
     }
-    compared = [result for result in differences.values() if result]
-    for result, p in zip(compared, holm([result["p"] for result in compared]), strict=True):
+    differences: dict[tuple[str, str], dict[str, float]] = {}
+    for task, source in groups:
+        pair = [groups[task, name] for name in (source, against) if (task, name) in groups]
+        is_complete = all(row.value is not None for group in pair for row in group)
+        if source != against and len(pair) == 2 and is_complete:
+            result = difference(paired(values[task, source], values[task, against]))
+            if result is not None:
+                differences[task, source] = result
+    corrected = holm([result["p"] for result in differences.values()])
+    for result, p in zip(differences.values(), corrected, strict=True):
         result["p_holm"] = p
     metrics = {t: MetricInfo.of(group[0].metric) for t, group in trainings.items() if group}
-    cells = {
-        task: {
-            source: _cell(rows[task, source], differences.get((task, source)), metrics[task], seeds)
-            for source in present[task]
-        }
-        for task in trainings
+    cells: dict[str, dict[str, BenchmarkCell]] = {task: {} for task in trainings}
+    for (task, source), group in groups.items():
+        direction, between = metrics[task].direction, differences.get((task, source))
+        cells[task][source] = _cell(group, values[task, source], between, direction, seeds)
+    signs = {task: 1 if metric.direction == "max" else -1 for task, metric in metrics.items()}
+    ranked = {
+        task: {n: sign * (c.mean or 0) for n, c in cells[task].items() if not c.failed}
+        for task, sign in signs.items()
     }
     return BenchmarkResult(
         against=against,
         seeds=seeds,
         test=test,
         tasks=metrics,
-        rank_correlations=tuple(rank_correlations(_ranked(cells, metrics))),
+        rank_correlations=tuple(rank_correlations(ranked)),
         mechanisms=tuple(
             BenchmarkRow(
                 source,
                 {task: group[source] for task, group in cells.items() if source in group},
                 {task: group[source] for task, group in absent.items() if source in group},
-                digests[source],
+                digest,
             )
-            for source in sources
+            for source, digest in digests.items()
         ),
     )
+
+
+def _cell(
+    trainings: Sequence[TrainingRow],
+    values: Mapping[int, float],
+    difference: Mapping[str, float] | None,
+    direction: str,
+    seeds: int,
+) -> BenchmarkCell:
+    failures = [t.evaluation for t in trainings if not t.evaluation.is_ok]
+    seconds = [t.evaluation.core_seconds for t in trainings if t.evaluation.is_ok]
+    mean, error = mean_and_error([*values.values()]) if values else (None, None)
+    verdict = None
+    if difference is not None:
+        is_better = (difference["mean"] > 0) == (direction == "max")
+        decided = "better" if is_better else "worse"
+        verdict = decided if difference["p_holm"] < LEVEL else "undecided"
+    return BenchmarkCell(
+        mean=mean,
+        error=error,
+        values=tuple(values.get(repeat) for repeat in range(seeds)),
+        failed=len(failures),
+        reasons=Counter(map(why, failures)),
+        core_seconds=fmean(seconds) if seconds else None,
+        costs=dict(trainings[0].costs) if trainings else {},
+        difference=difference,
+        verdict=verdict,
+    )
+
+
+def rank_correlations(scores: Mapping[str, Mapping[str, float]]) -> Iterator[dict[str, Any]]:
+    """Yield Spearman's rank correlations between tasks, with 95 % bootstrap intervals.
+
+    Pairs of tasks with fewer than ten common mechanisms are omitted.
+
+    Args:
+        scores: mean scores by task and mechanism; higher is better.
+    """
+    from scipy.stats import rankdata  # type: ignore[import-untyped]
+
+    for first, second in combinations(scores, 2):
+        shared = [name for name in scores[first] if name in scores[second]]
+        if len(shared) < MIN_MECHANISMS:
+            continue
+        pairs = np.array([[scores[task][name] for name in shared] for task in (first, second)])
+        size = (NUM_DRAWS, len(shared))
+        drawn = pairs[:, np.random.default_rng(0).integers(len(shared), size=size)]
+        ranks = rankdata(np.concatenate([pairs[:, None], drawn], axis=1), axis=2)
+        x, y = ranks - ranks.mean(axis=2, keepdims=True)
+        sizes = np.sqrt((x**2).sum(1) * (y**2).sum(1))
+        rho = (x * y).sum(1) / np.where(sizes > 0, sizes, 1.0)
+        low, high = np.quantile(rho[1:], (0.025, 0.975))
+        interval = {"rho": float(rho[0]), "low": float(low), "high": float(high)}
+        yield {"tasks": [first, second], "mechanisms": len(shared), **interval}
 
 
 def benchmark_table(console: Console, result: BenchmarkResult) -> None:
     """Print a row for each mechanism and a column for each task: mean, error, and verdict."""
     columns = [TextColumn("mechanism", [row.source for row in result.mechanisms])]
     for task, metric in result.tasks.items():
-        shown = [_shown(row.tasks.get(task), metric.unit) for row in result.mechanisms]
+        cells = [row.tasks.get(task) for row in result.mechanisms]
+        shown = [
+            ""
+            if cell is None or cell.mean is None
+            else f"{amount(cell.mean, metric.unit, cell.error)} {MARKS[cell.verdict]}"
+            for cell in cells
+        ]
         columns.append(TextColumn(task, shown, "right"))
     say_table(console, columns)
     units = [
@@ -221,61 +293,3 @@ def benchmark_table(console: Console, result: BenchmarkResult) -> None:
             for reason, count in cell.reasons.items():
                 failures = f"{count} of {result.seeds} failed, {reason}"
                 say(console, f"{row.source} under {task}: {failures}")
-
-
-def _ranked(
-    cells: Mapping[str, Mapping[str, BenchmarkCell]], metrics: Mapping[str, MetricInfo]
-) -> dict[str, dict[str, float]]:
-    """Means of mechanisms without failures, by task and mechanism; higher is better."""
-    signs = {task: 1 if metric.direction == "max" else -1 for task, metric in metrics.items()}
-    return {
-        task: {n: signs[task] * (cell.mean or 0) for n, cell in group.items() if not cell.failed}
-        for task, group in cells.items()
-        if task in signs
-    }
-
-
-def _values(trainings: Sequence[TrainingRow]) -> dict[int, float]:
-    """The metric of successful trainings by repeat."""
-    return {
-        training.repeat: training.evaluation.metrics[training.metric.name]
-        for training in sorted(trainings, key=lambda training: training.repeat)
-        if training.evaluation.is_ok
-    }
-
-
-def _cell(
-    trainings: Sequence[TrainingRow],
-    difference: Mapping[str, float] | None,
-    metric: MetricInfo,
-    seeds: int,
-) -> BenchmarkCell:
-    values = _values(trainings)
-    failures = [t.evaluation for t in trainings if not t.evaluation.is_ok]
-    seconds = [t.evaluation.core_seconds for t in trainings if t.evaluation.is_ok]
-    mean, error = mean_and_error([*values.values()]) if values else (None, None)
-    return BenchmarkCell(
-        mean=mean,
-        error=error,
-        values=tuple(values.get(repeat) for repeat in range(seeds)),
-        failed=len(failures),
-        reasons=Counter(map(why, failures)),
-        core_seconds=fmean(seconds) if seconds else None,
-        costs=dict(trainings[0].costs) if trainings else {},
-        difference=difference,
-        verdict=_verdict(difference, metric.direction),
-    )
-
-
-def _verdict(difference: Mapping[str, float] | None, direction: str) -> str | None:
-    if difference is None:
-        return None
-    if difference["p_holm"] >= LEVEL:
-        return "undecided"
-    return "better" if (difference["mean"] > 0) == (direction == "max") else "worse"
-
-
-def _shown(cell: BenchmarkCell | None, unit: str) -> str:
-    if cell is None or cell.mean is None:
-        return ""
-    return f"{amount(cell.mean, unit, cell.error)} {MARKS[cell.verdict]}"

@@ -1,4 +1,4 @@
-"""Columns: each quantity of a table is declared once and rendered in every output.
+"""Columns of tables: each quantity is declared once and rendered in every output.
 
 A table is a list of ``Column`` and a list of rows of any type. ``text_columns`` renders it for the
 terminal, ``html_table`` for notebooks, ``json_rows`` for JSON, ``csv_text`` for spreadsheets and
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from nas.common.objectives import Direction
 from nas.common.text import printable
 from nas.report.table import TextColumn
 from nas.report.units import amount
@@ -22,26 +21,25 @@ from nas.report.units import amount
 T = TypeVar("T")
 Value: TypeAlias = str | float | None
 
-# A spreadsheet evaluates a text that begins with one of these as a formula.
+# A spreadsheet evaluates a text that begins with one of these characters as a formula.
 FORMULAS: Final = ("=", "+", "-", "@", "\t")
 
 
 @dataclass(frozen=True)
 class Column(Generic[T]):
-    """A quantity of each row.
+    """A quantity that each row of a table has.
 
     Attributes:
-        key: its name in JSON, CSV and data frames, with the unit.
-        title: its displayed header; empty for columns of CSV, JSON and data frames only.
-        value: returns the value of a row; None if it is unknown.
-        unit: "fraction" is shown in per cent.
-        error: returns the standard error of the value.
-        error_key: the name of the error in CSV and data frames; if empty, it is omitted.
-        better: the better direction; None if there is none.
-        text: returns the displayed cell; by default the value with its error.
-        about: one sentence for the legend.
-        in_json: whether ``json_rows`` has it; False if the JSON answer states it elsewhere.
-        is_number: numbers are aligned to the right.
+        key: name of the quantity in JSON, CSV and data frames; it contains the unit.
+        title: displayed header; columns without a title are in CSV, JSON and data frames only.
+        value: function from a row to its value; None if the value is unknown.
+        unit: unit of the values; "fraction" is shown in per cent.
+        error: function from a row to the standard error of its value.
+        error_key: name of the error in CSV and data frames; if empty, they omit the error.
+        text: function from a row to the displayed cell; by default the value with its error.
+        about: one sentence for the legend below the table.
+        in_json: whether ``json_rows`` includes the column.
+        is_number: whether the cells are aligned to the right.
         rank, least, style: see ``TextColumn``.
     """
 
@@ -51,7 +49,6 @@ class Column(Generic[T]):
     unit: str = ""
     error: Callable[[T], float | None] | None = None
     error_key: str = ""
-    better: Direction | None = None
     text: Callable[[T], str] | None = None
     about: str = ""
     in_json: bool = True
@@ -61,7 +58,7 @@ class Column(Generic[T]):
     style: str = ""
 
     def cell(self, row: T) -> str:
-        """The displayed value; empty if it is unknown."""
+        """Return the displayed value of a row; empty if the value is unknown."""
         if self.text is not None:
             return self.text(row)
         value, error = self.value(row), self.error(row) if self.error else None
@@ -69,16 +66,9 @@ class Column(Generic[T]):
             return value or ""
         return amount(value, self.unit, error)
 
-    def fields(self) -> dict[str, Callable[[T], Value]]:
-        """Names and values of its columns in CSV and data frames."""
-        fields: dict[str, Callable[[T], Value]] = {self.key: self.value}
-        if self.error is not None and self.error_key:
-            fields[self.error_key] = self.error
-        return fields
-
 
 def text_columns(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[TextColumn]:
-    """The table for a terminal; columns without a title or without any value are omitted."""
+    """Return the table for a terminal, without columns that have no title or no value."""
     rendered = [
         TextColumn(
             column.title,
@@ -95,13 +85,13 @@ def text_columns(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[TextCo
 
 
 def legend(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[str]:
-    """Descriptions of the columns that have values, without duplicates."""
+    """Return the descriptions of the columns that have values, without duplicates."""
     shown = (c.about for c in columns if c.about and any(c.cell(row) for row in rows))
     return [*dict.fromkeys(shown)]
 
 
 def html_table(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:
-    """The table as HTML for light and dark backgrounds; all texts are escaped."""
+    """Return the table as HTML for light and dark backgrounds; all texts are escaped."""
 
     def cell(tag: str, text: str, align: str) -> str:
         style = f"text-align: {align}; padding: 0.2em 0.7em; white-space: nowrap"
@@ -121,31 +111,35 @@ def html_table(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:
 
 
 def json_rows(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[dict[str, Value]]:
-    """A JSON object for each row."""
+    """Return a JSON object for each row."""
     return [{c.key: c.value(row) for c in columns if c.in_json} for row in rows]
 
 
-def csv_text(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:
-    """The table as CSV with unrounded numbers.
-
-    Texts may be untrusted: an apostrophe precedes each text that a spreadsheet would evaluate.
-    """
-    fields = _fields(columns)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_safe, fields))
-    writer.writerows([_safe(value(row)) for value in fields.values()] for row in rows)
-    return text.getvalue()
-
-
 def rows_of(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[dict[str, Value]]:
-    """A dict for each row with the columns of the CSV, for data frames."""
+    """Return a dict for each row with the columns of the CSV, for data frames."""
     fields = _fields(columns)
     return [{name: value(row) for name, value in fields.items()} for row in rows]
 
 
+def csv_text(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:
+    """Return the table as CSV with unrounded numbers.
+
+    Texts may be untrusted: an apostrophe precedes each text that a spreadsheet would evaluate.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(_safe, _fields(columns)))
+    writer.writerows(map(_safe, row.values()) for row in rows_of(columns, rows))
+    return text.getvalue()
+
+
 def _fields(columns: Sequence[Column[T]]) -> dict[str, Callable[[T], Value]]:
-    return {name: value for column in columns for name, value in column.fields().items()}
+    fields: dict[str, Callable[[T], Value]] = {}
+    for column in columns:
+        fields[column.key] = column.value
+        if column.error is not None and column.error_key:
+            fields[column.error_key] = column.error
+    return fields
 
 
 def _safe(value: Value) -> Value:

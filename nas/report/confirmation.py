@@ -1,4 +1,4 @@
-"""The result of ``nas.confirm``: scores of the search, its estimates, and fresh seeds."""
+"""The result of ``nas.confirm``: mechanisms of a front trained again with fresh seeds."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from nas.report.benchmark import SENSE
 from nas.report.result import MetricInfo, Result, TableResult
 from nas.report.run_view import FRESH, ID_LENGTH, spread_answer
 from nas.report.table import TextColumn, say, say_table
-from nas.report.trials import points, why
-from nas.report.units import FRACTION, amount, header
+from nas.report.trials import why
+from nas.report.units import FRACTION, amount, header, points
 from nas.searching.confirm import STANDARD, ConfirmationPlan, ConfirmationStage
 from nas.store import Candidate, Run
 from nas.tasks.suite import Suite
@@ -29,14 +29,17 @@ class ConfirmRow(Result):
     Attributes:
         id: digest of the mechanism.
         name: name of a named mechanism, else None.
-        score: mean over the search's trainings; None if the search did not train it.
-        estimate, error: the search's estimate with its standard error.
-        p: probability that no trained mechanism dominates it.
+        score: mean metric of the search's trainings; None if the search did not train it.
+        estimate, error: estimate of the metric by the search, and its standard error.
+        p: probability that no trained mechanism dominates the mechanism.
         fresh, long, test: ``mean``, ``error`` and ``values`` of trainings with fresh seeds, under
-            the run's task, a longer one, and on the test set; None for parts not requested.
-        over_mha: the same for paired differences to standard attention.
-        over_mha_in: ``mean``, ``low``, ``high``, ``p`` by part and task of a suite.
-        failed: how often trainings failed, by reason.
+            the run's task, under a longer task, and on the test set. None for a part that was not
+            requested.
+        over_mha: ``mean``, ``error`` and ``values`` of the paired differences to standard
+            attention, by part; None for standard attention.
+        over_mha_in: ``mean``, ``low``, ``high`` and ``p`` of these differences, by part and by task
+            of a suite.
+        failed: number of failed trainings by reason.
         costs: costs of all attention layers, by name.
     """
 
@@ -57,14 +60,14 @@ class ConfirmRow(Result):
 
 @dataclass(frozen=True)
 class ConfirmResult(TableResult):
-    """Members of a front trained again with fresh seeds.
+    """Mechanisms of a front trained again with fresh seeds.
 
     Attributes:
-        seeds: trainings of each member in each part.
-        metric: the run's first metric, which is confirmed.
-        tasks: the task of each part: "fresh", "long", "test".
+        seeds: number of trainings of each mechanism in each part.
+        metric: first metric of the run.
+        tasks: task of each part: "fresh", "long", "test".
         judged: unit and direction of the metric of each task of a suite, by part.
-        members: mechanisms, best first, then the controls.
+        members: mechanisms, best mechanism first, then the controls.
     """
 
     run: str
@@ -76,12 +79,12 @@ class ConfirmResult(TableResult):
 
     @property
     def is_ok(self) -> bool:
-        """Whether at least one training ended well."""
+        """Whether at least one training succeeded."""
         parts = (getattr(row, part) for row in self.members for part in FRESH.values())
         return any(part and part["values"] for part in parts)
 
     def records(self) -> list[dict[str, Any]]:
-        """A row for each mechanism."""
+        """Return a row for each mechanism."""
         records = []
         for row in self.members:
             record = {n: getattr(row, n) for n in ("id", "name", "score", "estimate", "error", "p")}
@@ -95,7 +98,7 @@ class ConfirmResult(TableResult):
 
 
 def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
-    """The confirmation of a run, from the recorded trainings of a plan."""
+    """Return the confirmation of a run from the recorded trainings of a plan."""
     metric = plan.metric
     # Metrics of successful trainings, by part, key and repeat.
     results: dict[str, dict[str, dict[int, Mapping[str, float]]]] = {
@@ -123,19 +126,13 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
 
     def row(candidate: Candidate) -> ConfirmRow:
         key = candidate.key
-        parts: dict[str, Any] = {
-            shown: spread_answer([*scores(part, key, metric.name).values()])
-            if part in results
-            else None
-            for part, shown in FRESH.items()
-        }
-        over_mha: dict[str, Any] | None = None
-        over_mha_in: dict[str, Any] | None = None
+        parts: dict[str, Any] = dict.fromkeys(FRESH.values())
+        leads: dict[str, Any] = dict.fromkeys(FRESH.values())
+        for part in results:
+            parts[FRESH[part]] = spread_answer([*scores(part, key, metric.name).values()])
+            leads[FRESH[part]] = spread_answer(over(part, key, metric.name))
+        over_mha_in = None
         if key != standard:
-            over_mha = {
-                shown: spread_answer(over(part, key, metric.name)) if part in results else None
-                for part, shown in FRESH.items()
-            }
             over_mha_in = {
                 shown: {m.name: difference(over(part, key, m.name)) for m in judged[shown]}
                 for part, shown in FRESH.items()
@@ -149,7 +146,7 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
             error=candidate.errors.get(metric.name),
             p=candidate.p,
             **parts,
-            over_mha=over_mha,
+            over_mha=None if key == standard else leads,
             over_mha_in=over_mha_in,
             failed=dict(failed[key]),
             costs=dict(candidate.costs),
@@ -170,7 +167,7 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
 
 
 def _judged(stage: ConfirmationStage) -> tuple[Metric, ...]:
-    """The metric of each task of a suite; empty for a single task."""
+    """Return the metric of each task of a suite; empty for a single task."""
     if not isinstance(stage.task, Suite):
         return ()
     names = {f"{name}.{ref.metric}" for name, ref in stage.task.references.items()}
@@ -179,23 +176,28 @@ def _judged(stage: ConfirmationStage) -> tuple[Metric, ...]:
 
 def confirmation_table(console: Console, result: ConfirmResult) -> None:
     """Print a row for each mechanism; differences to standard attention are paired by seed."""
-    unit, members, tasks = result.metric.unit, result.members, result.tasks
-    name = header(result.metric.name, unit)
+    unit, members = result.metric.unit, result.members
+
+    def value(mean: float | None, error: float | None = None) -> str:
+        return "-" if mean is None else amount(mean, unit, error)
+
     columns = [
         TextColumn("mechanism", [_label(row) for row in members]),
-        TextColumn("score", [_value(row.score, None, unit) for row in members], "right"),
-        TextColumn("estimate", [_value(row.estimate, row.error, unit) for row in members], "right"),
+        TextColumn("score", [value(row.score) for row in members], "right"),
+        TextColumn("estimate", [value(row.estimate, row.error) for row in members], "right"),
     ]
-    for part in tasks:
-        cells = [_counted(getattr(row, part), unit) for row in members]
-        over = [_difference(row.over_mha, part, unit) for row in members]
+    for part in result.tasks:
+        spreads = [getattr(row, part) for row in members]
+        leads = [row.over_mha[part] if row.over_mha else {"mean": None} for row in members]
+        cells = [f"{value(s['mean'], s['error'])} ({len(s['values'])})" for s in spreads]
+        over = ["-" if d["mean"] is None else points(d["mean"], d["error"], unit) for d in leads]
         columns.append(TextColumn(part, cells, "right"))
         columns.append(TextColumn(f"over {STANDARD}", over, "right", rank=1))
     for cost in members[0].costs:
         shown = [amount(row.costs[cost]) for row in members]
         columns.append(TextColumn(header(cost), shown, "right", rank=2))
-    under = ", ".join(f"{part}: task {task}" for part, task in tasks.items())
-    say(console, f"{name} in run {result.run}; {under}", "")
+    under = ", ".join(f"{part}: task {task}" for part, task in result.tasks.items())
+    say(console, f"{header(result.metric.name, unit)} in run {result.run}; {under}", "")
     say_table(console, columns)
     what = "points" if unit == FRACTION else result.metric.name
     say(
@@ -210,12 +212,8 @@ def confirmation_table(console: Console, result: ConfirmResult) -> None:
     for row in members:
         for reason, count in row.failed.items():
             say(console, f"{_label(row)}, {count} of {result.seeds} trainings, {reason}")
-    if "test" in tasks:
+    if "test" in result.tasks:
         say(console, "test: judged on the data's test set, which no search sees.")
-
-
-def _label(row: ConfirmRow) -> str:
-    return row.name or row.id[:ID_LENGTH]
 
 
 def _each_task(
@@ -228,7 +226,11 @@ def _each_task(
     compared = [(row, row.over_mha_in[part]) for row in members if row.over_mha_in is not None]
     columns = [TextColumn("mechanism", [_label(row) for row, _ in compared])]
     for name, metric in judged.items():
-        cells = [_interval(over[name], metric["unit"]) for _, over in compared]
+        cells = []
+        for lead in (over[name] for _, over in compared):
+            ends = ("mean", "low", "high")
+            texts = [points(lead[end], None, metric["unit"]) for end in ends if lead]
+            cells.append("{} [{}, {}]".format(*texts) if texts else "-")
         columns.append(TextColumn(f"{name} over {STANDARD}", cells, "right"))
     say(console, "", f"{part}, each task, with the interval that holds in 95 of 100 cases", "")
     say_table(console, columns)
@@ -239,22 +241,5 @@ def _each_task(
     say(console, "", "; ".join(senses) + ".")
 
 
-def _interval(difference: Mapping[str, float] | None, unit: str) -> str:
-    if difference is None:
-        return "-"
-    mean, low, high = (points(difference[name], None, unit) for name in ("mean", "low", "high"))
-    return f"{mean} [{low}, {high}]"
-
-
-def _value(mean: float | None, error: float | None, unit: str) -> str:
-    return "-" if mean is None else amount(mean, unit, error)
-
-
-def _counted(spread: Mapping[str, Any], unit: str) -> str:
-    return f"{_value(spread['mean'], spread['error'], unit)} ({len(spread['values'])})"
-
-
-def _difference(over: Mapping[str, Any] | None, key: str, unit: str) -> str:
-    if over is None or over[key]["mean"] is None:
-        return "-"
-    return points(over[key]["mean"], over[key]["error"], unit)
+def _label(row: ConfirmRow) -> str:
+    return row.name or row.id[:ID_LENGTH]

@@ -1,28 +1,39 @@
-"""Costs of mechanisms at one or several sequence lengths: the result of ``nas.cost``."""
+"""Costs of mechanisms: the results of ``nas.cost`` and ``nas mechanisms``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from textwrap import wrap
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from nas.common.errors import GenomeError
-from nas.compiler import make_plan
+from nas.compiler import formula, make_plan
 from nas.costs import Cost, attention_cost, default_costs
 from nas.genome import Genome
-from nas.genome.mechanisms import mechanism
+from nas.genome.canonical import digest
+from nas.genome.mechanisms import MECHANISMS, NamedMechanism, mechanism
 from nas.report.result import TableResult
 from nas.report.run_view import STANDARD
-from nas.report.table import TextColumn, say, say_table
+from nas.report.table import (
+    GAP,
+    TextColumn,
+    line_width,
+    say,
+    say_lines,
+    say_table,
+    table_lines,
+)
 from nas.report.units import header, human
 from nas.store.sources import Source
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of the block for which costs and source are computed."""
+    """The sizes of the attention block for which costs and source are computed."""
 
     dim: int = 64
     heads: int = 4
@@ -36,7 +47,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Priced:
-    """The cost of a block; or None, and ``problem`` states why it cannot be built."""
+    """The cost of a block. If it cannot be built, the cost is None and ``problem`` says why."""
 
     cost: Cost | None
     problem: str = ""
@@ -47,9 +58,9 @@ class CostRow:
     """Costs of one block of a mechanism.
 
     Attributes:
-        source: the SOURCE string.
-        name: a short name of the mechanism.
-        tokens: sequence length.
+        source: SOURCE argument that names the mechanism.
+        name: short name of the mechanism.
+        tokens: sequence length in tokens.
         remarks: sentences on the effects of the head count on the mechanism.
     """
 
@@ -65,9 +76,9 @@ class CostTable(TableResult):
     """Costs of mechanisms at one or several sequence lengths, batch 1.
 
     Attributes:
-        dim: model width.
-        heads: heads of the backbone.
-        rows: a row for each source and length, in order of sources, then of lengths.
+        dim: width of the model.
+        heads: number of heads of the model.
+        rows: costs of each mechanism at each length, sorted by mechanism, then by length.
     """
 
     dim: int
@@ -76,17 +87,17 @@ class CostTable(TableResult):
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Sequence lengths in tokens, from short to long."""
+        """The sequence lengths in tokens, from short to long."""
         return tuple(sorted({row.tokens for row in self.rows}))
 
     @property
     def by_source(self) -> tuple[tuple[CostRow, ...], ...]:
-        """The rows of each source."""
+        """The rows of each mechanism."""
         size = len(self.lengths)
         return tuple(self.rows[i : i + size] for i in range(0, len(self.rows), size))
 
     def to_dict(self) -> Any:
-        """The JSON of ``nas cost``: an object for one row, else a list of them.
+        """Return the JSON of ``nas cost``: an object for one row, a list of objects for several.
 
         With several lengths each object names its source and length.
         """
@@ -98,17 +109,17 @@ class CostTable(TableResult):
         return objects[0] if len(objects) == 1 else objects
 
     def records(self) -> list[dict[str, Any]]:
-        """A row for each source and length."""
+        """Return a row for each mechanism and length."""
         return [{"source": r.source, "tokens": r.tokens, **r.cost.to_dict()} for r in self.rows]
 
 
 def count_costs(
     sources: Iterable[Source], dim: int, heads: int, lengths: Iterable[int]
 ) -> CostTable:
-    """Count each mechanism at each length.
+    """Count the costs of each mechanism at each length.
 
     Raises:
-        GenomeError, ViolationError: a mechanism does not exist at this size.
+        GenomeError, ViolationError: a mechanism does not exist at these sizes.
     """
     rows = []
     for source in sources:
@@ -120,7 +131,7 @@ def count_costs(
 
 
 def price(genome: Genome, sizes: Sizes) -> Priced:
-    """The cost of one block, or the reason why it cannot be built at these sizes."""
+    """Return the cost of one block, or the reason why it cannot be built at these sizes."""
     try:
         return Priced(attention_cost(genome, **asdict(sizes)))
     except GenomeError as error:
@@ -128,7 +139,7 @@ def price(genome: Genome, sizes: Sizes) -> Priced:
 
 
 def show_price(console: Console, priced: Priced, sizes: Sizes, title: str = "") -> None:
-    """Print each cost and its ratio to standard attention's; or the problem."""
+    """Print each cost and its ratio to the cost of standard attention; or the problem."""
     if priced.cost is None:
         say(console, priced.problem)
         return
@@ -144,7 +155,7 @@ def show_price(console: Console, priced: Priced, sizes: Sizes, title: str = "") 
 
 
 def show_costs(console: Console, table: CostTable) -> None:
-    """Print a table of costs."""
+    """Print a table of costs; for several lengths, multiply-adds by length and all other costs."""
     sizes, lengths = f"dim {table.dim}, heads {table.heads}", table.lengths
     names = TextColumn("mechanism", [first.name for first, *_ in table.by_source])
     if len(lengths) == 1:
@@ -173,6 +184,73 @@ def show_costs(console: Console, table: CostTable) -> None:
         say_table(console, [names, *constant])
     for first, *_ in table.by_source:
         say(console, *(f"{first.name}: {remark}" for remark in first.remarks))
+
+
+def mechanisms_answer(sizes: Sizes, mechanism: NamedMechanism | None = None) -> dict[str, Any]:
+    """Return the JSON object of ``nas mechanisms``, about all mechanisms or about one mechanism."""
+
+    def entry(mechanism: NamedMechanism) -> dict[str, Any]:
+        cost = price(mechanism.genome, sizes).cost
+        return {
+            "name": mechanism.name,
+            "paper": mechanism.paper,
+            "about": mechanism.about,
+            "reading": mechanism.reading,
+            "digest": digest(mechanism.genome),
+            "formula": formula(mechanism.genome),
+            "genome": mechanism.genome.to_dict(),
+            "costs": cost.to_dict() if cost else None,
+        }
+
+    if mechanism is not None:
+        return {"sizes": asdict(sizes)} | entry(mechanism)
+    return {"sizes": asdict(sizes), "mechanisms": [*map(entry, MECHANISMS.values())]}
+
+
+def mechanisms_lines(sizes: Sizes, width: int | None) -> list[Text]:
+    """Return the table of all mechanisms; formulas have separate lines if rows are too wide."""
+    mechanisms = list(MECHANISMS.values())
+    formulas = [formula(m.genome) for m in mechanisms]
+    costs = [price(m.genome, sizes).cost for m in mechanisms]
+    numbers = [
+        TextColumn(
+            header(n), [human(getattr(c, n)) if c else "-" for c in costs], "right", rank=rank
+        )
+        for rank, n in enumerate(default_costs())
+    ]
+    columns = [
+        TextColumn("name", [m.name for m in mechanisms], style="cyan"),
+        *numbers,
+        TextColumn("paper", [m.paper for m in mechanisms], rank=2),
+    ]
+    lines = table_lines([*columns, TextColumn("formula", formulas)])
+    if width is None or max(line.cell_len for line in lines) <= width:
+        return lines
+    head, *rows = table_lines(columns, width)
+    lines = [head]
+    for row, text in zip(rows, formulas, strict=True):
+        below = wrap(text, width, initial_indent=GAP * 2, subsequent_indent=GAP * 3)
+        lines += [row, *(Text(line, "dim", no_wrap=True) for line in below)]
+    return lines
+
+
+def show_mechanisms(console: Console, sizes: Sizes) -> None:
+    """Print the table of all named mechanisms."""
+    say(console, f"One attention block at {sizes}:", "")
+    say_lines(console, mechanisms_lines(sizes, line_width(console)))
+    say(console, "", "next: nas mechanisms NAME · nas show NAME · nas evaluate NAME mha")
+
+
+def show_mechanism(console: Console, mechanism: NamedMechanism, sizes: Sizes) -> None:
+    """Print a mechanism: its description, formula, and costs relative to standard attention."""
+    name = mechanism.name
+    say(console, Text.assemble((name, "bold"), f"   {mechanism.paper}"), "", mechanism.reading, "")
+    say(console, Text("Formula", "bold"), formula(mechanism.genome), "")
+    say(console, Text(f"One attention block at {sizes}", "bold"))
+    show_price(console, price(mechanism.genome, sizes), sizes, name)
+    others = "" if name == STANDARD else f" {STANDARD}"
+    steps = f"nas show {name} · nas evaluate {name}{others} · nas export {name} -o FILE"
+    say(console, "", f"next: {steps}")
 
 
 def _range(rows: Sequence[CostRow], name: str) -> str:

@@ -1,15 +1,15 @@
 """The result of ``nas.explain``: the contribution of each part of a mechanism.
 
-Three tables of comparisons between trainings that share their seed: the mechanism with one edit,
-the steps that lead to it from standard attention, and standard attention of about its costs. All
-verdicts are corrected together (nas.common.differences). A mechanism with a failed training gets no
-difference: the successful ones are a biased sample.
+The result has three tables of comparisons between trainings that share their seed: the mechanism
+with one edit, the steps that lead to it from standard attention, and standard attention of about
+its costs. All verdicts are corrected together (nas.common.differences). A mechanism with a failed
+training gets no difference: the successful ones are a biased sample.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,10 +22,10 @@ from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.report.result import MetricInfo, Result, TableResult
 from nas.report.table import TextColumn, say, say_table
-from nas.report.trials import points, why
-from nas.report.units import FRACTION, amount, header
+from nas.report.trials import why
+from nas.report.units import FRACTION, amount, header, points, signed
 
-# Verdict on an edit whose result is better, worse or the same.
+# The verdict on an edit after which the mechanism is worse, better or the same.
 OF_EDITS: Final = {"worse": "needed", "better": "harmful", "same": "harmless"}
 TITLES: Final = {
     "edits": "Edits of {source}",
@@ -43,8 +43,8 @@ class ExplainedMechanism(Result):
         id: digest of the mechanism.
         formula: the mechanism in a line of mathematics.
         mean, error: mean of the metric over seeds, and its standard error; None if all failed.
-        values: the metric by repeat; None where a training failed.
-        failed: how often trainings failed, by reason.
+        values: value of the metric by repeat; None where a training failed.
+        failed: number of failed trainings by reason.
         costs: costs of all attention layers, by name.
     """
 
@@ -63,11 +63,11 @@ class ExplainRow(Result):
     """A comparison of two mechanisms.
 
     Attributes:
-        words: a description of the change.
-        mechanism: the mechanism after the change.
-        difference: paired difference of the metric, after minus before; None if undecidable.
+        words: description of the change from the first mechanism to the second one.
+        mechanism: the second mechanism, after the change.
+        difference: paired difference of the metric, after minus before; None if a training failed.
         verdict: "needed", "harmful" or "harmless" for an edit; "better", "worse" or "same" for a
-            step or control; or "unresolved".
+            step or a control; or "unresolved".
         added_costs: costs after minus costs before, by name.
     """
 
@@ -78,7 +78,7 @@ class ExplainRow(Result):
     added_costs: Mapping[str, float]
 
     def to_dict(self) -> dict[str, Any]:
-        """An entry of ``edits``, ``path`` or ``controls`` in the JSON of ``nas explain``."""
+        """Return an entry of ``edits``, ``path`` or ``controls`` in the JSON of ``nas explain``."""
         entry = super().to_dict()
         return {"words": entry.pop("words"), **entry.pop("mechanism"), **entry}
 
@@ -88,13 +88,13 @@ class ExplainResult(TableResult):
     """The contribution of each part of a mechanism.
 
     Attributes:
-        source: the SOURCE as given.
-        margin: differences below it count as zero, in the metric's unit.
+        source: SOURCE argument that names the mechanism.
+        margin: largest difference that counts as zero, in the metric's unit.
         seeds: numbers of seeds at which verdicts were tested.
-        mechanism: the mechanism itself.
-        edits: the mechanism with one edit each.
+        mechanism: the explained mechanism.
+        edits: comparisons of the mechanism with one edit each.
         path: steps from standard attention to the mechanism.
-        controls: standard attention of about the same costs.
+        controls: comparisons with standard attention of about the same costs.
         has_path: whether single legal edits lead from standard attention to the mechanism.
     """
 
@@ -111,17 +111,17 @@ class ExplainResult(TableResult):
 
     @property
     def is_ok(self) -> bool:
-        """Whether at least one training of the mechanism itself ended well."""
+        """Whether at least one training of the explained mechanism succeeded."""
         return self.mechanism.mean is not None
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object of ``nas explain``."""
+        """Return the JSON object of ``nas explain``."""
         answer = super().to_dict()
         mechanism: dict[str, Any] = answer.pop("mechanism")
         return answer | mechanism
 
     def records(self) -> list[dict[str, Any]]:
-        """A row for each comparison."""
+        """Return a row for each comparison."""
         return [
             {
                 "part": part,
@@ -145,10 +145,11 @@ class ExplainResult(TableResult):
 def make_explanation(
     source: str, task: str, race: Race, costs: Mapping[str, Mapping[str, float]]
 ) -> ExplainResult:
-    """The result of all comparisons.
+    """Return the result of all comparisons.
 
     Args:
-        costs: costs by mechanism key and name.
+        race: the finished comparisons, with their trainings.
+        costs: costs by key of the mechanism and name of the cost.
     """
     plan, findings = race.plan, race.findings()
 
@@ -180,9 +181,6 @@ def make_explanation(
             added_costs={name: cost - before[name] for name, cost in after.items()},
         )
 
-    def part(name: str) -> tuple[ExplainRow, ...]:
-        return tuple(row(c) for c in plan.comparisons if c.part == name)
-
     return ExplainResult(
         source=source,
         task=task,
@@ -190,20 +188,22 @@ def make_explanation(
         margin=race.margin,
         seeds=tuple(race.looks),
         mechanism=mechanism(plan.source),
-        edits=part("edits"),
-        path=part("path"),
-        controls=part("controls"),
         has_path=plan.has_path,
+        **{part: tuple(row(c) for c in plan.comparisons if c.part == part) for part in TITLES},
     )
 
 
 def explanation_table(console: Console, result: ExplainResult) -> None:
     """Print the mechanism, then a table for each part: differences, verdicts and costs."""
-    metric, source, explained = result.metric, result.source, result.mechanism
-    unit = metric.unit
+    metric, unit, source, explained = (
+        result.metric,
+        result.metric.unit,
+        result.source,
+        result.mechanism,
+    )
     mean = "-" if explained.mean is None else amount(explained.mean, unit, explained.error)
-    say(console, f"{source}   {explained.formula}")
     seeds = f"{len(explained.values)} seeds"
+    say(console, f"{source}   {explained.formula}")
     say(console, f"{header(metric.name, unit)} {mean} under {result.task}, {seeds}")
     parts: dict[str, tuple[ExplainRow, ...]] = {part: getattr(result, part) for part in TITLES}
     for part, title in TITLES.items():
@@ -212,7 +212,6 @@ def explanation_table(console: Console, result: ExplainResult) -> None:
             say_table(console, _columns(part, parts[part], unit))
     margin = points(result.margin, None, unit).lstrip("+")
     what = f"points of {metric.name}" if unit == FRACTION else metric.name
-    looks = " and ".join(map(str, result.seeds))
     say(
         console,
         "",
@@ -220,7 +219,7 @@ def explanation_table(console: Console, result: ExplainResult) -> None:
         "high: its 95 % interval.",
         f"needed, harmful: worse, better by the edit; harmless, same: less than {margin} either "
         f"way. All verdicts: p below {LEVEL} after Holm's correction over all rows, looked at "
-        f"after {looks} seeds.",
+        f"after {' and '.join(map(str, result.seeds))} seeds.",
     )
     if not result.has_path:
         say(console, "No path of single legal edits from mha was found.")
@@ -233,24 +232,17 @@ def explanation_table(console: Console, result: ExplainResult) -> None:
 def _columns(part: str, rows: Sequence[ExplainRow], unit: str) -> list[TextColumn]:
     differences = [row.difference for row in rows]
 
-    def end(name: str) -> list[str]:
-        return [points(getattr(d, name), None, unit) if d else "-" for d in differences]
+    def cells(text: Callable[[Finding], str]) -> list[str]:
+        return [text(difference) if difference else "-" for difference in differences]
 
-    over = [points(d.mean, d.error, unit) if d else "-" for d in differences]
-    columns = [
+    costs = {cost: [signed(row.added_costs[cost]) for row in rows] for cost in rows[0].added_costs}
+    return [
         TextColumn(ROWS[part], [row.words for row in rows]),
-        TextColumn("difference", over, "right"),
-        TextColumn("low", end("low"), "right", rank=1),
-        TextColumn("high", end("high"), "right", rank=1),
-        TextColumn("seeds", [str(d.pairs) if d else "-" for d in differences], "right", rank=2),
+        TextColumn("difference", cells(lambda d: points(d.mean, d.error, unit)), "right"),
+        TextColumn("low", cells(lambda d: points(d.low, None, unit)), "right", rank=1),
+        TextColumn("high", cells(lambda d: points(d.high, None, unit)), "right", rank=1),
+        TextColumn("seeds", cells(lambda d: str(d.pairs)), "right", rank=2),
         TextColumn("verdict", [row.verdict for row in rows]),
+        *(TextColumn(header(cost), texts, "right", rank=2) for cost, texts in costs.items()),
+        TextColumn("formula", [row.mechanism.formula for row in rows], rank=3),
     ]
-    for cost in rows[0].added_costs:
-        added = [signed(row.added_costs[cost]) for row in rows]
-        columns.append(TextColumn(header(cost), added, "right", rank=2))
-    return [*columns, TextColumn("formula", [row.mechanism.formula for row in rows], rank=3)]
-
-
-def signed(value: float) -> str:
-    """The text of a difference of costs, with its sign."""
-    return f"{'+' if value > 0 else '-'}{amount(abs(value))}" if value else "0"

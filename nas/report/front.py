@@ -1,13 +1,14 @@
-"""The front of a run: the result of ``nas.front``, and its display on a terminal."""
+"""The front of a run, which ``nas.front`` returns, and the list of runs, with their tables."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -25,14 +26,17 @@ from nas.report.front_columns import SURE, front_columns, is_estimated, mark
 from nas.report.result import TableResult, data_frame
 from nas.report.run_view import RunView, task_and_data
 from nas.report.table import TextColumn, named_values, say, say_table
-from nas.report.units import FRACTION, amount, duration, header, percent
+from nas.report.units import FRACTION, amount, duration, header, percent, quantity
 from nas.searching.front_file import front_answer
 from nas.store import RUNS, Candidate, RunSetup, find_run, open_run
+
+if TYPE_CHECKING:
+    from nas.store import RunSummary
 
 
 @dataclass(frozen=True)
 class Front(TableResult):
-    """The front of a run, as ``nas.front`` returns it; a notebook shows its table."""
+    """The front of a run, that is, its non-dominated mechanisms; a notebook shows its table."""
 
     view: RunView
 
@@ -42,7 +46,7 @@ class Front(TableResult):
         return front_columns(self.view)
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer of ``nas front --json``: front.json, all columns, and the run's state."""
+        """Return the JSON object of ``nas front``: front.json, all columns, and the run's state."""
         view, members = self.view, self.view.members
         answer = front_answer(
             view.name, view.setup, members, view.counts, view.hypervolume, len(view.generations)
@@ -55,22 +59,22 @@ class Front(TableResult):
             "wall_seconds": view.wall_seconds,
             "core_seconds": view.core_seconds,
             "hardware": list(view.hardware),
-            "named": {member.digest: list(view.names_of(member)) for member in members},
+            "named": {member.digest: list(view.names.get(member.key, ())) for member in members},
             "dominates": {digest: list(names) for digest, names in dominated.items()},
             "p_dominates": dominated,
             "confirmed": {member.digest: view.confirmed(member) for member in members},
         }
 
     def to_csv(self, *, every: bool = False) -> str:
-        """The members as CSV, best first; with ``every``, all successfully trained mechanisms."""
+        """Return the front as CSV, best mechanism first; with ``every``, all trained mechanisms."""
         return csv_text(self.columns, self.view.candidates if every else self.view.members)
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows of ``to_pandas``."""
+        """Return the rows of ``to_pandas``."""
         return rows_of(self.columns, self.view.members)
 
     def to_pandas(self, *, every: bool = False) -> Any:
-        """The columns of ``to_csv`` as a ``pandas.DataFrame``.
+        """Return the columns of ``to_csv`` as a ``pandas.DataFrame``.
 
         Raises:
             ConfigError: pandas is not installed.
@@ -79,7 +83,7 @@ class Front(TableResult):
         return data_frame(rows_of(self.columns, rows))
 
     def _repr_html_(self) -> str:
-        notes = "".join(f"<p><small>{escape(line)}</small></p>" for line in notes_of(self.view))
+        notes = "".join(f"<p><small>{escape(line)}</small></p>" for line in _notes(self.view))
         table = html_table(self.columns, self.view.members)
         return f"<div><p>{escape(headline(self.view))}</p>{table}{notes}</div>"
 
@@ -105,36 +109,18 @@ def front(run: str = "latest", *, runs: str | Path = RUNS) -> Front:
         return Front(RunView.read(opened, run))
 
 
-def notes_of(view: RunView) -> list[str]:
-    """The legend of the table, and notes on the reliability of its numbers."""
-    lines = legend(front_columns(view), view.members)
-    if is_estimated(view) and max(len(c.trainings) for c in view.candidates) == 1:
-        lines.append("No mechanism was trained twice: noise, ± and p(front) are rough guesses.")
-    elif not is_estimated(view) and view.setup.config.repeats > 1:
-        repeats = plural(view.setup.config.repeats, "training")
-        lines.append(f"±: standard error of the mean over {repeats} with different seeds.")
-    elif not is_estimated(view) and view.metric is not None:
-        lines.append("One training each and no estimate yet: the best of many scores is too high.")
-    if any(mark(view, member).startswith(">") for member in view.members):
-        lines.append(f"> name: dominates that published mechanism with p of at least {SURE}.")
-    if len(view.hardware) > 1:
-        kinds = ", ".join(view.hardware)
-        lines.append(f"Trained on different hardware, which rounds differently: {kinds}.")
-    return lines
-
-
 def show_front(console: Console, view: RunView) -> None:
-    """Print the front of a run that has one."""
+    """Print the front of a run that has one, with notes, totals and suggested commands."""
     say(console, headline(view), "")
     say_table(console, text_columns(front_columns(view), view.members))
-    say(console, "", *notes_of(view))
+    say(console, "", *_notes(view))
     say_table(console, named_values(tally(view)))
     say(console, "")
     say_table(console, next_commands(view))
 
 
 def no_front(view: RunView) -> str:
-    """The message for a run without a front: the reason, and what to do."""
+    """Return the message for a run without a front: the reason, and what to do."""
     words = dict(tally(view))
     more = {
         "running": "It is running: look again later.",
@@ -149,7 +135,7 @@ def no_front(view: RunView) -> str:
 
 
 def next_commands(view: RunView) -> list[TextColumn]:
-    """A table of suggested commands and their effects."""
+    """Return a table of suggested commands and their effects."""
     run, best = shlex.quote(view.label), shlex.quote(f"{view.label}/best")
     commands = [
         (f"nas show {best}", "formula, graph, costs, lineage and source"),
@@ -163,19 +149,19 @@ def next_commands(view: RunView) -> list[TextColumn]:
 
 
 def headline(view: RunView) -> str:
-    """One line: the run, its space, task, seed and algorithm, and its progress."""
+    """Return one line: the run, its space, task, seed and algorithm, and its progress."""
     done = f"{len(view.generations)} of {plural(view.setup.config.generations, 'generation')}"
     return run_line(view.name, view.setup, f"{view.status}, {done}")
 
 
 def run_line(name: str, setup: RunSetup, state: str) -> str:
-    """One line: a run's name, space, task, seed, algorithm and state."""
+    """Return one line: a run's name, space, task, seed, algorithm and state."""
     what = f"run {name} · space {setup.space.name} · task {task_and_data(setup)}"
     return f"{what} · seed {setup.config.seed} · {setup.config.algorithm} · {state}"
 
 
 def tally(view: RunView) -> list[tuple[str, str]]:
-    """Numbers of proposals and failures, times and hypervolume, as names and values."""
+    """Return totals of a run as names and values: proposals, failures, times and hypervolume."""
     counts = view.counts
     reasons = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in view.failures.items())
     busy = "" if view.busy is None else f"; workers busy {percent(view.busy)} %"
@@ -183,17 +169,67 @@ def tally(view: RunView) -> list[tuple[str, str]]:
         f"{header(o.name)} {amount(o.reference, o.unit)}{' %' if o.unit == FRACTION else ''}"
         for o in view.setup.objectives
     )
+    proposed = (
+        f"{counts.proposed}: {counts.evaluated} evaluated, {counts.repeated} repeated, "
+        f"{counts.replayed} replayed, {counts.rejected} rejected"
+    )
+    time = f"{duration(view.wall_seconds)}; {duration(view.core_seconds)} of core time{busy}"
     return [
-        (
-            "proposed",
-            f"{counts.proposed}: {counts.evaluated} evaluated, {counts.repeated} repeated, "
-            f"{counts.replayed} replayed, {counts.rejected} rejected",
-        ),
+        ("proposed", proposed),
         ("failed", f"{counts.failed}" + (f" ({reasons})" if reasons else "")),
         *([("stopped at a gate", str(counts.stopped))] if counts.stopped else []),
-        (
-            "time",
-            f"{duration(view.wall_seconds)}; {duration(view.core_seconds)} of core time{busy}",
-        ),
+        ("time", time),
         ("hypervolume", f"{view.hypervolume:.4f} (reference: {reference})"),
     ]
+
+
+def runs_answer(runs: Sequence[RunSummary], problems: Sequence[Exception]) -> dict[str, Any]:
+    """Return the JSON object of ``nas runs``: the runs, and the errors of unreadable runs."""
+    entries = []
+    for run in runs:
+        plain = asdict(run) | {
+            "folder": str(run.folder),
+            "started": run.started.isoformat(),
+            "active": run.active.isoformat(),
+            "objective": run.objective.name,
+        }
+        entries.append({"run": plain.pop("name"), **plain})
+    return {"runs": entries, "problems": [str(problem) for problem in problems]}
+
+
+def runs_columns(runs: Sequence[RunSummary]) -> list[TextColumn]:
+    """Return the columns of the list of runs."""
+    best = ["" if r.best is None else quantity(r.best, r.objective.unit) for r in runs]
+    active = [f"{r.active.astimezone():%Y-%m-%d %H:%M}" for r in runs]
+    volumes = ["" if r.hypervolume is None else f"{r.hypervolume:.4f}" for r in runs]
+    return [
+        TextColumn("run", [r.name for r in runs], style="cyan"),
+        TextColumn("status", [r.status for r in runs]),
+        TextColumn("space", [r.space for r in runs], rank=3),
+        TextColumn("task", [r.task for r in runs], rank=4),
+        TextColumn("algorithm", [r.algorithm for r in runs], rank=4),
+        TextColumn("generations", [f"{r.generations_done}/{r.generations}" for r in runs], "right"),
+        TextColumn("evaluated", [str(r.counts.evaluated) for r in runs], "right", rank=1),
+        TextColumn("failed", [str(r.counts.failed) for r in runs], "right", rank=2),
+        TextColumn("best", best, "right", rank=1),
+        TextColumn("hypervolume", volumes, "right", rank=1),
+        TextColumn("last active", active, rank=2),
+    ]
+
+
+def _notes(view: RunView) -> list[str]:
+    """Return the legend of the table, and notes on the reliability of its numbers."""
+    lines = legend(front_columns(view), view.members)
+    if is_estimated(view) and max(len(c.trainings) for c in view.candidates) == 1:
+        lines.append("No mechanism was trained twice: noise, ± and p(front) are rough guesses.")
+    elif not is_estimated(view) and view.setup.config.repeats > 1:
+        repeats = plural(view.setup.config.repeats, "training")
+        lines.append(f"±: standard error of the mean over {repeats} with different seeds.")
+    elif not is_estimated(view) and view.metric is not None:
+        lines.append("One training each and no estimate yet: the best of many scores is too high.")
+    if any(mark(view, member).startswith(">") for member in view.members):
+        lines.append(f"> name: dominates that published mechanism with p of at least {SURE}.")
+    if len(view.hardware) > 1:
+        kinds = ", ".join(view.hardware)
+        lines.append(f"Trained on different hardware, which rounds differently: {kinds}.")
+    return lines

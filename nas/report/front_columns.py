@@ -1,6 +1,6 @@
-"""The columns of a front, declared once for all outputs.
+"""The columns of the table of a front, declared once for all outputs.
 
-Terminal, page, notebook, CSV, JSON and data frame render them (``nas.report.columns``).
+Terminal, page, notebook, CSV, JSON and data frame render these columns (``nas.report.columns``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MIN_FORMULA: Final = 20
 
 
 def front_columns(view: RunView) -> list[Column[Candidate]]:
-    """The columns of a run's mechanisms in order."""
+    """Return the columns that describe the mechanisms of a run, in order."""
     setup, members = view.setup, {member.digest for member in view.members}
     objectives = {objective.name for objective in setup.objectives}
     costs = dict.fromkeys(name for candidate in view.candidates for name in candidate.costs)
@@ -40,45 +40,27 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
         columns += [c for title in view.fresh for c in _fresh(view, view.metric, title)]
     columns.append(_text("limited_by", "limited by", _limit, rank=1))
     columns += [_extra(name) for name in costs if name not in objectives]
-    columns.append(
+    formula = {"in_json": False, "rank": 1, "least": MIN_FORMULA}
+    return [
+        *columns,
         Column(
             "seeds",
             "seeds" if is_estimated(view) else "",
             lambda c: len(c.trainings),
             in_json=False,
             rank=4,
-        )
-    )
-    columns.append(
+        ),
         Column(
             "p_non_dominated",
             "p(front)",
             lambda c: c.p,
-            better="max",
             text=lambda c: f"{c.p:.2f}" if c.is_estimated else "",
             about="p(front): probability that no trained mechanism dominates the member.",
             in_json=False,
             rank=4,
-        )
-    )
-    return [
-        *columns,
-        _text(
-            "name",
-            "named",
-            lambda c: " = ".join(view.names_of(c)),
-            text=partial(mark, view),
-            rank=1,
-            style="green",
         ),
-        _text(
-            "formula",
-            "formula",
-            lambda c: c.proposal.formula,
-            in_json=False,
-            rank=1,
-            least=MIN_FORMULA,
-        ),
+        _text("name", "named", view.name_of, text=partial(mark, view), rank=1, style="green"),
+        _text("formula", "formula", lambda c: c.proposal.formula, **formula),
         Column("proposed", "", lambda c: c.proposal.number),
         _text("operator", "", lambda c: c.proposal.operator),
         _text("parents", "", lambda c: " ".join(c.proposal.parents), in_json=False),
@@ -86,12 +68,24 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
 
 
 def is_estimated(view: RunView) -> bool:
-    """Whether the members have estimates."""
+    """Return whether the search has estimated the metrics of the front's mechanisms."""
     return any(member.is_estimated for member in view.members)
 
 
+def mark(view: RunView, candidate: Candidate) -> str:
+    """Return the names of a mechanism, or "> " and the published mechanisms that it dominates.
+
+    A published mechanism counts as dominated if the probability is at least ``SURE``.
+    """
+    if name := view.name_of(candidate):
+        return name
+    beaten = [name for name, p in view.dominated_by(candidate).items() if p >= SURE]
+    more = f" +{len(beaten) - MAX_NAMES}" if len(beaten) > MAX_NAMES else ""
+    return f"> {', '.join(beaten[:MAX_NAMES])}{more}" if beaten else ""
+
+
 def _metric(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
-    """Estimate and score of a metric; only the score is displayed before the first estimate."""
+    """Yield estimate and score; before the first estimate only the score has a title."""
     name, unit = objective.name, objective.unit
     title, has_estimates = header(name, unit), is_estimated(view)
     yield Column(
@@ -101,63 +95,51 @@ def _metric(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
         unit=unit,
         error=lambda c: c.errors.get(name),
         error_key=_key(name, "error", unit),
-        better=objective.direction,
         about="±: standard error of an estimate from all trainings of the run.",
         in_json=False,
     )
+    about = "score: mean of the member's own trainings, each with another seed."
     yield Column(
         _key(name, "score", unit),
         "score" if has_estimates else title,
         lambda c: c.scores.get(name),
         unit=unit,
         error=None if has_estimates else lambda c: c.errors.get(name),
-        better=objective.direction,
-        about="score: mean of the member's own trainings, each with another seed."
-        if has_estimates
-        else "",
+        about=about if has_estimates else "",
         in_json=False,
         rank=2 if has_estimates else 0,
     )
 
 
 def _cost(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
-    name = objective.name
-    yield Column(
-        name,
-        header(name, objective.unit),
-        lambda c: c.costs.get(name),
-        unit=objective.unit,
-        better=objective.direction,
-        in_json=False,
-    )
+    name, unit = objective.name, objective.unit
+    yield Column(name, header(name, unit), lambda c: c.costs.get(name), unit=unit, in_json=False)
     yield Column(
         f"{name}_times_mha",
         "× mha",
         lambda c: view.shares(c).get(name),
-        better=objective.direction,
         text=lambda c: "" if (share := view.shares(c).get(name)) is None else f"{share:.2f}",
         rank=2,
     )
 
 
 def _score(name: str, unit: str) -> Column[Candidate]:
-    """The score of a metric that is not an objective."""
+    """Return the column of a metric that is not an objective."""
     return Column(f"{name}_score", "", lambda c: c.scores.get(name), unit=unit, in_json=False)
 
 
 def _extra(name: str) -> Column[Candidate]:
-    """A cost that is not an objective."""
+    """Return the column of a cost that is not an objective."""
     title = header(name) if name in default_costs() else ""
-    return Column(name, title, lambda c: c.costs.get(name), better="min", rank=3)
+    return Column(name, title, lambda c: c.costs.get(name), rank=3)
 
 
 def _fresh(view: RunView, metric: Objective, title: str) -> Iterator[Column[Candidate]]:
-    """The mean over trainings with fresh seeds, and their number."""
+    """Yield the mean over trainings with fresh seeds, and the number of these trainings."""
     name = f"{title} {metric.name}".replace(" ", "_")
 
     def part(field: str, candidate: Candidate) -> float | None:
-        spread = view.spread(title, candidate.key)
-        return getattr(spread, field) if spread else None
+        return getattr(view.spread(title, candidate.key), field, None)
 
     yield Column(
         _key(name, "mean", metric.unit),
@@ -166,7 +148,6 @@ def _fresh(view: RunView, metric: Objective, title: str) -> Iterator[Column[Cand
         unit=metric.unit,
         error=partial(part, "error"),
         error_key=_key(name, "error", metric.unit),
-        better=metric.direction,
         about=f"{', '.join(view.fresh)}: means of trainings with fresh seeds, by `nas confirm`.",
         in_json=False,
         rank=1,
@@ -175,7 +156,7 @@ def _fresh(view: RunView, metric: Objective, title: str) -> Iterator[Column[Cand
 
 
 def _key(name: str, what: str, unit: str) -> str:
-    """The key of a column, with the unit unless the metric's name contains it."""
+    """Return the key of a column, which ends in the unit unless the metric's name contains it."""
     return "_".join([name, what, *([unit] if unit and unit.lower() not in name.lower() else [])])
 
 
@@ -186,15 +167,6 @@ def _text(
 
 
 def _limit(candidate: Candidate) -> str | None:
-    """The task with the largest regret; None for a single task."""
+    """Return the task of a suite with the largest regret; None for a single task."""
     regrets = {name: value for name, value in candidate.scores.items() if name.endswith(REGRET)}
     return max(regrets, key=regrets.__getitem__).removesuffix(REGRET) if len(regrets) > 1 else None
-
-
-def mark(view: RunView, candidate: Candidate) -> str:
-    """Names of a mechanism, or the published mechanisms that it dominates with high probability."""
-    if names := view.names_of(candidate):
-        return " = ".join(names)
-    beaten = [name for name, p in view.dominated_by(candidate).items() if p >= SURE]
-    more = f" +{len(beaten) - MAX_NAMES}" if len(beaten) > MAX_NAMES else ""
-    return f"> {', '.join(beaten[:MAX_NAMES])}{more}" if beaten else ""

@@ -1,6 +1,6 @@
-"""The front as a figure.
+"""The front of a run as a figure, and the axes that it shares with the page's static drawing.
 
-Light dots are measured scores. Members of the front and published mechanisms of the same run are
+Light dots are measured scores. Mechanisms of the front and published mechanisms of the same run are
 drawn at their estimates with standard errors. All points to the right of the staircase and below it
 are dominated.
 """
@@ -8,7 +8,8 @@ are dominated.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +18,7 @@ from nas.common.objectives import Objective
 from nas.common.pareto import non_dominated
 from nas.common.text import plural
 from nas.report.charts import DIM, DPI, FONT, new_axes
-from nas.report.run_view import FRESH, RunView, task_and_data
+from nas.report.run_view import FRESH, RunView, Spread, task_and_data
 from nas.report.units import FRACTION, header
 from nas.store import Candidate
 
@@ -34,8 +35,60 @@ DISTANCES: Final = (12, 22, 34, 48, 66, 90, 120)
 OVER_LABEL, OVER_DRAWN, OUTSIDE = 1000, 40, 5000
 
 
+@dataclass(frozen=True)
+class FrontAxes:
+    """The axes of a chart of mechanisms; coordinates of fractions are in per cent.
+
+    Attributes:
+        across: objective on the horizontal axis: the first cost, if there is a cost.
+        up: objective on the vertical axis: the first metric, if there is a metric.
+    """
+
+    across: Objective
+    up: Objective
+
+    @classmethod
+    def of(cls, objectives: Sequence[Objective]) -> FrontAxes:
+        """Return the axes for the objectives of a run."""
+        up = next((o for o in objectives if o.is_metric), objectives[0])
+        others = [o for o in objectives if o is not up] or [up]
+        return cls(min(others, key=lambda o: (o.is_metric, o.direction != "min")), up)
+
+    def place(self, values: Mapping[str, float]) -> Point:
+        """Return the coordinates of a mechanism with these values, by name of the objective."""
+        across, up = self.across, self.up
+        return axis_factor(across) * values[across.name], axis_factor(up) * values[up.name]
+
+    def error(self, candidate: Candidate) -> float:
+        """Return half the length of a candidate's error bar."""
+        return axis_factor(self.up) * candidate.errors.get(self.up.name, 0.0)
+
+    def fresh(self, view: RunView, candidate: Candidate) -> Spread | None:
+        """Return mean and error over fresh seeds under the run's task; None without any."""
+        is_up = view.metric is not None and view.metric.name == self.up.name
+        spread = view.spread(FRESH["search"], candidate.key) if is_up else None
+        scale = axis_factor(self.up)
+        return spread and Spread(scale * spread.mean, scale * (spread.error or 0.0), spread.seeds)
+
+    def stairs(self, candidates: Sequence[Candidate]) -> list[Point]:
+        """Return the candidates that are non-dominated on these axes, from left to right.
+
+        The list is empty unless the horizontal objective is minimised and the vertical one
+        maximised.
+        """
+        if (self.across.direction, self.up.direction) != ("min", "max"):
+            return []
+        points = sorted({self.place(candidate.objectives) for candidate in candidates})
+        return [points[i] for i in non_dominated([(x, -y) for x, y in points])]
+
+
+def axis_factor(objective: Objective) -> float:
+    """Return the factor from values to coordinates: fractions are shown in per cent."""
+    return 100.0 if objective.unit == FRACTION else 1.0
+
+
 def draw_front(view: RunView) -> Any:
-    """The picture as a matplotlib figure.
+    """Draw the front of a run as a matplotlib figure.
 
     Raises:
         RunError: the run has one objective.
@@ -46,10 +99,11 @@ def draw_front(view: RunView) -> Any:
             f"run {view.name!r} has one objective, {objectives[0].name}; a picture of a "
             "front needs two."
         )
-    across, up = axes_of(objectives)
+    front = FrontAxes.of(objectives)
     title = f"{view.setup.space.name} · {task_and_data(view.setup)}"
-    with new_axes(title, _caption(view, across, up), _title(across), _title(up)) as axes:
-        picture = _Picture(axes, view, across, up)
+    titles = (_title(front.across), _title(front.up))
+    with new_axes(title, _caption(view, front), *titles) as axes:
+        picture = _Picture(axes, view, front)
         picture.draw()
         axes.figure.canvas.draw()
         axes.figure.set_layout_engine("none")  # freeze the layout before labels are placed
@@ -60,39 +114,61 @@ def draw_front(view: RunView) -> Any:
 class _Picture:
     """The layers of the picture from back to front, and the labels."""
 
-    def __init__(self, axes: Any, view: RunView, across: Objective, up: Objective) -> None:
-        self.axes, self.view, self.across, self.up = axes, view, across, up
-        self.stairs = self._stairs()
-        self.label_boxes: list[Any] = []
-        self.drawn: list[Any] = []  # boxes of marks and lines that labels should not cover
+    def __init__(self, axes: Any, view: RunView, front: FrontAxes) -> None:
+        self.axes, self.view, self.front = axes, view, front
+        self.scores = [front.place({**c.objectives, **c.scores}) for c in view.candidates]
+        self.marked = [*view.members, *(candidate for _, candidate in view.named)]
+        # The last step reaches the largest evaluated cost.
+        self.stairs = front.stairs(view.members)
+        if self.stairs:
+            end = max((self._place(c)[0] for c in view.candidates), default=0.0)
+            self.stairs.append((end, self.stairs[-1][1]))
 
     def draw(self) -> None:
-        view = self.view
+        view, front = self.view, self.front
         self._scale_across()
-        scores = [self._place(candidate, is_score=True) for candidate in view.candidates]
-        self._points(scores, "scores", "o", GREY, size=3.5)
+        self._points(self.scores, "scores", "o", GREY, size=3.5)
         if self.stairs:
             xs, ys = zip(*self.stairs, strict=True)
             self.axes.step(xs, ys, where="post", color=BLUE, linewidth=1.4, zorder=2.5)
-        self._estimates(view.members, "front", "o", BLUE)
         named = [candidate for _, candidate in view.named]
-        self._estimates(named, "named mechanisms", "D", ORANGE)
-        self._fresh([*view.members, *named])
+        for shown, label, marker, colour in (
+            (view.members, "front", "o", BLUE),
+            (named, "named mechanisms", "D", ORANGE),
+        ):
+            errors = [front.error(candidate) for candidate in shown]
+            self._points(list(map(self._place, shown)), label, marker, colour, 6.5, errors)
+        unique = {candidate.digest: candidate for candidate in self.marked}.values()
+        fresh = [(self._place(c)[0], spread) for c in unique if (spread := front.fresh(view, c))]
+        places = [(x, spread.mean) for x, spread in fresh]
+        errors = [spread.error or 0.0 for _, spread in fresh]
+        self._points(places, "with fresh seeds", "s", GREEN, 4.5, errors)
         self.axes.legend(loc="best", frameon=True, framealpha=0.9, edgecolor="none", fontsize=FONT)
 
     def label(self) -> None:
-        """Label published mechanisms, best, knee and cheapest."""
-        view = self.view
-        self.drawn = self._boxes()
+        """Label published mechanisms, and the best, knee and cheapest mechanisms of the front."""
+        view, labels, drawn = self.view, list[Any](), self._boxes()
         for name, candidate in view.named:
-            self._label(name, candidate, ORANGE)
+            labels.append(self._label(name, candidate, ORANGE, labels, drawn))
         for member in view.members:
-            if member.digest in view.titles and not view.names_of(member):
-                titles = ", ".join(view.titles[member.digest])
-                self._label(f"{titles}: {view.short(member)}", member, BLUE)
+            if member.digest in view.titles and not view.name_of(member):
+                name = f"{', '.join(view.titles[member.digest])}: {view.short(member)}"
+                labels.append(self._label(name, member, BLUE, labels, drawn))
 
-    def _label(self, name: str, candidate: Candidate, colour: str) -> None:
-        """Write a label at the position of lowest cost around its point."""
+    def _label(
+        self,
+        name: str,
+        candidate: Candidate,
+        colour: str,
+        labels: Sequence[Any],
+        drawn: Sequence[Any],
+    ) -> Any:
+        """Write a label at the position of lowest cost around its point, and return its box.
+
+        Args:
+            labels: boxes of the other labels.
+            drawn: boxes of marks and lines.
+        """
         from matplotlib.patheffects import withStroke
         from matplotlib.text import Text
 
@@ -120,28 +196,13 @@ class _Picture:
         def cost(place: Point) -> float:
             shifted = box.translated(*shift(place))
             outside = 2 - frame.count_contains(shifted.get_points())
-            covered = OVER_LABEL * shifted.count_overlaps(self.label_boxes)
-            covered += OVER_DRAWN * shifted.count_overlaps(self.drawn)
+            covered = OVER_LABEL * shifted.count_overlaps(labels)
+            covered += OVER_DRAWN * shifted.count_overlaps(drawn)
             return float(place[0] + covered + OUTSIDE * outside)
 
         best = shift(min(product(DISTANCES, map(math.radians, ANGLES)), key=cost))
         text.set_position([72 / DPI * pixels for pixels in best])
-        self.label_boxes.append(box.translated(*best))
-
-    def _estimates(self, shown: Sequence[Candidate], label: str, marker: str, colour: str) -> None:
-        errors = [self._error(candidate) for candidate in shown]
-        self._points(list(map(self._place, shown)), label, marker, colour, 6.5, errors)
-
-    def _fresh(self, shown: Sequence[Candidate]) -> None:
-        """Draw means over fresh seeds under the run's task."""
-        if self.view.metric is not self.up:
-            return
-        spreads = {c.digest: (c, self.view.spread(FRESH["search"], c.key)) for c in shown}
-        confirmed = [(c, spread) for c, spread in spreads.values() if spread is not None]
-        scale = axis_factor(self.up)
-        places = [(self._place(c)[0], scale * spread.mean) for c, spread in confirmed]
-        errors = [scale * (spread.error or 0.0) for _, spread in confirmed]
-        self._points(places, "with fresh seeds", "s", GREEN, 4.5, errors)
+        return box.translated(*best)
 
     def _points(
         self,
@@ -171,83 +232,45 @@ class _Picture:
         )
 
     def _scale_across(self) -> None:
-        """A logarithmic axis for costs over decades, else a second axis relative to mha."""
+        """Set a logarithmic axis for costs over decades, else add an axis relative to mha."""
         from matplotlib.ticker import EngFormatter
 
-        axes, view = self.axes, self.view
+        axes, standard = self.axes, self.view.standard
         axes.margins(x=0.06, y=0.08)
-        values = [self._place(c)[0] for c in view.candidates]
+        values = [self._place(c)[0] for c in self.view.candidates]
         is_wide = min(values, default=0) > 0 and max(values) / min(values) > LOGARITHMIC_FROM
         axes.set_xscale("log" if is_wide else "linear")
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-        is_placed = view.standard is not None and bool(view.standard.objectives)
-        scale = self._place(view.standard)[0] if view.standard and is_placed else 0.0
+        scale = self._place(standard)[0] if standard and standard.objectives else 0.0
         if scale and not is_wide:
             top = axes.secondary_xaxis("top", functions=(lambda x: x / scale, lambda x: x * scale))
             top.set_xlabel("relative to standard attention (mha)", fontsize=FONT, color=DIM)
             top.tick_params(labelsize=FONT, colors=DIM)
 
-    def _stairs(self) -> list[Point]:
-        """The corners from left to right; the last step reaches the largest evaluated cost.
-
-        With three objectives not every member is a corner. The list is empty unless the horizontal
-        objective is minimised and the vertical one maximised.
-        """
-        if (self.across.direction, self.up.direction) != ("min", "max"):
-            return []
-        points = sorted({self._place(member) for member in self.view.members})
-        corners = [points[i] for i in non_dominated([(x, -y) for x, y in points])]
-        end = max((self._place(c)[0] for c in self.view.candidates), default=0.0)
-        return [*corners, (end, corners[-1][1])] if corners else []
-
     def _boxes(self) -> list[Any]:
-        """Bounding boxes of points with bars, staircase and legend, which labels avoid."""
+        """Return the boxes of points with bars, staircase and legend, which labels avoid."""
         from matplotlib.transforms import Bbox
 
-        boxes = [self.axes.get_legend().get_window_extent().padded(3.0)]
-        view, bars = self.view, []
-        for candidate in (*view.members, *(named for _, named in view.named)):
-            (x, y), error = self._place(candidate), self._error(candidate)
+        bars = [(place, place, 4.0) for place in self.scores]
+        for candidate in self.marked:
+            (x, y), error = self._place(candidate), self.front.error(candidate)
             bars.append(((x, y - error), (x, y + error), 5.0))
-        scores = [self._place(candidate, is_score=True) for candidate in view.candidates]
-        bars += [(place, place, 4.0) for place in scores]
         for (x, y), (next_x, next_y) in pairwise(self.stairs):
             bars += [((x, y), (next_x, y), 2.0), ((next_x, y), (next_x, next_y), 2.0)]
         at = self.axes.transData.transform
-        return boxes + [Bbox(at([low, high])).padded(around) for low, high, around in bars]
+        legend = self.axes.get_legend().get_window_extent().padded(3.0)
+        return [legend, *(Bbox(at([low, high])).padded(around) for low, high, around in bars)]
 
-    def _place(self, candidate: Candidate, *, is_score: bool = False) -> Point:
-        """Coordinates of a candidate, estimated or measured."""
-        values = {**candidate.objectives, **(candidate.scores if is_score else {})}
-        return (
-            axis_factor(self.across) * values[self.across.name],
-            axis_factor(self.up) * values[self.up.name],
-        )
-
-    def _error(self, candidate: Candidate) -> float:
-        """Half the length of a candidate's error bar."""
-        return axis_factor(self.up) * candidate.errors.get(self.up.name, 0.0)
-
-
-def axes_of(objectives: Sequence[Objective]) -> tuple[Objective, Objective]:
-    """The objectives of the horizontal axis (the first cost, if any) and the vertical one."""
-    up = next((o for o in objectives if o.is_metric), objectives[0])
-    others = [o for o in objectives if o is not up] or [up]
-    return min(others, key=lambda o: (o.is_metric, o.direction != "min")), up
-
-
-def axis_factor(objective: Objective) -> float:
-    """The factor from values to an axis: fractions are shown in per cent."""
-    return 100.0 if objective.unit == FRACTION else 1.0
+    def _place(self, candidate: Candidate) -> Point:
+        return self.front.place(candidate.objectives)
 
 
 def _title(objective: Objective) -> str:
-    """Name, unit and description of an objective."""
     about = objective.about.rstrip(".")
     return ": ".join(filter(None, (header(objective.name, objective.unit), about)))
 
 
-def _caption(view: RunView, across: Objective, up: Objective) -> str:
+def _caption(view: RunView, front: FrontAxes) -> str:
     setup = view.setup
     parts = [
         f"seed {setup.config.seed}",
@@ -257,6 +280,6 @@ def _caption(view: RunView, across: Objective, up: Objective) -> str:
     if any(member.errors for member in view.members):
         parts.append("bars: standard errors")
     if len(setup.objectives) > 2:
-        others = [o.name for o in setup.objectives if o not in (across, up)]
+        others = [o.name for o in setup.objectives if o not in (front.across, front.up)]
         parts.append(f"also an objective: {', '.join(others)}")
     return " · ".join(parts)

@@ -1,4 +1,4 @@
-"""Results of the API: frozen dataclasses that convert to plain data, tables also to pandas."""
+"""Base classes of the results that functions of the API return, and their conversions."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """Base of the frozen dataclasses that functions of the API return."""
+    """Base class of the frozen dataclasses that functions of the API return."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object that the command of the same name prints with ``--json``."""
-        return {name: to_plain(value) for name, value in vars(self).items()}
+        """Return the JSON object that the command of the same name prints with ``--json``."""
+        return {name: _plain(value) for name, value in vars(self).items()}
 
 
 class TableResult(Result):
-    """Base of results that convert to a table."""
+    """Base class of results that convert to a table."""
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows of ``to_pandas`` as dicts with the same keys."""
+        """Return the rows of ``to_pandas`` as dicts with the names of the columns as keys."""
         raise NotImplementedError
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The rows as a DataFrame.
+        """Return the rows as a DataFrame.
 
         Raises:
             ConfigError: pandas is not installed.
@@ -42,8 +42,8 @@ class MetricInfo(Result):
     """A metric by which mechanisms are compared.
 
     Attributes:
-        unit: such as "fraction"; empty for a plain number.
-        direction: "max" if more is better, else "min".
+        unit: unit of the metric, such as "fraction"; empty for a plain number.
+        direction: "max" if a higher value is better, else "min".
     """
 
     name: str
@@ -52,25 +52,24 @@ class MetricInfo(Result):
 
     @classmethod
     def of(cls, metric: Metric | Objective) -> MetricInfo:
-        """Name, unit and direction of a task's metric or of an objective."""
+        """Return name, unit and direction of a task's metric or of an objective."""
         return cls(metric.name, metric.unit, metric.direction)
 
 
-def to_plain(value: Any) -> Any:
-    """Convert dataclasses, mappings and sequences to dicts and lists for JSON."""
+def _plain(value: Any) -> Any:
     if is_dataclass(value) and hasattr(value, "to_dict"):
         return value.to_dict()
     if is_dataclass(value):
-        return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {key: to_plain(item) for key, item in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [to_plain(item) for item in value]
+        return [_plain(item) for item in value]
     return value
 
 
 def data_frame(records: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
-    """Rows as a DataFrame.
+    """Return rows as a DataFrame.
 
     Raises:
         ConfigError: pandas is not installed.

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from nas.common.config import parse_yaml
 from nas.common.differences import mean_and_error, paired
-from nas.common.errors import RunError
 from nas.common.objectives import Objective, as_costs
 from nas.common.pareto import dominates
 from nas.evaluation.trial import Incident, Training
@@ -27,7 +26,6 @@ from nas.store import (
     Candidate,
     Counts,
     Generation,
-    Proposal,
     Run,
     RunSetup,
     named_members,
@@ -45,7 +43,10 @@ FRESH: Final = {"search": "fresh", "long": "long", "test": "test"}
 
 
 class Spread(NamedTuple):
-    """Mean, standard error (None for a single value) and number of values."""
+    """Statistics of a sample: its mean, the standard error of the mean, and its size.
+
+    The error of a single value is None.
+    """
 
     mean: float
     error: float | None
@@ -57,29 +58,26 @@ class RunView:
     """A run at one moment.
 
     Attributes:
-        name: name of the run, unique among runs that are shown together.
-        label: the run's name as typed on the command line.
+        name: name of the run, unique among the runs that are shown together.
+        label: name of the run as typed on the command line.
         mechanisms: all proposed mechanisms, one for each digest, in order of proposal.
-        members: the front, best first objective first.
-        titles: best, knee and cheapest, by digest; a member may have several.
-        names: names of published mechanisms by key; at small sizes one may have several.
+        members: the mechanisms of the front, sorted by the first objective, best first.
+        names: names of the published mechanisms, by key. A mechanism may have several names,
+            because different published mechanisms can be equal at small sizes.
         trainings: trainings of the search, sorted by key and repeat.
-        confirmations: all trainings with fresh seeds.
+        confirmations: all trainings with fresh seeds, that is, seeds the search never used.
         explained, benchmarked: recorded results of ``nas explain`` and ``nas benchmark``.
-        hypervolume: hypervolume of the members, as a share of the recorded box.
-        wall_seconds: duration of all sessions.
-        busy: share of the workers' time spent in trainings; None while a session is open.
+        wall_seconds: total duration of all sessions.
+        busy: share of the workers' time that was spent in trainings; None while a session is open.
     """
 
     name: str
     label: str
     status: str
-    note: str
     started: datetime
     setup: RunSetup
     mechanisms: tuple[Candidate, ...]
     members: tuple[Candidate, ...]
-    titles: Mapping[str, tuple[str, ...]]
     names: Mapping[str, tuple[str, ...]]
     trainings: tuple[Training, ...]
     confirmations: tuple[Training, ...]
@@ -89,7 +87,6 @@ class RunView:
     generations: tuple[Generation, ...]
     sessions: tuple[PastSession, ...]
     counts: Counts
-    hypervolume: float
     wall_seconds: float
     busy: float | None
 
@@ -98,37 +95,36 @@ class RunView:
         """Read a run's record in one snapshot.
 
         Args:
-            label: the run's name as typed, by default its name.
-            name: by default the run's name.
+            label: name of the run as typed on the command line; by default the run's name.
+            name: name of the run in displays; by default the run's name.
 
         Raises:
             RunError: the record is damaged.
         """
         with run.snapshot():
-            setup, proposals = run.setup, run.proposals()
+            proposals = run.proposals()
             candidates = run.candidates(proposals=proposals)
-            trainings = tuple(
-                sorted(
-                    (training for candidate in candidates for training in candidate.trainings),
-                    key=lambda training: (training.key, training.repeat),
-                )
-            )
-            mechanisms = _mechanisms(proposals, candidates)
-            members = run.front(candidates)
+            # For each digest the trained candidate, else the first proposal.
+            by_digest = {proposal.digest: Candidate(proposal) for proposal in reversed(proposals)}
+            by_digest |= {candidate.digest: candidate for candidate in candidates}
+            mechanisms = [by_digest[d] for d in dict.fromkeys(p.digest for p in proposals)]
+            names: dict[str, tuple[str, ...]] = {}
+            for proposal in (mechanism.proposal for mechanism in mechanisms):
+                if proposal.key and proposal.name:
+                    names[proposal.key] = (*names.get(proposal.key, ()), proposal.name)
+            trainings = [training for candidate in candidates for training in candidate.trainings]
             wall, available = session_seconds(run)
             busy = math.fsum(training.evaluation.wall_seconds for training in trainings)
             return cls(
                 name=name or run.name,
                 label=label or run.name,
                 status=run.status,
-                note=run.note,
                 started=run.started,
-                setup=setup,
-                mechanisms=mechanisms,
-                members=members,
-                titles=_titles(setup.objectives, members),
-                names=_names(mechanisms),
-                trainings=trainings,
+                setup=run.setup,
+                mechanisms=tuple(mechanisms),
+                members=run.front(candidates),
+                names=names,
+                trainings=tuple(sorted(trainings, key=lambda t: (t.key, t.repeat))),
                 confirmations=run.trainings("confirm"),
                 incidents=run.incidents(),
                 explained=run.answers("explain"),
@@ -136,24 +132,23 @@ class RunView:
                 generations=run.generations(),
                 sessions=run.sessions(),
                 counts=run.counts(),
-                hypervolume=scaled_hypervolume(setup.objectives, [m.objectives for m in members]),
                 wall_seconds=wall,
                 busy=min(1.0, busy / available) if available else None,
             )
 
     @cached_property
     def metric(self) -> Objective | None:
-        """The first objective that is a metric; None if all are costs."""
+        """The first objective that is a metric; None if all objectives are costs."""
         return next((o for o in self.setup.objectives if o.is_metric), None)
 
     @cached_property
     def trained(self) -> dict[str, Candidate]:
-        """Mechanisms submitted for training, by key, in order of proposal."""
+        """Mechanisms that were submitted for training, by key, in order of proposal."""
         return {c.key: c for c in self.mechanisms if c.proposal.is_new}
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
-        """Mechanisms whose trainings all ended well, in order of proposal."""
+        """Mechanisms whose trainings all succeeded, in order of proposal."""
         return tuple(candidate for candidate in self.trained.values() if candidate.objectives)
 
     @cached_property
@@ -163,13 +158,26 @@ class RunView:
 
     @cached_property
     def id_length(self) -> int:
-        """Number of characters that distinguish all digests of the run, at least 8."""
+        """The number of characters that distinguish all digests of the run, at least 8."""
         return id_length([candidate.digest for candidate in self.mechanisms])
 
     @cached_property
+    def titles(self) -> dict[str, tuple[str, ...]]:
+        """The titles "best", "knee" and "cheapest" of mechanisms in the front, by digest."""
+        titles: dict[str, tuple[str, ...]] = {}
+        for title, member in named_members(self.setup.objectives, self.members).items():
+            titles[member.digest] = (*titles.get(member.digest, ()), title)
+        return titles
+
+    @cached_property
+    def hypervolume(self) -> float:
+        """The hypervolume of the front as a fraction of the recorded box."""
+        return scaled_hypervolume(self.setup.objectives, [m.objectives for m in self.members])
+
+    @cached_property
     def named(self) -> tuple[tuple[str, Candidate], ...]:
-        """Published mechanisms among the candidates, each with its names."""
-        pairs = ((" = ".join(self.names_of(candidate)), candidate) for candidate in self.candidates)
+        """The published mechanisms among the candidates, each with its names."""
+        pairs = ((self.name_of(candidate), candidate) for candidate in self.candidates)
         return tuple((name, candidate) for name, candidate in pairs if name)
 
     @cached_property
@@ -194,8 +202,8 @@ class RunView:
         fresh: dict[str, dict[str, tuple[Training, ...]]] = {}
         for training in sorted(self.confirmations, key=lambda c: [*FRESH].index(c.stage)):
             if training.evaluation.is_ok:
-                is_single = len(tasks[training.stage]) == 1
                 part = FRESH[training.stage]
+                is_single = len(tasks[training.stage]) == 1
                 title = part if is_single else f"{part} {training.task_name}"
                 by_key = fresh.setdefault(title, {})
                 by_key[training.key] = (*by_key.get(training.key, ()), training)
@@ -203,70 +211,71 @@ class RunView:
 
     @cached_property
     def failures(self) -> dict[str, int]:
-        """Number of mechanisms with a failed training, by reason."""
+        """The number of mechanisms with a failed training, by reason."""
         reasons = {t.key: t.evaluation.reason for t in self.trainings if t.evaluation.reason}
         return dict(Counter(reasons.values()))
 
     @property
     def core_seconds(self) -> float:
-        """Core time of all trainings of the search."""
+        """The core time of all trainings of the search, in seconds."""
         return math.fsum(training.evaluation.core_seconds for training in self.trainings)
 
     @property
     def hardware(self) -> tuple[str, ...]:
-        """Processors and GPUs of the trainings, without duplicates."""
+        """The processors and GPUs of the trainings, without duplicates."""
         return tuple(dict.fromkeys(filter(None, (t.evaluation.hardware for t in self.trainings))))
 
-    def names_of(self, candidate: Candidate) -> tuple[str, ...]:
-        """Names of the published mechanisms equal to the candidate at this task's sizes."""
-        return self.names.get(candidate.key, ())
+    def name_of(self, candidate: Candidate) -> str:
+        """Return the names of the published mechanisms equal to the candidate, joined by " = "."""
+        return " = ".join(self.names.get(candidate.key, ()))
 
     def short(self, candidate: Candidate) -> str:
-        """The shortened digest of a candidate, unique in the run."""
+        """Return the shortened digest of a candidate, which is unique in the run."""
         return candidate.digest[: self.id_length]
 
     def called(self, key: str) -> str:
-        """The names of a trained mechanism, or its shortened digest."""
-        return " = ".join(self.names.get(key, ())) or self.short(self.trained[key])
+        """Return the names of a trained mechanism; without a name, its shortened digest."""
+        candidate = self.trained[key]
+        return self.name_of(candidate) or self.short(candidate)
 
     def shares(self, candidate: Candidate) -> dict[str, float]:
-        """Ratios of a candidate's costs to standard attention's, by name."""
+        """Return the ratios of a candidate's costs to the costs of standard attention, by name."""
         base = self.standard.costs if self.standard else {}
         return {name: cost / base[name] for name, cost in candidate.costs.items() if base.get(name)}
 
     def values(self, title: str, key: str) -> dict[int, float]:
-        """The metric in trainings with fresh seeds, by repeat."""
+        """Return the metric of a mechanism's trainings with fresh seeds, by repeat."""
         if self.metric is None:
             return {}
         trainings, name = self.fresh.get(title, {}).get(key, ()), self.metric.name
         return {t.repeat: t.evaluation.metrics[name] for t in trainings}
 
     def spread(self, title: str, key: str) -> Spread | None:
-        """Mean and error of the metric over trainings with fresh seeds; None without any."""
+        """Return the statistics of ``values``; None without any value."""
         return spread(self.values(title, key).values())
 
     def gains(self, title: str, key: str) -> list[float]:
-        """Differences of the metric to standard attention, paired by seed."""
+        """Return the differences of the metric to standard attention, paired by seed."""
         base = self.values(title, self.standard_key) if self.standard_key else {}
         return paired(self.values(title, key), base)
 
     def confirmed(self, candidate: Candidate) -> dict[str, dict[str, Any]]:
-        """Mean, error and values of a candidate's trainings with fresh seeds, by title."""
+        """Return mean, error and values of trainings with fresh seeds, by title."""
         values = {title: [*self.values(title, candidate.key).values()] for title in self.fresh}
         return {title: spread_answer(scores) for title, scores in values.items() if scores}
 
     def dominated_by(self, candidate: Candidate) -> dict[str, float]:
-        """Published mechanisms that a candidate dominates by estimates, with probabilities.
+        """Return the published mechanisms that a candidate dominates by estimates.
 
-        The probability is that the candidate is better in every metric. Errors are treated as
-        independent and normal, a missing error as infinite.
+        Each value is the probability that the candidate is better in every metric. Errors are
+        treated as independent and normal, a missing error as infinite.
         """
         costs = as_costs(self.setup.objectives, candidate.objectives)
         return {
             name: self._p_better(candidate, other)
             for _, other in self.named
             if dominates(costs, as_costs(self.setup.objectives, other.objectives))
-            for name in self.names_of(other)
+            for name in self.names[other.key]
         }
 
     def _p_better(self, candidate: Candidate, other: Candidate) -> float:
@@ -280,19 +289,19 @@ class RunView:
 
 
 def spread(values: Iterable[float]) -> Spread | None:
-    """Mean, standard error and number of values; None without any."""
+    """Return mean, standard error and number of values; None without any value."""
     numbers = [*values]
     return Spread(*mean_and_error(numbers), len(numbers)) if numbers else None
 
 
 def spread_answer(values: Sequence[float]) -> dict[str, Any]:
-    """Mean, standard error and the values themselves, as in JSON answers."""
+    """Return mean, standard error and the values as a JSON object."""
     mean, error = mean_and_error(values) if values else (None, None)
     return {"mean": mean, "error": error, "values": list(values)}
 
 
 def id_length(digests: Sequence[str]) -> int:
-    """Number of characters that distinguish digests, at least 8."""
+    """Return the number of characters that distinguish digests, at least 8."""
     length = ID_LENGTH
     while len({digest[:length] for digest in digests}) < len({*digests}):
         length += 1
@@ -300,7 +309,7 @@ def id_length(digests: Sequence[str]) -> int:
 
 
 def task_and_data(setup: RunSetup) -> str:
-    """The task's name and its data, from the frozen copy of the task."""
+    """Return the name of a run's task and its data, from the frozen copy of the task."""
     document = parse_yaml(setup.task.text, setup.task.name)
     data = document.get("data") if isinstance(document, dict) else None
     if not data:
@@ -312,12 +321,12 @@ def task_and_data(setup: RunSetup) -> str:
 
 
 def session_seconds(run: Run) -> tuple[float, float]:
-    """Duration of all sessions, and available worker time.
+    """Return the duration of all sessions, and the available worker time.
 
     A killed session counts until the last generation that was complete before the next session.
 
     Returns:
-        Seconds, and the sum of seconds times workers; the latter is 0 while a session is open.
+        Seconds, and the sum of seconds times workers, which is 0 while a session is open.
     """
     finished = [generation.finished for generation in run.generations()]
     wall = available = 0.0
@@ -331,39 +340,3 @@ def session_seconds(run: Run) -> tuple[float, float]:
         available += seconds * past.session.workers
         limit = past.started
     return wall, available if is_closed else 0.0
-
-
-def damaged(view: RunView, command: str) -> RunError:
-    """The error for a recorded answer that cannot be read."""
-    return RunError(
-        f"run {view.label}: its record holds an answer of `nas {command}` that cannot be read; run "
-        "the command again."
-    )
-
-
-def _mechanisms(
-    proposals: Sequence[Proposal], candidates: Sequence[Candidate]
-) -> tuple[Candidate, ...]:
-    """For each digest the trained candidate, or the first proposal."""
-    by_digest = {candidate.digest: candidate for candidate in candidates}
-    digests = {proposal.digest: proposal for proposal in reversed(proposals)}
-    order = dict.fromkeys(proposal.digest for proposal in proposals)
-    return tuple(by_digest.get(digest) or Candidate(digests[digest]) for digest in order)
-
-
-def _names(mechanisms: Sequence[Candidate]) -> dict[str, tuple[str, ...]]:
-    names: dict[str, tuple[str, ...]] = {}
-    for mechanism in mechanisms:
-        key, name = mechanism.proposal.key, mechanism.proposal.name
-        if key and name:
-            names[key] = (*names.get(key, ()), name)
-    return names
-
-
-def _titles(
-    objectives: Sequence[Objective], members: Sequence[Candidate]
-) -> dict[str, tuple[str, ...]]:
-    titles: dict[str, tuple[str, ...]] = {}
-    for title, member in named_members(objectives, members).items():
-        titles[member.digest] = (*titles.get(member.digest, ()), title)
-    return titles

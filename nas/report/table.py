@@ -1,15 +1,15 @@
-"""Tables whose rows fit on one line of the terminal.
+"""Tables of text whose rows fit on one line of the terminal.
 
-Columns are omitted by rank and the last one is cut until a row fits. In a pipe or a file a table is
-complete and without escape codes, for `grep` and `less -S`. (``rich.table`` has no ranks, and also
-cuts in a pipe.)
+``table_lines`` omits columns in the order of their ranks and shortens others until a row fits. In a
+pipe or a file a table is complete and without escape codes, for `grep` and `less -S`.
+(``rich.table`` has no ranks, and also shortens columns in a pipe.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -17,19 +17,19 @@ from rich.text import Text
 
 from nas.common.text import printable
 
-Line: TypeAlias = str | Text
-
 GAP: Final = "  "
-ELLIPSIS: Final = "…"
 
 
 @dataclass(frozen=True)
 class TextColumn:
-    """A column of cells, each one printable line.
+    """A column of a table as text, with one line for each cell.
 
     Args:
-        rank: columns of the highest rank are omitted first, those of rank 0 never.
-        least: minimum width after cutting; 0 if the column must not be cut.
+        header: title of the column.
+        cells: text of each row; control characters are escaped.
+        style: style of the cells in the syntax of ``rich``.
+        rank: columns of the highest rank are omitted first, columns of rank 0 never.
+        least: width to which the column may be shortened; 0 if it must not be shortened.
     """
 
     header: str
@@ -45,17 +45,28 @@ class TextColumn:
 
     @property
     def width(self) -> int:
-        """Characters of the widest cell."""
+        """The width of the widest cell or of the header, in characters."""
         return max(map(cell_len, (self.header, *self.cells)))
+
+    @property
+    def least_width(self) -> int:
+        """The width of the column after the strongest shortening."""
+        return min(self.width, self.least or self.width)
+
+
+def named_values(rows: Sequence[tuple[str, str]]) -> list[TextColumn]:
+    """Return a table of two columns without headers: names, and their values."""
+    names, values = zip(*rows, strict=True)
+    return [TextColumn("", names, style="dim"), TextColumn("", values, least=16)]
 
 
 def line_width(console: Console) -> int | None:
-    """The width of the terminal; None in a pipe."""
+    """Return the width of the terminal; None if the output is a pipe or a file."""
     return console.width if console.is_terminal else None
 
 
-def say(console: Console, *lines: Line) -> None:
-    """Print lines; they wrap between words on a terminal, not in a pipe."""
+def say(console: Console, *lines: str | Text) -> None:
+    """Print lines; a terminal breaks them between words, a pipe does not."""
     for line in lines:
         shown = printable(line) if isinstance(line, str) else line
         console.print(
@@ -64,65 +75,53 @@ def say(console: Console, *lines: Line) -> None:
 
 
 def say_table(console: Console, columns: Sequence[TextColumn]) -> None:
-    """Print a table; see ``table_lines``."""
+    """Print a table as ``table_lines`` formats it for the console's width."""
     say_lines(console, table_lines(columns, line_width(console)))
 
 
 def say_lines(console: Console, lines: Sequence[Text]) -> None:
-    """Print lines without wrapping."""
+    """Print lines without breaking them."""
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 def table_lines(columns: Sequence[TextColumn], width: int | None = None) -> list[Text]:
-    """Header and rows as lines of at most ``width`` characters, unless rank 0 alone is wider.
+    """Return the header and the rows of a table.
 
-    Columns without any text are omitted, and so is an empty header.
+    Lines have at most ``width`` characters, unless the columns of rank 0 alone are wider. Columns
+    without any text are omitted, and so is the header if all titles are empty.
     """
-    fitted = fit([column for column in columns if any(column.cells)], width)
+    fitted = _fit([column for column in columns if any(column.cells)], width)
     headers = [column.header for column, _ in fitted]
     rows = zip(*(column.cells for column, _ in fitted), strict=True)
     lines = [_line(fitted, headers, is_header=True)] if any(headers) else []
     return lines + [_line(fitted, row, is_header=False) for row in rows]
 
 
-def named_values(rows: Sequence[tuple[str, str]]) -> list[TextColumn]:
-    """A table of two columns without headers: a name, and its value."""
-    words, values = zip(*rows, strict=True)
-    return [TextColumn("", words, style="dim"), TextColumn("", values, least=16)]
-
-
-def fit(columns: Sequence[TextColumn], width: int | None) -> list[tuple[TextColumn, int]]:
-    """The columns that fit into the width, each with its own width."""
-    kept = list(columns)
-    while width is not None and _least_width(kept) > width:
-        worst = max(column.rank for column in kept)
-        if worst == 0:
-            break
-        kept.remove(next(column for column in reversed(kept) if column.rank == worst))
-    spare = None if width is None else max(0, width - _least_width(kept))
-    fitted = []
-    for column in kept:
-        least = _least(column)
-        size = column.width if spare is None else min(column.width, least + spare)
-        spare = None if spare is None else spare - (size - least)
-        fitted.append((column, size))
-    return fitted
-
-
 def cut(text: str, width: int) -> str:
-    """The text, or its beginning and an ellipsis."""
+    """Return the text, or its beginning and an ellipsis if it is wider than ``width``."""
     if cell_len(text) <= width:
         return text
-    return set_cell_size(text, max(0, width - 1)).rstrip() + ELLIPSIS
+    return set_cell_size(text, max(0, width - 1)).rstrip() + "…"
 
 
-def _least(column: TextColumn) -> int:
-    return min(column.width, column.least) if column.least else column.width
+def _fit(columns: Sequence[TextColumn], width: int | None) -> list[tuple[TextColumn, int]]:
+    """Return the columns that fit into the width, each with its number of characters."""
+    if width is None:
+        return [(column, column.width) for column in columns]
+    kept = list(columns)
 
+    def spare() -> int:
+        return width - sum(c.least_width for c in kept) - len(GAP) * (len(kept) - 1)
 
-def _least_width(columns: Sequence[TextColumn]) -> int:
-    return sum(map(_least, columns)) + len(GAP) * (len(columns) - 1)
+    while spare() < 0 and (rank := max(column.rank for column in kept)):
+        kept.remove(next(column for column in reversed(kept) if column.rank == rank))
+    rest, fitted = max(0, spare()), []
+    for column in kept:
+        size = min(column.width, column.least_width + rest)
+        rest -= size - column.least_width
+        fitted.append((column, size))
+    return fitted
 
 
 def _line(
@@ -132,10 +131,9 @@ def _line(
     for i, ((column, width), cell) in enumerate(zip(fitted, cells, strict=True)):
         text = cut(cell, width)
         padding = " " * (width - cell_len(text))
-        is_last = i == len(fitted) - 1
-        line.append(GAP if i else "")
-        line.append(padding if column.align == "right" else "")
+        before, after = (padding, "") if column.align == "right" else ("", padding)
+        line.append((GAP if i else "") + before)
         line.append(text, "bold" if is_header else column.style)
-        line.append(padding if column.align == "left" and not is_last else "")
+        line.append(after)
     line.rstrip()
     return line

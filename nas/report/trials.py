@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from nas.costs import default_costs
 from nas.evaluation.trial import Evaluation
 from nas.report.result import TableResult
 from nas.report.table import TextColumn, say, say_table
-from nas.report.units import FRACTION, amount, header, quantity
+from nas.report.units import FRACTION, amount, header, points, quantity
 
 ON_TEST: Final = "Judged on the test set."
 
@@ -25,11 +25,11 @@ class TrainingRow:
     """One training of one mechanism.
 
     Attributes:
-        name: the SOURCE as given.
+        name: SOURCE argument that names the mechanism.
         digest: digest of the mechanism.
-        repeat: index of the training, from 0.
+        repeat: index among the trainings of this mechanism, from 0.
         costs: costs of all attention layers, by name.
-        metric: the task's first metric, by which mechanisms are compared.
+        metric: first metric of the task, by which mechanisms are compared.
     """
 
     name: str
@@ -39,8 +39,13 @@ class TrainingRow:
     costs: Mapping[str, float]
     metric: Metric | Objective
 
+    @property
+    def value(self) -> float | None:
+        """The value of the metric; None if the training failed."""
+        return self.evaluation.metrics[self.metric.name] if self.evaluation.is_ok else None
+
     def to_dict(self) -> dict[str, Any]:
-        """An entry of ``evaluations`` in the JSON of ``nas evaluate``."""
+        """Return an entry of ``evaluations`` in the JSON of ``nas evaluate``."""
         result = self.evaluation
         return {
             "id": self.digest,
@@ -66,7 +71,7 @@ class EvaluateResult(TableResult):
     Attributes:
         task: the task argument.
         test: whether the test set was used in place of examples held out of training.
-        trainings: sorted by mechanism, in the order of the arguments, then by repeat.
+        trainings: trainings sorted by mechanism, in the order of the arguments, then by repeat.
     """
 
     task: str
@@ -75,16 +80,16 @@ class EvaluateResult(TableResult):
 
     @property
     def is_ok(self) -> bool:
-        """Whether at least one training ended well."""
+        """Whether at least one training succeeded."""
         return any(training.evaluation.is_ok for training in self.trainings)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object of ``nas evaluate``."""
+        """Return the JSON object of ``nas evaluate``."""
         rows = [training.to_dict() for training in self.trainings]
         return {"task": self.task, "test": self.test, "evaluations": rows}
 
     def records(self) -> list[dict[str, Any]]:
-        """A row for each training; metrics and costs are columns."""
+        """Return a row for each training; metrics and costs are columns."""
         records = []
         for training in self.trainings:
             entry = training.to_dict()
@@ -95,13 +100,21 @@ class EvaluateResult(TableResult):
 
 
 def trial_line(training: TrainingRow, done: int, total: int) -> str:
-    """One line for a finished training."""
-    result, metric = training.evaluation, training.metric
+    """Return one line for a finished training."""
+    result, metric, value = training.evaluation, training.metric, training.value
     outcome = f"{result.status} ({result.reason})" if result.reason else why(result)
-    if result.is_ok:
-        outcome = f"{metric.name} {quantity(result.metrics[metric.name], metric.unit)}"
+    if value is not None:
+        outcome = f"{metric.name} {quantity(value, metric.unit)}"
     seconds = f"{result.core_seconds:.1f} core s"
     return f"[{done}/{total}] {training.name}, seed {training.repeat}: {outcome}, {seconds}"
+
+
+def why(evaluation: Evaluation) -> str:
+    """Return why a training failed, or which intermediate test of a suite stopped it."""
+    text = last_line(evaluation.error)
+    if evaluation.status == "stopped":
+        return f"stopped at the {text.partition(':')[0]}"
+    return f"{evaluation.reason}: {text}"
 
 
 def trial_table(console: Console, result: EvaluateResult) -> None:
@@ -109,73 +122,49 @@ def trial_table(console: Console, result: EvaluateResult) -> None:
 
     Differences are to the first mechanism, between trainings that share their seed.
     """
-    trainings = result.trainings
-    metric, ok = trainings[0].metric, [t for t in trainings if t.evaluation.is_ok]
-    rows = {t.name: [row for row in trainings if row.name == t.name] for t in trainings}
+    metric, unit = result.trainings[0].metric, result.trainings[0].metric.unit
+    groups: dict[str, list[TrainingRow]] = {}
+    for training in result.trainings:
+        groups.setdefault(training.name, []).append(training)
+    first = next(iter(groups))
     values = {
-        name: {t.repeat: t.evaluation.metrics[metric.name] for t in ok if t.name == name}
-        for name in rows
+        name: {t.repeat: t.value for t in group if t.value is not None}
+        for name, group in groups.items()
     }
-    seconds = [[t.evaluation.core_seconds for t in ok if t.name == name] for name in rows]
-    first = next(iter(rows))
-    cells = {
-        header(metric.name, metric.unit): [_mean(v.values(), metric) for v in values.values()],
-        f"over {first}": [
-            "-" if name == first else _over(scores, values[first], metric)
-            for name, scores in values.items()
-        ],
-        **{
-            header(c): [amount(group[0].costs[c]) for group in rows.values()]
-            for c in default_costs()
-        },
-        "core s": [f"{mean_and_error(times)[0]:.1f}" if times else "-" for times in seconds],
-        "trained": [str(len(scores)) for scores in values.values()],
-        "failed": [str(len(group) - len(values[name])) for name, group in rows.items()],
-    }
-    numbers = [TextColumn(title, column, "right") for title, column in cells.items()]
-    say_table(console, [TextColumn("mechanism", [*rows]), *numbers])
+    titles = [header(metric.name, unit), f"over {first}"]
+    titles += [*map(header, default_costs()), "core s", "trained", "failed"]
+    rows = []
+    for name, group in groups.items():
+        scores, gains = [*values[name].values()], paired(values[name], values[first])
+        seconds = [t.evaluation.core_seconds for t in group if t.evaluation.is_ok]
+        over = gains if name != first else []
+        mean, error = mean_and_error(scores) if scores else (0.0, None)
+        rows.append(
+            [
+                name,
+                amount(mean, unit, error) if scores else "-",
+                points(*mean_and_error(over), unit) if over else "-",
+                *(amount(group[0].costs[cost]) for cost in default_costs()),
+                f"{mean_and_error(seconds)[0]:.1f}" if seconds else "-",
+                str(len(scores)),
+                str(len(group) - len(scores)),
+            ]
+        )
+    names, *numbers = zip(*rows, strict=True)
+    columns = [TextColumn(t, c, "right") for t, c in zip(titles, numbers, strict=True)]
+    say_table(console, [TextColumn("mechanism", names), *columns])
     if result.test:
         say(console, "", ON_TEST)
-    if any(len(group) > 1 for group in rows.values()):
+    if any(len(group) > 1 for group in groups.values()):
         say(console, "", "±: standard error of the mean over seeds.")
-    if len(rows) > 1:
-        what = f"points of {metric.name}" if metric.unit == FRACTION else metric.name
+    if len(groups) > 1:
+        what = f"points of {metric.name}" if unit == FRACTION else metric.name
         say(
             console,
             f"over {first}: difference in {what}, between trainings that share their seed (the "
             "backbone's start and the order of examples).",
         )
-    for training in trainings:
+    for training in result.trainings:
         if not training.evaluation.is_ok:
             reason = why(training.evaluation)
             say(console, f"{training.name}, seed {training.repeat}: {reason}")
-
-
-def why(evaluation: Evaluation) -> str:
-    """Why a training failed, or the gate that stopped it, without the score."""
-    text = last_line(evaluation.error)
-    if evaluation.status == "stopped":
-        return f"stopped at the {text.partition(':')[0]}"
-    return f"{evaluation.reason}: {text}"
-
-
-def _mean(values: Collection[float], metric: Metric | Objective) -> str:
-    if not values:
-        return "-"
-    mean, error = mean_and_error([*values])
-    return amount(mean, metric.unit, error)
-
-
-def _over(
-    scores: Mapping[int, float], base: Mapping[int, float], metric: Metric | Objective
-) -> str:
-    """The mean difference between trainings of the same repeats."""
-    gains = paired(scores, base)
-    return points(*mean_and_error(gains), metric.unit) if gains else "-"
-
-
-def points(mean: float, error: float | None, unit: str) -> str:
-    """A difference with its sign and standard error; fractions in percentage points."""
-    scale, places = (100, 1) if unit == FRACTION else (1, 3)
-    shown = f"{scale * mean:+.{places}f}"
-    return shown if error is None else f"{shown} ± {scale * error:.{places}f}"

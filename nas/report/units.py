@@ -1,6 +1,6 @@
-"""Formatted numbers: three significant digits, a prefix, a unit.
+"""Format numbers for people: three significant digits, a prefix of 1000, and a unit.
 
-Fractions are shown in per cent, large numbers with a prefix of 1000.
+Fractions are shown in per cent.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ FRACTION: Final = "fraction"
 
 
 def header(name: str, unit: str = "") -> str:
-    """The title of a column of values: "accuracy %", "MACs"."""
-    words = cost_title(name)
-    return f"{words} %" if unit == FRACTION else words
+    """Return the title of a column of values, such as "accuracy %" or "MACs"."""
+    return f"{cost_title(name)} %" if unit == FRACTION else cost_title(name)
 
 
 def amount(value: float, unit: str = "", error: float | None = None) -> str:
-    """A value without its unit, with its standard error if it has one."""
+    """Return a value without its unit, followed by "±" and its standard error if there is one."""
     if unit == FRACTION:
         return percent(value) + (f" ± {percent(error)}" if error is not None else "")
     if error and error < 1000 and abs(value) < 1000:
@@ -32,13 +31,25 @@ def amount(value: float, unit: str = "", error: float | None = None) -> str:
 
 
 def quantity(value: float, unit: str = "", error: float | None = None) -> str:
-    """A value with its unit, as in a sentence: "45.1 ± 0.3 %", "1.23 M MACs", "0.40 ms"."""
+    """Return a value with its unit, such as "45.1 ± 0.3 %", "1.23 M MACs" or "0.40 ms"."""
     words = {FRACTION: "%", "MAC": "MACs"}
     return f"{amount(value, unit, error)} {words.get(unit, unit)}".rstrip()
 
 
+def points(mean: float, error: float | None, unit: str) -> str:
+    """Return a difference with its sign and standard error; fractions in percentage points."""
+    scale, places = (100, 1) if unit == FRACTION else (1, 3)
+    shown = f"{scale * mean:+.{places}f}"
+    return shown if error is None else f"{shown} ± {scale * error:.{places}f}"
+
+
+def signed(value: float) -> str:
+    """Return a difference of costs with its sign."""
+    return f"{'+' if value > 0 else '-'}{amount(abs(value))}" if value else "0"
+
+
 def human(value: float) -> str:
-    """A count with a prefix of 1000, in three digits: 1234567 is "1.23 M"."""
+    """Return a count in three digits with a prefix of 1000: 1234567 is "1.23 M"."""
     if abs(value) < 1000 and float(value).is_integer():
         return str(int(value))
     for prefix in PREFIXES:
@@ -51,7 +62,7 @@ def human(value: float) -> str:
 
 
 def digits(value: float) -> str:
-    """A quantity in three significant digits without a prefix: 0.0123, 1.23, 12,300."""
+    """Return a number in three significant digits without a prefix: 0.0123, 1.23, 12,300."""
     if value == 0 or not math.isfinite(value):
         return f"{value:.0f}"
     rounded = float(f"{value:.2e}")
@@ -59,12 +70,12 @@ def digits(value: float) -> str:
 
 
 def percent(fraction: float) -> str:
-    """A fraction in per cent with one decimal, without the sign."""
+    """Return a fraction in per cent with one decimal, without the sign "%"."""
     return f"{100 * fraction:.1f}"
 
 
 def duration(seconds: float) -> str:
-    """A time in its two largest units: "47 s", "3 min 20 s", "2 h 05 min", "3 d 04 h"."""
+    """Return a time in its two largest units: "47 s", "3 min 20 s", "2 h 05 min", "3 d 04 h"."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

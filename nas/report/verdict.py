@@ -29,8 +29,7 @@ from nas.common.objectives import Objective
 from nas.common.text import plural
 from nas.costs import cost_noun
 from nas.report.run_view import FRESH, STANDARD, RunView, Spread
-from nas.report.trials import points
-from nas.report.units import FRACTION, duration, percent, quantity
+from nas.report.units import FRACTION, duration, percent, points, quantity
 from nas.store import Candidate
 
 Side: TypeAlias = Literal["leads", "falls behind", "undecided"]

@@ -7,11 +7,11 @@ import io
 import numpy as np
 import pytest
 from rich.console import Console
-from scipy.stats import ttest_rel
+from scipy.stats import spearmanr, ttest_rel
 
 from nas.common.objectives import Metric
 from nas.evaluation.trial import Budget, Evaluation
-from nas.report.benchmark import benchmark_table, make_benchmark
+from nas.report.benchmark import benchmark_table, make_benchmark, rank_correlations
 from nas.report.charts import draw_benchmark
 from nas.report.trials import TrainingRow
 
@@ -19,6 +19,7 @@ ACCURACY = Metric("accuracy", "fraction", "max", 0.1, 1.0)
 BITS = Metric("bits_per_byte", "bit", "min", 5.0, 0.0)
 RNG = np.random.default_rng(0)
 BASE = RNG.normal(0.5, 0.05, 5)
+NAMES = [f"m{i}" for i in range(14)]
 
 
 def trainings(values, metric):
@@ -149,3 +150,33 @@ def test_equal_gains_without_a_spread_decide_nothing():
     found = {"images": trainings({"mha": [0.5, 0.5], "up": [0.75, 0.75]}, ACCURACY)}
     result = compare(["mha", "up"], found, {"images": {}}, 2)
     assert result.mechanisms[1].tasks["images"].verdict == "undecided"
+
+
+def by_name(values):
+    return dict(zip(NAMES, np.asarray(values, float).tolist(), strict=False))
+
+
+def test_correlations_equal_scipy_and_lie_in_their_intervals():
+    truth = RNG.normal(size=14)
+    noisy, other = truth + 0.3 * RNG.normal(size=14), RNG.normal(size=14)
+    noisy[3] = noisy[4]  # a tie
+    scores = {"short": by_name(noisy), "long": by_name(truth), "other": by_name(other)}
+    found = {tuple(one["tasks"]): one for one in rank_correlations(scores)}
+    assert list(found) == [("short", "long"), ("short", "other"), ("long", "other")]
+    for tasks, one in found.items():
+        wanted = spearmanr(*([*scores[t].values()] for t in tasks)).statistic
+        assert one["rho"] == pytest.approx(wanted)
+        assert one["low"] < one["rho"] < one["high"]
+        assert one["mechanisms"] == 14
+    assert found["short", "long"]["low"] > 0.5 > found["short", "other"]["rho"]
+
+
+def test_fewer_than_ten_common_mechanisms_have_no_correlation():
+    scores = {"a": by_name(range(14)), "b": by_name(range(9))}
+    assert list(rank_correlations(scores)) == []
+
+
+def test_equal_scores_have_correlation_zero():
+    scores = {"a": by_name(range(14)), "b": by_name([1.0] * 14)}
+    (found,) = rank_correlations(scores)
+    assert (found["rho"], found["low"], found["high"]) == (0, 0, 0)

@@ -196,7 +196,7 @@ def test_estimates_stand_beside_scores_seeds_and_p_front(view: RunView) -> None:
 
 
 def test_a_mark_needs_a_lead_that_exceeds_the_errors(view: RunView) -> None:
-    member = next(m for m in view.members if view.dominated_by(m) and not view.names_of(m))
+    member = next(m for m in view.members if view.dominated_by(m) and not view.name_of(m))
     (name, p), *_ = view.dominated_by(member).items()
     other = dict(view.named)[next(n for n, _ in view.named if name in n.split(" = "))]
 

@@ -7,8 +7,7 @@ import json
 from nas.compiler import formula
 from nas.costs import attention_cost
 from nas.genome.mechanisms import MECHANISMS
-from nas.report.costs import Sizes
-from nas.report.mechanisms import mechanisms_answer, mechanisms_lines
+from nas.report.costs import Sizes, mechanisms_answer, mechanisms_lines
 
 SIZES = Sizes(dim=32, heads=2, tokens=17)
 

@@ -1,4 +1,4 @@
-"""Data for a page: columns of numbers and texts, encoded as base64 of gzip.
+"""Encode columns of numbers and texts for a page, as base64 of gzip.
 
 The encoded bytes are four bytes (the length of the header, little-endian), the header as JSON, and
 the bytes of the columns. The header states the type of each column and where its bytes lie. Numbers
@@ -26,7 +26,7 @@ LEVEL: Final = 6
 
 
 class ColumnEncoder:
-    """Collects columns; each method returns the header's entry of a column.
+    """Collects columns of a page; each method returns the header's entry of a column.
 
     Equal bytes are stored once.
     """
@@ -36,7 +36,7 @@ class ColumnEncoder:
         self._end = 0
 
     def numbers(self, values: Iterable[float | None], type_: str = "f8") -> Packed:
-        """A column of numbers; None becomes NaN. ``f4`` keeps seven digits, ``f2`` three."""
+        """Add a column of numbers; None becomes NaN. ``f4`` keeps seven digits, ``f2`` three."""
         array = np.asarray([*values], TYPES[type_])
         if type_ == "f2":
             array = (array.view(np.uint32) & F2_MASK).view(np.float32)
@@ -44,23 +44,23 @@ class ColumnEncoder:
         return self._add(sorted_, type="f4" if type_ == "f2" else type_, length=len(array))
 
     def texts(self, values: Iterable[str]) -> Packed:
-        """A column of texts, all decoded at once."""
+        """Add a column of texts, which a page decodes all at once."""
         return self._add(_json(list(values)), type="text")
 
     def pieces(self, values: Iterable[str]) -> Packed:
-        """A column of long texts, each decoded on first use."""
+        """Add a column of long texts, each of which a page decodes on first use."""
         texts = [value.encode("utf-8", "backslashreplace") for value in values]
         lengths = self.numbers(map(len, texts), "i4")
         return {"type": "pieces", "lengths": lengths, "texts": self._add(b"".join(texts))}
 
     def words(self, values: Sequence[str]) -> Packed:
-        """A column of texts with few distinct values, stored as indices into their list."""
+        """Add a column of texts with few distinct values, stored as indices into their list."""
         indices = {word: index for index, word in enumerate(dict.fromkeys(values))}
         places = self.numbers(map(indices.__getitem__, values), "i4")
         return {"type": "words", "words": self.texts(indices), "places": places}
 
     def encode(self, header: Any) -> str:
-        """The header and all columns, as base64."""
+        """Return the header and all columns as base64."""
         head = _json(header)
         body = b"".join([len(head).to_bytes(4, "little"), head, *self._parts])
         return base64.b64encode(gzip.compress(body, LEVEL, mtime=0)).decode()
@@ -73,6 +73,5 @@ class ColumnEncoder:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(
-        "utf-8", "backslashreplace"
-    )
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8", "backslashreplace")

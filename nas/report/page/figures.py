@@ -1,92 +1,130 @@
-"""Static drawings: the front, means over fresh seeds, hypervolume.
+"""Static drawings of the page: the front, means over fresh seeds, and hypervolume; their axes.
 
 Each function returns the positions and words that a template draws (``templates/``).
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.differences import mean_and_error
 from nas.common.objectives import Objective
-from nas.common.pareto import non_dominated
-from nas.report.page.scale import Scale
-from nas.report.plot import axes_of, axis_factor
+from nas.report.plot import LOGARITHMIC_FROM, FrontAxes, axis_factor
 from nas.report.run_view import FRESH, STANDARD, RunView
-from nas.report.trials import points
-from nas.report.units import amount, header
-from nas.store import Candidate
+from nas.report.units import amount, header, human, points
 
 if TYPE_CHECKING:
-    Axes = tuple[Objective, Objective]
     Point = tuple[float, float]
 
 WIDTH: Final = 1120.0
 ROW_HEIGHT: Final = 34.0
 MOST_MARKS: Final = 200
+STEPS: Final = (1.0, 2.0, 5.0, 10.0)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """An axis: a linear or logarithmic map from values between ``low`` and ``high`` to pixels.
+
+    Attributes:
+        start, end: pixels of ``low`` and ``high``.
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+    is_log: bool = False
+
+    @classmethod
+    def over(
+        cls, values: Iterable[float], start: float, end: float, *, may_be_log: bool = False
+    ) -> Scale:
+        """Return a scale over the range of the finite values, with a margin at both ends."""
+        finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
+        low, high = min(finite), max(finite)
+        if may_be_log and low > 0 and high / low > LOGARITHMIC_FROM:
+            room = (high / low) ** 0.05
+            return cls(low / room, high * room, start, end, True)
+        room = 0.06 * (high - low) or 0.5 * abs(high) or 1.0
+        return cls(low - room, high + room, start, end)
+
+    def __call__(self, value: float) -> float:
+        """Return the pixel of a value."""
+        low, high = (math.log(v) if self.is_log else v for v in (self.low, self.high))
+        at = math.log(value) if self.is_log else value
+        return self.start + (at - low) / (high - low) * (self.end - self.start)
+
+    def ticks(self, count: int = 6) -> list[float]:
+        """Return about ``count`` round values; on a logarithmic scale 1, 2 and 5 of each decade."""
+        if self.is_log:
+            decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            ticks = [step * 10.0**decade for decade in decades for step in STEPS[:3]]
+        else:
+            raw = (self.high - self.low) / count
+            power = 10.0 ** math.floor(math.log10(raw))
+            step = power * next(s for s in STEPS if s * power >= raw * 0.999)
+            first = math.ceil(self.low / step)
+            ticks = [i * step for i in range(first, first + 2 * count)]
+        return [tick for tick in ticks if self.low <= tick <= self.high]
+
+
+def tick_label(value: float) -> str:
+    """Return the text of a tick."""
+    if abs(value) >= 1000:
+        return human(value).replace(".00", "")
+    return f"{value:.6g}".replace("-", "−")
 
 
 def front_figure(views: Sequence[RunView]) -> dict[str, Any]:
-    """All mechanisms by the first run's first cost and metric, with marks for fronts and names."""
-    axes = axes_of(views[0].setup.objectives)
-    names = {objective.name for objective in axes}
+    """Return the chart of all mechanisms by cost and metric, with marks for fronts and names.
+
+    The axes are those of the first run; runs with other objectives are not drawn.
+    """
+    axes = FrontAxes.of(views[0].setup.objectives)
+    names = {axes.across.name, axes.up.name}
     shown = [c for c in views if names <= {o.name for o in c.setup.objectives}]
-    values = [{key: _point(m, axes) for key, m in c.trained.items()} for c in shown]
-    plotted = [point for run in values for point in run.values() if point]
-    x = Scale.over((a for a, _ in plotted), 64, WIDTH - 20, may_be_log=axes[0].direction == "min")
+    values = [
+        {key: axes.place(m.objectives) for key, m in view.trained.items() if m.objectives}
+        for view in shown
+    ]
+    plotted = [point for by_key in values for point in by_key.values()]
+    is_cost = axes.across.direction == "min"
+    x = Scale.over((a for a, _ in plotted), 64, WIDTH - 20, may_be_log=is_cost)
     y = Scale.over((b for _, b in plotted), 470, 40)
     runs = []
     for view, by_key in zip(shown, values, strict=True):
-        places = {key: (x(point[0]), y(point[1])) for key, point in by_key.items() if point}
-        members = [member.key for member in view.members]
-        marked = [key for key in dict.fromkeys([*members, *view.names]) if key in places]
+        places = {key: (x(across), y(up)) for key, (across, up) in by_key.items()}
+        keys = dict.fromkeys([*(member.key for member in view.members), *view.names])
+        # Dots within three pixels of each other are drawn once.
+        cells = {(round(a / 3), round(b / 3)): (a, b) for a, b in places.values()}
+        stairs = [(x(across), y(up)) for across, up in axes.stairs(view.members)]
+        path = [f"M{a:.1f} {b:.1f}" for a, b in stairs[:1]]
         runs.append(
             {
-                "cloud": _dots(places.values()),
-                "stairs": _stairs([places[key] for key in members], axes),
-                "marks": [_mark(view, key, places[key], y) for key in marked],
+                "cloud": "".join(f"M{a:.0f} {b:.0f}h0" for a, b in cells.values()),
+                "stairs": "".join(path + [f"H{a:.1f}V{b:.1f}" for a, b in stairs[1:]]),
+                "marks": [_mark(view, axes, k, places[k], y) for k in keys if k in places],
             }
         )
-    titles = [header(objective.name, objective.unit) for objective in axes]
+    titles = [header(objective.name, objective.unit) for objective in (axes.across, axes.up)]
     return {"x": x, "y": y, "width": WIDTH, "titles": titles, "runs": runs}
 
 
-def _point(mechanism: Candidate, axes: Axes) -> Point | None:
-    """A mechanism's estimates on both axes; None if it has no result."""
-    if not mechanism.objectives:
-        return None
-    across, up = (axis_factor(o) * mechanism.objectives[o.name] for o in axes)
-    return across, up
-
-
-def _dots(places: Iterable[Point]) -> str:
-    """All dots as one SVG path; dots within three pixels of each other are drawn once."""
-    cells = {(round(x / 3), round(y / 3)): (x, y) for x, y in places}
-    return "".join(f"M{x:.0f} {y:.0f}h0" for x, y in cells.values())
-
-
-def _stairs(places: Sequence[Point], axes: Axes) -> str:
-    """The staircase through the members that are non-dominated on these axes, in pixels."""
-    if [o.direction for o in axes] != ["min", "max"] or not places:
-        return ""
-    (x, y), *others = sorted({places[i] for i in non_dominated(places)})
-    return f"M{x:.1f} {y:.1f}" + "".join(f"H{x:.1f}V{y:.1f}" for x, y in others)
-
-
-def _mark(view: RunView, key: str, at: Point, y: Scale) -> dict[str, Any]:
-    """A member of the front or a named mechanism, its error bar and its fresh mean."""
-    mechanism, metric = view.trained[key], view.metric
-    error = mechanism.errors.get(metric.name, 0.0) if metric else 0.0
-    fresh = view.spread(FRESH["search"], key)
-    name = view.called(key)
+def _mark(view: RunView, axes: FrontAxes, key: str, at: Point, y: Scale) -> dict[str, Any]:
+    """Return the mark of a mechanism with its error bar and its mean over fresh seeds."""
+    mechanism, name = view.trained[key], view.called(key)
+    fresh = axes.fresh(view, mechanism)
     return {
         "x": at[0],
         "y": at[1],
-        "half_bar": abs(y(axis_factor(metric) * error) - y(0.0)) if metric else 0.0,
-        "fresh_y": y(axis_factor(metric) * fresh.mean) if fresh and metric else None,
+        "half_bar": abs(y(axes.error(mechanism)) - y(0.0)),
+        "fresh_y": y(fresh.mean) if fresh else None,
         "is_named": key in view.names,
         "name": name,
         "words": f"{name}: {mechanism.proposal.formula}",
@@ -94,7 +132,7 @@ def _mark(view: RunView, key: str, at: Point, y: Scale) -> dict[str, Any]:
 
 
 def confirmed_figure(view: RunView) -> dict[str, Any] | None:
-    """Scores, estimates, fresh means and leads of confirmed mechanisms; None without any."""
+    """Return scores, estimates, fresh means and leads of confirmed mechanisms; None without any."""
     metric, fresh = view.metric, view.fresh.get(FRESH["search"])
     if not fresh or metric is None:
         return None
@@ -131,7 +169,7 @@ def confirmed_figure(view: RunView) -> dict[str, Any] | None:
 
 
 def _row(view: RunView, metric: Objective, key: str) -> dict[str, Any]:
-    """Score, estimate and fresh mean of a mechanism as values and texts, and its costs."""
+    """Return score, estimate and fresh mean of a mechanism as values and texts, and its costs."""
     mechanism, unit = view.trained[key], axis_factor(metric)
     fresh = view.spread(FRESH["search"], key)
     assert fresh is not None
@@ -165,20 +203,19 @@ def _row(view: RunView, metric: Objective, key: str) -> dict[str, Any]:
 def _gains(
     view: RunView, metric: Objective, title: str, rows: Sequence[dict[str, Any]]
 ) -> list[tuple[int, float, float, str]]:
-    """Leads over standard attention: row index, mean and standard error as plotted, text."""
+    """Return leads over standard attention: row, mean and standard error as plotted, and text."""
     unit, leads = axis_factor(metric), []
     for place, row in enumerate(rows):
         values = view.gains(title, row["key"])
         if values and row["key"] != view.standard_key:
             mean, error = mean_and_error(values)
-            leads.append(
-                (place, unit * mean, unit * (error or 0.0), points(mean, error, metric.unit))
-            )
+            text = points(mean, error, metric.unit)
+            leads.append((place, unit * mean, unit * (error or 0.0), text))
     return leads
 
 
 def course_figure(views: Sequence[RunView], *, over_time: bool) -> dict[str, Any]:
-    """Hypervolume after each generation, over trainings or over their core-minutes."""
+    """Return hypervolume after each generation, over trainings or over their core-minutes."""
     courses = [_course(view, over_time=over_time) for view in views]
     x = Scale.over([0.0, *(a for course in courses for a, _ in course)], 56, 540)
     y = Scale.over([b for course in courses for _, b in course], 262, 40)
@@ -192,7 +229,7 @@ def course_figure(views: Sequence[RunView], *, over_time: bool) -> dict[str, Any
 
 
 def _course(view: RunView, *, over_time: bool) -> list[Point]:
-    """Trainings or core-minutes so far, and hypervolume, after each generation."""
+    """Return trainings or core-minutes so far, and hypervolume, after each generation."""
     work = sorted(
         (row.recorded, row.evaluation.core_seconds / 60 if over_time else 1)
         for row in view.trainings

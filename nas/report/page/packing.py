@@ -1,7 +1,7 @@
 """The data of a page: each run as a header and encoded columns, read by scripts/run.js.
 
 Python formats everything that scripts show: texts of numbers, columns of the table, quantities of
-the axes, and means over fresh seeds.
+the axes, means over fresh seeds, and exported sources.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ import math
 from collections.abc import Container, Mapping, Sequence
 from functools import cache
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from nas.common.config import parse_yaml
 from nas.common.differences import paired
+from nas.common.errors import NasError
 from nas.common.objectives import Objective, of_metric
 from nas.evaluation.trial import Training
 from nas.report.columns import Column
 from nas.report.front_columns import front_columns
-from nas.report.page.code import code_of, roles
 from nas.report.page.encoding import ColumnEncoder
 from nas.report.page.rendering import gain
-from nas.report.plot import axes_of
+from nas.report.plot import FrontAxes
 from nas.report.run_view import RunView, spread
 from nas.report.units import amount, duration, header, human
 from nas.store import Candidate
@@ -31,11 +32,13 @@ if TYPE_CHECKING:
     Table = list[Column[Candidate]]
 
 # Columns of `nas front` that scripts compute, or that are slow for many mechanisms.
-LEFT_OUT = ("id", "name", "formula")
+LEFT_OUT: Final = ("id", "name", "formula")
+# Each source takes milliseconds. Without a source the page shows the export command.
+MOST_SOURCES: Final = 24
 
 
 def page_columns(view: RunView) -> Table:
-    """The columns of the table of all mechanisms: those of ``nas front`` and four more."""
+    """Return the columns of the table of all mechanisms: those of ``nas front`` and four more."""
     size = view.setup.config.population
     return [
         *(c for c in front_columns(view) if c.title and c.key not in LEFT_OUT),
@@ -47,7 +50,7 @@ def page_columns(view: RunView) -> Table:
 
 
 def shared_columns(tables: Sequence[Table]) -> Table:
-    """The columns of all runs by key, those of the first run first."""
+    """Return the columns of all runs without duplicates, the columns of the first run first."""
     columns: dict[str, Column[Candidate]] = {}
     for column in chain.from_iterable(tables):
         columns.setdefault(column.key, column)
@@ -55,11 +58,13 @@ def shared_columns(tables: Sequence[Table]) -> Table:
 
 
 def pack_page(views: Sequence[RunView], tables: Sequence[Table]) -> str:
-    """The data of a page, as base64.
+    """Return the data of a page as base64.
 
     Args:
         tables: ``page_columns`` of each run.
     """
+    from nas.genome.primitives import get, names  # imports torch
+
     _text.cache_clear()
     encoder = ColumnEncoder()
     runs = [_run(view, table, encoder) for view, table in zip(views, tables, strict=True)]
@@ -68,20 +73,20 @@ def pack_page(views: Sequence[RunView], tables: Sequence[Table]) -> str:
         for column in shared_columns(tables)
         if any(column.key in run["columns"] for run in runs)
     ]
-    across, up = axes_of(views[0].setup.objectives)
+    axes = FrontAxes.of(views[0].setup.objectives)
     shown = next((view for view in views if view.members), views[0])
-    title = header(up.name, up.unit)
+    title = header(axes.up.name, axes.up.unit)
     sort = next((column["key"] for column in columns if column["title"] == title), "id")
     defaults = {
         "run": shown.name,
         "id": shown.members[0].digest if shown.members else "",
-        "x": across.name,
-        "y": up.name,
-        "sort": f"{sort}:{'up' if up.direction == 'min' else 'down'}",
+        "x": axes.across.name,
+        "y": axes.up.name,
+        "sort": f"{sort}:{'up' if axes.up.direction == 'min' else 'down'}",
     }
-    return encoder.encode(
-        {"runs": runs, "roles": roles(), "columns": columns, "defaults": defaults}
-    )
+    # The role of a primitive gives its colour in a graph.
+    roles = {name: str(get(name).signatures[0].role) for name in names()}
+    return encoder.encode({"runs": runs, "roles": roles, "columns": columns, "defaults": defaults})
 
 
 def _run(view: RunView, table: Table, encoder: ColumnEncoder) -> dict[str, Any]:
@@ -97,7 +102,7 @@ def _run(view: RunView, table: Table, encoder: ColumnEncoder) -> dict[str, Any]:
         "titles": dict(view.titles),
         "names": {trained[k].digest: names for k, names in view.names.items() if k in trained},
         "front": [member.digest for member in view.members],
-        "code": code_of(view),
+        "code": _sources(view),
         "columns": columns | {key: column for key, column in packed.items() if column},
         "mechanisms": _mechanisms(view, encoder),
         "trainings": _trainings(view, encoder, [*curves]),
@@ -115,7 +120,7 @@ def _run(view: RunView, table: Table, encoder: ColumnEncoder) -> dict[str, Any]:
 
 
 def _column(column: Column[Candidate], view: RunView, encoder: ColumnEncoder) -> Packed | None:
-    """Encoded values (for sorting and CSV) and texts of a column; None without any value."""
+    """Encode the values (for sorting and CSV) and texts of a column; None without any value."""
     rows = view.mechanisms
     values: list[Any] = [column.value(row) for row in rows]
     if not any(value is not None and value != "" for value in values):
@@ -137,7 +142,7 @@ def _numbers(
     texts: Sequence[str] | str,
     type_: str = "f8",
 ) -> Packed:
-    """Encoded numbers, errors and texts; if ``texts`` is a unit, numbers are formatted in it."""
+    """Encode numbers, errors and texts; if ``texts`` is a unit, numbers are formatted in it."""
     if isinstance(texts, str):
         texts = [
             _text(value, texts, error)
@@ -155,7 +160,7 @@ def _text(value: float | None, unit: str, error: float | None) -> str:
 def _quantities(
     view: RunView, encoder: ColumnEncoder, table: Container[str]
 ) -> tuple[list[dict[str, Any]], dict[str, Packed]]:
-    """The quantities that an axis can show, objectives first, and their encoded columns by key.
+    """Return the quantities that an axis can show, objectives first, and their columns by key.
 
     Args:
         table: keys of the table's columns; a cost that is among them is not encoded twice.
@@ -202,8 +207,37 @@ def _quantities(
     return quantities, columns
 
 
+def _sources(view: RunView) -> dict[str, str]:
+    """Return exported sources by digest at the sizes of the run's task, at most ``MOST_SOURCES``.
+
+    Best, knee and cheapest come first, then named and confirmed mechanisms, then the front. If an
+    export fails, its error message takes the place of the source.
+    """
+    from nas.compiler import make_plan, plain_source  # imports torch
+    from nas.tasks import parse_task
+
+    task = view.setup.task
+    try:
+        model = parse_task(parse_yaml(task.text, task.name), task.name).main
+    except NasError as error:
+        return {member.digest: str(error) for member in view.members}
+    keys = sorted({*(t.key for t in view.confirmations), *view.names} & view.trained.keys())
+    chosen = [*view.titles, *(view.trained[k].digest for k in keys)]
+    chosen += [member.digest for member in view.members]
+    sources: dict[str, str] = {}
+    for digest in [*dict.fromkeys(chosen)][:MOST_SOURCES]:
+        try:
+            genome = make_plan(view.by_digest[digest].proposal.genome).genome
+            sources[digest] = plain_source(
+                genome, model.sizes.dim, model.sizes.heads, qkv_bias=model.qkv_bias
+            )
+        except NasError as error:
+            sources[digest] = str(error)
+    return sources
+
+
 def _mechanisms(view: RunView, encoder: ColumnEncoder) -> dict[str, Packed]:
-    """Columns that only the panel of one mechanism shows."""
+    """Encode the columns that only the panel of one mechanism shows."""
     rows = view.mechanisms
     place = {row.digest: i for i, row in enumerate(rows)}
     parents = [[place[p] for p in row.proposal.parents if p in place] for row in rows]
@@ -216,7 +250,7 @@ def _mechanisms(view: RunView, encoder: ColumnEncoder) -> dict[str, Packed]:
 
 
 def _trainings(view: RunView, encoder: ColumnEncoder, curves: Sequence[str]) -> dict[str, Any]:
-    """Columns with a row for each training, and the reports of all trainings concatenated."""
+    """Encode a row for each training, and the reports of all trainings one after another."""
     rows, ended = view.trainings, [row.evaluation for row in view.trainings]
     place = {m.key: i for i, m in enumerate(view.mechanisms) if view.trained.get(m.key) is m}
     reports = [report for evaluation in ended for report in evaluation.reports]
@@ -246,9 +280,10 @@ def _trainings(view: RunView, encoder: ColumnEncoder, curves: Sequence[str]) -> 
 
 
 def _curves(view: RunView) -> dict[str, dict[str, str]]:
-    """The metrics that have learning curves, with title and unit.
+    """Return the metrics that have learning curves, with title and unit.
 
-    The run's metric; for a suite, whose tasks report separately, the first metric of each task.
+    These are the run's metric or, for a suite, whose tasks report separately, the first metric of
+    each task.
     """
     metric = view.metric
     names = dict.fromkeys(
@@ -269,16 +304,16 @@ def _curves(view: RunView) -> dict[str, dict[str, str]]:
 
 
 def _fresh(view: RunView) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-    """Means over fresh seeds, by digest, title and metric, with leads over standard attention."""
+    """Return means over fresh seeds and leads over standard attention, by digest, title, metric."""
     units = {objective.name: objective.unit for objective in view.setup.objectives}
     fresh: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for title, by_key in view.fresh.items():
         base = by_key.get(view.standard_key or "", ())
         for key, confirmations in by_key.items():
             if key in view.trained:
-                names = confirmations[0].evaluation.metrics
                 fresh.setdefault(view.trained[key].digest, {})[title] = {
-                    name: _spread(name, units.get(name, ""), confirmations, base) for name in names
+                    name: _spread(name, units.get(name, ""), confirmations, base)
+                    for name in confirmations[0].evaluation.metrics
                 }
     return fresh
 
@@ -306,7 +341,7 @@ def _by_repeat(confirmations: Sequence[Training], name: str) -> Mapping[int, flo
 def _confirmation(
     view: RunView, title: str, training: Training, curves: Sequence[str]
 ) -> dict[str, Any]:
-    """A training with a fresh seed: a row of the table of trainings, and its curves."""
+    """Return a training with a fresh seed: a row of the table of trainings, and its curves."""
     evaluation, metric = training.evaluation, view.metric
     value = amount(evaluation.metrics[metric.name], metric.unit) if metric else ""
     return {

@@ -1,8 +1,8 @@
-"""HTML from the templates beside this file.
+"""Render the templates beside this file as HTML.
 
 Jinja escapes every value. Before that, control characters and marks that change the direction of
-text are spelled out, so that texts from a run's record are never interpreted as markup and never
-reorder a line.
+text are spelled out. So texts from a run's record are never interpreted as markup and never reorder
+a line.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from nas.common.differences import LEVEL
-from nas.common.text import last_line, plural, printable
-from nas.report.page.scale import tick_label
+from nas.common.text import plural, printable
+from nas.report.page.figures import tick_label
 from nas.report.run_view import STANDARD
-from nas.report.trials import points
-from nas.report.units import amount, duration, header, quantity
+from nas.report.units import amount, duration, header, points
 
 # A number with its error and unit; no line break is allowed inside.
 _NUMBER: Final = re.compile(r"[\d.]+( ± [\d.]+)?( %| points| ×)|[\d.]+ ± [\d.]+")
@@ -26,23 +25,23 @@ _CODE: Final = re.compile("`([^`]+)`")
 
 
 def render(template: str, **values: Any) -> Markup:
-    """The HTML of a template in ``templates/``."""
+    """Return the HTML of a template in ``templates/``."""
     return Markup(_ENVIRONMENT.get_template(template).render(**values))  # noqa: S704 - escaped
 
 
 def prose(text: str) -> Markup:
-    """A sentence as HTML: ``code`` between backticks, no line break inside a quantity."""
+    """Return a sentence as HTML: ``code`` between backticks, no line break inside a quantity."""
     text = _NUMBER.sub(lambda match: match[0].replace(" ", "\u00a0"), printable(text))
     return Markup(_CODE.sub(r"<code>\1</code>", escape(text)))  # noqa: S704 - escaped before
 
 
 def gain(mean: float, error: float | None, unit: str) -> str:
-    """A difference with a sign and its standard error."""
+    """Return a difference with a typographic sign and its standard error."""
     return points(mean, error, unit).replace("-", "−")
 
 
 def _output(value: Any) -> Any:
-    """The text of ``{{ value }}``; floats are pixel positions and get one decimal."""
+    """Return the text of ``{{ value }}``; floats are pixel positions and get one decimal."""
     if isinstance(value, float):
         return f"{value:.1f}".removesuffix(".0")
     if isinstance(value, str) and not isinstance(value, Markup):
@@ -61,7 +60,5 @@ _ENVIRONMENT: Final = Environment(
 _ENVIRONMENT.globals |= {"STANDARD": STANDARD, "LEVEL": LEVEL}
 _ENVIRONMENT.filters |= {
     function.__name__: function
-    for function in (
-        *(amount, duration, gain, header, last_line, plural, prose, quantity, tick_label),
-    )
+    for function in (*(amount, duration, gain, header, plural, prose, tick_label),)
 }

@@ -22,11 +22,16 @@ from markupsafe import Markup
 from nas.common.errors import RunError
 from nas.common.interrupts import garbage_collection_paused
 from nas.common.text import plural
-from nas.report.page.answers import benchmarks, explanations
 from nas.report.page.figures import confirmed_figure, course_figure, front_figure
 from nas.report.page.packing import pack_page, page_columns, shared_columns
 from nas.report.page.rendering import render
-from nas.report.page.search import failures_of, incidents_of, operators_of
+from nas.report.page.sections import (
+    benchmarks,
+    explanations,
+    failures_of,
+    incidents_of,
+    operators_of,
+)
 from nas.report.run_view import RunView, task_and_data
 from nas.report.verdict import verdict_of
 from nas.store import RUNS, find_run, open_run

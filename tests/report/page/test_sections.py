@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nas.report.page.search import operators_of
+from nas.report.page.sections import operators_of
 from nas.report.run_view import RunView
 
 

@@ -1,0 +1,288 @@
+"""Data of the page's sections: explanations, benchmarks, operators, and failures of a run."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+from nas.common.differences import mean_and_error
+from nas.common.errors import RunError
+from nas.common.objectives import Objective
+from nas.common.text import last_line, plural
+from nas.evaluation.trial import Incident
+from nas.report.benchmark import SENSE
+from nas.report.explanation import ROWS, TITLES
+from nas.report.page.figures import Scale
+from nas.report.page.rendering import gain
+from nas.report.run_view import RunView
+from nas.report.units import FRACTION, amount, header, points, quantity, signed
+from nas.store import Candidate
+
+if TYPE_CHECKING:
+    Answer = Mapping[str, Any]
+
+WIDTH, HEIGHT = 160.0, 24.0
+ORDER: Final = ("needed", "harmful", "harmless", "unresolved")
+MOST_EXAMPLES: Final = 10
+
+
+def explanations(views: Sequence[RunView]) -> list[dict[str, Any]]:
+    """Return the recorded explanations of all runs.
+
+    Raises:
+        RunError: a recorded answer cannot be shown.
+    """
+    return [
+        _read("explain", _explanation, view, answer) for view in views for answer in view.explained
+    ]
+
+
+def benchmarks(views: Sequence[RunView]) -> list[dict[str, Any]]:
+    """Return the recorded benchmarks of all runs.
+
+    Raises:
+        RunError: a recorded answer cannot be shown.
+    """
+    return [
+        _read("benchmark", _benchmark, view, answer)
+        for view in views
+        for answer in view.benchmarked
+    ]
+
+
+def _read(
+    command: str, make: Callable[[RunView, Answer], dict[str, Any]], view: RunView, answer: Answer
+) -> dict[str, Any]:
+    try:
+        return make(view, answer)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise RunError(
+            f"run {view.label}: its record holds an answer of `nas {command}` that cannot be "
+            "read; run the command again."
+        ) from error
+
+
+def _explanation(view: RunView, answer: Answer) -> dict[str, Any]:
+    digest, metric = answer["id"], answer["metric"]
+    unit, words = metric["unit"], metric["name"].replace("_", " ")
+    name = _name(view, digest) or digest[:8]
+    reached = "it could not be trained"
+    if answer["mean"] is not None:
+        reached = f"{words} {quantity(answer['mean'], unit, answer['error'])}"
+    rows = [row for part in TITLES for row in answer[part]]
+    ends = [d[end] for row in rows if (d := row["difference"]) for end in ("low", "high")]
+    x = Scale.over([*ends, 0.0], 6, WIDTH - 6)
+    return {
+        "run": view.name,
+        "digest": digest,
+        "name": name,
+        "about": f"{reached} under {answer['task']}, {plural(len(answer['values']), 'fresh seed')}",
+        "summary": _summary(answer["edits"], unit),
+        "tables": [
+            (title.format(source=name), *_table(part, answer))
+            for part, title in TITLES.items()
+            if answer[part]
+        ],
+        "x": x,
+        "width": WIDTH,
+        "height": HEIGHT,
+        "band": [min(max(x(sign * answer["margin"]), 0.0), WIDTH) for sign in (-1, 1)],
+        "has_path": bool(answer["has_path"]),
+        "what": f"points of {words}" if unit == FRACTION else words,
+        "margin": points(answer["margin"], None, unit).lstrip("+"),
+        "seeds": [str(seeds) for seeds in answer["seeds"]],
+    }
+
+
+def _name(view: RunView, digest: str) -> str:
+    """Return how the page calls a mechanism; empty if the run did not train it."""
+    candidate = view.by_digest.get(digest)
+    return view.called(candidate.key) if candidate and candidate.key in view.trained else ""
+
+
+def _summary(edits: Sequence[Answer], unit: str) -> str:
+    """Return the number of edits with each verdict, and the part whose loss costs most."""
+    counts = Counter(row["verdict"] for row in edits)
+    verdicts = ", ".join(f"{counts[word]} {word}" for word in ORDER if counts[word])
+    summary = f"Of {plural(len(edits), 'part')}: {verdicts}."
+    needed = [row for row in edits if row["verdict"] == "needed"]
+    if not needed:
+        return summary
+    most = max(needed, key=lambda row: abs(row["difference"]["mean"]))
+    return f"{summary} The largest loss: {most['words']}, {_gain(most, unit)}."
+
+
+def _table(part: str, answer: Answer) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return headers and rows of a table; edits are sorted by their effect, largest loss first."""
+    rows, unit = answer[part], answer["metric"]["unit"]
+    if part == "edits":
+        sign = 1 if answer["metric"]["direction"] == "max" else -1
+        rows = sorted(
+            rows, key=lambda row: sign * row["difference"]["mean"] if row["difference"] else 0.0
+        )
+    costs = [name for name in rows[0]["added_costs"] if any(r["added_costs"][name] for r in rows)]
+    heads = [ROWS[part], "", "difference", "verdict", *map(header, costs), "formula"]
+    return heads, [_line(row, costs, unit) for row in rows]
+
+
+def _line(row: Answer, costs: Sequence[str], unit: str) -> dict[str, Any]:
+    failed = "; ".join(f"{count} failed, {reason}" for reason, count in row["failed"].items())
+    difference = row["difference"]
+    ends = difference and [gain(difference[end], None, unit) for end in ("low", "high")]
+    numbers = difference and {name: float(difference[name]) for name in ("mean", "low", "high")}
+    return {
+        "words": f"{row['words']} ({failed})" if failed else str(row["words"]),
+        "difference": numbers,
+        "interval": ends and " to ".join(ends),
+        "gain": _gain(row, unit),
+        "verdict": str(row["verdict"]),
+        "costs": [signed(row["added_costs"][cost]).replace("-", "−") for cost in costs],
+        "formula": str(row["formula"]),
+    }
+
+
+def _gain(row: Answer, unit: str) -> str:
+    difference = row["difference"]
+    return gain(difference["mean"], difference["error"], unit) if difference else "–"
+
+
+def _benchmark(view: RunView, answer: Answer) -> dict[str, Any]:
+    tasks = answer["tasks"]
+    heads = [
+        (f"{task}: {header(about['metric'], about['unit'])}", SENSE[about["direction"]])
+        for task, about in tasks.items()
+    ]
+    rows = []
+    for row in answer["mechanisms"]:
+        cells = [
+            _cell(row["tasks"].get(task), row["absent"].get(task), about["unit"])
+            for task, about in tasks.items()
+        ]
+        link = row["id"] if row["id"] in view.by_digest else ""
+        rows.append((_name(view, row["id"]) or row["source"], link, cells))
+    return {
+        "run": view.name,
+        "digests": [str(row["id"]) for row in answer["mechanisms"]],
+        "heads": heads,
+        "rows": rows,
+        "against": answer["against"],
+        "seeds": answer["seeds"],
+    }
+
+
+def _cell(cell: Answer | None, absent: str | None, unit: str) -> tuple[str, str, str]:
+    """Return the text of a cell, its verdict, and the reason if there is no value."""
+    if cell is None or cell["mean"] is None:
+        return "–", "", absent or "every training failed"
+    return amount(cell["mean"], unit, cell["error"]), cell["verdict"] or "", ""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Results of the mechanisms that one operator of the search proposed.
+
+    Attributes:
+        trained: number of the operator's mechanisms that were submitted for training.
+        failed: number of these mechanisms whose training failed.
+        joined: number of these mechanisms that were in the front after any generation.
+        stayed: number of these mechanisms that are in the front after the last generation.
+        gain: mean improvement of the first objective over the better parent, by estimates, and
+            its standard error; positive is better. None if no mechanism has a known parent.
+        core_seconds: core time of all trainings of these mechanisms, in seconds.
+    """
+
+    name: str
+    trained: int
+    failed: int
+    joined: int
+    stayed: int
+    gain: tuple[float, float | None] | None
+    core_seconds: float
+
+
+def operators_of(view: RunView) -> list[Operator]:
+    """Return the operators of a run, sorted by the number of trained mechanisms, largest first."""
+    groups: defaultdict[str, list[Candidate]] = defaultdict(list)
+    for mechanism in view.trained.values():
+        groups[mechanism.proposal.operator].append(mechanism)
+    joined = set(chain.from_iterable(generation.front for generation in view.generations))
+    stayed = {member.digest for member in view.members}
+    operators = []
+    for name, group in groups.items():
+        gains = [gain for m in group if (gain := _improvement(view, m)) is not None]
+        operators.append(
+            Operator(
+                name=name,
+                trained=len(group),
+                failed=sum(m.status == "failed" for m in group),
+                joined=sum(m.digest in joined for m in group),
+                stayed=sum(m.digest in stayed for m in group),
+                gain=mean_and_error(gains) if gains else None,
+                core_seconds=sum(e.core_seconds for m in group for e in m.evaluations),
+            )
+        )
+    return sorted(operators, key=lambda operator: (-operator.trained, operator.name))
+
+
+def _improvement(view: RunView, child: Candidate) -> float | None:
+    """Return the improvement of the first objective over the better parent, if both are known."""
+    objective = view.setup.objectives[0]
+    value = _as_cost(child, objective)
+    parents = [view.by_digest[d] for d in child.proposal.parents if d in view.by_digest]
+    values = [cost for parent in parents if (cost := _as_cost(parent, objective)) is not None]
+    return None if value is None or not values else min(values) - value
+
+
+def _as_cost(mechanism: Candidate, objective: Objective) -> float | None:
+    values = mechanism.objectives
+    return objective.as_cost(values[objective.name]) if values else None
+
+
+def failures_of(view: RunView) -> list[tuple[str, int, list[tuple[str, str, str]]]]:
+    """Return the failures of trainings by reason, most frequent reason first.
+
+    Returns:
+        For each reason its text, the number of trainings, and examples: name, digest, last line of
+        the error.
+    """
+    reasons: defaultdict[str, list[str]] = defaultdict(list)
+    errors: dict[str, str] = {}
+    for row in view.trainings:
+        evaluation = row.evaluation
+        if not evaluation.is_ok:
+            reasons[evaluation.reason or evaluation.status].append(row.key)
+            errors[row.key] = last_line(evaluation.error)
+    return [
+        (
+            reason.replace("_", " "),
+            len(keys),
+            [
+                (view.called(key), view.trained[key].digest, errors[key])
+                for key in keys[:MOST_EXAMPLES]
+            ],
+        )
+        for reason, keys in sorted(reasons.items(), key=lambda pair: -len(pair[1]))
+    ]
+
+
+def incidents_of(view: RunView) -> list[dict[str, Any]]:
+    """Return worker failures by kind, most frequent kind first."""
+    groups: defaultdict[str, list[Incident]] = defaultdict(list)
+    for incident in view.incidents:
+        groups[incident.kind].append(incident)
+    entries = []
+    for kind, group in sorted(groups.items(), key=lambda pair: -len(pair[1])):
+        messages = [*dict.fromkeys(f"{i.worker}: {i.text}".removeprefix(": ") for i in group)]
+        entries.append(
+            {
+                "kind": kind,
+                "count": len(group),
+                "restarted": sum(incident.key is not None for incident in group),
+                "messages": messages[:MOST_EXAMPLES],
+                "more": max(0, len(messages) - MOST_EXAMPLES),
+            }
+        )
+    return entries
