@@ -23,10 +23,9 @@ from benchmarks.fuzzing.values import (
     mutate,
     nudge,
 )
-from nas.report.front import Front
+from nas.report.front import Front, runs_answer
 from nas.report.page.writer import page
 from nas.report.run_view import RunView
-from nas.report.front import runs_answer
 from nas.report.show import examine
 from nas.searching.checking import check_run
 from nas.searching.front_file import run_answer
