@@ -1,12 +1,12 @@
-"""A conformance kit: checks of the promises of each family, for packages of plug-ins.
+"""A conformance kit for packages of plug-ins: one check for each family of extensions.
 
     from nas.testing import check_primitive
 
     def test_squared_score() -> None:
         check_primitive("squared_score")
 
-A check raises AssertionError with the broken promise, the case and the finding. tests/contracts
-checks the built-in members.
+A check tests all promises of a family, such as "a pickled module computes the same". It raises
+AssertionError with the broken promise, the case and the finding.
 """
 
 from nas.testing.algorithms import check_algorithm

@@ -1,4 +1,4 @@
-"""Promises of every algorithm: its searches are legal, reproducible and resumable."""
+"""Promises of every search algorithm: its searches are legal, reproducible and resumable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nas.searching.algorithm import ALGORITHMS, SearchContext
 from nas.searching.archive import Archive
 from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
-from nas.searching.results import Costs, TrialResult
+from nas.searching.results import TrialResult
 from nas.space import SearchSpace
 from nas.space.space import seeds
 from nas.space.validation import Policy, load_policy, validate
@@ -75,7 +75,16 @@ def make_context(
     objectives: tuple[Objective, ...] = OBJECTIVES[:2],
     most_trainings: float = 1,
 ) -> SearchContext:
-    """The context of an algorithm in a small space at small sizes."""
+    """Return the context of an algorithm in a small space at small sizes.
+
+    Args:
+        policy: the policy of the space by default.
+        seed: seed of the search.
+        population: number of proposals in a generation.
+        space: the search space.
+        objectives: objectives of the search.
+        most_trainings: largest number of trainings of a mechanism.
+    """
     policy = policy or load_policy(space.policy)
     return SearchContext(
         operators=Variation(space, policy),
@@ -89,71 +98,69 @@ def make_context(
 
 
 def proposer_of(name: str, lag: int | None = None, **changes: Any) -> Proposer:
-    """The proposer of a search with an algorithm; for ``changes`` see ``make_context``."""
+    """Return the proposer of a search with an algorithm; ``changes`` go to ``make_context``."""
     context = make_context(**changes)
     return Proposer(ALGORITHMS.get(name)(context), context, lag=lag)
 
 
-def costs_of(proposal: Proposal, width: int = 2) -> Costs | None:
-    """Costs computed from the key; None (a failure) for one in eight."""
+def result_of(proposal: Proposal, width: int = 2) -> TrialResult:
+    """Return an invented result with ``width`` costs, computed from the key.
+
+    One result in eight is a failure.
+    """
     number = int(str(proposal.key), 16)
     if number % 8 == 0:
-        return None
-    return tuple(float(number >> 8 * i & 255) for i in range(1, width + 1))
-
-
-def result_of(proposal: Proposal, width: int = 2) -> TrialResult:
-    """A synthetic result of a proposal."""
-    costs = costs_of(proposal, width)
-    return TrialResult.of(proposal, None if costs is None else [costs])
+        return TrialResult.of(proposal, None)
+    costs = tuple(float(number >> 8 * i & 255) for i in range(1, width + 1))
+    return TrialResult.of(proposal, [costs])
 
 
 def drive(proposer: Proposer, count: int, width: int = 2) -> list[list[Proposal]]:
     """Run a search in which results arrive as late as the lag allows.
 
+    Args:
+        proposer: the proposer of a new search.
+        count: number of proposals.
+        width: number of objectives.
+
     Returns:
-        The attempts of each proposal, by its number.
+        The attempts of each proposal. The last attempt of a proposal is trained.
     """
     drawn: list[list[Proposal]] = []
     results: list[TrialResult] = []
     while len(drawn) < count:
         if not proposer.may_propose(len(drawn), len(results)):
-            last = drawn[len(results)][-1]
-            results.append(result_of(last, width))
+            results.append(result_of(drawn[len(results)][-1], width))
             continue
         drawn.append(proposer.propose(len(drawn), results))
     return drawn
 
 
-def new_ones(drawn: Sequence[Sequence[Proposal]]) -> list[Proposal]:
-    """The proposals of mechanisms that are new."""
+def new_proposals(drawn: Sequence[Sequence[Proposal]]) -> list[Proposal]:
+    """Return the proposals of mechanisms that were not proposed before."""
     return [p for attempts in drawn for p in attempts if p.is_new]
 
 
-def driven(name: str, lag: int | None = None) -> list[list[Proposal]]:
-    """``COUNT`` proposals by an algorithm with seed 0, computed once for all promises."""
-    return _driven(name, ALGORITHMS.get(name), lag)
-
-
 @lru_cache(maxsize=32)
-def _driven(name: str, factory: object, lag: int | None) -> list[list[Proposal]]:
+def driven(name: str, lag: int | None = None) -> list[list[Proposal]]:
+    """Return ``COUNT`` proposals by an algorithm with seed 0, computed once for all promises."""
     return drive(proposer_of(name, lag), COUNT)
 
 
-def goes_on_to_new_mechanisms(name: str) -> None:
+def ends_each_proposal_with_a_new_mechanism(name: str) -> None:
     """Every proposal ends with a new mechanism."""
     for lag in LAGS:
         drawn = driven(name, lag)
         are_new = all(attempts[-1].is_new for attempts in drawn)
         require(are_new, f"a proposal is not new with lag {lag}")
-        keys = {p.key for p in new_ones(drawn)}
+        keys = {p.key for p in new_proposals(drawn)}
         require(len(keys) == COUNT, f"a mechanism is proposed twice with lag {lag}")
 
 
-def proposes_what_is_legal(name: str) -> None:
-    """Its proposals are legal, and in the space."""
+def proposes_legal_genomes(name: str) -> None:
+    """Its proposals are legal, and lie in the search space."""
     policy = load_policy(SPACE.policy)
-    for proposal in new_ones(driven(name)):
+    for proposal in new_proposals(driven(name)):
         for violation in validate(proposal.genome, policy):
             raise AssertionError(f"{proposal.formula}: {violation.message}")
         outside = proposal.operator != "mechanism" and SPACE.excludes(proposal.genome)
@@ -161,18 +168,16 @@ def proposes_what_is_legal(name: str) -> None:
 
 
 def follows_its_seed(name: str) -> None:
-    """Equal seeds and results give equal proposals; another seed gives others."""
+    """Equal seeds and results give equal proposals; another seed gives other proposals."""
     for lag in LAGS:
-        first, (again, other) = (
-            driven(name, lag)[:25],
-            (drive(proposer_of(name, lag, seed=seed), 25) for seed in (0, 6)),
-        )
+        first = driven(name, lag)[:25]
+        again, other = (drive(proposer_of(name, lag, seed=seed), 25) for seed in (0, 6))
         require(first == again, f"two searches of one seed differ with lag {lag}")
         require(first != other, f"two seeds give equal searches with lag {lag}")
 
 
 def resumes_from_any_point(name: str) -> None:
-    """Resumed from a record of any length it makes identical proposals."""
+    """After a resumption at any point its proposals are identical."""
     for lag in LAGS:
         drawn = driven(name, lag)
         results = [result_of(attempts[-1]) for attempts in drawn]
@@ -186,10 +191,10 @@ def resumes_from_any_point(name: str) -> None:
 
 
 def proposes_without_changing(name: str) -> None:
-    """Proposing changes no state: equal generators give equal attempts."""
+    """Proposing changes no state: equal random generators give equal attempts."""
     context = make_context()
     algorithm = ALGORITHMS.get(name)(context)
-    results = [result_of(p) for p in new_ones(driven(name)[:20])]
+    results = [result_of(p) for p in new_proposals(driven(name)[:20])]
     context.archive.tell(results)
     algorithm.tell(results)
     attempts = [algorithm.propose(context.generator(20), 0) for _ in range(3)]
@@ -197,7 +202,7 @@ def proposes_without_changing(name: str) -> None:
 
 
 def survives_failures(name: str) -> None:
-    """It continues when all trainings fail."""
+    """It proposes new mechanisms even if all trainings fail."""
     proposer = proposer_of(name)
     results: list[TrialResult] = []
     for number in range(25):
@@ -207,31 +212,31 @@ def survives_failures(name: str) -> None:
 
 
 def takes_any_number_of_objectives(name: str) -> None:
-    """It searches with one objective, and with four."""
+    """It searches with one objective and with four objectives."""
     for width in (1, 4):
         proposer = proposer_of(name, objectives=OBJECTIVES[:width])
-        count = len(new_ones(drive(proposer, 25, width)))
+        count = len(new_proposals(drive(proposer, 25, width)))
         require(count == 25, f"{count} of 25 mechanisms are new with {width} objectives")
 
 
-def names_parents_with_results(name: str) -> None:
-    """Parents are mechanisms whose results it has."""
+def has_parents_with_results(name: str) -> None:
+    """The parents of a proposal are mechanisms with a result."""
     for lag in LAGS:
         drawn = driven(name, lag)
         digests = [attempts[-1].digest for attempts in drawn]
         for number, attempts in enumerate(drawn):
             finished = digests[: number - number % 10 if lag is None else max(0, number - lag + 1)]
             named = {digest for p in attempts for digest in p.parents}
-            require(named <= set(finished), f"proposal {number} names others with lag {lag}")
+            require(named <= set(finished), f"proposal {number} has other parents with lag {lag}")
 
 
 PROMISES: Final[tuple[Promise, ...]] = (
-    goes_on_to_new_mechanisms,
-    proposes_what_is_legal,
+    ends_each_proposal_with_a_new_mechanism,
+    proposes_legal_genomes,
     follows_its_seed,
     resumes_from_any_point,
     proposes_without_changing,
     survives_failures,
     takes_any_number_of_objectives,
-    names_parents_with_results,
+    has_parents_with_results,
 )

@@ -1,15 +1,15 @@
-"""Test cases of primitives: parameters, modules with random weights, random operands.
+"""Test cases of primitives, with modules of random weights, random inputs, and masks.
 
-A case is a primitive with parameters. Each value of a choice or flag has a case; integers have
-their lowest value and the next. Combinations that the primitive excludes are replaced by the
-nearest allowed combination.
+A case is a primitive with values of its parameters. Each value of a choice or flag has a case. An
+integer has cases for its default, its lowest value and the next value. A combination that the
+primitive excludes is replaced by the nearest allowed combination.
 """
 
 from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ LARGE: Final = Sizes(dim=24, heads=4, width=6, tokens=9)
 
 @dataclass(frozen=True)
 class Case:
-    """A primitive with all of its parameters, under one of its signatures."""
+    """A primitive with values of all its parameters and one of its signatures."""
 
     primitive: Primitive
     params: dict[str, Any]
@@ -42,7 +42,7 @@ class Case:
 
 
 def cases(primitive: Primitive) -> list[Case]:
-    """The defaults, and for each value of each parameter the nearest allowed combination."""
+    """Return the cases of a primitive, beginning with the default parameters."""
     combinations = [primitive.defaults()]
     domains = {name: _values(name, domain) for name, domain in primitive.parameters.items()}
     for name, value in ((name, v) for name, values in domains.items() for v in values):
@@ -58,8 +58,8 @@ def cases(primitive: Primitive) -> list[Case]:
 
 
 def _values(name: str, domain: Domain) -> tuple[Any, ...]:
-    """The values of a parameter that have a case, the default first."""
-    if name == "tokens":  # a module built for a length must support the sequences of the cases
+    """Return the values of a parameter that have a case, beginning with the default."""
+    if name == "tokens":  # a module built for a length must accept the sequences of all cases
         return (domain.default, LARGE.tokens, LARGE.tokens + 1)
     if isinstance(domain, Choice):
         return tuple(sorted(domain.values, key=lambda value: value != domain.default))
@@ -79,7 +79,13 @@ def _is_allowed(primitive: Primitive, params: Mapping[str, Any]) -> bool:
 
 
 def build(case: Case, sizes: Sizes, *, randomised: bool = True) -> nn.Module:
-    """The module in float64; randomised, since errors in factors of zero weights would not show."""
+    """Return the module of a case in float64.
+
+    Args:
+        case: the case.
+        sizes: sizes of the model and the sequence.
+        randomised: whether to add noise to the parameters, since zero weights could hide errors.
+    """
     available = {
         "dim": sizes.dim,
         "heads": sizes.heads,
@@ -105,19 +111,30 @@ def build(case: Case, sizes: Sizes, *, randomised: bool = True) -> nn.Module:
 
 @dataclass
 class Inputs:
-    """Inputs of one call: operands in order, the block's input, and the mask."""
+    """Inputs of a call of a primitive.
+
+    Attributes:
+        operands: the operands in the order of the signature.
+        x: input of the attention block, (batch, tokens, dim).
+        mask: boolean mask, True where attention is allowed; None for no mask.
+    """
 
     operands: list[Tensor]
     x: Tensor
     mask: Tensor | None
 
     def tensors(self) -> list[Tensor]:
-        """Operands and input."""
+        """Return the operands and the input of the block."""
         return [*self.operands, self.x]
+
+    def with_tensors(self, tensors: Iterable[Tensor]) -> Inputs:
+        """Return inputs with other tensors, in the order of ``tensors()``, and the same mask."""
+        *operands, x = tensors
+        return Inputs(operands, x, self.mask)
 
 
 def draw(signature: Signature, sizes: Sizes, mask: Tensor | None = None) -> Inputs:
-    """Random inputs; weights are zero where the mask hides."""
+    """Return random inputs; operands that are weights are zero where the mask hides a key."""
     generator = torch.Generator().manual_seed(11)
     n = sizes.tokens
 
@@ -135,9 +152,15 @@ def draw(signature: Signature, sizes: Sizes, mask: Tensor | None = None) -> Inpu
 
 
 def changed_at(inputs: Inputs, signature: Signature, tokens: Tensor) -> Inputs:
-    """The inputs with other values at marked tokens (n).
+    """Return the inputs with other values at marked tokens.
 
-    Scores change if query or key is marked, weights (which are already masked) if the query is.
+    Scores change if their query or key is marked. Weights change only if their query is marked,
+    since they are already masked.
+
+    Args:
+        inputs: the inputs.
+        signature: the signature of the primitive.
+        tokens: boolean tensor (tokens), True at marked tokens.
     """
 
     def change(tensor: Tensor, kind: Kind) -> Tensor:
@@ -150,29 +173,29 @@ def changed_at(inputs: Inputs, signature: Signature, tokens: Tensor) -> Inputs:
 
 
 def call(module: nn.Module, case: Case, inputs: Inputs) -> Tensor:
-    """The result of a call."""
+    """Return the result of calling the module of a case."""
     result: Tensor = module(*inputs.operands, **extras(case, inputs))
     return result
 
 
 def extras(case: Case, inputs: Inputs) -> dict[str, Any]:
-    """The additional arguments of ``forward``, by name."""
+    """Return the arguments of ``forward`` after the operands, by name."""
     available = {"x": inputs.x, "mask": inputs.mask}
     return {name: available[name] for name in case.primitive.extras}
 
 
 def causal(n: int) -> Tensor:
-    """A causal mask (n, n)."""
+    """Return a causal mask (n, n)."""
     return torch.ones(n, n, dtype=torch.bool).tril()
 
 
 def padding(n: int, count: int = 2) -> Tensor:
-    """A key padding mask (batch, 1, 1, n) that hides the last ``count`` keys."""
+    """Return a key padding mask (batch, 1, 1, n) that hides the last ``count`` keys."""
     return (torch.arange(n) < n - count).expand(BATCH, 1, 1, n)
 
 
 def without_row(n: int, row: int = 1) -> Tensor:
-    """A mask (n, n) that hides all keys from one row."""
+    """Return a mask (n, n) that hides all keys from one row."""
     mask = torch.ones(n, n, dtype=torch.bool)
     mask[row] = False
     return mask

@@ -1,4 +1,4 @@
-"""Promises of every cost: a number that a search can minimise."""
+"""Promises of every cost, which is a number that a search can minimise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nas.genome.mechanisms import MECHANISMS
 from nas.testing.algorithms import SIZES
 from nas.testing.promises import Promise, keep, require
 
-_SETTINGS: Final = (
+_CONTEXTS: Final = (
     CostContext(SIZES, False, False, {}),
     CostContext(SIZES, True, True, {}, context=100),
 )
@@ -38,7 +38,7 @@ def is_described(name: str) -> None:
 def is_a_number(name: str) -> None:
     """It is finite, not negative, and equal when computed again."""
     cost = COSTS.get(name)
-    for context in _SETTINGS:
+    for context in _CONTEXTS:
         for mechanism in (MECHANISMS["mha"], MECHANISMS["uniform"], MECHANISMS["gqa"]):
             resolved = context.resolve(mechanism.genome)
             first, second = (float(cost.of(resolved, context)) for _ in range(2))

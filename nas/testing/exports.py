@@ -1,4 +1,4 @@
-"""Promises of every export format: complete files, one for each mechanism, with correct outputs."""
+"""Promises of every export format: complete files with correct outputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _request(mechanism: str) -> ExportRequest:
 
 
 def writes_files(name: str) -> None:
-    """It returns the content of a file, or of a folder's files by name if it has no suffix."""
+    """It returns the content of a file or, without a suffix, a folder's contents by file name."""
     export_format = EXPORTS.get(name)
     for mechanism in ("mha", "gqa"):
         content, suffix = export_format.content(_request(mechanism)), export_format.suffix
@@ -47,7 +47,7 @@ def distinguishes_mechanisms(name: str) -> None:
 
 
 def computes_the_same(name: str) -> None:
-    """What can be loaded gives the outputs of the mechanism, in a process without nas."""
+    """If the export can be loaded, its outputs equal the mechanism's, in a process without nas."""
     export_format, request = EXPORTS.get(name), _request("mha")
     export_format.check_content(request, export_format.content(request))
 

@@ -1,4 +1,7 @@
-"""Promises of every host: a model of its kind takes a mechanism and keeps its outputs."""
+"""Promises of every host, which is a kind of attention module that a mechanism can replace.
+
+Replacing the attention of a model must keep the outputs of the model.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,10 @@ def check_host(name: str, model: nn.Module, *arguments: Any, **options: Any) -> 
     """Check a host against the promises of its family; the model is not changed.
 
     Args:
-        name: the host's.
-        model: contains attention of that kind; returns a tensor, or a tuple that begins with one.
-        arguments, options: of a call of the model, such as tokens and masks.
+        name: name of the host.
+        model: a model with attention modules of this kind. It returns a tensor, or a tuple whose
+            first element is a tensor.
+        arguments, options: arguments of a call of the model, such as tokens and masks.
 
     Raises:
         AssertionError: a promise is broken; the message names it.
@@ -38,14 +42,14 @@ def check_host(name: str, model: nn.Module, *arguments: Any, **options: Any) -> 
 
 
 def swapped(model: nn.Module, **options: Any) -> nn.Module:
-    """A copy of the model with a mechanism that starts as softmax attention."""
+    """Return a copy of the model with a mechanism that starts as softmax attention."""
     other = deepcopy(model)
     require(swap_attention(other, MECHANISM, **options), "nothing is swapped")
     return other
 
 
 def randomise(model: nn.Module) -> None:
-    """Add noise to new parameters, which start where they have no effect."""
+    """Add noise to the parameters of the mechanism, which have no effect at first."""
     torch.manual_seed(2)
     with torch.no_grad():
         for core in cores(model):
@@ -54,24 +58,21 @@ def randomise(model: nn.Module) -> None:
 
 
 def cores(model: nn.Module) -> list[AttentionCore]:
-    """The cores in a swapped model."""
+    """Return the modules of a swapped model that compute the mechanism."""
     return [m for m in model.modules() if isinstance(m, AttentionCore)]
 
 
 def recognises_and_measures(host: Any, model: nn.Module) -> None:
-    """It recognises attention in the model, and measuring changes nothing."""
+    """It recognises attention in the model, and measuring does not change the module."""
     modules = [m for m in model.modules() if host.recognises(m)]
     require(modules, "it recognises none")
     for module in modules:
         before = sorted(vars(module)), sorted(module.state_dict())
         sizes = host.measure(module)
-        require(
-            (sorted(vars(module)), sorted(module.state_dict())) == before, "measuring changed it"
-        )
-        require(
-            sizes.heads % sizes.kv_heads == 0,
-            f"{sizes.kv_heads} key heads do not divide {sizes.heads}",
-        )
+        after = sorted(vars(module)), sorted(module.state_dict())
+        require(after == before, "measuring changed it")
+        finding = f"{sizes.kv_heads} key heads do not divide {sizes.heads}"
+        require(sizes.heads % sizes.kv_heads == 0, finding)
 
 
 def keeps_the_outputs(model: nn.Module, run: Callable[[nn.Module], Any]) -> None:
@@ -83,12 +84,11 @@ def keeps_the_outputs(model: nn.Module, run: Callable[[nn.Module], Any]) -> None
 
 
 def keeps_the_names(model: nn.Module, run: Callable[[nn.Module], Any]) -> None:
-    """Parameters keep their names and values; new ones are named core.*."""
+    """Parameters keep their names and values; names of new parameters contain core."""
     other = swapped(model).state_dict()
     for name, tensor in model.state_dict().items():
-        require(
-            name in other and torch.equal(other.pop(name), tensor), f"{name} is missing or changed"
-        )
+        is_kept = name in other and torch.equal(other.pop(name), tensor)
+        require(is_kept, f"{name} is missing or changed")
     require(all(".core." in f".{name}" for name in other), f"found new {', '.join(other)}")
 
 
@@ -124,7 +124,7 @@ def is_swapped_once(model: nn.Module, run: Callable[[nn.Module], Any]) -> None:
 
 
 def _result(model: nn.Module, run: Callable[[nn.Module], Any]) -> Tensor:
-    """The first tensor of a call, with a fixed seed for dropout."""
+    """Return the first tensor of a call, with a fixed seed for dropout."""
     torch.manual_seed(1)
     result = run(model)
     tensor: Tensor = result if isinstance(result, Tensor) else result[0]

@@ -1,4 +1,4 @@
-"""Promises of every mechanism as a block."""
+"""Promises of every mechanism: generated code, samples, masks, gradients, costs and files."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def check_mechanism(mechanism: Genome | str, *, still: Collection[str] = ()) -> 
 
     Args:
         mechanism: a genome, or a SOURCE string.
-        still: names of parameters without a gradient, such as a constant added to all scores.
+        still: names of parameters that have no gradient, such as a constant added to all scores.
 
     Raises:
         AssertionError: a promise is broken; the message names it.
-        GenomeError, ViolationError: the genome is invalid, or exists at no usual size.
+        GenomeError, ViolationError: the genome is invalid, or does not exist at a usual size.
     """
     genome = load_genome(mechanism) if isinstance(mechanism, str) else mechanism
     subject = f"the mechanism {mechanism if isinstance(mechanism, str) else genome.to_json()}"
@@ -39,7 +39,7 @@ def check_mechanism(mechanism: Genome | str, *, still: Collection[str] = ()) -> 
 
 
 def _size(genome: Genome) -> tuple[int, int]:
-    """Width and heads at which the mechanism exists."""
+    """Return a model width and head count at which the mechanism exists."""
     for dim, heads in _SIZES:
         try:
             build_attention(genome, dim, heads)
@@ -51,7 +51,7 @@ def _size(genome: Genome) -> tuple[int, int]:
 
 
 def _block(genome: Genome, make: Callable[[], nn.Module] | None = None) -> nn.Module:
-    """A block in float64 with random weights, since zero weights would hide errors."""
+    """Return a block in float64 with random weights, since zero weights would hide errors."""
     torch.manual_seed(0)
     block = (make() if make else build_attention(genome, *_size(genome))).double()
     with torch.no_grad():
@@ -67,27 +67,27 @@ def _draw(genome: Genome, batch: int, tokens: int, seed: int = 0) -> Tensor:
 
 
 def _moved(x: Tensor, sample: int, token: int) -> Tensor:
-    """The input with one token changed."""
+    """Return the input with another value at one token of one sample."""
     changed, generator = x.clone(), torch.Generator().manual_seed(2)
     changed[sample, token] += torch.randn(x.shape[-1], generator=generator, dtype=x.dtype)
     return changed
 
 
 def _padding(batch: int, tokens: int, count: int) -> Tensor:
-    """A padding mask for the last ``count`` tokens of the last sample."""
+    """Return a padding mask for the last ``count`` tokens of the last sample."""
     mask = torch.zeros(batch, tokens, dtype=torch.bool)
     mask[-1, tokens - count :] = True
     return mask
 
 
 def _length(genome: Genome) -> int:
-    """A few tokens, or more than its window covers."""
+    """Return a sequence length that is longer than the mechanism's window."""
     window = genome.visibility.window
     return 7 if window is None else window + 8
 
 
 def _masks(genome: Genome, batch: int) -> Iterator[dict[str, Any]]:
-    """Masks of every kind; with some a query sees no key."""
+    """Yield keyword arguments with masks of every kind; some hide all keys from a query."""
     n = _length(genome)
     allowed = torch.rand(n, n, generator=torch.Generator().manual_seed(4)) > 0.3
     allowed[2] = False
@@ -98,7 +98,7 @@ def _masks(genome: Genome, batch: int) -> Iterator[dict[str, Any]]:
 
 
 def exists_at_other_sizes(genome: Genome) -> None:
-    """At other sizes its outputs are finite and its parameters as counted."""
+    """At other sizes its outputs are finite, and its costs count its parameters."""
     for dim, heads, tokens in _OTHER_SIZES:
         try:
             block = build_attention(genome, dim, heads)
@@ -115,7 +115,7 @@ def exists_at_other_sizes(genome: Genome) -> None:
 def equals_the_interpreter(genome: Genome) -> None:
     """Its fast and exported forms equal the interpreter in outputs and gradients.
 
-    In float64, under every mask; the exported form also in its initial weights.
+    They are compared in float64 under every mask. The exported form also has equal initial weights.
     """
     dim, heads = _size(genome)
     scope: dict[str, Any] = {"__name__": "written"}
@@ -132,17 +132,15 @@ def equals_the_interpreter(genome: Genome) -> None:
     for masks in _masks(genome, 2):
         expected = _gradients(reference, x, state, masks)
         for name, block in blocks.items():
-            pairs = zip(_gradients(block, x, state, masks), expected, strict=True)
-            for tensor, other in pairs:
-                require_same(
-                    tensor, other, f"the {name} under {', '.join(masks) or 'no mask'}", 1e-9
-                )
+            what = f"the {name} under {', '.join(masks) or 'no mask'}"
+            for pair in zip(_gradients(block, x, state, masks), expected, strict=True):
+                require_same(*pair, what, 1e-9)
 
 
 def _gradients(
     block: nn.Module, x: Tensor, state: dict[str, Tensor], masks: dict[str, Any]
 ) -> list[Tensor]:
-    """The output, and the gradients of a weighted sum of it."""
+    """Return the output, and the gradients of a weighted sum of the output."""
     block.load_state_dict(state)  # resets gates that count their calls
     x = x.clone().requires_grad_()
     out = block(x, **masks)
@@ -153,7 +151,7 @@ def _gradients(
 
 
 def keeps_samples_apart(genome: Genome) -> None:
-    """A change of one sample changes no other sample, bit for bit."""
+    """A change of one sample does not change other samples by a single bit."""
     n = _length(genome)
     block, x = _block(genome), _draw(genome, 3, n)
     for masks in _masks(genome, 3):
@@ -163,7 +161,7 @@ def keeps_samples_apart(genome: Genome) -> None:
 
 
 def lets_every_token_reach_another(genome: Genome) -> None:
-    """Every token but padding changes the output of another token."""
+    """Every token that is not padding changes the output of another token."""
     n = _length(genome)
     block, x, hidden = _block(genome), _draw(genome, 2, n), _padding(2, n, 2)
     before = block(x, key_padding_mask=hidden)
@@ -175,7 +173,7 @@ def lets_every_token_reach_another(genome: Genome) -> None:
 
 
 def hides_the_future(genome: Genome) -> None:
-    """A causal call hides later tokens alone, or raises ValueError."""
+    """A causal call hides exactly the later tokens, or raises ValueError."""
     n = _length(genome)
     block, x = _block(genome), _draw(genome, 1, n)
     if make_plan(genome).unsafe:
@@ -202,7 +200,7 @@ def takes_padding_as_absent(genome: Genome) -> None:
 
 
 def gives_zeros_without_visible_keys(genome: Genome) -> None:
-    """A row without visible keys gives zeros before W_O, and changes no other row."""
+    """A row without visible keys is zero before W_O, and does not change other rows."""
     n = _length(genome)
     block: Any = _block(genome)
     x = _draw(genome, 2, n).requires_grad_()
@@ -220,7 +218,7 @@ def gives_zeros_without_visible_keys(genome: Genome) -> None:
 
 
 def trains_every_parameter(genome: Genome, still: Collection[str] = ()) -> None:
-    """Every parameter has a gradient, but those named ``still``."""
+    """Every parameter has a gradient, except the parameters named ``still``."""
     block, x = _block(genome), _draw(genome, 2, _length(genome))
     block(x).square().sum().backward()
     named = block.named_parameters()
@@ -229,7 +227,7 @@ def trains_every_parameter(genome: Genome, still: Collection[str] = ()) -> None:
 
 
 def starts_from_the_seed(genome: Genome) -> None:
-    """Equal seeds give equal blocks; another seed gives another block, if it has weights."""
+    """Equal seeds give equal blocks; another seed gives another block, if the block has weights."""
     x, outputs = _draw(genome, 2, _length(genome)).float(), []
     for seed in (3, 3, 4):
         torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Promises of every primitive."""
+"""Promises of every primitive: shapes, gradients, masks, precision, costs and export."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ def check_primitive(name: str, reference: Callable[..., Tensor] | None = None) -
     """Check a primitive against the promises of its family, for all parameters and signatures.
 
     Args:
-        reference: a plain form of its mathematics, called with the module and its operands in
-            float64, then ``x`` and ``mask`` by name if ``forward`` has these arguments.
+        name: name of the primitive.
+        reference: a plain function that computes the same result. It is called with the module and
+            the operands in float64, and with ``x`` and ``mask`` by name if ``forward`` has these
+            arguments.
 
     Raises:
         AssertionError: a promise is broken; the message names it, and the parameters.
@@ -53,7 +55,7 @@ def check_primitive(name: str, reference: Callable[..., Tensor] | None = None) -
 
 
 def equals_its_reference(case: Case, reference: Callable[..., Tensor]) -> None:
-    """It computes what its reference computes."""
+    """Its result equals the result of its reference."""
     for mask in (None, causal(LARGE.tokens)):
         module, inputs = build(case, LARGE), draw(case.signature, LARGE, mask)
         expected = reference(module, *inputs.operands, **extras(case, inputs))
@@ -89,13 +91,13 @@ def has_the_gradients_of_finite_differences(case: Case) -> None:
 def _function(
     module: torch.nn.Module, case: Case, inputs: Inputs, names: list[str]
 ) -> Callable[..., Tensor]:
-    """The module as a function of operands, input and parameters."""
+    """Return the module as a function of operands, input of the block, and named parameters."""
     count = len(inputs.tensors())
 
     def run(*tensors: Tensor) -> Tensor:
-        options = extras(case, Inputs([], tensors[count - 1], inputs.mask))
+        replaced = inputs.with_tensors(tensors[:count])
         weights = dict(zip(names, tensors[count:], strict=True))
-        result = functional_call(module, weights, tensors[: count - 1], options)
+        result = functional_call(module, weights, tuple(replaced.operands), extras(case, replaced))
         return torch.where(torch.isfinite(result), result, 0.0)
 
     return run
@@ -113,14 +115,14 @@ def trains_every_parameter(case: Case) -> None:
 
 
 def does_not_see_hidden_keys(case: Case) -> None:
-    """Keys that a padding mask hides change nothing."""
+    """Keys that a padding mask hides do not change the result."""
     mask = padding(LARGE.tokens)
     gap = _influence(case, mask, mask[0, 0, 0])
     require(gap <= 1e-12, f"a hidden key changes the result by {gap:.2g}")
 
 
 def is_as_causal_as_declared(case: Case) -> None:
-    """Under a causal mask later tokens change nothing, unless ``is_causal_safe`` is false."""
+    """A causal mask hides later tokens, unless ``is_causal_safe`` is false."""
     gap = _influence(case, causal(LARGE.tokens), torch.arange(LARGE.tokens) < 5)
     if case.primitive.is_causal_safe(case.params):
         require(gap <= 1e-12, f"is_causal_safe, but a later token changes the result by {gap:.2g}")
@@ -129,7 +131,7 @@ def is_as_causal_as_declared(case: Case) -> None:
 
 
 def _influence(case: Case, mask: Tensor, kept: Tensor) -> float:
-    """The largest change of visible results at kept tokens when the other tokens change."""
+    """Return the largest change of visible results at kept tokens when other tokens change."""
     inputs, module = draw(case.signature, LARGE, mask), build(case, LARGE)
     results = [inputs, changed_at(inputs, case.signature, ~kept)]
     before, after = (call(module, case, each)[:, :, kept] for each in results)
@@ -141,7 +143,7 @@ def _influence(case: Case, mask: Tensor, kept: Tensor) -> float:
 
 
 def survives_a_row_that_sees_no_key(case: Case) -> None:
-    """A row without visible keys has no NaN, also in gradients; a normaliser gives zeros."""
+    """A row without visible keys has no NaN, also in gradients; normalised weights are zero."""
     n = SMALL.tokens
     for mask in (without_row(n), causal(n) & without_row(n), torch.zeros(n, n).bool()):
         result = _run_backward(case, draw(case.signature, SMALL, mask))
@@ -150,15 +152,14 @@ def survives_a_row_that_sees_no_key(case: Case) -> None:
 
 
 def leaves_excluded_scores_excluded(case: Case) -> None:
-    """Scores of -inf stay -inf, or get weight zero."""
+    """Scores of -inf stay -inf or, in a normaliser, get weight zero."""
     if all(port.kind is not Kind.SCORES for port in case.signature.inputs):
         return
     inputs = draw(case.signature, SMALL)
     excluded = torch.zeros(SMALL.tokens, SMALL.tokens, dtype=torch.bool)
     excluded[0, 2] = excluded[3, :4] = excluded[1] = True
     inputs.operands[0] = inputs.operands[0].masked_fill(excluded, -math.inf)
-    for mask in (None, without_row(SMALL.tokens, 2), torch.ones(SMALL.tokens).bool()):
-        inputs.mask = mask
+    for inputs.mask in (None, without_row(SMALL.tokens, 2), torch.ones(SMALL.tokens).bool()):
         results = _run_backward(case, inputs).masked_select(excluded)
         if case.signature.output.kind is Kind.SCORES:
             require((results == -math.inf).all(), "an excluded score comes back")
@@ -167,10 +168,10 @@ def leaves_excluded_scores_excluded(case: Case) -> None:
 
 
 def _run_backward(case: Case, inputs: Inputs) -> Tensor:
-    """The result; AssertionError for NaN in it, or in a gradient."""
+    """Return the result; raise AssertionError if the result or a gradient has NaN."""
     module = build(case, SMALL)
     leaves = [t.detach().clone().requires_grad_() for t in inputs.tensors()]
-    result = call(module, case, Inputs(leaves[:-1], leaves[-1], inputs.mask))
+    result = call(module, case, inputs.with_tensors(leaves))
     require(not result.isnan().any(), "the result has NaN")
     if result.requires_grad:
         finite = torch.where(torch.isfinite(result), result, 0.0)
@@ -185,16 +186,15 @@ def _require_finite_gradients(tensors: list[Any]) -> None:
 
 
 def runs_in_16_bits(case: Case) -> None:
-    """Under autocast to bfloat16 and float16 it equals float64 to 3 %."""
+    """Under autocast to bfloat16 and float16 its result equals the result in float64 to 3 %."""
     for dtype in (torch.bfloat16, torch.float16):
-        mask = causal(LARGE.tokens)
-        short = [t.to(dtype) for t in draw(case.signature, LARGE, mask).tensors()]
-        rounded = Inputs([t.double() for t in short[:-1]], short[-1].double(), mask)
+        inputs = draw(case.signature, LARGE, causal(LARGE.tokens))
+        leaves = [t.to(dtype).requires_grad_() for t in inputs.tensors()]
+        rounded = inputs.with_tensors(leaf.detach().double() for leaf in leaves)
         expected = call(build(case, LARGE), case, rounded).detach()
         module = build(case, LARGE).float()
-        leaves = [t.requires_grad_() for t in short]
         with torch.autocast("cpu", dtype):
-            result = call(module, case, Inputs(leaves[:-1], leaves[-1], mask))
+            result = call(module, case, inputs.with_tensors(leaves))
         if result.requires_grad:
             torch.where(torch.isfinite(result), result, 0.0).float().sum().backward()
         size = expected[torch.isfinite(expected)].abs().max().item()
@@ -205,15 +205,15 @@ def runs_in_16_bits(case: Case) -> None:
 def creates_tensors_on_the_device_of_its_operands(case: Case) -> None:
     """It creates tensors on the device of its operands."""
     module = build(case, LARGE).to("meta")
-    inputs = draw(case.signature, LARGE)
-    for mask in (None, causal(LARGE.tokens).to("meta")):
-        tensors = [t.to("meta") for t in inputs.tensors()]
-        result = call(module, case, Inputs(tensors[:-1], tensors[-1], mask))
+    drawn = draw(case.signature, LARGE)
+    inputs = drawn.with_tensors(t.to("meta") for t in drawn.tensors())
+    for inputs.mask in (None, causal(LARGE.tokens).to("meta")):
+        result = call(module, case, inputs)
         require(result.is_meta, f"operands on meta, the result on {result.device}")
 
 
 def starts_from_the_seed(case: Case) -> None:
-    """The same seed gives the same module."""
+    """Equal seeds give equal modules."""
     first, second = (build(case, LARGE, randomised=False) for _ in range(2))
     inputs = draw(case.signature, LARGE, causal(LARGE.tokens))
     same = torch.equal(call(first, case, inputs), call(second, case, inputs))
@@ -233,7 +233,7 @@ def costs_what_torch_counts(case: Case) -> None:
     counted: dict[Any, Any] = {torch.ops.aten.addcmul: _addcmul}
     for sizes in (SMALL, LARGE):
         inputs, module = draw(case.signature, sizes), build(case, sizes)
-        single = Inputs([t[:1] for t in inputs.operands], inputs.x[:1], None)
+        single = inputs.with_tensors(t[:1] for t in inputs.tensors())
         counter = FlopCounterMode(display=False, custom_mapping=counted)
         with counter, torch.no_grad():
             call(module, case, single)
@@ -247,7 +247,7 @@ def _addcmul(*shapes: Any, out_shape: tuple[int, ...] = (), **rest: Any) -> int:
 
 
 def is_the_product_of_its_factors(case: Case) -> None:
-    """Declared features multiply to its scores, up to a declared number for each query."""
+    """The products of its declared features are its scores, up to a constant for each query."""
     factors = case.primitive.factors
     if factors is None:
         return
@@ -281,7 +281,7 @@ def declares_its_parameters(case: Case) -> None:
 
 
 def explains_itself(case: Case) -> None:
-    """Its notation names only ports and parameters; it has a docstring and a source."""
+    """Its notation names only ports and parameters, and it has a docstring and a source."""
     ports = {port.name: port.name for port in case.signature.inputs}
     require(case.primitive.notation.format(**(case.params | ports)), "it has no notation")
     require(case.primitive.about, "its class has no docstring")
@@ -289,7 +289,7 @@ def explains_itself(case: Case) -> None:
 
 
 def is_exported_as_a_file(case: Case) -> None:
-    """Its source, inlined into a file, runs with torch alone."""
+    """Its source, inlined into a file, runs with torch only."""
     scope = {"__name__": "written"}
     exec(file_source(inlined([case.primitive.module])), scope)  # noqa: S102 - what is exported
     require(case.primitive.module.__name__ in scope, "the file lacks its class")

@@ -1,4 +1,7 @@
-"""Promises of a family: functions that raise AssertionError, described by their docstring line."""
+"""Promises of a family of extensions, as functions that raise AssertionError if one is broken.
+
+The first line of a function's docstring states the promise, and stands in the error message.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ Promise: TypeAlias = Callable[..., None]
 
 
 def require(condition: object, finding: str) -> None:
-    """Raise AssertionError(finding) unless the condition holds, also under ``python -O``."""
+    """Raise AssertionError with a finding unless a condition holds, also under ``python -O``."""
     if not condition:
         raise AssertionError(finding)
 
@@ -22,10 +25,13 @@ def require_same(actual: Tensor, expected: Tensor, what: str, tolerance: float =
     """Raise AssertionError unless two tensors have equal shapes and close numbers.
 
     Args:
-        tolerance: absolute, and relative to numbers above one.
+        actual: the tensor to check.
+        expected: the reference.
+        what: what the error message calls the tensor.
+        tolerance: largest difference, relative for numbers above one, else absolute.
     """
-    shapes = tuple(actual.shape), tuple(expected.shape)
-    require(shapes[0] == shapes[1], f"{what} has the shape {shapes[0]}; expected {shapes[1]}")
+    shape, expected_shape = tuple(actual.shape), tuple(expected.shape)
+    require(shape == expected_shape, f"{what} has the shape {shape}; expected {expected_shape}")
     far = ~torch.isclose(actual.double(), expected.double(), rtol=tolerance, atol=tolerance)
     if far.any():
         gap = (actual.double() - expected.double()).abs()[far].max().item()
@@ -33,7 +39,12 @@ def require_same(actual: Tensor, expected: Tensor, what: str, tolerance: float =
 
 
 def keep(subject: object, promises: Iterable[Promise], *arguments: Any) -> None:
-    """Call each promise with the arguments.
+    """Test promises: call each function with the arguments.
+
+    Args:
+        subject: what the error message calls the extension.
+        promises: functions that raise AssertionError.
+        arguments: arguments of each function.
 
     Raises:
         AssertionError: a promise is broken; the message names subject, promise and finding.

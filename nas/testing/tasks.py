@@ -1,4 +1,4 @@
-"""Promises of every task."""
+"""Promises of every task: data, metrics, training, models and losses."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from nas.tasks import Data, ModelTask, Task, parse_task
 from nas.testing.promises import Promise, keep, require, require_same
 
 CPU: Final = torch.device("cpu")
-MAX_START: Final = (
-    0.5  # share of the distance from chance to ideal that an untrained model may reach
-)
+# Fraction of the distance from chance to ideal that an untrained model may reach.
+MAX_START: Final = 0.5
 
 
 def check_task(task: Task) -> None:
-    """Check a task against the promises of its family; a small task, since it is trained twice.
+    """Check a task against the promises of its family.
+
+    The task should be small, since it is trained twice.
 
     Raises:
         AssertionError: a promise is broken; the message names it.
@@ -40,7 +41,7 @@ class Mean(nn.Module):
     """A substitute for attention that returns the mean of visible tokens and records its calls.
 
     Attributes:
-        calls: (tokens, features) and ``is_causal`` of each call.
+        calls: for each call the shape (tokens, features) of the input, and ``is_causal``.
     """
 
     def __init__(self) -> None:
@@ -50,7 +51,7 @@ class Mean(nn.Module):
     def forward(
         self, x: Tensor, is_causal: bool = False, key_padding_mask: Tensor | None = None
     ) -> Tensor:
-        """The mean, (b, n, d) to (b, n, d)."""
+        """Return the mean of the visible tokens at each token, (b, n, d) to (b, n, d)."""
         self.calls.append((x.shape[1:], is_causal))
         if key_padding_mask is not None:
             x = x.masked_fill(key_padding_mask.unsqueeze(2), 0.0)
@@ -60,7 +61,7 @@ class Mean(nn.Module):
 
 
 def has_a_fingerprint(task: Task, data: Data) -> None:
-    """It survives its file and pickle, and names do not change its fingerprint."""
+    """It survives its file and pickle; its name and description do not change its fingerprint."""
     for again in (parse_task(task.to_dict(), "its copy"), pickle.loads(pickle.dumps(task))):  # noqa: S301
         require(again == task, "a copy differs")
         require(again.fingerprint() == task.fingerprint(), "a copy has another fingerprint")
@@ -83,15 +84,13 @@ def names_its_metrics(task: Task, data: Data) -> None:
     metrics = task.metrics(data)
     require(len({m.name for m in metrics}) == len(metrics) > 0, "expected at least one, each once")
     for metric in metrics:
-        is_up = metric.ideal > metric.chance
-        require(
-            is_up == (metric.direction == "max"),
-            f"{metric.name}: ideal and chance contradict its direction",
-        )
+        direction = "max" if metric.ideal > metric.chance else "min"
+        finding = f"{metric.name}: ideal and chance contradict its direction"
+        require(direction == metric.direction, finding)
 
 
 def trains_the_same_twice(task: Task, data: Data) -> None:
-    """Standard attention trains without failure, twice to the same numbers."""
+    """Standard attention trains without failure; a second training gives equal numbers."""
     first, second = (_train(task, data) for _ in range(2))
     require(first.is_ok, f"it failed: {first.error}")
     finding = f"{dict(first.metrics)}, then {dict(second.metrics)}"
@@ -110,7 +109,7 @@ def _train(task: Task, data: Data) -> Evaluation:
 
 
 def orders_its_examples(task: ModelTask, data: Data) -> None:
-    """An epoch's order holds ``epoch_size`` training examples, equal for equal seeds."""
+    """The order of an epoch has ``epoch_size`` examples, and is equal for equal seeds."""
     size = task.epoch_size(data)
     for epoch in (1, task.epochs):
         first, same = (task.order(data, epoch, torch.Generator().manual_seed(3)) for _ in range(2))
@@ -118,8 +117,8 @@ def orders_its_examples(task: ModelTask, data: Data) -> None:
         require(len(first) == size, f"{len(first)} examples, epoch_size says {size}")
         is_inside = int(first.min()) >= 0 and int(first.max()) < data.count("train")
         require(is_inside, "an index is out of range")
-        judged, most = task.num_eval_examples(data, epoch), data.count("validation")
-        require(1 <= judged <= most, f"{judged} of {most} examples judge epoch {epoch}")
+        number, most = task.num_eval_examples(data, epoch), data.count("validation")
+        require(1 <= number <= most, f"{number} of {most} examples evaluate epoch {epoch}")
 
 
 def builds_models_from_the_seed(task: ModelTask, data: Data) -> None:
@@ -130,13 +129,12 @@ def builds_models_from_the_seed(task: ModelTask, data: Data) -> None:
     require(not torch.equal(first, other), "two seeds give equal models")
     slots = models[0].attentions()
     require(len(slots) == task.sizes.depth, f"{len(slots)} slots, {task.sizes.depth} layers")
-    require(
-        all(isinstance(slot, Mean) for slot in slots), "a slot is not the module that was passed"
-    )
+    is_passed = all(isinstance(slot, Mean) for slot in slots)
+    require(is_passed, "a slot is not the module that was passed")
 
 
 def calls_attention_at_its_sizes(task: ModelTask, data: Data) -> None:
-    """Attention is called once a layer, with tokens of the task's sizes."""
+    """Attention is called once in each layer, with inputs of the task's sizes."""
     model: Any = task.build_model(data, lambda _: Mean(), 0)
     task.loss(model, task.examples(data, "train", CPU, torch.float32).batch(torch.arange(2)))
     dim, _, _, tokens = task.sizes
@@ -146,26 +144,24 @@ def calls_attention_at_its_sizes(task: ModelTask, data: Data) -> None:
 
 
 def adds_up_over_batches(task: ModelTask, data: Data) -> None:
-    """Losses and tallies are sums, equal for all batch sizes."""
-    (loss, targets, totals), other = (_judged(task, data, size) for size in (7, 5))
+    """Losses and tallies are sums over examples, equal for all batch sizes."""
+    (loss, targets, totals), other = (_evaluate(task, data, size) for size in (7, 5))
     require(targets == other[1], f"{targets} targets, then {other[1]}")
     require(math.isclose(loss, other[0], rel_tol=1e-4), f"losses {loss:.6g} and {other[0]:.6g}")
     require_same(totals, other[2], "the tally", 1e-4)
 
 
 def starts_no_better_than_chance(task: ModelTask, data: Data) -> None:
-    """An untrained model is near chance in the first metric."""
-    scores = task.score(_judged(task, data, 7)[2].tolist())
+    """The first metric of an untrained model is near chance."""
+    scores = task.score(_evaluate(task, data, 7)[2].tolist())
     metric, *_ = task.metrics(data)
     gap = (scores[metric.name] - metric.chance) / (metric.ideal - metric.chance)
-    finding = (
-        f"{metric.name} is {scores[metric.name]:.3g}, chance is declared as {metric.chance:.3g}"
-    )
-    require(gap <= MAX_START, finding)
+    score, chance = f"{scores[metric.name]:.3g}", f"{metric.chance:.3g}"
+    require(gap <= MAX_START, f"{metric.name} is {score}, chance is declared as {chance}")
 
 
-def _judged(task: ModelTask, data: Data, size: int) -> tuple[float, int, Tensor]:
-    """Loss, targets and tallies of the validation examples, in batches of ``size``."""
+def _evaluate(task: ModelTask, data: Data, size: int) -> tuple[float, int, Tensor]:
+    """Return the sums of loss, targets and tallies over the validation examples."""
     model = task.build_model(data, lambda _: Mean(), 0).eval()
     examples = task.examples(data, "validation", CPU, torch.float32)
     require(len(examples) == data.count("validation"), f"{len(examples)} validation examples")

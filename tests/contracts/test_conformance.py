@@ -127,7 +127,7 @@ def load_by_chance(task: Any) -> Any:
         ({"load": load_by_chance}, "loading twice .*digests"),
         ({"num_tallies": 3}, "num_tallies"),
         ({"order": lambda s, d, e, r: torch.arange(99)}, "99 examples, epoch_size says 64"),
-        ({"num_eval_examples": lambda s, d, e: 0}, "0 of 32 examples judge"),
+        ({"num_eval_examples": lambda s, d, e: 0}, "0 of 32 examples evaluate"),
         ({"sizes": property(lambda s: ModelSizes(8, 2, 1, 99))}, "called with .*99"),
         ({"loss": lambda s, m, b: (m(b[0]).mean(), len(b[1]))}, "losses .* and"),
     ],
