@@ -109,6 +109,12 @@ def _options() -> argparse.Namespace:
         "--algorithms", metavar="NAMES", help="separated by commas; default: all"
     )
     peers_group.add_argument("--budget", type=int, default=600, help="trainings per search")
+    peers_group.add_argument(
+        "--start",
+        choices=("own", "random", "named"),
+        default="own",
+        help="first generation: of each algorithm, or the same for all",
+    )
     peers_group.add_argument("--free", action="store_true", help="repeated mechanisms cost nothing")
     peers_group.add_argument(
         "--plot", type=Path, metavar="FILE", help="write the curves as a picture"

@@ -33,9 +33,12 @@ class Space(EvolutionarySearchSpace):
 
     def __init__(self, problem: Problem, seed: int) -> None:
         self.problem, self.rng = problem, random.Random(seed)
+        self.initial = problem.initial_assignments
 
     @overrides
     def random_sample(self) -> ArchaiModel:
+        if self.initial:
+            return self._model(self.initial.pop(0))
         return self._model({n: self.rng.choice(v) for n, v in self.problem.choices.items()})
 
     @overrides
@@ -102,7 +105,14 @@ def evolution_pareto(problem: Problem, seed: int) -> None:
     try:
         with tempfile.TemporaryDirectory() as folder, redirect_stderr(StringIO()):
             space: Any = Space(problem, seed)
-            search = EvolutionParetoSearch(space, objectives, folder, ENDLESS, seed=seed)
+            search = EvolutionParetoSearch(
+                space,
+                objectives,
+                folder,
+                ENDLESS,
+                init_num_models=len(problem.initial) or 10,  # 10 is the default
+                seed=seed,
+            )
             search.search_state.save_all_2d_pareto_evolution_plots = _no_plots
             search.search()
     finally:

@@ -33,7 +33,8 @@ from nas.report.charts import COLOURS, DASHES, FONT, new_axes, write_figure
 
 Search = Callable[[Problem, int], None]
 
-BUDGETS: Final = (60, 200, 600)
+BUDGETS: Final = (24, 36, 60, 200, 600)
+STARTS: Final = ("own", "random", "named")
 # Ticks of the picture: missing shares of the hypervolume.
 MISSED: Final = (0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2)
 POINTS: Final = (12, 24, 36, 48, 60, 84, 120, 160, 200, 250, 300, 400, 500, 600)
@@ -53,6 +54,7 @@ PEERS: Final[Mapping[str, tuple[str, str, str]]] = {
     "optuna-tpe": ("optuna", "optuna_peer", "tpe"),
     "optuna-gp": ("optuna", "optuna_peer", "gp"),
     "pyglove-nsga2": ("pyglove", "pyglove_peer", "nsga2"),
+    "gp-ehvi": ("sklearn", "gp_peer", "ehvi"),
     "pymoo-nsga2": ("pymoo", "pymoo_peer", "nsga2"),
     "syne-tune-evolution": ("syne_tune", "syne_tune_peer", "regularized_evolution"),
     "archai-evolution": ("archai", "archai_peer", "evolution_pareto"),
@@ -64,12 +66,20 @@ MOST_TRAININGS: Final[Mapping[str, int]] = {"optuna-gp": 60, "smac-parego": 60}
 
 @dataclass(frozen=True)
 class SearchCurve:
-    """The hypervolumes of one search's reports, by number of trainings."""
+    """The results of one search.
+
+    Attributes:
+        hypervolumes: hypervolume of the search's report, as a share of that of the whole space, by
+            number of trainings.
+        seconds: processor time of the search, in seconds.
+        start: first generation, one of ``STARTS``.
+    """
 
     algorithm: str
     seed: int
     hypervolumes: Mapping[int, float]
     seconds: float
+    start: str = "own"
 
 
 def is_installed(peer: str) -> bool:
@@ -94,9 +104,26 @@ def algorithms() -> list[str]:
     return [*OURS, *(peer for peer in PEERS if peer not in missing)]
 
 
-def run(search: Search, measure: Measure, budget: int, seed: int, is_free: bool = False) -> Problem:
-    """Run one search until its budget is spent."""
+def run(
+    search: Search,
+    measure: Measure,
+    budget: int,
+    seed: int,
+    *,
+    is_free: bool = False,
+    start: str = "own",
+) -> Problem:
+    """Run one search until its budget is spent.
+
+    Args:
+        is_free: see ``Problem``.
+        start: first generation. "own": the initial design of the algorithm; "random": the same
+            random mechanisms for all algorithms; "named": the named mechanisms of the space,
+            then the same random ones.
+    """
     problem = Problem(measure, budget, is_free)
+    if start != "own":
+        problem.initial = problem.bench.initial(seed, with_named=start == "named")
     with suppress(SpentError):
         search(problem, seed)
     return problem
@@ -110,15 +137,20 @@ def hypervolume(problem: Problem, after: int | None = None) -> float:
 
 
 def run_and_score(
-    name: str, seed: int, measure: Callable[[int], Measure], points: Sequence[int], is_free: bool
+    name: str,
+    seed: int,
+    measure: Callable[[int], Measure],
+    points: Sequence[int],
+    is_free: bool,
+    start: str,
 ) -> SearchCurve:
     """Run one search, and score its reports at each of ``points``, numbers of trainings."""
-    start = time.process_time()
+    began = time.process_time()
     within = [point for point in points if point <= MOST_TRAININGS.get(name, point)]
-    problem = run(search_of(name), measure(seed), max(within), seed, is_free)
-    seconds = time.process_time() - start
+    problem = run(search_of(name), measure(seed), max(within), seed, is_free=is_free, start=start)
+    seconds = time.process_time() - began
     hypervolumes = {point: hypervolume(problem, point) for point in within}
-    return SearchCurve(name, seed, hypervolumes, seconds)
+    return SearchCurve(name, seed, hypervolumes, seconds, start)
 
 
 def compare(
@@ -128,6 +160,7 @@ def compare(
     points: Sequence[int],
     *,
     is_free: bool = False,
+    start: str = "own",
     record: Path | None = None,
 ) -> list[SearchCurve]:
     """Run all algorithms with all seeds, on all cores.
@@ -135,14 +168,17 @@ def compare(
     Args:
         measure: returns the measure of a seed, the same for all algorithms.
         is_free: see ``Problem``.
+        start: first generation, see ``run``.
         record: a file of finished searches, which are not repeated.
     """
     curves = [] if record is None or not record.exists() else _read(record)
-    done = {(curve.algorithm, curve.seed) for curve in curves}
+    done = {(curve.algorithm, curve.seed) for curve in curves if curve.start == start}
     todo = [(name, seed) for seed in seeds for name in names if (name, seed) not in done]
     # Forked workers would inherit locks of the peers' libraries.
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        running = [pool.submit(run_and_score, *search, measure, points, is_free) for search in todo]
+        running = [
+            pool.submit(run_and_score, *search, measure, points, is_free, start) for search in todo
+        ]
         for number, future in enumerate(as_completed(running), 1):
             curve = future.result()
             curves.append(curve)
@@ -151,26 +187,45 @@ def compare(
             if record is not None:
                 with record.open("a") as file:
                     file.write(json.dumps(asdict(curve)) + "\n")
-    return [curve for curve in curves if curve.algorithm in names and curve.seed in seeds]
+    return [
+        curve
+        for curve in curves
+        if curve.algorithm in names and curve.seed in seeds and curve.start == start
+    ]
 
 
 def summary(curves: Sequence[SearchCurve], budgets: Sequence[int] = BUDGETS) -> dict[str, Any]:
-    """Mean and standard error at each budget, and Wilcoxon's paired p against NSGA-II."""
+    """Return means and paired differences at each budget that the curves contain.
+
+    The result holds a document for each budget and algorithm: mean hypervolume and its standard
+    error, the surrogate's mean lead over the algorithm in the same searches (pairs of equal seed)
+    and its standard error, and Wilcoxon's paired p against the surrogate and against NSGA-II.
+    """
     results: dict[str, Any] = {}
     for budget in budgets:
-        base = _values(curves, BASELINE, budget)
-        if not base:
-            continue
+        values = {name: _values(curves, name, budget) for name in _names(curves)}
         results[str(budget)] = {
-            name: {
-                "hypervolume": float(np.mean(values)),
-                "error": float(np.std(values, ddof=1) / len(values) ** 0.5),
-                "p_against_nsga2": _p(values, base),
-            }
-            for name in dict.fromkeys(curve.algorithm for curve in curves)
-            if (values := _values(curves, name, budget))
+            name: _summary_of(row, values) for name, row in values.items() if row
         }
-    return {"budgets": results}
+    return {"budgets": {budget: rows for budget, rows in results.items() if rows}}
+
+
+def _summary_of(
+    row: Sequence[float], values: Mapping[str, Sequence[float]]
+) -> dict[str, float | None]:
+    mean, error = _mean_and_error(row)
+    document: dict[str, float | None] = {"hypervolume": mean, "error": error}
+    if (chosen := values.get(CHOSEN)) and chosen is not row:
+        lead, lead_error = _mean_and_error(np.subtract(chosen, row))
+        document |= {"lead_of_surrogate": lead, "error_of_lead": lead_error}
+        document["p_against_surrogate"] = _p(row, chosen)
+    if baseline := values.get(BASELINE):
+        document["p_against_nsga2"] = _p(row, baseline)
+    return document
+
+
+def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    return float(np.mean(values)), float(np.std(values, ddof=1) / len(values) ** 0.5)
 
 
 def peers(options: argparse.Namespace) -> list[Figure]:
@@ -181,6 +236,7 @@ def peers(options: argparse.Namespace) -> list[Figure]:
         range(options.seeds),
         [point for point in POINTS if point <= options.budget],
         is_free=options.free,
+        start=options.start,
         record=options.record,
     )
     results = summary(curves)
@@ -189,15 +245,15 @@ def peers(options: argparse.Namespace) -> list[Figure]:
     if options.json:
         print(json.dumps(results))
     return [
-        Figure(
-            f"{name} after {budget}",
-            row["hypervolume"],
-            "of the best",
-            row["hypervolume"] - row["error"],
-            row["hypervolume"] + row["error"],
-        )
+        Figure(f"{name} after {budget}{what}", 100 * mean, "% of the best", low, high)
         for budget, rows in results["budgets"].items()
         for name, row in rows.items()
+        for what, mean, error in (
+            ("", row["hypervolume"], row["error"]),
+            (": lead of surrogate", row.get("lead_of_surrogate"), row.get("error_of_lead")),
+        )
+        if mean is not None and error is not None
+        for low, high in [(100 * (mean - error), 100 * (mean + error))]
     ]
 
 
@@ -209,9 +265,7 @@ def draw(curves: Sequence[SearchCurve], path: Path) -> None:
         axes.set(xscale="log", yscale="log")
         styles = zip(cycle(COLOURS), cycle(DASHES), strict=False)
         last: dict[str, float] = {}
-        for name, (colour, dashes) in zip(
-            dict.fromkeys(curve.algorithm for curve in curves), styles, strict=False
-        ):
+        for name, (colour, dashes) in zip(_names(curves), styles, strict=False):
             rows = {point: _values(curves, name, point) for point in POINTS}
             points = [point for point, values in rows.items() if values]
             missing = [1 - float(np.mean(rows[point])) for point in points]
@@ -238,6 +292,10 @@ def _read(record: Path) -> list[SearchCurve]:
         SearchCurve(**{**row, "hypervolumes": {int(p): v for p, v in row["hypervolumes"].items()}})
         for row in rows
     ]
+
+
+def _names(curves: Sequence[SearchCurve]) -> list[str]:
+    return list(dict.fromkeys(curve.algorithm for curve in curves))
 
 
 def _values(curves: Sequence[SearchCurve], name: str, point: int) -> list[float]:

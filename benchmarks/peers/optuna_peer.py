@@ -33,6 +33,8 @@ def gp(problem: Problem, seed: int) -> None:
 def _search(problem: Problem, sampler: BaseSampler) -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(directions=["maximize", "minimize"], sampler=sampler)
+    for assignment in problem.initial_assignments:
+        study.enqueue_trial(assignment)
     while problem.left:
         trial = study.ask()
         assignment = {

@@ -59,6 +59,8 @@ def search_into(
     space, policy, objectives = bench.space, bench.policy, bench.objectives
     named = () if is_plain else seeds(space, policy, bench.setting.is_causal)
     mechanisms = tuple((m.name, m.genome) for m in named)
+    if problem.initial:
+        mechanisms = tuple((key, bench.mechanisms[key][0]) for key in problem.initial)
     candidate_filter = CandidateFilter(policy, bench.setting, ["macs"])
     candidate_filter._inspected = bench.filter._inspected  # a cache shared by all searches
     operators = Variation(space, policy, bench.setting.is_causal)

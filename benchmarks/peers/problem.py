@@ -24,6 +24,7 @@ from nas.genome.mechanisms import mechanism
 from nas.searching.filtering import CandidateFilter
 from nas.searching.tabular.table import load_table
 from nas.space import SearchSpace, load_space
+from nas.space.seeding import seeds
 from nas.space.validation import Policy, load_policy
 
 Assignment = Mapping[str, str]
@@ -61,6 +62,7 @@ SPACES: Final[Mapping[str, tuple[Choices, float]]] = {
     "recall_bench": (RECALL, 1 / 16),
 }
 DEFAULT: Final = "attention-bench"
+GENERATION: Final = 12  # mechanisms that our algorithms and most peers propose at a time
 MAX_REQUESTS: Final = 100  # requests per training of the budget, after which a search is stopped
 
 
@@ -106,9 +108,29 @@ class Bench:
     @cached_property
     def mechanisms(self) -> dict[str, tuple[Genome, float]]:
         """Genome in normal form and MACs of each mechanism in the encoding, by digest."""
-        genomes = {genome_of(assignment): None for assignment in self.assignments()}
-        candidates = map(self.filter.inspect, genomes)
-        return {c.key: (c.genome, c.costs["macs"]) for c in candidates if not c.note}
+        infos = (self.filter.inspect(genome_of(a)) for a in self.encodings.values())
+        return {info.key: (info.genome, info.costs["macs"]) for info in infos}
+
+    @cached_property
+    def encodings(self) -> dict[str, Assignment]:
+        """The first assignment that means each mechanism, by the mechanism's digest."""
+        encodings: dict[str, Assignment] = {}
+        for assignment in self.assignments():
+            if key := self.decode(assignment):
+                encodings.setdefault(key, assignment)
+        return encodings
+
+    def initial(self, seed: int, *, with_named: bool = False) -> tuple[str, ...]:
+        """Return the digests of a first generation that all algorithms can start from.
+
+        Args:
+            seed: seed of the random choice, uniform over all mechanisms.
+            with_named: whether the named mechanisms of the space come first.
+        """
+        named = seeds(self.space, self.policy, self.setting.is_causal) if with_named else ()
+        keys = [self.filter.inspect(mechanism.genome).key for mechanism in named]
+        keys += np.random.default_rng(seed).permutation(list(self.mechanisms)).tolist()
+        return tuple(dict.fromkeys(keys))[:GENERATION]
 
     def assignments(self) -> Iterator[Assignment]:
         """All assignments that differ in a choice with an effect."""
@@ -165,6 +187,8 @@ class Problem:
         history: digest, accuracy and MACs of each training.
         is_free: whether a repeated mechanism costs nothing and returns its first score, in favour
             of optimisers that do not recognise equal assignments.
+        initial: digests of the first generation; if it is empty, each algorithm starts from its own
+            initial design.
         report: returns the digests that the search reports after a number of trainings; by default
             the front of mean scores is used.
         num_requests: assignments requested so far.
@@ -173,6 +197,7 @@ class Problem:
     measure: Measure
     budget: int
     is_free: bool = False
+    initial: tuple[str, ...] = ()
     history: list[tuple[str, float, float]] = field(default_factory=list)
     report: Callable[[int], list[str]] | None = None
     num_requests: int = 0
@@ -186,6 +211,11 @@ class Problem:
     def choices(self) -> Choices:
         """The categorical choices."""
         return self.bench.choices
+
+    @property
+    def initial_assignments(self) -> list[dict[str, str]]:
+        """An assignment of each mechanism of the first generation."""
+        return [dict(self.bench.encodings[key]) for key in self.initial]
 
     @property
     def left(self) -> int:

@@ -6,6 +6,7 @@ An illegal mechanism is skipped and not reported to the evolution.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pyglove as pg
 from pyglove.ext import evolution
@@ -21,6 +22,8 @@ def nsga2(problem: Problem, seed: int) -> None:
     space = pg.Dict({name: pg.oneof(list(values)) for name, values in problem.choices.items()})
     mutator = evolution.mutators.Uniform(seed=seed)
     algorithm = make_nsga2(mutator, population_size=POPULATION, seed=seed)
+    if problem.initial:
+        algorithm.rebind(population_init=_first_generation(problem, space))
     random.seed(seed)
     for assignment, feedback in pg.sample(
         space, algorithm, metrics_to_optimize=["accuracy", "macs"]
@@ -31,3 +34,14 @@ def nsga2(problem: Problem, seed: int) -> None:
         else:
             accuracy, macs = score
             feedback((accuracy, -macs))
+
+
+def _first_generation(problem: Problem, space: pg.Dict) -> pg.DNAGenerator:
+    template = pg.template(space)
+
+    @pg.geno.dna_generator
+    def generate(dna_spec: pg.DNASpec) -> Iterator[pg.DNA]:
+        for assignment in problem.initial_assignments:
+            yield template.encode(pg.Dict(assignment)).use_spec(dna_spec)
+
+    return generate()

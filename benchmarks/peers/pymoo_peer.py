@@ -12,6 +12,7 @@ from pymoo.core.mixed import (
     MixedVariableMating,
     MixedVariableSampling,
 )
+from pymoo.core.population import Population
 from pymoo.core.problem import Problem as Declared
 from pymoo.core.variable import Choice
 
@@ -28,9 +29,10 @@ def nsga2(problem: Problem, seed: int) -> None:
         n_ieq_constr=1,
     )
     duplicates = MixedVariableDuplicateElimination()
+    initial = Population.new(X=problem.initial_assignments)
     algorithm = NSGA2(
         pop_size=POPULATION,
-        sampling=MixedVariableSampling(),
+        sampling=initial if problem.initial else MixedVariableSampling(),
         mating=MixedVariableMating(eliminate_duplicates=duplicates),
         eliminate_duplicates=duplicates,
     )

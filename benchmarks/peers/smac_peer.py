@@ -1,7 +1,8 @@
 """SMAC's ParEGO over random forests, with the default facade for hyperparameters.
 
-Its initial design is a Sobol sequence of a quarter of the budget; it may train an assignment up to
-three times. An illegal mechanism is reported as crashed, with the worst value of both objectives.
+Its own initial design is a Sobol sequence of a quarter of the budget. It may train an assignment up
+to three times, also in a first generation that all algorithms share. An illegal mechanism is
+reported as crashed, with the worst value of both objectives.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 import tempfile
 
-from ConfigSpace import Categorical, ConfigurationSpace
+from ConfigSpace import Categorical, Configuration, ConfigurationSpace
 from smac import HyperparameterOptimizationFacade, Scenario
 from smac.multi_objective.parego import ParEGO
 from smac.runhistory import StatusType, TrialValue
@@ -31,9 +32,14 @@ def parego(problem: Problem, seed: int) -> None:
             output_directory=folder,
             seed=seed,
         )
+        initial = [Configuration(space, values) for values in problem.initial_assignments]
+        design = HyperparameterOptimizationFacade.get_initial_design(
+            scenario, n_configs=0 if initial else None, additional_configs=initial
+        )
         smac = HyperparameterOptimizationFacade(
             scenario,
             _never_called,
+            initial_design=design,
             multi_objective_algorithm=ParEGO(scenario),
             logging_level=logging.ERROR,
             overwrite=True,

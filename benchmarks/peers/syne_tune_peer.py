@@ -20,7 +20,11 @@ def regularized_evolution(problem: Problem, seed: int) -> None:
     space = {name: choice(list(values)) for name, values in problem.choices.items()}
     np.random.seed(seed)  # noqa: NPY002  # its first samples use the global generator
     searcher = MultiObjectiveRegularizedEvolution(
-        space, population_size=POPULATION, sample_size=SAMPLE, random_seed=seed
+        space,
+        points_to_evaluate=problem.initial_assignments,
+        population_size=POPULATION,
+        sample_size=SAMPLE,
+        random_seed=seed,
     )
     number = 0
     while problem.left:

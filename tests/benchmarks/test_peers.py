@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from benchmarks.enumerating import enumerate_space
 from benchmarks.peers.comparing import (
@@ -17,6 +18,7 @@ from benchmarks.peers.comparing import (
     search_of,
     summary,
 )
+from benchmarks.peers.gp_peer import Candidates, expected_improvement
 from benchmarks.peers.problem import (
     SPACES,
     Problem,
@@ -26,6 +28,7 @@ from benchmarks.peers.problem import (
     make_bench,
 )
 from benchmarks.peers.synthetic import Landscape
+from nas.common.pareto import hypervolume as volume
 from nas.costs import CostContext
 from nas.genome import FLAGS
 from nas.space import load_space
@@ -122,3 +125,33 @@ def test_peer_spends_the_budget_and_is_deterministic(peer):
     assert len(first.history) == 26
     assert first.history == second.history
     assert hypervolume(first) > 0
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["surrogate", "nsga2", "random", *PEERS])
+def test_equal_start_gives_all_algorithms_the_same_first_generation(name):
+    if name in PEERS and not is_installed(name):
+        pytest.skip(f"{PEERS[name][0]} is not installed")
+    initial = bench().initial(1)
+    problem = run(search_of(name), Landscape(1), 12, 1, start="random")
+    trained = {key for key, _, _ in problem.history}
+    assert len(problem.history) == 12
+    # SMAC trains a mechanism up to three times before the next one.
+    assert trained < set(initial) if name == "smac-parego" else trained == set(initial)
+
+
+def test_named_start_holds_named_mechanisms_then_random_ones():
+    named = bench().initial(1, with_named=True)
+    assert named[0] == bench().decode(MHA)
+    assert named[2:] == bench().initial(1)[:10]
+
+
+def test_expected_improvement_equals_mean_improvement_of_draws():
+    costs = np.array([0.1, 0.3, 0.6, 0.2])
+    means, errors = np.array([0.4, 0.7, 0.6, 0.5]), np.array([0.0, 0.0, 0.0, 0.2])
+    candidates = Candidates(list("abcd"), np.eye(4), costs, chance=0.1)
+    gain = expected_improvement(candidates, [0, 1, 2], means, errors)[3]
+    known = [(-means[i], costs[i]) for i in range(3)]
+    draws = norm(means[3], errors[3]).ppf((np.arange(20_000) + 0.5) / 20_000)
+    volumes = [volume([*known, (-draw, costs[3])], (-0.1, 1.0)) for draw in draws]
+    assert gain == pytest.approx(np.mean(volumes) - volume(known, (-0.1, 1.0)), rel=1e-3)

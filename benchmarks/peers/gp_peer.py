@@ -1,0 +1,142 @@
+"""A plain Gaussian process over categorical choices, with scikit-learn.
+
+The process predicts accuracy from the one-hot encoded choices of a mechanism. Its kernel is a
+squared exponential plus white noise, fitted anew before each batch. Costs are known exactly before
+a training. The first twelve mechanisms are random; each later batch of twelve holds the mechanisms
+with the greatest expected hypervolume improvement over the whole table. Within a batch, mechanisms
+are chosen one after the other, and each is assumed to have its posterior mean ("kriging believer",
+Ginsbourger et al. 2010, "Kriging is well-suited to parallelize optimization"). Each mechanism is
+trained once. The reported front holds the trained mechanisms that are non-dominated by posterior
+means.
+
+Of squared exponential, Matérn 5/2 and Matérn 1/2 kernels, each with and without MACs as a further
+feature, this one had the highest hypervolume after 60 trainings of attention-bench-quick.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.preprocessing import OneHotEncoder
+
+from benchmarks.peers.problem import GENERATION, Bench, Problem
+from nas.common.pareto import non_dominated
+
+if TYPE_CHECKING:
+    Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """All mechanisms of a table.
+
+    Attributes:
+        keys: digest of each mechanism.
+        x: one-hot encoded choices, shape (mechanisms, choices).
+        costs: MACs, scaled so that the reference point has 1, shape (mechanisms,).
+        chance: accuracy of the reference point.
+    """
+
+    keys: list[str]
+    x: Array
+    costs: Array
+    chance: float
+
+    @classmethod
+    def of(cls, bench: Bench) -> Candidates:
+        """Return the mechanisms of a bench."""
+        keys = list(bench.mechanisms)
+        values = [list(bench.encodings[key].values()) for key in keys]
+        macs = np.array([bench.mechanisms[key][1] for key in keys])
+        accuracy, cost = bench.objectives
+        x = OneHotEncoder(sparse_output=False).fit_transform(values)
+        return cls(keys, x, macs / cost.reference, accuracy.reference)
+
+
+def ehvi(problem: Problem, seed: int) -> None:
+    """Search in batches of twelve by expected hypervolume improvement, until none is left."""
+    candidates = Candidates.of(problem.bench)
+    first = problem.initial or problem.bench.initial(seed)
+    trained: list[int] = []
+    scores: list[float] = []
+
+    def train(rows: list[int]) -> None:
+        for row in rows:
+            scores.append(problem.evaluate(candidates.keys[row])[0])
+            trained.append(row)
+
+    def report(after: int) -> list[str]:
+        rows = trained[:after]
+        means, _ = posterior(candidates.x, rows, scores[:after])
+        costs = [(-means[row], candidates.costs[row]) for row in rows]
+        return [candidates.keys[rows[i]] for i in non_dominated(costs)]
+
+    problem.report = report
+    train([candidates.keys.index(key) for key in first])
+    while len(trained) < len(candidates.keys):
+        means, errors = posterior(candidates.x, trained, scores)
+        train(next_batch(candidates, trained, means, errors))
+
+
+def posterior(x: Array, rows: list[int], scores: list[float]) -> tuple[Array, Array]:
+    """Return posterior means and standard errors of all mechanisms' accuracies.
+
+    Args:
+        x: encoded choices of all mechanisms, shape (mechanisms, choices).
+        rows: trained mechanisms, as rows of ``x``.
+        scores: accuracy of each trained mechanism.
+    """
+    kernel = ConstantKernel() * RBF() + WhiteKernel()
+    process = GaussianProcessRegressor(kernel, normalize_y=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a hyperparameter at its bound
+        process.fit(x[rows], scores)
+    means, deviations = process.predict(x, return_std=True)
+    noise = process.kernel_.k2.noise_level * np.var(scores)  # predictions include the noise
+    return means, np.sqrt(np.maximum(deviations**2 - noise, 0.0))
+
+
+def next_batch(
+    candidates: Candidates, trained: list[int], means: Array, errors: Array
+) -> list[int]:
+    """Return the rows of the twelve untrained mechanisms to train next.
+
+    Args:
+        trained: rows of trained mechanisms.
+        means: posterior mean of each mechanism's accuracy, shape (mechanisms,).
+        errors: posterior standard error of each mechanism's accuracy, shape (mechanisms,).
+    """
+    known = list(trained)
+    while len(known) < min(len(trained) + GENERATION, len(means)):
+        gains = expected_improvement(candidates, known, means, errors)
+        gains[known] = -1.0
+        known.append(int(np.argmax(gains)))
+    return known[len(trained) :]
+
+
+def expected_improvement(
+    candidates: Candidates, known: list[int], means: Array, errors: Array
+) -> Array:
+    """Return each mechanism's expected hypervolume improvement over the known ones, in closed form.
+
+    A mechanism of cost c improves the front at each cost from c to 1. There the front has a
+    constant best accuracy between the costs of two known mechanisms, so the improvement is a sum
+    of one-dimensional expected improvements, each times the width of its interval of costs.
+    """
+    known = sorted(
+        (row for row in known if candidates.costs[row] < 1), key=lambda row: candidates.costs[row]
+    )
+    edges = np.array([0.0, *candidates.costs[known], 1.0])
+    levels = np.maximum.accumulate([candidates.chance, *means[known]])
+    widths = np.maximum(edges[1:] - np.maximum(edges[:-1], candidates.costs[:, None]), 0.0)
+    spread = np.maximum(errors, 1e-12)[:, None]
+    z = (means[:, None] - levels) / spread
+    return (widths * spread * (z * norm.cdf(z) + norm.pdf(z))).sum(axis=1)
