@@ -15,6 +15,7 @@ from itertools import product
 from typing import Final, Protocol
 
 import numpy as np
+from nas.space.seeding import seeds
 
 from nas.common.objectives import Objective
 from nas.common.pareto import hypervolume, non_dominated, normalise
@@ -24,7 +25,6 @@ from nas.genome.mechanisms import mechanism
 from nas.searching.filtering import CandidateFilter
 from nas.searching.tabular.table import load_table
 from nas.space import SearchSpace, load_space
-from nas.space.seeding import seeds
 from nas.space.validation import Policy, load_policy
 
 Assignment = Mapping[str, str]
