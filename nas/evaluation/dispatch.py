@@ -74,7 +74,9 @@ class Dispatcher:
         self._awaited: dict[Any, _Slot] = {}  # by the reference of an answer or of a back-off
         self._timers: list[tuple[float, int, Any]] = []  # a heap of (time, number, reference)
         self._numbers = count()
-        self._no_worker = NoWorkerTimeout(clock, start_seconds, self._report)
+        self._start_seconds, self._start_fault = start_seconds, ""
+        self._no_worker_since: float | None = clock()  # None while there is a worker
+        self._is_wait_reported = False
         self._num_ready = self._num_running = self._failed_starts = 0
         self._runs_alone = self._has_started = self._is_closed = False
         self._refusals: set[str] = set()
@@ -137,14 +139,13 @@ class Dispatcher:
     def _handle_events(self) -> None:
         """Wait for the next answers, losses and timeouts, and handle them."""
         self._assign()
-        deadline = min(self._next_timer(), self._no_worker.deadline)
+        deadline = min(self._next_timer(), self._check_workers())
         timeout = None if deadline == math.inf else max(0.0, deadline - self._clock())
         for ref in self._pool.wait(timeout):
             if slot := self._awaited.pop(ref, None):  # None: the worker was ended meanwhile
                 self._handle(slot, ref)
         while self._next_timer() <= self._clock():
             self._time_out(self._awaited.pop(heapq.heappop(self._timers)[2]))
-        self._no_worker.check()
         self._assign()  # workers run while the caller handles the finished trials
 
     def _assign(self) -> None:
@@ -170,6 +171,29 @@ class Dispatcher:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else math.inf
 
+    def _check_workers(self) -> float:
+        """Report a long time without any worker, and return the time of the next check.
+
+        Raises:
+            DeviceError: there was no worker for longer than ``start_seconds``.
+        """
+        if self._no_worker_since is None:
+            return math.inf
+        waited, limit = self._clock() - self._no_worker_since, f"{self._start_seconds:.0f} s"
+        why = f"; {self._start_fault.rstrip('.')}" if self._start_fault else ""
+        if waited >= self._start_seconds:
+            raise DeviceError(
+                f"no worker started within {limit}: the cluster may be busy{why}. Try fewer "
+                "workers, a longer --start-seconds, or train on this machine with --backend local."
+            )
+        if waited < NO_WORKER_SECONDS:
+            return self._no_worker_since + min(NO_WORKER_SECONDS, self._start_seconds)
+        if not self._is_wait_reported:
+            self._is_wait_reported = True
+            text = f"no worker for {NO_WORKER_SECONDS:.0f} s{why}: waiting for the cluster, {limit}"
+            self._report("waiting", f"{text} in all (--start-seconds).")
+        return self._no_worker_since + self._start_seconds
+
     def _handle(self, slot: _Slot, ref: Any) -> None:
         """Handle the answer, the loss or the refusal of a worker."""
         ticket = slot.ticket
@@ -184,7 +208,11 @@ class Dispatcher:
             self._num_ready += 1
             self._free.append(slot)
             self._has_started, self._failed_starts = True, 0
-            return self._no_worker.end()
+            self._no_worker_since, self._start_fault = None, ""
+            if self._is_wait_reported:
+                self._is_wait_reported = False
+                self._report("back", "there are workers again.")
+            return None
         reason = answer.reason if isinstance(answer, Evaluation) else None
         if reason == "error" and not ticket.has_erred:  # the machine may be broken
             *_, last = (answer.error or "").splitlines() or [""]
@@ -204,7 +232,7 @@ class Dispatcher:
         """Queue the trial again, and start another worker later, maybe on another machine."""
         if error.is_last and not self._has_started:
             raise DeviceError(str(error)) from error
-        self._no_worker.fault = str(error)
+        self._start_fault = str(error)
         if str(error) not in self._refusals:
             self._refusals.add(str(error))
             self._report("refused", str(error), slot)
@@ -219,7 +247,7 @@ class Dispatcher:
             raise DeviceError(
                 f"workers died as they started, {self._failed_starts} in a row: {error}."
             ) from error
-        self._no_worker.fault = f"the last one died as it started: {error}"
+        self._start_fault = f"the last one died as it started: {error}"
         if not slot.paused:
             text = f"a worker died as it started, and is tried again: {error}"
             self._report(error.cause, text)
@@ -273,7 +301,7 @@ class Dispatcher:
         if slot.name:
             self._num_ready -= 1
             if not self._num_ready:
-                self._no_worker.begin()
+                self._no_worker_since = self._clock()
         if pause:
             self._expect(object(), _Slot(None, paused=pause), pause)
         else:
@@ -319,57 +347,3 @@ class _Slot:
     since: float = 0.0
     ticket: _Ticket | None = None
     paused: float = 0.0
-
-
-class NoWorkerTimeout:
-    """Reports that no worker is running, and raises DeviceError if that lasts too long.
-
-    Args:
-        clock: returns a monotonic time in seconds.
-        limit: longest time without a worker, in seconds.
-        report: called when the wait becomes long, and when a worker starts after such a wait.
-
-    Attributes:
-        deadline: time at which to call `check` again; infinite while there is a worker.
-        fault: reason why the last worker did not start; empty if unknown.
-    """
-
-    def __init__(
-        self, clock: Callable[[], float], limit: float, report: Callable[[Kind, str], None]
-    ) -> None:
-        self._clock, self._limit, self._report = clock, limit, report
-        self._is_reported = False
-        self.fault = ""
-        self.begin()
-
-    def begin(self) -> None:
-        """Start to measure the time without a worker: the last worker is lost."""
-        self._since = self._clock()
-        self.deadline = self._since + min(NO_WORKER_SECONDS, self._limit)
-
-    def end(self) -> None:
-        """Stop to measure the time without a worker: a worker has started."""
-        self.deadline, self.fault = math.inf, ""
-        if self._is_reported:
-            self._is_reported = False
-            self._report("back", "there are workers again.")
-
-    def check(self) -> None:
-        """Report a long wait.
-
-        Raises:
-            DeviceError: the wait is longer than the limit.
-        """
-        now, limit = self._clock(), f"{self._limit:.0f} s"
-        if now < self.deadline:
-            return
-        why = f"; {self.fault.rstrip('.')}" if self.fault else ""
-        if now - self._since >= self._limit:
-            raise DeviceError(
-                f"no worker started within {limit}: the cluster may be busy{why}. Try fewer "
-                "workers, a longer --start-seconds, or train on this machine with --backend local."
-            )
-        self.deadline = self._since + self._limit
-        self._is_reported = True
-        text = f"no worker for {NO_WORKER_SECONDS:.0f} s{why}: waiting for the cluster, {limit}"
-        self._report("waiting", f"{text} in all (--start-seconds).")
