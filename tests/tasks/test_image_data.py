@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,18 +44,7 @@ def test_digits_parts_are_disjoint_with_exact_moments():
         assert array.dtype == np.uint8
     assert data.facts["mean"] == pytest.approx([data.train["images"].mean()])
     assert data.facts["std"] == pytest.approx([data.train["images"].std()])
-
-
-def test_too_few_digits_are_divided_in_proportion():
-    data = load(train_images=30_000, validation_images=10_000)
-    assert data.count("train") + data.count("validation") == 1797 - 359
-    assert data.count("validation") == round((1797 - 359) / 4)
-
-
-def test_digits_are_scaled_to_image_size():
-    data = load(image_size=32)
-    assert data.train["images"].shape[2:] == (32, 32)
-    assert data.train["images"].max() > 250
+    assert load(image_size=32).train["images"].shape[2:] == (32, 32)
 
 
 def test_digest_depends_on_the_content():
@@ -188,17 +176,6 @@ def test_cifar10_without_network_names_the_alternatives(monkeypatch):
 
 
 @pytest.mark.data
-def test_real_cifar10_is_decoded_once(cifar10, monkeypatch):
-    task = load_task("vit-cifar10", data=f"imagefolder:{cifar10}")
-    first = task.load()
-    monkeypatch.delattr("PIL.Image.open")  # what would decode once more now fails
-    again = task.load()
-    assert again.digest == first.digest
-    assert first.train["images"].shape == (task.train_images, 3, 32, 32)
-    assert first.count("validation") == task.validation_images
-
-
-@pytest.mark.data
 def test_default_task_separates_attention_from_uniform(cifar10):
     task = load_task("vit-cifar10", data=f"imagefolder:{cifar10}")
     images, scores = task.load(), {}
@@ -212,16 +189,14 @@ def test_default_task_separates_attention_from_uniform(cifar10):
     assert gap >= 5 * error
 
 
-def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(tmp_path, monkeypatch):
     path = tmp_path / "large.png"
     Image.new("RGB", (40, 30)).save(path)
-    monkeypatch.setattr(images, "MAX_PIXELS", 1200)
-    assert images.decode(path, 8).shape == (3, 8, 8)
     monkeypatch.setattr(images, "MAX_PIXELS", 1199)
     with pytest.raises(DataError, match="40 x 30 pixels; expected at most 1199"):
         images.decode(path, 8)
+    monkeypatch.setattr(images, "MAX_PIXELS", 1200)
+    assert images.decode(path, 8).shape == (3, 8, 8)
 
 
 RAMP = np.linspace(0, 1, 64).reshape(8, 8)
@@ -264,25 +239,25 @@ def test_grey_images_without_a_known_range_are_refused(tmp_path, pixels, words):
         images.decode(path, 8)
 
 
-@pytest.mark.parametrize("target", ["/etc/passwd", "../../../secret.png", "0.png"])
-def test_a_link_out_of_the_data_is_refused(tmp_path: Path, target: str) -> None:
-    for name in ("cats", "dogs"):
-        (tmp_path / "data" / "train" / name).mkdir(parents=True)
-        for number in (1, 2):
-            Image.new("RGB", (8, 8)).save(tmp_path / "data" / "train" / name / f"{number}.png")
-    Image.new("RGB", (8, 8)).save(tmp_path / "secret.png")
-    link = tmp_path / "data" / "train" / "cats" / "0.png"
-    link.symlink_to("../dogs/1.png")
-    images.list_images(tmp_path / "data")
+@pytest.mark.parametrize("target", ["/etc/passwd", "../../../secret.png"])
+def test_a_link_out_of_the_data_is_refused(image_folder, target):
+    root = image_folder()
+    link = root / "train" / "cat" / "0.png"
+    link.unlink()
+    link.symlink_to("../dog/1.png")
+    images.list_images(root)
     link.unlink()
     link.symlink_to(target)
-    if target == "0.png":  # in a circle: it leads nowhere, and is no image
-        _, (cats, _) = images.list_images(tmp_path / "data")
-        with pytest.raises(DataError, match=r"0\.png: cannot be read"):
-            images.read_images(cats, 8)
-    else:
-        with pytest.raises(DataError, match=r"0.png: is a link that leads out of the data"):
-            images.list_images(tmp_path / "data")
+    with pytest.raises(DataError, match=r"0.png: is a link that leads out of the data"):
+        images.list_images(root)
+
+
+def test_a_cycle_of_links_is_no_image(image_folder):
+    link = image_folder() / "train" / "cat" / "0.png"
+    link.unlink()
+    link.symlink_to("0.png")
+    with pytest.raises(DataError, match=r"0\.png: cannot be read"):
+        images.read_images([link], 8)
 
 
 BALANCED = np.repeat(np.arange(10), 100)
@@ -300,12 +275,6 @@ def test_draw_two_parts_are_disjoint_balanced_and_of_the_requested_size():
     assert set(np.bincount(BALANCED[second])) == {15}
     for part in (first, second):  # and so are their beginnings
         assert set(np.bincount(BALANCED[part][:50])) == {5}
-
-
-def test_draw_two_depends_on_the_seed():
-    (one, _), (same, _), (other, _) = (draw(BALANCED, 50, 50, seed) for seed in (0, 0, 1))
-    assert np.array_equal(one, same)
-    assert not np.array_equal(one, other)
 
 
 def test_draw_two_second_part_does_not_change_with_the_first():

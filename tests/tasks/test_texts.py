@@ -98,29 +98,18 @@ def test_synthetic_reviews_agree_with_their_class():
 
 
 @pytest.mark.parametrize(
-    ("made", "words"),
-    [((), "holds no folder train"), (("train/a/1.txt",), "at least two folders")],
+    ("name", "words"),
+    [("other/a/1.txt", "holds no folder train"), ("train/a/1.txt", "at least two folders")],
 )
-def test_unusable_folder_is_an_error(tmp_path, made, words):
-    for name in made:
-        path = tmp_path / name
-        path.parent.mkdir(parents=True)
-        path.write_text("words")
+def test_unusable_folder_is_an_error(tmp_path, name, words):
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_text("words")
     with pytest.raises(DataError, match=words):
         load_task("text-classification", data=f"textfolder:{tmp_path}").load()
 
 
-def test_unprintable_names_outside_links_and_pipes_are_refused(folder, tmp_path):
-    own = next((folder / "train").iterdir())
-    (own / "\x1b[2J.txt").write_text("x")
-    with pytest.raises(DataError, match="is no printable name; rename it"):
-        read_folder(folder, ("train",))
-    (own / "\x1b[2J.txt").rename(tmp_path / "x.txt")
-    (own / "link.txt").symlink_to("/etc/passwd")
-    with pytest.raises(DataError, match="is a link that leads out of the data"):
-        read_folder(folder, ("train",))
-    (own / "link.txt").unlink()
-    os.mkfifo(own / "pipe.txt")
+def test_a_pipe_is_not_read(folder):
+    os.mkfifo(folder / "train" / "good" / "pipe.txt")
     with pytest.raises(DataError, match=r"pipe\.txt: cannot be read"):
         read_folder(folder, ("train",))
 
