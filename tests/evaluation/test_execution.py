@@ -1,7 +1,6 @@
 """Cores and GPUs are allocated as requested; errors name what a machine or a backend lacks."""
 
 import math
-from contextlib import closing
 
 import pytest
 
@@ -81,11 +80,6 @@ def test_impossible_counts_are_refused(workers, gpus_per_worker, words):
 def test_missing_hardware_is_named(offer, counts, words):
     with pytest.raises(DeviceError, match=words):
         allocated(*offer, *counts)
-
-
-def test_local_backend_has_one_worker(task, data):
-    with closing(make_evaluator(Execution("local", gpus_per_worker=0), task, data)) as evaluator:
-        assert evaluator.workers == 1
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ def test_failures_cost_no_other_candidate(task, data, trials_named):
     }
     evaluator = LocalEvaluator(task, data, time_limit=0.5, train=unruly_training)
     answers = list(run_trials(evaluator, trials_named(*expected)))
+    assert evaluator.wait() == []
     evaluator.close()
     assert [(trial.key, found.reason) for trial, found in answers] == list(expected.items())
     caught = answers[2][1]
@@ -86,36 +87,6 @@ def test_interrupts_and_device_errors_are_raised(task, data, trials_named, key, 
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGTERM, kept)
-
-
-def test_a_second_signal_is_ignored_if_the_handler_says_so(task, data, trials_named):
-
-    def interrupt_once(number: int, frame: object) -> None:
-        signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    evaluator = LocalEvaluator(task, data, train=unruly_training)
-    evaluator.submit(trials_named("terminated"))
-    kept = signal.signal(signal.SIGTERM, interrupt_once)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            evaluator.wait()
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGTERM, kept)
-
-
-def test_each_wait_trains_one_trial_in_order(task, data, trials_named):
-    evaluator = LocalEvaluator(task, data, train=unruly_training)
-    answers = [evaluator.wait()]
-    evaluator.submit(trials_named("exit", "memory"))
-    answers.append(evaluator.wait())
-    evaluator.submit(trials_named("recursion", "exception"))
-    answers += [evaluator.wait(), evaluator.wait()]
-    evaluator.close()
-    answers.append(evaluator.wait())
-    keys = [[trial.key for trial, _ in found] for found in answers]
-    assert keys == [[], ["exit"], ["memory"], ["recursion"], []]
 
 
 def test_calibration_uses_the_conditions_of_trainings(task, data, monkeypatch):

@@ -161,11 +161,17 @@ def results(evaluator: Evaluator, trials: list[Trial]) -> dict[str, Any]:
     return collected
 
 
-def test_more_workers_than_the_cluster_has_are_refused(cluster, task, data):
-    with pytest.raises(DeviceError, match="9 workers need 9 processor cores"):
-        RayEvaluator(task, data, Execution(workers=9))
-    with pytest.raises(DeviceError, match=r"3 workers with 0\.5 of a GPU each do not fit"):
-        RayEvaluator(task, data, Execution(workers=3, gpus_per_worker=0.5))
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"workers": 9}, "9 workers need 9 processor cores"),
+        ({"workers": 3, "gpus_per_worker": 0.5}, r"3 workers with 0\.5 of a GPU each do not fit"),
+        ({"ray_address": "127.0.0.1:1"}, r"connected to the Ray cluster at .* already"),
+    ],
+)
+def test_missing_resources_and_a_second_cluster_are_refused(cluster, task, data, options, words):
+    with pytest.raises(DeviceError, match=words):
+        RayEvaluator(task, data, Execution(**options))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
@@ -175,11 +181,6 @@ def test_gpu_that_torch_cannot_use_is_a_device_error(cluster, task, data, trials
         pytest.raises(DeviceError, match=r"machine .* cannot train: torch sees no GPU where"),
     ):
         list(run_trials(evaluator, trials_named("a", "b", "c")))
-
-
-def test_second_cluster_is_refused(cluster, task, data):
-    with pytest.raises(DeviceError, match=r"connected to the Ray cluster at .* already"):
-        RayEvaluator(task, data, Execution(ray_address="127.0.0.1:1"))
 
 
 SCRIPT = """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nas.common.differences import mean_and_error
 from nas.evaluation.study import study
 from nas.evaluation.trial import training_seed
 from nas.genome.mechanisms import mechanism
@@ -62,8 +61,3 @@ def test_study_pairs_seeds_and_trains_equal_mechanisms_once():
     works = {trial.key: trial.work for trial in evaluator.trials}
     assert len(set(works.values())) == 2
     assert min(works.values()) > 0
-
-
-def test_mean_and_error():
-    assert mean_and_error([3.0]) == (3.0, None)
-    assert mean_and_error([1.0, 3.0]) == (2.0, 1.0)

@@ -184,8 +184,7 @@ def test_a_block_that_reads_later_tokens_fails_a_causal_task(monkeypatch):
 def test_a_constant_mechanism_fails_before_training(data, genome):
     always = genome(("distance", "qk"), ("relu_squared", [0]), ("weighted_sum", [1, "v"]))
     evaluation = train_candidate(Trial("key", always, 0), task_for(), data)
-    assert evaluation.reason == "constant"
-    assert evaluation.reports == ()
+    assert (evaluation.reason, evaluation.reports) == ("constant", ())
 
 
 def test_a_mechanism_that_does_not_fit_the_task_has_failed(data):
@@ -194,35 +193,31 @@ def test_a_mechanism_that_does_not_fit_the_task_has_failed(data):
     assert "3/4" in evaluation.error
 
 
-def test_global_torch_state_is_restored_after_a_candidate(data, monkeypatch):
+def change_torch_state(x):
+    torch.set_default_dtype(torch.float64)
+    torch.set_float32_matmul_precision("medium")
+    return x
 
-    def leave(x):
-        torch.set_grad_enabled(False)
-        torch.set_default_dtype(torch.float64)
-        raise ValueError("boom")
 
+def change_torch_state_and_fail(x):
+    torch.set_grad_enabled(False)
+    raise ValueError("boom")
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (change_torch_state, "changed torch's global state: the default dtype, the precision"),
+        (change_torch_state_and_fail, "boom"),
+    ],
+)
+def test_global_torch_state_is_restored_after_a_candidate(data, monkeypatch, fault, words):
     expected = outcome(train_candidate(trial(), task_for(), data))
     with monkeypatch.context() as patch:
-        patch.setattr(candidate, "build_attention", lambda *_, **__: Faulty(leave))
-        train_candidate(trial(), task_for(), data)
-    assert outcome(train_candidate(trial(), task_for(), data)) == expected
-
-
-def test_a_candidate_that_changes_global_torch_state_has_failed(data, monkeypatch):
-    class Meddler(nn.Linear):
-        def forward(self, x, **_):
-            torch.set_grad_enabled(True)
-            torch.set_float32_matmul_precision("medium")
-            return super().forward(x)
-
-    expected = outcome(train_candidate(trial(), task_for(), data))
-    with monkeypatch.context() as patch:
-        patch.setattr(candidate, "build_attention", lambda *_, **__: Meddler(32, 32))
+        patch.setattr(candidate, "build_attention", lambda *_, **__: Faulty(fault))
         found = train_candidate(trial(), task_for(), data)
     assert found.reason == "error"
-    assert found.error.endswith(
-        "the candidate changed torch's global state: the precision of products"
-    )
+    assert words in found.error
     assert outcome(train_candidate(trial(), task_for(), data)) == expected
 
 

@@ -49,9 +49,10 @@ def test_probe_finds_what_is_constant_and_not_zero():
         probe(Block(lambda x, bias: bias.expand_as(x), torch.randn(32)), SIZES, is_causal=True)
 
 
-def test_probe_lets_pass_what_begins_closed():
-    """It starts as zero, and learns otherwise: a gate that opens."""
+def test_probe_passes_a_closed_gate_and_what_is_not_finite():
+    """A gate starts as zero and opens by learning; the training finds what is not finite."""
     probe(Block(lambda x, gate: gate * x), SIZES, is_causal=False)
+    probe(Block(lambda x, _: x / 0), SIZES, is_causal=True)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,3 @@ def test_probe_finds_a_planted_leak(leak):
 def test_probe_finds_what_mixes_examples(leak, is_causal):
     with pytest.raises(Leak, match="other examples"):
         probe(Block(leak), SIZES, is_causal=is_causal)
-
-
-def test_probe_leaves_what_is_not_finite_to_the_training():
-    probe(Block(lambda x, _: x / 0), SIZES, is_causal=True)

@@ -22,8 +22,8 @@ def test_check_device_refuses_unknown_names():
 
 
 def test_resolve_precision():
-    assert resolve_precision("float32", CPU) == "float32"
-    assert resolve_precision("bfloat16", CPU) == "bfloat16"
+    for precision in ("float32", "bfloat16"):
+        assert resolve_precision(precision, CPU) == precision
     assert resolve_precision("auto", CPU) in ("float32", "bfloat16")
     assert "cores" in hardware_name(CPU)
 
