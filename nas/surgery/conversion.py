@@ -1,13 +1,13 @@
-"""Conversion: change the heads and projections of a host to those of a genome.
+"""Conversion: change the projections of an existing model's attention to the heads of a genome.
 
     W of a group of heads = mean over the group       queries, keys, values
     W_O of a group        = sum over the group
 
-Keys and values are pooled as for uptraining (Ainslie et al. 2023, section 2.1), and so are queries;
-if the heads of a group are equal, outputs do not change. A projection that is absent in the genome
-is dropped, and its stream becomes the token cut into heads. The genome's head labels are fractions
-of the host's query heads; a host that has fewer key heads keeps them. The head width does not
-change.
+Queries, keys and values are pooled as keys and values for uptraining (Ainslie et al. 2023, section
+2.1). If the heads of a group are equal, outputs do not change. A projection that is absent in the
+genome is dropped, and its stream becomes the token cut into heads. The genome's head labels are
+fractions of the model's query heads; a model that has fewer key heads keeps them. The head width
+does not change.
 """
 
 from __future__ import annotations
@@ -29,30 +29,25 @@ from nas.surgery.host_form import host_form
 OUT: Final = "o"
 _SEPARATE: Final = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"), ("q", "k", "v"))
 _OUTPUTS: Final = ("o_proj", "out_proj", "proj", "c_proj", "dense", "o")
-# Modules whose projections are side by side: queries, then keys, then values. Others of these
-# names interleave them by head.
+# Classes whose fused projection holds queries, then keys, then values. Other classes with a fused
+# projection of this name interleave them by head.
 _FUSED: Final = {"qkv": "Attention", "c_attn": "GPT2Attention"}
 _WORDS: Final = {"q": "queries", "k": "keys", "v": "values", OUT: "output"}
 
 
-class Fused(nn.Module):
-    """Projections with concatenated outputs."""
-
-    def __init__(self, parts: dict[str, nn.Module]) -> None:
-        super().__init__()
-        for name, part in parts.items():
-            self.add_module(name, part)
+class Fused(nn.ModuleDict):
+    """Projections with concatenated outputs, (b, n, dim) to (b, n, sum of the widths)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """All projections of x side by side: (b, n, dim) -> (b, n, sum of their widths)."""
-        return torch.cat([part(x) for part in self.children()], dim=-1)
+        """Apply all projections to x."""
+        return torch.cat([part(x) for part in self.values()], dim=-1)
 
 
 class NoTensor:
-    """Stands for a weight that a conversion removed from nn.MultiheadAttention.
+    """A stand-in for a weight that a conversion removed from nn.MultiheadAttention.
 
     nn.TransformerEncoder reads the weights of its first layer in eval mode, and does not use its
-    fast path if one of them has a ``__torch_function__``.
+    fast path if a weight has a ``__torch_function__``.
     """
 
     requires_grad = False
@@ -64,16 +59,16 @@ class NoTensor:
 
 
 class NoProjection(nn.Identity):
-    """A dropped output projection."""
+    """The identity in place of an output projection."""
 
     weight, bias = NoTensor(), NoTensor()
 
 
 def head_counts(genome: Genome, sizes: HostSizes) -> dict[str, int | None]:
-    """The number of heads of each projection; None for a dropped one.
+    """Return the number of heads of each projection after a conversion; None for no projection.
 
     Raises:
-        GenomeError: the host cannot be converted to these numbers.
+        GenomeError: the model cannot be converted to these numbers.
     """
     plan = plan_as_written(host_form(genome, sizes.is_rotated))
     projections = plan.genome.projections
@@ -81,7 +76,7 @@ def head_counts(genome: Genome, sizes: HostSizes) -> dict[str, int | None]:
     counts: dict[str, int | None] = {}
     read = {stream.name for stream in plan.streams}
     for stream in STREAMS:
-        # A stream without readers stays: a cache of fixed size needs as many keys as values.
+        # A stream that is not read stays: a cache of fixed size needs as many keys as values.
         if stream in read and not projections.has_projection(stream):
             counts[stream] = None
             continue
@@ -109,7 +104,7 @@ def head_counts(genome: Genome, sizes: HostSizes) -> dict[str, int | None]:
 
 
 def description(genome: Genome, sizes: HostSizes) -> tuple[str, ...]:
-    """Sentences that describe what a conversion changes."""
+    """Return sentences that describe what a conversion changes."""
     form, visibility = host_form(genome, sizes.is_rotated), genome.visibility
     read = {ref for node in form.nodes for ref in node.inputs}
     lines = [
@@ -136,15 +131,15 @@ def description(genome: Genome, sizes: HostSizes) -> tuple[str, ...]:
 
 
 def is_converted(genome: Genome, sizes: HostSizes) -> bool:
-    """Whether the host's projections change."""
+    """Return whether a conversion changes the projections."""
     return head_counts(genome, sizes) != _host_counts(sizes)
 
 
 def convert(module: nn.Module, genome: Genome, sizes: HostSizes) -> None:
-    """Replace the module's projections in place, on its device and in its precision.
+    """Replace a module's projections in place, on its device and in its precision.
 
     Raises:
-        GenomeError: the layout of the projections is unknown.
+        GenomeError: the module holds its projections in an unknown layout.
     """
     counts, layout = head_counts(genome, sizes), _Layout(module, sizes)
     parts: dict[str, nn.Module] = {}
@@ -168,7 +163,7 @@ def convert(module: nn.Module, genome: Genome, sizes: HostSizes) -> None:
 
 
 class _Layout:
-    """The layout of a module's projections: separate, fused, or packed as in torch."""
+    """Access to a module's projections, which are separate, fused, or packed as in torch."""
 
     def __init__(self, module: nn.Module, sizes: HostSizes) -> None:
         self.host: Any = module
@@ -181,13 +176,13 @@ class _Layout:
         self.fused = next(fused, None)
 
     def refusal(self, reason: str, expected: str) -> GenomeError:
-        """The error for a module that cannot be converted."""
+        """Return the error for a module that cannot be converted."""
         return GenomeError(
             f"{type(self.host).__name__} {reason}; expected a mechanism with {expected}."
         )
 
     def read(self) -> dict[str, tuple[Tensor, ...]]:
-        """Weight (h w, dim), and bias if any, of each stream."""
+        """Return the weight (h w, dim), and the bias if any, of each stream's projection."""
         tensors: list[tuple[Tensor, ...]] = []
         if self.names is not None:
             tensors = [_tensors(getattr(self.host, name)) for name in self.names]
@@ -209,8 +204,8 @@ class _Layout:
         return dict(zip(STREAMS, tensors, strict=True))
 
     def output(self) -> tuple[str, tuple[Tensor, ...]]:
-        """Name and tensors of the output projection."""
-        # A norm or gate that reads the merged heads would need another width.
+        """Return the name of the output projection, its weight and its bias if any."""
+        # A norm or gate of the merged heads would need another width.
         readers = (getattr(self.host, name, None) for name in ("norm", "gate"))
         name = next((name for name in _OUTPUTS if hasattr(self.host, name)), None)
         if name is None or not all(isinstance(part, nn.Identity | None) for part in readers):
@@ -221,7 +216,7 @@ class _Layout:
         return name, _tensors(getattr(self.host, name))
 
     def write(self, parts: dict[str, nn.Module]) -> None:
-        """Replace the projections of the streams."""
+        """Replace the projections of the streams by ``parts``."""
         widths = [getattr(part, "out_features", self.dim) for part in parts.values()]
         if self.fused == "c_attn":
             self.host.c_attn, self.host.split_size = Fused(parts), widths
@@ -245,7 +240,7 @@ def _host_counts(sizes: HostSizes) -> dict[str, int]:
 
 
 def _tensors(part: nn.Module) -> tuple[Tensor, ...]:
-    """Weight (out, in) and bias, if any, of nn.Linear or of GPT-2's Conv1D."""
+    """Return weight (out, in) and bias, if any, of nn.Linear or of GPT-2's Conv1D."""
     linear: Any = part
     weight = linear.weight.detach()
     bias = () if linear.bias is None else (linear.bias.detach(),)
@@ -253,7 +248,7 @@ def _tensors(part: nn.Module) -> tuple[Tensor, ...]:
 
 
 def _groups(rows: Tensor, count: int, sizes: HostSizes) -> Tensor:
-    """Rows of heads (h w, ...) as (count, h / count, w, ...)."""
+    """Reshape rows of heads (h w, ...) to groups of heads (count, h / count, w, ...)."""
     return rows.reshape(count, -1, sizes.width, *rows.shape[1:])
 
 
@@ -267,7 +262,7 @@ def _linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
 
 
 def _check_widths(plan: Plan) -> None:
-    """Raise GenomeError for heads of other widths than the host's."""
+    """Raise GenomeError if heads have another width than the model's heads."""
     projections = plan.genome.projections
     has_other_width = any(s.type.width != "all" for s in plan.streams)
     if projections.qk_dim != "all":

@@ -1,16 +1,16 @@
-"""The core of an attention block: a genome's graph on streams that a host has projected.
+"""The core: a mechanism on queries, keys and values that an existing model projected.
 
-Projections, norms, rotation and cache are those of the host; scores, weights and aggregation those
-of the genome. The host's softcap and additive mask act between score and normaliser, its dropout on
-the weights on values. A window of the genome narrows the host's mask. With a cache the queries are
-the last tokens of the keys: keys and values are computed for all tokens, everything else only for
-the new tokens.
+The attention module of the model, called the host, projects, norms, rotates and caches. The core
+computes scores, weights and the aggregation. The host's softcap and additive mask act between score
+and normaliser, its dropout acts on the weights on values. A window of the genome narrows the host's
+mask. With a cache the queries are the last tokens of the keys: keys and values are computed for all
+tokens, everything else only for the new tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
@@ -33,17 +33,18 @@ Rotate = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class HostSizes:
-    """The sizes of a host's attention.
+    """The sizes of an attention module of an existing model.
 
     Attributes:
-        dim: features of the tokens from which queries are projected.
-        heads, kv_heads: number of heads of queries, and of keys and values.
-        width: features of one head's queries and keys.
-        has_bias: whether its projections have biases; added projections then have one too.
-        is_rotated: whether the host rotates queries and keys by position (RoPE).
-        is_causal: whether it reads only earlier tokens, so that it may decode from a cache.
-        is_sliding: whether that cache drops the oldest tokens.
-        is_cross: whether its keys and values come from another sequence.
+        dim: the number of features of the tokens from which queries are projected.
+        heads: the number of heads of queries.
+        kv_heads: the number of heads of keys and values.
+        width: the number of features of one head's queries and keys.
+        has_bias: whether the projections have biases; projections of a mechanism then have biases.
+        is_rotated: whether the module rotates queries and keys by position (RoPE).
+        is_causal: whether the module reads only earlier tokens, so that it may decode from a cache.
+        is_sliding: whether the cache drops the oldest tokens.
+        is_cross: whether keys and values come from another sequence.
     """
 
     dim: int
@@ -58,10 +59,10 @@ class HostSizes:
 
 
 class AttentionCore(nn.Module):
-    """A mechanism on projected streams.
+    """A mechanism on projected queries, keys and values.
 
     Args:
-        changes: sentences that describe what a conversion changed (``nas.surgery.conversion``).
+        changes: sentences that describe how the model's projections were changed.
 
     Raises:
         GenomeError: the genome does not exist at this size, or cannot be cross-attention.
@@ -83,8 +84,8 @@ class AttentionCore(nn.Module):
 
     def _plan(self) -> None:
         self.plan: Plan = plan_as_written(self.genome)
-        at_new, at_all = stream_sides(self.plan)
-        is_split = not (at_new & CACHED or at_all - CACHED)
+        as_queries, as_keys = stream_sides(self.plan)
+        is_split = not (as_queries & CACHED or as_keys - CACHED)
         self.can_be_cross = is_split and not self.plan.is_windowed
         # Whether the position of a query among the keys matters.
         self.needs_positions = not self.can_be_cross or any(
@@ -116,23 +117,22 @@ class AttentionCore(nn.Module):
         is_causal: bool = False,
         is_crossed: bool = False,
     ) -> tuple[Float[Tensor, "b h n u"], Float[Tensor, "b r n m"] | None]:
-        """Attend; returns the heads' outputs, and the last weights on values, after dropout.
+        """Return the heads' outputs, and the last weights on values after dropout.
 
         Args:
-            q, k, v: as the host projected them, rotated where it rotates; repeated where the
-                genome's streams have more heads. Scores are scaled by 1/sqrt(w): a host with
-                another scale multiplies q.
+            q, k, v: as the host projected and rotated them; repeated if the genome has more heads.
+                Scores are scaled by 1/sqrt(w); a host with another scale multiplies q.
             x: the tokens that q was projected from.
             mask: True where attention is allowed, broadcastable to (b, h, n, m).
             bias: added to the scores, broadcastable to (b, h, n, m); averaged over heads that were
                 pooled.
-            dropout: rate at which weights are dropped, in training mode.
-            softcap: scores become c tanh(scores / c) before the bias is added.
+            dropout: the rate at which weights are dropped, in training mode.
+            softcap: a number c; scores become c tanh(scores / c) before the bias is added.
             rotate: the host's rotation of queries (b, any, n, w), for the parts of a query that
                 the mechanism computes itself.
-            is_causal: whether ``mask`` hides later tokens. Windows then extend to the left alone,
-                and fewer queries than keys are the last tokens (with a mask, each the last token
-                that it sees).
+            is_causal: whether ``mask`` hides later tokens. Windows then extend to the left only.
+                Fewer queries than keys are the last tokens; with a mask, each query is the last
+                token that it sees.
             is_crossed: whether keys are tokens of another sequence.
 
         Raises:
@@ -146,8 +146,13 @@ class AttentionCore(nn.Module):
         inputs = {"q": q, "k": k, "v": v}
         streams = {s.name: self.repeated(inputs[s.name], s.type) for s in self.plan.streams}
         call = _Call(self, streams, x, keys, start, rotate)
-        windowed = call.windowed(mask, is_causal)
-        weights = None
+        windowed, weights = mask, None
+        if (window := self.genome.visibility.window) is not None:
+            queries = torch.arange(start, start + tokens, device=x.device)
+            positions = torch.arange(keys, device=x.device)
+            global_tokens = self.genome.visibility.global_tokens
+            visible = in_window(queries, positions, window, global_tokens, is_causal)
+            windowed = visible if mask is None else mask & visible
         for step in self.plan.steps:
             operands = call.operands(step)
             if step.role is Role.NORMALIZE:
@@ -180,20 +185,20 @@ class AttentionCore(nn.Module):
             )
 
     def _start(self, mask: Tensor | None, tokens: int, keys: int) -> int:
-        """The position of the first query among the keys."""
+        """Return the position of the first query among the keys."""
         if tokens == keys or mask is None or not self.needs_positions:
             return keys - tokens
-        # A cache of fixed size has room after the queries: each is the last key that it sees.
+        # A cache of fixed size has empty keys at its end: a query is the last key that it sees.
         positions = torch.arange(keys, device=mask.device)
         last = (mask * positions).amax(dim=-1).reshape(-1, mask.shape[-2])
         return int((last - positions[: mask.shape[-2]]).max())
 
     def repeated(self, value: Tensor, type_: Type) -> Tensor:
-        """A value with the number of heads of a type."""
+        """Return a value with the number of heads of a type."""
         return repeat_heads(value, type_.head_count(self.sizes.heads))
 
     def extra_repr(self) -> str:
-        """Sizes and changes, for ``print(model)``."""
+        """Return sizes and changes, for ``print(model)``."""
         sizes = self.sizes
         text = f"heads={sizes.heads}, kv_heads={sizes.kv_heads}, width={sizes.width}"
         return "; ".join((text, *self.changes))
@@ -201,7 +206,14 @@ class AttentionCore(nn.Module):
 
 @dataclass
 class _Call:
-    """One forward pass: computed values at the new tokens, and at all tokens."""
+    """The values of one forward pass.
+
+    Attributes:
+        keys: the number of keys.
+        start: the position of the first query among the keys.
+        values: the results of the steps at the new tokens.
+        at_all: the results that keys and values are computed from, at all tokens.
+    """
 
     core: AttentionCore
     streams: dict[str, Tensor]
@@ -209,13 +221,11 @@ class _Call:
     keys: int
     start: int
     rotate: Rotate | None
-
-    def __post_init__(self) -> None:
-        self.values: dict[Ref, Tensor] = {}
-        self.at_all: dict[Ref, Tensor] = {}
+    values: dict[Ref, Tensor] = field(default_factory=dict)
+    at_all: dict[Ref, Tensor] = field(default_factory=dict)
 
     def operands(self, step: Step, at_all: bool = False) -> list[Tensor]:
-        """The operands of a step, with as many heads as it has."""
+        """Return the operands of a step, with as many heads as the step has."""
         return [
             self.core.repeated(
                 self.read(operand.ref, at_all or reads_all_tokens(operand.port)), step.type
@@ -224,7 +234,7 @@ class _Call:
         ]
 
     def read(self, ref: Ref, at_all: bool) -> Tensor:
-        """A stream or node, at all tokens or at the new tokens."""
+        """Return a stream or node, at all tokens or at the new tokens."""
         tokens = self.x.shape[1]
         if isinstance(ref, str):
             value = self.streams[ref]
@@ -239,25 +249,15 @@ class _Call:
             self.at_all[ref] = module(*self.operands(step, at_all=True), **extras)
         return self.at_all[ref]
 
-    def windowed(self, mask: Tensor | None, is_causal: bool) -> Tensor | None:
-        """The host's mask within the genome's window."""
-        visibility, device = self.core.plan.genome.visibility, self.x.device
-        if visibility.window is None:
-            return mask
-        queries = torch.arange(self.start, self.start + self.x.shape[1], device=device)
-        positions = torch.arange(self.keys, device=device)
-        size = visibility.window, visibility.global_tokens
-        window = in_window(queries, positions, *size, is_causal)
-        return window if mask is None else mask & window
-
     def run(self, step: Step, operands: list[Tensor], mask: Tensor | None) -> Tensor:
-        """The result of a step at the new tokens."""
         module: Any = self.core.get_submodule(step.module)
         if self.core.sizes.is_rotated and _rotates_itself(step):
             # Rows that the module adds to its queries must be rotated like the host's keys.
             assert self.rotate is not None, "a host with RoPE passes its rotation"
-            rows, *rest = module.units(self.x)
-            return cast("Tensor", module.score(*operands, (_rotated(rows, self.rotate), *rest)))
+            rows, *rest = module.units(self.x)  # rows: (b, h, n, l, w)
+            by_row = rows.transpose(2, 3)
+            rotated = self.rotate(by_row.flatten(1, 2)).view(by_row.shape).transpose(2, 3)
+            return cast("Tensor", module.score(*operands, (rotated, *rest)))
         available: dict[str, Any] = {"x": self.x, "mask": mask}
         extras = {name: available[name] for name in step.primitive.extras}
         if step.primitive.is_positional:
@@ -266,12 +266,12 @@ class _Call:
 
 
 def split_mask(mask: Tensor | None, is_strict: bool = False) -> tuple[Tensor | None, Tensor | None]:
-    """A mask of torch as (True where allowed, added to scores); None where it has no effect.
+    """Split a mask of torch into a bool mask, True where allowed, and a bias of the scores.
 
-    A bool mask is True where attention is allowed; a float mask is added, and -inf hides.
+    A float mask is added to the scores, and -inf hides a key. None stands for no effect.
 
     Args:
-        is_strict: whether the smallest number of the mask's dtype hides too.
+        is_strict: whether the smallest number of the mask's dtype hides a key too.
     """
     if mask is None or mask.dtype == torch.bool:
         return mask, None
@@ -280,13 +280,13 @@ def split_mask(mask: Tensor | None, is_strict: bool = False) -> tuple[Tensor | N
 
 
 def scale_queries(q: Tensor, scale: float) -> Tensor:
-    """Queries whose scores, divided by sqrt(w), are q·k times ``scale``."""
+    """Return queries whose scores, divided by sqrt(w), are q·k times ``scale``."""
     factor = float(scale * q.shape[-1] ** 0.5)
     return q if abs(factor - 1.0) < 1e-12 else q * factor
 
 
 def adjust_scores(scores: Tensor, bias: Tensor | None, softcap: float | None) -> Tensor:
-    """Scores (b, h, n, m) with softcap and bias; the bias is averaged over pooled heads."""
+    """Apply softcap and bias to scores (b, h, n, m); the bias is averaged over pooled heads."""
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     if bias is None:
@@ -294,12 +294,6 @@ def adjust_scores(scores: Tensor, bias: Tensor | None, softcap: float | None) ->
     if bias.dim() == 4 and bias.shape[1] not in (1, scores.shape[1]):
         bias = bias.reshape(bias.shape[0], scores.shape[1], -1, *bias.shape[2:]).mean(dim=2)
     return scores + bias
-
-
-def _rotated(rows: Float[Tensor, "b h n l w"], rotate: Rotate) -> Float[Tensor, "b h n l w"]:
-    """The rows of every query rotated by the position of the query."""
-    by_row = rows.transpose(2, 3)  # the host rotates (b, any, n, w)
-    return rotate(by_row.flatten(1, 2)).view(by_row.shape).transpose(2, 3)
 
 
 def _build(step: Step, sizes: HostSizes) -> nn.Module:
@@ -321,5 +315,5 @@ def _build(step: Step, sizes: HostSizes) -> nn.Module:
 
 
 def _rotates_itself(step: Step) -> bool:
-    """Whether a primitive adds rows to its queries and rotates them, under its ``rope``."""
+    """Return whether a primitive computes parts of its queries and can rotate them (``rope``)."""
     return "rope" in step.primitive.parameters

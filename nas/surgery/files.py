@@ -1,16 +1,18 @@
-"""Save and load swapped models of Hugging Face as folders.
+"""Save and load swapped models of Hugging Face's transformers as folders.
 
     nas.save_swapped(model, "folder")
     model = nas.load_swapped("folder")
 
-``config.json`` and ``generation_config.json`` are the library's. ``nas_attention.json`` holds the
+transformers writes ``config.json`` and ``generation_config.json``. ``nas_attention.json`` holds the
 genome and the sizes of each swapped attention, ``nas_model.safetensors`` all parameters and
-buffers, tied ones once. Its name is not ``model.safetensors``, so that a plain ``from_pretrained``,
-which would drop the mechanism, finds no weights. Loading runs no code from the folder.
+buffers; tied parameters are stored once. The name is not ``model.safetensors``, so that a plain
+``from_pretrained``, which would drop the mechanism, finds no weights. Loading runs no code from the
+folder.
 """
 
 from __future__ import annotations
 
+import glob
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -33,7 +35,7 @@ WEIGHTS: Final = "nas_model.safetensors"
 
 
 class _Attention(pydantic.BaseModel, extra="forbid", frozen=True):
-    """A swapped module: its genome, and the sizes of the attention that it replaced."""
+    """The genome of a swapped module, and the sizes of the attention that it replaced."""
 
     genome: dict[str, Any]
     sizes: dict[str, int | bool]
@@ -52,16 +54,16 @@ def save_swapped(model: nn.Module, folder: str | Path) -> None:
     """Write a model of transformers with swapped attention into a folder.
 
     Raises:
-        NasError: its class is not one of the library, it holds no swapped attention, or the folder
-            cannot be written.
+        NasError: the model is no instance of a class of transformers, it holds no swapped
+            attention, or the folder cannot be written.
     """
     cores = {
         name.removesuffix(".core"): core
         for name, core in model.named_modules()
         if isinstance(core, AttentionCore)
     }
-    kind, host = type(model).__name__, _class(type(model).__name__, "save_swapped")
-    if type(model) is not host:
+    kind = type(model).__name__
+    if type(model) is not _class(kind, "save_swapped"):
         raise NasError(f"save_swapped: {kind} is not the one of transformers.")
     if not cores:
         raise NasError(
@@ -91,11 +93,13 @@ def save_swapped(model: nn.Module, folder: str | Path) -> None:
 
 
 def load_swapped(folder: str | Path) -> nn.Module:
-    """Load the model that ``save_swapped`` wrote, on the CPU, in eval mode, with equal outputs.
+    """Return the model that ``save_swapped`` wrote, on the CPU, in eval mode.
+
+    Its outputs equal the outputs of the saved model.
 
     Raises:
         NasError: the folder was not written by ``save_swapped``, or its files do not match.
-        GenomeError, ViolationError: it holds an invalid genome.
+        GenomeError, ViolationError: the folder holds an invalid genome.
     """
     folder = Path(folder)
     if not (folder / RECORD).is_file():
@@ -104,23 +108,21 @@ def load_swapped(folder: str | Path) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         model = _initialised(folder, record)
         for name, attention in record.attention.items():
-            _swap(model, name, attention, folder)
+            genome = Genome.from_dict(attention.genome, f"{folder / RECORD}, {name}")
+            swap_attention(model, genome, where=[glob.escape(name)], preserve=False)
+            core: Any = model.get_submodule(f"{name}.{CORE}")
+            sizes = asdict(core.sizes)
+            # Folders of earlier versions lack sizes that were added since.
+            if not attention.sizes.items() <= sizes.items():
+                raise NasError(
+                    f"{folder}: found {name} with sizes {sizes}; expected {attention.sizes}."
+                )
     _load_weights(model, folder)
     return model.eval()
 
 
-def _swap(model: nn.Module, name: str, attention: _Attention, folder: Path) -> None:
-    genome = Genome.from_dict(attention.genome, f"{folder / RECORD}, {name}")
-    swap_attention(model, genome, where=lambda other, _: other == name, preserve=False)
-    core: Any = model.get_submodule(f"{name}.{CORE}")
-    sizes = asdict(core.sizes)
-    # Folders of earlier versions lack sizes that were added since.
-    if any(sizes.get(key) != value for key, value in attention.sizes.items()):
-        raise NasError(f"{folder}: found {name} with sizes {sizes}; expected {attention.sizes}.")
-
-
 def _class(name: str, where: str) -> Any:
-    """The model class of transformers with this name."""
+    """Return the model class of transformers with this name."""
     try:
         import transformers
     except ImportError as error:
@@ -135,7 +137,7 @@ def _class(name: str, where: str) -> Any:
 
 
 def _initialised(folder: Path, record: _Record) -> nn.Module:
-    """The model of the folder's config, with random weights."""
+    """Build the model of the folder's config, with random weights."""
     kind = _class(record.model, str(folder / RECORD))
     try:
         from transformers import GenerationConfig
@@ -161,12 +163,11 @@ def _initialised(folder: Path, record: _Record) -> nn.Module:
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    """All parameters and buffers, also those outside the state_dict; tied ones once."""
+    """Return all parameters and buffers, also buffers that the state_dict omits."""
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
 def _load_weights(model: nn.Module, folder: Path) -> None:
-    """Load every parameter and buffer from the file."""
     path, expected = folder / WEIGHTS, _tensors(model)
     try:
         loaded: dict[str, Tensor] = load_file(path)

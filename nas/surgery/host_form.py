@@ -1,9 +1,10 @@
-"""The form of a genome that uses the streams, rotation and cache of a host.
+"""The form of a genome that runs on the queries, keys and values of an existing model's attention.
 
-A host with RoPE rotates queries and keys, and its cache holds keys and values of earlier tokens,
-nothing else. The normal form may read a key under the name ``q``, or a raw key as ``v``; here each
-stream is named after its use as query, key or value. The genome's RoPE is removed from queries and
-keys that the host rotates, not from values and outputs.
+The attention module of the model is called the host. It may rotate queries and keys (RoPE), and its
+cache holds keys and values of earlier tokens, nothing else. The normal form of a genome may read
+keys from the stream ``q``, or a stream without projection as ``v``; here each stream is named after
+its use. The genome's RoPE is removed from queries and keys that the host rotates, not from values
+and outputs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _ROTATION: Final = "rope"
 
 
 def host_form(genome: Genome, is_rotated: bool) -> Genome:
-    """The normal form, with each raw stream named after its use.
+    """Return the form of a genome whose streams are named after their use as query, key or value.
+
+    Args:
+        is_rotated: whether the host rotates queries and keys.
 
     Raises:
         GenomeError: a primitive or parameter does not exist.
@@ -45,25 +49,25 @@ def host_form(genome: Genome, is_rotated: bool) -> Genome:
 
 
 def reads_all_tokens(port: Port) -> bool:
-    """Whether a port takes an operand at every key, not only at the new tokens."""
+    """Return whether a port reads all tokens, not only the tokens of the queries."""
     return port.name in ("key", "values")
 
 
 def stream_sides(plan: Plan) -> tuple[set[Ref], set[Ref]]:
-    """Streams read at the new tokens, and streams read at all tokens."""
+    """Return the streams that are read as queries, and the streams that are read as keys."""
     sources: dict[Ref, set[Ref]] = {stream.name: {stream.name} for stream in plan.streams}
-    at_new: set[Ref] = set()
-    at_all: set[Ref] = set()
+    as_queries: set[Ref] = set()
+    as_keys: set[Ref] = set()
     for step in plan.steps:
         step_sources: set[Ref] = set()
         for operand in step.operands:
-            side = at_all if reads_all_tokens(operand.port) else step_sources
+            side = as_keys if reads_all_tokens(operand.port) else step_sources
             side |= sources[operand.ref]
-        if step.is_paired:  # query and key have their own sides already
-            at_new |= step_sources
+        if step.is_paired:
+            as_queries |= step_sources
             step_sources = set()
         sources[step.index] = step_sources
-    return at_new | sources[plan.steps[-1].index], at_all
+    return as_queries | sources[plan.steps[-1].index], as_keys
 
 
 def check_decodable(plan: Plan, is_sliding: bool) -> None:
@@ -73,8 +77,8 @@ def check_decodable(plan: Plan, is_sliding: bool) -> None:
         is_sliding: whether the cache drops the oldest tokens.
 
     Raises:
-        GenomeError: a step reads neighbouring or later tokens or other streams, or needs the first
-            tokens (global tokens, RoPE) that a sliding cache drops.
+        GenomeError: a step reads neighbouring tokens, later tokens or other streams, or needs the
+            first tokens (global tokens, RoPE) that a sliding cache drops.
     """
     if is_sliding and plan.is_windowed and plan.genome.visibility.global_tokens:
         raise GenomeError(
@@ -100,7 +104,7 @@ def check_decodable(plan: Plan, is_sliding: bool) -> None:
 
 
 def _without_rotation(genome: Genome) -> Genome:
-    """The genome without RoPE on queries, keys, and values computed only from these."""
+    """Remove RoPE on queries, on keys, and on tokens that are computed only from these."""
     is_rotated: dict[Ref, bool] = {"q": True, "k": True, "v": False}
     nodes = list(genome.nodes)
     for index, signature in enumerate(infer(genome).signatures):
@@ -109,7 +113,7 @@ def _without_rotation(genome: Genome) -> Genome:
             source = ref
             while isinstance(source, int) and nodes[source].op == _ROTATION:
                 source = nodes[source].inputs[0]
-            # A raw stream is called v, and the host rotates it if it is read as query or key.
+            # A stream without projection may be called v; it is rotated if read as query or key.
             is_done = is_rotated[source] or _stream_at(genome, source, port) in ("q", "k")
             inputs.append(source if is_done else ref)
         nodes[index] = replace(nodes[index], inputs=tuple(inputs))
@@ -119,12 +123,12 @@ def _without_rotation(genome: Genome) -> Genome:
 
 
 def _with_keys(genome: Genome) -> Genome:
-    """Exchange the names ``q`` and ``k`` where only ``q`` is read as keys and may be renamed."""
+    """Exchange the names ``q`` and ``k`` if only ``q`` is read as keys and may be renamed."""
     projections, used = genome.projections, {ref for node in genome.nodes for ref in node.inputs}
-    _, at_all = stream_sides(plan_as_written(genome))
+    _, as_keys = stream_sides(plan_as_written(genome))
     is_alone = "k" not in used and not (projections.has_wv and "v" in used)
     has_equal_heads = is_alone or projections.q_heads == projections.kv_heads
-    if "q" not in at_all or "k" in at_all or not has_equal_heads:
+    if "q" not in as_keys or "k" in as_keys or not has_equal_heads:
         return genome
     nodes = tuple(node.renamed({"q": "k", "k": "q"}) for node in genome.nodes)
     projections = replace(projections, has_wq=projections.has_wk, has_wk=projections.has_wq)
@@ -134,9 +138,9 @@ def _with_keys(genome: Genome) -> Genome:
 
 
 def _stream_at(genome: Genome, ref: Ref, port: Port) -> Ref:
-    """The name of a raw stream at a port; other operands keep theirs."""
+    """Return the stream that a port reads; only streams without projection are renamed."""
     stream, projections = _STREAM_OF_PORT.get(port.name), genome.projections
     if stream is None or not isinstance(ref, str):
         return ref
-    is_raw = not projections.has_projection(ref) and not projections.has_projection(stream)
-    return stream if is_raw else ref
+    is_unprojected = not projections.has_projection(ref) and not projections.has_projection(stream)
+    return stream if is_unprojected else ref

@@ -1,9 +1,9 @@
-"""Hosts: kinds of attention modules whose core can be replaced. Here those of torch and timm.
+"""Hosts: the kinds of attention modules that a mechanism can replace. Here those of torch and timm.
 
-nn.TransformerEncoderLayer and DecoderLayer, torchvision's ViT and many others contain torch's. A
-swapped module becomes a subclass of its class, or a class with the same parts, and keeps its
-parameters and their names. Only torch is imported. Packages add hosts of other libraries under the
-entry point group ``nas.hosts``; built-in hosts have precedence.
+torch.nn.MultiheadAttention also occurs in nn.TransformerEncoderLayer, nn.TransformerDecoderLayer
+and torchvision's ViT. A swapped module gets another class and keeps its parameters. timm is not
+imported. Packages add hosts of other libraries under the entry point group
+``nas.hosts``; built-in hosts have precedence.
 """
 
 from __future__ import annotations
@@ -20,39 +20,41 @@ from nas.common.registry import Registry
 from nas.compiler.kernels.runtime import merge_heads, past_keys, split_heads
 from nas.surgery.core import AttentionCore, HostSizes, split_mask
 
-CORE: Final = "core"  # the attribute of the core in its module, and in the state_dict
+CORE: Final = "core"  # the attribute of the mechanism in a swapped module, and in the state_dict
 _TIMM: Final = ("timm.layers.attention", "timm.models.vision_transformer")
 _TIMM_PARTS: Final = {"qkv", "q_norm", "k_norm", "attn_drop", "norm", "gate", "proj", "proj_drop"}
 
 
 class Host(Protocol):
-    """A kind of attention module.
+    """A kind of attention module, and how to replace its attention.
 
-    Contract: ``measure`` changes nothing and raises ``NasError`` for a module whose function a
-    swap would not keep. ``install`` changes the module in place, so that its hooks, parameters and
-    references stay valid, and adds the core's parameters as ``core.*``.
+    ``measure`` changes nothing. ``install`` changes the module in place, so that its hooks,
+    parameters and references stay valid, and names new parameters ``core.*``.
     """
 
     @property
     def about(self) -> str:
-        """The library and class, for messages."""
+        """The library and class of the modules, for messages."""
         ...
 
     def recognises(self, module: nn.Module) -> bool:
-        """Whether the module is of this kind."""
+        """Return whether a module is of this kind, swapped or not."""
         ...
 
     def measure(self, module: nn.Module) -> HostSizes:
-        """The sizes of its attention."""
+        """Return the sizes of a module's attention.
+
+        Raises:
+            NasError: the module computes something that a mechanism would not keep.
+        """
         ...
 
     def install(self, module: nn.Module, core: AttentionCore) -> None:
-        """Replace the module's attention by the core."""
+        """Replace a module's attention by a mechanism."""
         ...
 
     def dry_run(self, module: nn.Module) -> None:
-        """Run a copy with converted projections and a core; raises ``NasError`` if it fails."""
-        ...
+        """Run a swapped copy with changed projections; raise NasError if it fails."""
 
 
 HOSTS: Final[Registry[type[Host]]] = Registry(
@@ -61,29 +63,27 @@ HOSTS: Final[Registry[type[Host]]] = Registry(
 
 
 def refusal(module: nn.Module, reason: str) -> NasError:
-    """The error for a module that cannot be swapped; the caller adds its name."""
+    """Return the error for a module that cannot be swapped; the caller adds its name."""
     return NasError(f"{type(module).__name__} {reason}")
 
 
 def converted_streams(module: Any, tokens: list[Tensor], width: int) -> list[Tensor]:
-    """Queries, keys and values of a module with converted projections, (b, any, n, width)."""
+    """Return queries, keys and values (b, any, n, width) of a module with changed projections."""
     parts = (module.q_proj, module.k_proj, module.v_proj)
     streams = (part(t) for part, t in zip(parts, tokens, strict=True))
     return [split_heads(t, t.shape[-1] // width) for t in streams]
 
 
 @HOSTS.register("torch")
-class TorchHost:
+class _TorchHost(Host):
     """nn.MultiheadAttention, but no subclass, which could compute something else."""
 
     about = "torch.nn.MultiheadAttention"
 
     def recognises(self, module: nn.Module) -> bool:
-        """Whether it is nn.MultiheadAttention, swapped or not."""
         return type(module) in (nn.MultiheadAttention, SwappedMultiheadAttention)
 
     def measure(self, module: nn.Module) -> HostSizes:
-        """The sizes; raises NasError for keys that are not tokens."""
         assert isinstance(module, nn.MultiheadAttention)
         if module.bias_k is not None or module.add_zero_attn:
             name = "add_zero_attn" if module.bias_k is None else "add_bias_kv"
@@ -94,18 +94,14 @@ class TorchHost:
         return HostSizes(*sizes, has_bias=has_bias, is_cross=is_cross)
 
     def install(self, module: nn.Module, core: AttentionCore) -> None:
-        """Make the module a ``SwappedMultiheadAttention``."""
         module.__class__ = SwappedMultiheadAttention
         module.core = core
         # Otherwise encoder layers in eval mode compute attention without calling this module.
         module._qkv_same_embed_dim = False  # type: ignore[assignment]
 
-    def dry_run(self, module: nn.Module) -> None:
-        """Nothing: ``SwappedMultiheadAttention`` takes any sizes."""
-
 
 class SwappedMultiheadAttention(nn.MultiheadAttention):
-    """nn.MultiheadAttention with a mechanism as its core; masks and results are as in torch.
+    """nn.MultiheadAttention that attends by a mechanism; masks and results are as in torch.
 
     A row without visible keys gives zeros, where torch gives NaN with ``need_weights``.
     """
@@ -123,13 +119,17 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend; shapes, masks (bool: True is masked out) and results as in torch."""
+        """Return outputs and weights; shapes and masks (True is masked out) are as in torch."""
         if query.is_nested:
             return self._nested(query, key, value)
         if is_causal and attn_mask is None:
             raise RuntimeError("is_causal is a hint about attn_mask: give the causal attn_mask too")
         is_batched = query.dim() == 3
-        tokens = [self._batch_first(t, is_batched) for t in (query, key, value)]
+        tokens = [query, key, value]
+        if not is_batched:
+            tokens = [t.unsqueeze(0) for t in tokens]
+        elif not self.batch_first:
+            tokens = [t.transpose(0, 1) for t in tokens]
         mask, bias = self._masks(tokens[0], attn_mask, key_padding_mask)
         q, k, v = self._projected(tokens)
         out, weights = self.core(
@@ -147,11 +147,6 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
             out = out.transpose(0, 1)
         return out, weights if need_weights else None
 
-    def _batch_first(self, tokens: Tensor, is_batched: bool) -> Tensor:
-        if not is_batched:
-            return tokens.unsqueeze(0)
-        return tokens if self.batch_first else tokens.transpose(0, 1)
-
     def _projected(self, tokens: list[Tensor]) -> list[Tensor]:
         if hasattr(self, "q_proj"):
             return converted_streams(self, tokens, self.head_dim)
@@ -166,7 +161,7 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
     def _masks(
         self, query: Tensor, attn_mask: Tensor | None, padding: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Both masks of torch, combined: True where allowed, and added to scores."""
+        """Combine both masks of torch into a mask (True where allowed) and a bias of the scores."""
         batch = query.shape[0]
         if attn_mask is not None and attn_mask.dim() == 3:
             attn_mask = attn_mask.view(batch, self.num_heads, *attn_mask.shape[1:])
@@ -182,7 +177,7 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
         )
 
     def _nested(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, None]:
-        """Self-attention of sequences of several lengths, as encoders call it in eval mode."""
+        """Attend within sequences of several lengths, as torch's encoders call it in eval mode."""
         if query is not key or key is not value:
             raise RuntimeError("nested tensors: expected one for query, key and value")
         lengths = [len(sequence) for sequence in query.unbind()]
@@ -195,19 +190,17 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
 
 
 @HOSTS.register("timm")
-class TimmHost:
+class _TimmHost(Host):
     """timm.layers.Attention, but no subclass, which could compute something else."""
 
     about = "timm.layers.Attention"
 
     def recognises(self, module: nn.Module) -> bool:
-        """Whether it is timm's Attention, swapped or not."""
         kind = type(module)
         is_timm = kind.__module__ in _TIMM and kind.__qualname__ == "Attention"
         return is_timm or kind is SwappedTimmAttention
 
     def measure(self, module: nn.Module) -> HostSizes:
-        """The sizes; raises NasError for a part that ``SwappedTimmAttention`` does not support."""
         parts: Any = module
         unknown = sorted(set(dict(module.named_children())) - _TIMM_PARTS - {CORE})
         if unknown:
@@ -216,16 +209,12 @@ class TimmHost:
         return HostSizes(parts.qkv.in_features, heads, heads, parts.head_dim, has_bias)
 
     def install(self, module: nn.Module, core: AttentionCore) -> None:
-        """Make the module a ``SwappedTimmAttention``."""
         module.__class__ = SwappedTimmAttention
         module.core = core
 
-    def dry_run(self, module: nn.Module) -> None:
-        """Nothing: ``SwappedTimmAttention`` takes any sizes."""
-
 
 class SwappedTimmAttention(nn.Module):
-    """timm's Attention with a mechanism as its core; (b, n, dim) to (b, n, out).
+    """timm's Attention that attends by a mechanism; maps (b, n, dim) to (b, n, out).
 
     timm's forward calls torch's fused attention, so it is repeated here with all optional parts:
     norms of queries and keys, a norm and a gate of the output.
@@ -234,7 +223,7 @@ class SwappedTimmAttention(nn.Module):
     def forward(
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
-        """Attend; masks as in F.scaled_dot_product_attention. As in timm, is_causal overrides."""
+        """Return the outputs; ``is_causal`` replaces the mask, as in timm."""
         parts: Any = self
         if hasattr(self, "q_proj"):
             q, k, v = converted_streams(self, [x] * 3, parts.head_dim)

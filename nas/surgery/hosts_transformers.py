@@ -1,10 +1,9 @@
-"""Hosts of Hugging Face's transformers: every attention that uses its AttentionInterface.
+"""The host for attention modules of Hugging Face's transformers that use its AttentionInterface.
 
-Such a module projects, rotates and caches, then calls the attention function named in its config. A
-trial on a few tokens determines head counts, widths and rotation, and whether the module computes
+Such a module projects, rotates and caches, then calls the attention function that its config names.
+A trial on a few tokens determines head counts, widths and rotation, and whether the module computes
 only softmax attention. A swapped module has a copy of the config that names ``attend``, and hooks
-that pass the block's tokens and rotation to it; the model, its masks and its other layers do not
-change.
+that pass the module's inputs to ``attend``; the rest of the model does not change.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from nas.common.errors import GenomeError, NasError
 from nas.compiler.kernels.runtime import past_keys
 from nas.genome.mechanisms import MECHANISMS
 from nas.surgery.core import AttentionCore, HostSizes, scale_queries, split_mask
-from nas.surgery.hosts import CORE, HOSTS, refusal
+from nas.surgery.hosts import CORE, HOSTS, Host, refusal
 
 NAME: Final = "nas"
-SUPPORTED: Final = ("eager", "sdpa")
+SUPPORTED: Final = ("eager", "sdpa")  # implementations of attention
 REFUSED: Final = {"s_aux": "attention sinks", "cache": "a paged cache"}
 _INTERFACE: Final = "ALL_ATTENTION_FUNCTIONS"
 _ROTATION: Final = "apply_rotary_pos_emb"
@@ -34,17 +33,15 @@ _OTHER_SEQUENCE: Final = ("encoder_hidden_states", "key_value_states")  # argume
 
 
 @HOSTS.register("transformers")
-class TransformersHost:
+class _TransformersHost(Host):
     """Attention of transformers that calls its AttentionInterface."""
 
     about = "transformers (attention that goes through its AttentionInterface)"
 
     def recognises(self, module: nn.Module) -> bool:
-        """Whether its forward calls the interface."""
         return _INTERFACE in _source(_kind(module))
 
     def measure(self, module: nn.Module) -> HostSizes:
-        """The sizes in a trial; raises NasError for features that a mechanism would drop."""
         implementation = module.config._attn_implementation  # type: ignore[union-attr]
         if implementation not in SUPPORTED:
             raise refusal(
@@ -73,13 +70,11 @@ class TransformersHost:
         )
 
     def install(self, module: nn.Module, core: AttentionCore) -> None:
-        """Point the module's config to ``attend``, and register the hooks."""
         _set_core(module, core)
         module.register_forward_pre_hook(_keep_inputs, with_kwargs=True)
         module.register_forward_hook(_forget_inputs, always_call=True)
 
     def dry_run(self, module: nn.Module) -> None:
-        """Attend to three tokens: some modules accept no projections of other sizes."""
         host: Any = module.eval()
         try:
             with torch.no_grad():
@@ -91,8 +86,8 @@ class TransformersHost:
             ) from error
 
 
-class _Trial(nn.Module):
-    """Softmax attention at any sizes, as a core that records queries and keys."""
+class _Recorder(nn.Module):
+    """A stand-in for ``AttentionCore``: softmax attention at any sizes, which records its calls."""
 
     needs_mask = False
 
@@ -103,25 +98,24 @@ class _Trial(nn.Module):
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, *rest: Any, **options: Any
     ) -> Any:
-        """Attend as an ``AttentionCore`` does."""
         self.calls.append((q, k))
         sizes = HostSizes(x.shape[-1], q.shape[1], k.shape[1], q.shape[3])
         return AttentionCore(MECHANISMS["mha"].genome, sizes)(q, k, v, x, *rest, **options)
 
 
 def _try(module: nn.Module, dim: int, angles: tuple[float, ...]) -> tuple[Tensor, Tensor]:
-    """Queries and keys of three tokens, rotated by these angles.
+    """Return queries and keys of a trial on one token per angle, rotated by the angles.
 
-    Raises NasError if the module's outputs are not those of softmax attention.
+    Raises NasError if the module fails or computes something else than softmax attention.
     """
     arguments = _trial_arguments(module, dim, angles)
     modes = {part: part.training for part in module.modules()}
-    trial, config = _Trial(), module.config
+    recorder, config = _Recorder(), module.config
     try:
         module.eval()
         with torch.no_grad():
             expected = module.forward(**arguments)[0]
-            _set_core(module, trial)
+            _set_core(module, recorder)
             _keep_inputs(module, (), arguments)
             outputs = module.forward(**arguments)[0]
     except Exception as error:
@@ -135,13 +129,13 @@ def _try(module: nn.Module, dim: int, angles: tuple[float, ...]) -> tuple[Tensor
                 delattr(module, name)
         for part, mode in modes.items():
             part.training = mode
-    if not trial.calls or not _is_close(outputs, expected):
+    if not recorder.calls or not _is_close(outputs, expected):
         raise refusal(module, "does more than softmax attention, which a mechanism would drop")
-    return trial.calls[0]
+    return recorder.calls[0]
 
 
 def _trial_arguments(module: nn.Module, dim: int, angles: tuple[float, ...]) -> dict[str, Any]:
-    """Arguments of the module's forward; None for other required ones."""
+    """Return arguments for the module's forward; unknown required arguments are None."""
     like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
     tokens = torch.arange(len(angles) * dim, device=like.device).sin().to(like.dtype)
     tokens = tokens.reshape(1, len(angles), dim)
@@ -160,7 +154,7 @@ def _is_cross(module: nn.Module) -> bool:
 
 
 def _is_rotated(module: nn.Module, dim: int, rotated_query: Tensor) -> bool:
-    """Whether queries are rotated; raises NasError for a rotation that cannot be repeated."""
+    """Return whether queries are rotated; raise NasError if ``rotated`` cannot repeat it."""
     if all(p.name != "position_embeddings" for p in _parameters(_kind(module))):
         if re.search(r"rotary|\brope\b|rope_|_rope", _source(_kind(module)).lower()):
             raise refusal(module, "rotates queries by something other than position_embeddings")
@@ -176,13 +170,13 @@ def _is_rotated(module: nn.Module, dim: int, rotated_query: Tensor) -> bool:
 
 
 def _is_close(outputs: Tensor, expected: Tensor) -> bool:
-    """Equal up to rounding: 6e-6 of the largest number in float32."""
+    """Return whether outputs are equal up to rounding: 6e-6 of the largest in float32."""
     tolerance = torch.finfo(expected.dtype).eps ** 0.75 * float(expected.abs().max())
     return bool((outputs - expected).abs().max() <= tolerance)
 
 
 def _rotation(module: nn.Module, angles: tuple[float, ...], like: Tensor) -> tuple[Tensor, Tensor]:
-    """cos and sin, (1, n, w), of one angle a token: the same for every layout of pairs."""
+    """Return cos and sin, (1, n, w), with one angle per token for all features of a head."""
     names = ("rotary_ndims", "head_dim", "head_size", "attention_head_size")
     width = next((getattr(module, name) for name in names if hasattr(module, name)), 1)
     wide = torch.tensor(angles, device=like.device)[None, :, None].expand(1, -1, width)
@@ -190,7 +184,7 @@ def _rotation(module: nn.Module, angles: tuple[float, ...], like: Tensor) -> tup
 
 
 def _dim(module: nn.Module) -> int:
-    """The number of features that the module's first projection reads."""
+    """Return the number of features that the module's first projection reads."""
     for part in module.modules():
         for name in ("in_features", "nx"):
             if isinstance(size := getattr(part, name, None), int):
@@ -199,7 +193,7 @@ def _dim(module: nn.Module) -> int:
 
 
 def _set_core(module: nn.Module, core: nn.Module) -> None:
-    """Let the module attend by a core, through a copy of its config."""
+    """Let the module attend by ``core``, through a copy of its config."""
     host: Any = module
     host.core, host.host_config, host.config = core, host.config, copy.copy(host.config)
     # The public attribute would also rename the attention of shared configs below this one.
@@ -207,7 +201,7 @@ def _set_core(module: nn.Module, core: nn.Module) -> None:
 
 
 def _keep_inputs(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Keep the block's tokens and the rotation of their positions until it attends."""
+    """Store the module's tokens and their rotation until it attends (a forward pre-hook)."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, attend)  # here, since models are unpickled in new processes
@@ -219,7 +213,7 @@ def _keep_inputs(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _forget_inputs(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
-    """Drop the inputs, which hold the autograd graph of the call."""
+    """Delete the stored inputs, which hold the autograd graph of the call (a forward hook)."""
     host: Any = module
     host.nas_inputs = None
 
@@ -237,10 +231,10 @@ def attend(
     position_bias: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attend by the module's core, as an AttentionInterface function: (b, n, h, w), and weights.
+    """Return outputs (b, n, h, w) and weights of the module's mechanism, for AttentionInterface.
 
-    The mask includes windows of the host. Without a mask a causal module is causal under ``sdpa``,
-    which omits masks that say only this; under ``eager`` no mask means none.
+    The mask includes the windows of the model. A causal module without a mask is causal under
+    ``sdpa``, for which transformers omits purely causal masks, and sees all keys under ``eager``.
 
     Raises:
         NasError: the call uses a feature that a mechanism would drop.
@@ -276,7 +270,7 @@ def attend(
 
 
 def rotated(module: nn.Module, rows: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Rows (b, any, n, w) rotated by the function in the model's file, in its layout.
+    """Return rows (b, any, n, w) rotated by the function in the file of the module's class.
 
     Args:
         rotation: cos and sin of the tokens, (1 or b, n, r); only the first r features are rotated.
@@ -292,13 +286,13 @@ def _kind(module: nn.Module) -> Any:
 
 
 def _forward(kind: Any) -> Any:
-    """The forward function of a class, without decorators."""
+    """Return the forward function of a class, without decorators."""
     return inspect.unwrap(kind.forward)
 
 
 @cache
 def _source(kind: Any) -> str:
-    """The source of a class's forward; "" if there is none."""
+    """Return the source of a class's forward; empty without a source."""
     try:
         return inspect.getsource(_forward(kind))
     except (OSError, TypeError):
@@ -307,6 +301,6 @@ def _source(kind: Any) -> str:
 
 @cache
 def _parameters(kind: Any) -> tuple[inspect.Parameter, ...]:
-    """The parameters of a class's forward without ``self``, ``*args`` and ``**kwargs``."""
+    """Return the parameters of a class's forward without ``self``, ``*args``, ``**kwargs``."""
     parameters = list(inspect.signature(_forward(kind)).parameters.values())[1:]
     return tuple(p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))

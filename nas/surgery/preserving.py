@@ -1,24 +1,22 @@
-"""The test whether a mechanism keeps the function of the attention that it replaces.
+"""The test whether a mechanism keeps the outputs of a model whose attention it replaces.
 
-The test compares the mechanism at its start with softmax(q·kᵀ / sqrt(w))·v on random streams in
+The test compares the mechanism before training with softmax(q·kᵀ / sqrt(w))·v on random tensors in
 float64, with and without a mask, also with more keys than queries.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
-from functools import lru_cache
+from dataclasses import asdict, replace
 from typing import Final
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.common.errors import GenomeError, NasError
+from nas.common.errors import GenomeError
 from nas.compiler import formula, make_plan
 from nas.genome import Genome, Node, ParamValue, Projections
-from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import check_vocabulary, get
 from nas.surgery.core import AttentionCore, HostSizes
 
@@ -28,9 +26,10 @@ _SEED: Final = 0
 
 
 def starting_at(genome: Genome, init: str) -> Genome:
-    """The genome with this ``init`` at every primitive that has the parameter.
+    """Return the genome with this ``init`` at every primitive that has the parameter.
 
-    ``gate`` starts from a closed gate: a learned one, or the warm-up that the genome has.
+    ``gate`` means a closed gate: a learned gate, or the gate that opens over training if the genome
+    has one.
 
     Raises:
         GenomeError: a primitive or parameter does not exist, or has no such initialisation.
@@ -40,14 +39,37 @@ def starting_at(genome: Genome, init: str) -> Genome:
     return check_vocabulary(replace(genome, nodes=nodes), f"init={init!r}")
 
 
-def check_preserving(genome: Genome, init: str) -> None:
-    """Check that a mechanism that starts at ``init`` keeps the outputs of a model.
+def _with_init(node: Node, init: str) -> Node:
+    primitive = get(node.op)
+    if "init" not in primitive.parameters:
+        return node
+    changed: dict[str, ParamValue] = {"init": init}
+    gate = primitive.full(node.param_dict()).get("gate")
+    if init == "gate" and gate == "none":
+        changed["gate"] = "learned"
+    if init == "gate" and gate == "warmup":
+        changed["init"] = "random"  # the gate that opens over training starts closed
+    return replace(node, params=tuple(sorted((node.param_dict() | changed).items())))
 
-    Raises:
-        GenomeError: it differs from softmax attention at its start, or names other projections.
-        ViolationError: it does not type-check.
+
+def check_preserving(genome: Genome) -> None:
+    """Raise GenomeError unless a mechanism equals the attention that it replaces, before training.
+
+    The model keeps its own projections, so the genome must have the projections of multi-head
+    attention and no window.
     """
-    _check_projections(genome)
+    form = make_plan(genome).genome
+    default = asdict(Projections())
+    other = {name: v for name, v in asdict(form.projections).items() if v != default[name]}
+    if form.visibility.window is not None:
+        other["window"] = form.visibility.window
+    if other:
+        raise GenomeError(
+            f"the mechanism has {', '.join(f'{name}: {value}' for name, value in other.items())}; "
+            "expected the projections of multi-head attention (q, k and v projected and read, all "
+            "heads, concatenated) and no window, since the model keeps its own; preserve=False "
+            "converts it."
+        )
     largest = difference(genome)
     if largest > TOLERANCE:
         reason = f"differs from softmax attention by {largest:.2g}"
@@ -55,29 +77,34 @@ def check_preserving(genome: Genome, init: str) -> None:
             reason = "cannot replace softmax attention, where keys and queries differ in length"
         raise GenomeError(
             f"{formula(genome)} {reason} at its start, so it would change the model's outputs; "
-            f"expected one that starts equal to it, such as {', '.join(preserving(init))}; "
-            "preserve=False takes it as it is."
+            "expected one that starts equal to it, such as mha or qana; preserve=False takes it as "
+            "it is."
         )
 
 
 def difference(genome: Genome) -> float:
-    """The largest difference from softmax attention at the start; infinite if it cannot run.
+    """Return a mechanism's largest difference from softmax attention before training.
+
+    The difference is infinite if the mechanism needs as many keys as queries.
 
     Raises:
-        GenomeError, ViolationError: as ``AttentionCore``.
+        GenomeError, ViolationError: as ``AttentionCore`` raises them.
     """
+    params = (get(node.op).full(node.param_dict()) for node in genome.nodes)
+    integers = [v for values in params for v in values.values() if type(v) is int]
+    more_keys = 8 + max(integers, default=0)  # so that filters of the k largest scores drop keys
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(_SEED)
         core = AttentionCore(genome, _SIZES).double().eval()
-        cases = [(n, masked) for n in (5, 7, _more_keys(genome)) for masked in (False, True)]
+        cases = [(n, is_masked) for n in (5, 7, more_keys) for is_masked in (False, True)]
         try:
             return max(_difference(core, *case) for case in cases)
-        except (RuntimeError, TypeError, ValueError):  # it needs as many keys as queries
+        except (RuntimeError, TypeError, ValueError):
             return math.inf
 
 
 def _difference(core: AttentionCore, keys: int, is_masked: bool) -> float:
-    """The difference for 5 queries and ``keys`` keys."""
+    """Return the largest difference for 5 queries and ``keys`` keys."""
 
     def draw(*shape: int) -> Tensor:
         return torch.randn(2, *shape, dtype=torch.float64)
@@ -90,55 +117,3 @@ def _difference(core: AttentionCore, keys: int, is_masked: bool) -> float:
         mask[..., 0] = True
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
     return float((core(q, k, v, x, mask)[0] - expected).abs().max())
-
-
-@lru_cache(maxsize=8)
-def preserving(init: str) -> tuple[str, ...]:
-    """The named mechanisms that keep the function, in the order of their table."""
-
-    def keeps(genome: Genome) -> bool:
-        try:
-            _check_projections(genome)
-            return difference(starting_at(genome, init)) <= TOLERANCE
-        except NasError:
-            return False
-
-    return tuple(name for name, mechanism in MECHANISMS.items() if keeps(mechanism.genome))
-
-
-def _check_projections(genome: Genome) -> None:
-    """Raise GenomeError unless projections and visibility are those of multi-head attention."""
-    genome = make_plan(genome).genome
-    default = Projections()
-    other = [
-        f"{f.name}: {getattr(genome.projections, f.name)}"
-        for f in fields(Projections)
-        if getattr(genome.projections, f.name) != getattr(default, f.name)
-    ]
-    if genome.visibility.window is not None:
-        other.append(f"window: {genome.visibility.window}")
-    if other:
-        raise GenomeError(
-            f"the mechanism has {', '.join(other)}; expected the projections of multi-head "
-            "attention (q, k and v projected and read, all heads, concatenated) and no window, "
-            "since the model keeps its own; preserve=False converts it."
-        )
-
-
-def _with_init(node: Node, init: str) -> Node:
-    primitive = get(node.op)
-    if "init" not in primitive.parameters:
-        return node
-    changed: dict[str, ParamValue] = {"init": init}
-    gate = primitive.full(node.param_dict()).get("gate")
-    if init == "gate" and gate == "none":
-        changed["gate"] = "learned"
-    if init == "gate" and gate == "warmup":
-        changed["init"] = "random"  # the warm-up is the closed gate
-    return replace(node, params=tuple(sorted((node.param_dict() | changed).items())))
-
-
-def _more_keys(genome: Genome) -> int:
-    """More keys than any integer parameter: top-k filters then drop some."""
-    values = [v for node in genome.nodes for v in get(node.op).full(node.param_dict()).values()]
-    return 8 + max((v for v in values if type(v) is int), default=0)

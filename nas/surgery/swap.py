@@ -3,10 +3,11 @@
     nas.swap_attention(model, "qana")                   # same outputs, additional parameters
     nas.swap_attention(model, "gqa", preserve=False)    # other outputs, to be trained
 
-Projections, norms, rotation, cache, masks and dropout stay the model's; the core between them
-becomes the mechanism's graph. With ``preserve`` the mechanism must be equal to softmax attention at
-its start, so that the outputs do not change until training does (QANA: Vermillion 2025, section 4,
-"function-preserving"). Without it, the fields of a genome have these effects in a model:
+Projections, norms, rotation, cache, masks and dropout stay the model's; the computation between
+them becomes the mechanism's graph. With ``preserve`` the mechanism must equal softmax attention
+before training, so that the outputs do not change until training changes them (QANA: Vermillion
+2025, section 4, "function-preserving"). Without ``preserve``, the fields of a genome have these
+effects:
 
 - graph: runs on the queries, keys and values that the model projected, normed and rotated. Its RoPE
   is left out on queries and keys that the model rotates, and stays on values and outputs.
@@ -26,14 +27,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from nas.common.errors import GenomeError, NasError
+from nas.common.errors import NasError
 from nas.compiler import make_plan
 from nas.genome import Genome, layers_with_mechanism
 from nas.store.sources import load_genome
@@ -45,15 +46,14 @@ from nas.surgery.preserving import check_preserving, starting_at
 
 Where = Callable[[str, nn.Module], bool] | Sequence[str] | None
 
-# What torch's decoder layers and models of transformers call their cross-attention.
+# Names of cross-attention in torch's decoder layers and in models of transformers.
 _CROSS_ATTENTION: Final = frozenset(
     ("multihead_attn", "encoder_attn", "EncDecAttention", "crossattention", "cross_attn")
 )
 
 
-@dataclass(frozen=True)
-class _Site:
-    """An attention module by its name in the model."""
+class _Site(NamedTuple):
+    """An attention module of a model, with its name and its kind."""
 
     name: str
     module: nn.Module
@@ -77,11 +77,11 @@ def swap_attention(
         model: contains, or is, torch's nn.MultiheadAttention, timm's Attention or attention of
             Hugging Face's transformers (through its AttentionInterface).
         mechanism: a genome, or a SOURCE string (see ``nas.store.sources``).
-        where: the attention to replace: None for the layers of the genome's placement, a function
-            of name and module, or names and patterns as in ``fnmatch``.
-        init: the start of every primitive that has one: ``zero_out`` (the default with
-            ``preserve``; else the genome's), ``gate`` (a closed gate, learned or warming up) or
-            ``paper_zero`` (exact, but never trains).
+        where: the attention modules to replace: None for the layers of the genome's placement, a
+            function of name and module, or names and patterns as in ``fnmatch``.
+        init: the initialisation of every primitive that has the parameter ``init``: ``zero_out``
+            (the default with ``preserve``; else the genome's), ``gate`` (a closed gate, learned or
+            opening over training) or ``paper_zero`` (exact, but never trains).
         preserve: accept only mechanisms that keep the outputs. False accepts every mechanism that
             the model can hold, with heads, projections and window as described in this module.
 
@@ -101,7 +101,7 @@ def swap_attention(
     if init is not None or preserve:
         genome = starting_at(genome, init or "zero_out")
     if preserve:
-        check_preserving(genome, init or "zero_out")
+        check_preserving(genome)
     sites = _chosen(_sites(model), where, genome.placement)
     cores = [(site, _core(genome, site, preserve)) for site in sites]
     for caution in make_plan(genome).cautions:
@@ -121,21 +121,21 @@ def preview_swap(
     where: Where = None,
     init: str | None = None,
 ) -> dict[str, Any]:
-    """Try ``swap_attention(model, mechanism, preserve=False)`` on a copy of the model.
+    """Swap the attention of a copy of the model, without ``preserve``, and describe the changes.
 
     Args:
-        model, mechanism, where, init: as for ``swap_attention``.
-        batch: the input of the model: a tensor, a tuple of arguments or a mapping of named ones.
+        model, mechanism, where, init: the arguments of ``swap_attention``.
+        batch: the model's input: a tensor, a tuple of arguments or a mapping of named arguments.
 
     Returns:
-        ``changes``: for each module's name a list of sentences. ``params``: numbers of parameters
-        [before, after]. With a batch, in eval mode: ``outputs``, the relative change
+        ``changes``: a list of sentences for each module's name. ``params``: the numbers of
+        parameters [before, after]. With a batch, in eval mode: ``outputs``, the relative change
         |after - before| / |before| (L2, of the first output), and ``loss`` [before, after] if the
-        model returns one, as models of transformers do for ``labels``. New weights are those that
-        a swap would draw now.
+        model returns a loss, as models of transformers do for ``labels``. New weights are the
+        weights that a swap would draw now.
 
     Raises:
-        GenomeError, ViolationError, NasError: as ``swap_attention``.
+        GenomeError, ViolationError, NasError: as ``swap_attention`` raises them.
     """
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.is_cuda})
     with torch.random.fork_rng(devices=devices):
@@ -171,46 +171,43 @@ def _sites(model: nn.Module) -> list[_Site]:
 
 
 def _chosen(sites: list[_Site], where: Where, placement: str) -> list[_Site]:
-    """The sites that ``where`` selects; a pattern without a match is an error."""
+    """Return the sites that ``where`` selects; raise NasError for a pattern without a match."""
     if where is None:
         return [sites[i] for i in layers_with_mechanism(placement, len(sites))]
-    expected = f"names or patterns of {', '.join(repr(site.name) for site in sites)}"
+    expected = f"expected some of {', '.join(repr(site.name) for site in sites)}"
     if callable(where):
         chosen = [site for site in sites if where(site.name, site.module)]
-        if not chosen:
-            raise NasError(f"where: the function chose none; expected some of the {expected}.")
-        return chosen
-    patterns = [where] if isinstance(where, str) else where
-    if not isinstance(patterns, list | tuple) or not patterns:
-        raise NasError(
-            f"where: found {where!r}; expected a function of name and module, or {expected}."
-        )
-    for pattern in patterns:
-        if not any(fnmatchcase(site.name, pattern) for site in sites):
-            raise NasError(f"where: {pattern!r} matches no known attention; expected {expected}.")
-    return [site for site in sites if any(fnmatchcase(site.name, p) for p in patterns)]
+    else:
+        patterns = [where] if isinstance(where, str) else where
+        for pattern in patterns:
+            if not any(fnmatchcase(site.name, pattern) for site in sites):
+                raise NasError(f"where: {pattern!r} matches no known attention; {expected}.")
+        chosen = [site for site in sites if any(fnmatchcase(site.name, p) for p in patterns)]
+    if not chosen:
+        raise NasError(f"where: found {where!r}, which selects none; {expected}.")
+    return chosen
 
 
 def _sizes(site: _Site) -> HostSizes:
-    where = f"the model's attention {site.name!r}"
-    if isinstance(before := getattr(site.module, CORE, None), AttentionCore):
+    before = getattr(site.module, CORE, None)
+    if isinstance(before, AttentionCore):
         raise NasError(
-            f"{where} was swapped before and holds {before.genome.to_json()}; its trained weights "
+            f"it was swapped before and holds {before.genome.to_json()}; its trained weights "
             "would be lost, so leave it out by `where`, or swap a new model."
         )
     try:
         sizes = site.host.measure(site.module)
     except NasError as error:
-        raise NasError(f"{where}: {error}; leave it out by `where`.") from error.__cause__
+        raise NasError(f"{error}; leave it out by `where`.") from error.__cause__
     is_cross = sizes.is_cross or site.name.rpartition(".")[2] in _CROSS_ATTENTION
     return replace(sizes, is_cross=is_cross, is_causal=sizes.is_causal and not is_cross)
 
 
 def _core(genome: Genome, site: _Site, preserve: bool) -> AttentionCore:
-    """A core of the module's device, precision and mode; conversion is tested on a copy."""
-    sizes = _sizes(site)
+    """Return a core of the module's device, precision and mode; test a conversion on a copy."""
     like = next(p for p in site.module.parameters() if p.is_floating_point())
     try:
+        sizes = _sizes(site)
         changes = () if preserve else description(genome, sizes)
         with torch.device(like.device):
             core = AttentionCore(genome, sizes, changes)
@@ -222,13 +219,14 @@ def _core(genome: Genome, site: _Site, preserve: bool) -> AttentionCore:
             convert(copy, genome, sizes)
             site.host.install(copy, deepcopy(core))
             site.host.dry_run(copy)
-    except GenomeError as error:
-        raise GenomeError(f"the model's attention {site.name!r}: {error}") from error.__cause__
+    except NasError as error:
+        where = f"the model's attention {site.name!r}"
+        raise type(error)(f"{where}: {error}") from error.__cause__
     return core
 
 
 def _outputs(model: nn.Module, batch: Any) -> tuple[Tensor, float | None]:
-    """The first output in float64, and the loss, in eval mode."""
+    """Return the model's first output in float64, and its loss, in eval mode."""
     modes = {part: part.training for part in model.modules()}
     try:
         with torch.no_grad():

@@ -126,7 +126,7 @@ AT = "attention/transformer.h.0.attn"
         (edited("model", "AutoModel"), "'AutoModel' is no model of transformers"),
         (edited("model", "os.system"), r"'os\.system' is no model of transformers"),
         (edited("model", "GPT2Config"), "'GPT2Config' is no model of transformers"),
-        (edited("model", "BertModel"), "function chose none"),
+        (edited("model", "BertModel"), "matches no known attention"),
         (edited("attn_implementation", "someone/kernel"), "attn_implementation"),
         (edited(f"{AT}/genome", {"graph_def": [{"op": "exec", "inputs": []}]}), "exec"),
         (edited(f"{AT}/genome", {"graph": []}), "unknown key 'graph'"),
