@@ -32,7 +32,7 @@ def show(
     those of the run's task, or to 64, 4 and 65.
     """
     from nas.api import genomes
-    from nas.report.graph_plot import write_graph
+    from nas.report.graph import write_graph
     from nas.report.show import show as show_genome
 
     result = genomes.show(source, dim=dim, heads=heads, tokens=tokens)

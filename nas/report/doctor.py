@@ -48,10 +48,10 @@ class Finding:
     """One line of the answer.
 
     Attributes:
-        about: the subject, such as "memory".
+        about: subject of the check, such as "memory".
         state: "broken" if something required does not work; "note" for a remark.
-        found: the result of the check.
-        help: what to do, if anything.
+        found: result of the check.
+        help: what to do; empty if nothing needs to be done.
     """
 
     about: str
@@ -61,19 +61,21 @@ class Finding:
 
 
 def examine_machine(runs: Path = RUNS) -> list[Finding]:
-    """All findings; takes as long as importing torch."""
+    """Return all findings about this machine; it takes as long as importing torch.
+
+    Args:
+        runs: the folder of runs.
+    """
     versions = this_session("").versions.items()
     browser = next(filter(shutil.which, BROWSERS), None)
     no_browser = "none on PATH; reports need one to be looked at, nothing else does"
     return [
         Finding("versions", "ok", ", ".join(f"{name} {version}" for name, version in versions)),
-        _packages(),
-        *map(_extra, EXTRAS),
+        *_packages(),
         _processor(),
         _memory(),
         *_torch(),
-        _cifar10(),
-        _caches(),
+        *_caches(),
         _runs(runs),
         Finding("browser", "ok" if browser else "note", browser or no_browser),
         _environment(),
@@ -81,7 +83,7 @@ def examine_machine(runs: Path = RUNS) -> list[Finding]:
 
 
 def doctor_answer(findings: Sequence[Finding]) -> dict[str, Any]:
-    """The JSON answer of ``nas doctor``."""
+    """Return the JSON object of ``nas doctor``."""
     return {
         "works": not any(finding.state == "broken" for finding in findings),
         "versions": dict(this_session("").versions),
@@ -104,30 +106,27 @@ def show_doctor(console: Console, findings: Sequence[Finding]) -> None:
     say_table(console, [*named, TextColumn("", texts)])
 
 
-def _packages() -> Finding:
-    if missing := _missing(None):
-        return Finding("packages", "broken", f"no {', '.join(missing)}", "pip install -e .")
-    return Finding("packages", "ok", "all that is needed")
+def _packages() -> list[Finding]:
+    """Return the packages that nas and its extras require and that are not installed."""
 
+    def normal(name: str) -> str:
+        return re.sub(r"[-_.]+", "-", name).lower()
 
-def _extra(name: str) -> Finding:
-    if missing := _missing(name):
-        help_ = f"pip install 'nas[{name}]'"
-        return Finding(f"extra {name}", "note", f"no {', '.join(missing)}", help_)
-    return Finding(f"extra {name}", "ok", "installed")
-
-
-def _missing(extra: str | None) -> list[str]:
-    """Packages that nas, or one of its extras, requires and that are not installed."""
     pattern = re.compile(r"([\w.-]+)[^;]*(?:; extra == ['\"](\w+)['\"])?")
-    matches = (pattern.fullmatch(line) for line in metadata.requires("nas") or ())
-    installed = {_normal(package.name) for package in metadata.distributions()}
-    required = [match[1] for match in matches if match and match[2] == extra]
-    return [name for name in required if _normal(name) not in installed]
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+    matches = [pattern.fullmatch(line) for line in metadata.requires("nas") or ()]
+    installed = {normal(package.name) for package in metadata.distributions()}
+    missing: dict[str | None, list[str]] = {None: [], **{extra: [] for extra in EXTRAS}}
+    for match in matches:
+        if match and match[2] in missing and normal(match[1]) not in installed:
+            missing[match[2]].append(match[1])
+    findings = [Finding("packages", "ok", "all that is needed")]
+    if needed := missing.pop(None):
+        findings = [Finding("packages", "broken", f"no {', '.join(needed)}", "pip install -e .")]
+    for extra, names in missing.items():
+        about, text = f"extra {extra}", f"no {', '.join(names)}"
+        absent = Finding(about, "note", text, f"pip install 'nas[{extra}]'")
+        findings.append(absent if names else Finding(about, "ok", "installed"))
+    return findings
 
 
 def _processor() -> Finding:
@@ -142,9 +141,8 @@ def _processor() -> Finding:
 
 
 def _memory() -> Finding:
-    try:
-        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
-    except OSError:
+    lines = _system_lines("/proc/meminfo")
+    if not lines:
         return Finding("memory", "note", "the system does not say")
     sizes = {line.partition(":")[0]: 1024 * int(line.split()[1]) for line in lines if "kB" in line}
     free, total = sizes.get("MemAvailable", 0), sizes.get("MemTotal", 0)
@@ -155,7 +153,7 @@ def _memory() -> Finding:
 
 
 def _torch() -> list[Finding]:
-    """GPUs, and the resources that a search would use."""
+    """Return the GPUs, and the resources that a search would use."""
     try:
         import torch
 
@@ -174,20 +172,17 @@ def _torch() -> list[Finding]:
     return [gpu, Finding("a search", "ok", f"{text}, unless its space or you say otherwise")]
 
 
-def _cifar10() -> Finding:
-    folder = cache_folder() / "cifar10" / "cifar-10-batches-py"
-    if folder.is_dir():
-        return Finding("CIFAR-10", "ok", f"in {_short(folder.parent)}")
-    text = f"not in {_short(folder.parents[1])}; a search downloads it"
-    return Finding(
-        "CIFAR-10", "note", text, "without a network: --data digits, or --data imagefolder:PATH"
-    )
-
-
-def _caches() -> Finding:
+def _caches() -> list[Finding]:
+    """Return where CIFAR-10 and the cache folders are."""
+    cache = cache_folder()
+    cifar = Finding("CIFAR-10", "ok", f"in {_short(cache / 'cifar10')}")
+    if not (cache / "cifar10" / "cifar-10-batches-py").is_dir():
+        text = f"not in {_short(cache)}; a search downloads it"
+        offline = "without a network: --data digits, or --data imagefolder:PATH"
+        cifar = Finding("CIFAR-10", "note", text, offline)
     hub = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-    folders = ", ".join(map(_short, filter(Path.is_dir, (cache_folder(), hub))))
-    return Finding("caches", "ok", f"{folders}; may be deleted" if folders else "none")
+    folders = ", ".join(map(_short, filter(Path.is_dir, (cache, hub))))
+    return [cifar, Finding("caches", "ok", f"{folders}; may be deleted" if folders else "none")]
 
 
 def _runs(runs: Path) -> Finding:
@@ -202,7 +197,9 @@ def _runs(runs: Path) -> Finding:
     except OSError as error:
         text += f", which cannot be written ({error.strerror})"
         return Finding("runs", "broken", text, "work in a folder of yours, or give --runs FOLDER")
-    kind = _file_system(existing)
+    mounts = [line.split()[1:3] for line in _system_lines("/proc/self/mounts")]
+    over = [(Path(at), kind) for at, kind in mounts if existing.is_relative_to(at)]
+    _, kind = max(over, key=lambda mount: len(mount[0].parts), default=(existing, ""))
     if kind in NETWORK:
         text += f", on a network drive ({kind})"
         help_ = "--runs FOLDER on a local disk: SQLite needs its locks"
@@ -228,7 +225,7 @@ def _bytes(number: float) -> str:
 
 
 def _short(path: Path) -> str:
-    """A path relative to the variable that sets it, or to the home folder."""
+    """Return a path relative to the variable that sets it, or to the home folder."""
     for name in ("NAS_CACHE", "HF_HOME"):
         if (value := os.environ.get(name)) and path.is_relative_to(value):
             return str(Path(f"${name}", path.relative_to(value)))
@@ -236,12 +233,9 @@ def _short(path: Path) -> str:
     return str(Path("~", path.relative_to(home))) if path.is_relative_to(home) else str(path)
 
 
-def _file_system(folder: Path) -> str:
-    """The kind of file system that a folder is on; empty if the system does not say."""
+def _system_lines(path: str) -> list[str]:
+    """Return the lines of a file of Linux's /proc; empty on other systems."""
     try:
-        lines = Path("/proc/self/mounts").read_text("utf-8", errors="replace").splitlines()
+        return Path(path).read_text("utf-8", errors="replace").splitlines()
     except OSError:
-        return ""
-    mounts = [line.split()[1:3] for line in lines]
-    over = [(Path(at), kind) for at, kind in mounts if folder.is_relative_to(at)]
-    return max(over, key=lambda mount: len(mount[0].parts), default=(folder, ""))[1]
+        return []

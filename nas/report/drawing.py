@@ -8,8 +8,8 @@
     ●───┘    tokens_2 = sum(weights_1, v)     tokens[H, d/H]
     ▼        output = W_O(heads side by side)
 
-One line for each operation, in order of execution; names are those of the emitted source. The line
-of a value ends at its last reader and interrupts connections that cross it.
+There is one line for each operation, in order of execution; names are those of the emitted source.
+The line of a value ends at its last reader and interrupts connections that cross it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from nas.genome.primitives import get
 from nas.genome.types import infer
 from nas.report.table import TextColumn
 
-DOT: Final = "●"
-END: Final = "▼"
 # The character of an operand's line: (is leftmost, is rightmost, continues).
 JOINTS: Final = {
     (True, False, True): "├",
@@ -38,7 +36,14 @@ JOINTS: Final = {
 
 @dataclass(frozen=True)
 class Drawn:
-    """One line: the vertical lines, a value's name, its expression, and its type if it has one."""
+    """One line of a drawing.
+
+    Attributes:
+        rails: the vertical lines of values, and their connections.
+        value: name of the value that the operation returns.
+        expression: the operation as a call.
+        type: type of the value; empty for the output.
+    """
 
     rails: str
     value: str
@@ -47,26 +52,33 @@ class Drawn:
 
 
 def drawing(genome: Genome) -> list[Drawn]:
-    """The graph of a genome, legal or not, line by line."""
-    typing = infer(genome)
+    """Return the lines of the drawing of a genome, which need not be legal."""
+    typing, projections = infer(genome), genome.projections
     names: dict[Ref, str] = {s: s for s in STREAMS}
     names |= {i: f"{type_.kind if type_ else 'node'}_{i}" for i, type_ in enumerate(typing.nodes)}
-    streams = [s for s in STREAMS if any(s in node.inputs for node in genome.nodes)]
-    rails = Rails(genome)
-    lines = [
-        Drawn(rails.start(s), s, _stream(genome.projections, s), str(typing.streams[s]))
-        for s in streams
-    ]
+    last_read = {ref: i for i, node in enumerate(genome.nodes) for ref in node.inputs}
+    lines, columns = [], list[Ref | None]()  # the value that each column of the rails holds
+    for stream in (s for s in STREAMS if s in last_read):
+        rails = "│ " * len(columns) + stream
+        columns.append(stream)
+        lines.append(
+            Drawn(rails, stream, _stream(projections, stream), str(typing.streams[stream]))
+        )
     for index, node in enumerate(genome.nodes):
-        type_ = str(typing.nodes[index] or "?")
-        lines.append(Drawn(rails.join(index), names[index], _call(node, names), type_))
+        rails, type_ = _join(columns, node, index, last_read), str(typing.nodes[index] or "?")
+        if index not in last_read and index < len(genome.nodes) - 1:
+            columns[columns.index(index)] = None
+        lines.append(Drawn(rails, names[index], _call(node, names), type_))
     if genome.nodes:
-        lines.append(Drawn(rails.end(), "output", _output(genome.projections), ""))
+        merged = "sum of the heads" if projections.merge == "sum" else "heads side by side"
+        output = f"W_O({merged})" if projections.has_wo else merged
+        rails = "".join("  " if ref is None else "▼ " for ref in columns).rstrip()
+        lines.append(Drawn(rails, "output", output, ""))
     return lines
 
 
 def drawing_columns(lines: Sequence[Drawn]) -> list[TextColumn]:
-    """The drawing as a table without header."""
+    """Return the drawing as a table without header."""
     return [
         TextColumn("", [line.rails for line in lines], style="cyan"),
         TextColumn("", [f"{line.value} = {line.expression}" for line in lines], least=20),
@@ -74,55 +86,32 @@ def drawing_columns(lines: Sequence[Drawn]) -> list[TextColumn]:
     ]
 
 
-class Rails:
-    """The left margin: the column of each value."""
+def _join(columns: list[Ref | None], node: Node, index: int, last_read: dict[Ref, int]) -> str:
+    """Return the rails of a node, in whose dot the lines of its operands meet.
 
-    def __init__(self, genome: Genome) -> None:
-        self._nodes = genome.nodes
-        self._places: list[Ref | None] = []
-        self._last = {ref: i for i, node in enumerate(genome.nodes) for ref in node.inputs}
-
-    def start(self, stream: Ref) -> str:
-        """The line of a stream."""
-        self._places.append(stream)
-        return " ".join([*("│" for _ in self._places[:-1]), str(stream)])
-
-    def join(self, index: int) -> str:
-        """The line of a node: the lines of its operands meet in its dot."""
-        operands = set(self._nodes[index].inputs)
-        places = [i for i, ref in enumerate(self._places) if ref is not None and ref in operands]
-        dying = [i for i in places if not self._is_read_after(self._places[i], index)]
-        at = dying[0] if dying else self._free()
-        low, high = min([at, *places]), max([at, *places])
-        line = ""
-        for i in range(len(self._places)):
-            if i == at:
-                line += DOT
-            elif i in places:
-                line += JOINTS[i == low, i == high, i not in dying]
-            elif self._places[i] is not None:
-                line += "│"
-            else:
-                line += "─" if low < i < high else " "
-            line += "─" if low <= i < high else " "
-        for i in dying:
-            self._places[i] = None
-        is_output = index == len(self._nodes) - 1
-        self._places[at] = index if index in self._last or is_output else None
-        return line.rstrip()
-
-    def end(self) -> str:
-        """The line of the output."""
-        return "".join(f"{END if ref is not None else ' '} " for ref in self._places).rstrip()
-
-    def _is_read_after(self, ref: Ref | None, index: int) -> bool:
-        return ref is not None and self._last[ref] > index
-
-    def _free(self) -> int:
-        """A free column, added if there is none."""
-        if None not in self._places:
-            self._places.append(None)
-        return self._places.index(None)
+    The node takes the column of an operand that ends here, else a free or a new one.
+    """
+    operands = {i: ref for i, ref in enumerate(columns) if ref is not None and ref in node.inputs}
+    ending = [i for i, ref in operands.items() if last_read[ref] <= index]
+    if not ending and None not in columns:
+        columns.append(None)
+    at = ending[0] if ending else columns.index(None)
+    low, high = min([at, *operands]), max([at, *operands])
+    line = ""
+    for i, ref in enumerate(columns):
+        if i == at:
+            line += "●"
+        elif i in operands:
+            line += JOINTS[i == low, i == high, i not in ending]
+        elif ref is not None:
+            line += "│"
+        else:
+            line += "─" if low < i < high else " "
+        line += "─" if low <= i < high else " "
+    for i in ending:
+        columns[i] = None
+    columns[at] = index
+    return line.rstrip()
 
 
 def _call(node: Node, names: dict[Ref, str]) -> str:
@@ -143,8 +132,3 @@ def _stream(projections: Projections, stream: str) -> str:
     if projections.has_projection(stream):
         return f"x·W_{stream.upper()}"
     return "x, cut into heads" if projections.raw == "slice" else "x, whole for every head"
-
-
-def _output(projections: Projections) -> str:
-    merged = "sum of the heads" if projections.merge == "sum" else "heads side by side"
-    return f"W_O({merged})" if projections.has_wo else merged

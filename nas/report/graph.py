@@ -1,8 +1,8 @@
 """A genome's graph as a picture: streams on top, the output at the bottom, colours by role.
 
-``placed`` computes the positions of the boxes; ``graph_svg`` and ``draw_graph`` (graph_plot.py)
-draw them. The report page draws a mechanism when it is selected, so one of its scripts
-(page/scripts/graph.js) implements the same layout.
+A stream is an input of the graph: queries, keys or values. ``placed`` computes the positions of the
+boxes; ``graph_svg`` draws them as SVG, ``draw_graph`` with matplotlib. The report page draws a
+mechanism when it is selected, so one of its scripts (page/scripts/graph.js) has the same layout.
 """
 
 from __future__ import annotations
@@ -12,18 +12,23 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from statistics import fmean
-from typing import Final
+from typing import Any, Final
 
 from markupsafe import Markup
 
 from nas.common.text import printable
 from nas.genome import STREAMS, Genome, ParamValue, Ref
 from nas.genome.primitives import get
+from nas.report.charts import DIM, DPI, STYLE, check_picture, write_figure
 from nas.report.page.rendering import render
+from nas.store.files import write_file
 
 GAP, LAYER, HEIGHT, LETTER, TOP, MARGIN = 22.0, 66.0, 38.0, 7.1, 8.0, 8.0
 ROUNDS: Final = 120
+INCH: Final = 96.0  # pixels of the SVG
+POINT: Final = INCH / 72
 # Colours of roles, for light and dark backgrounds; text and wires have the surrounding text colour.
 COLOURS: Final = {
     "score": "#3f7ddb",
@@ -40,11 +45,15 @@ FONT: Final = "'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 
 @dataclass(eq=False)
 class Box:
-    """A stream, a node, the output, or a bend of a long wire.
+    """A box of the picture: a stream, a node, the output, or a bend of a long wire.
 
     Attributes:
-        more: the second line: a node's parameters.
-        x: the centre; the upper edge ``y`` follows from the layer.
+        words: text in the box.
+        kind: role of the node's primitive; "stream" for a stream and the output; or "bend".
+        layer: number of the layer, 0 at the top.
+        more: second line of text: the node's parameters.
+        reads: boxes whose values the box reads.
+        x: horizontal coordinate of the centre.
     """
 
     words: str
@@ -57,36 +66,30 @@ class Box:
 
     @property
     def y(self) -> float:
-        """Its upper edge."""
+        """The vertical coordinate of the upper edge."""
         return self.layer * LAYER + TOP
 
     @property
     def colour(self) -> str:
-        """The colour of its role."""
+        """The colour of the box's role."""
         return COLOURS.get(self.kind, NO_ROLE)
 
 
-def placed(genome: Genome) -> list[Box]:
-    """The boxes of a genome and the bends of its wires with their positions, layer by layer."""
-    return _arranged(_bent(_laid_out(genome)))
+def write_graph(genome: Genome, path: Path) -> None:
+    """Draw a graph into a file.
 
-
-def extent(boxes: Iterable[Box]) -> tuple[float, float, float]:
-    """Left edge, right edge and height of the picture."""
-    boxes = list(boxes)
-    left = min(box.x - box.width / 2 for box in boxes) - MARGIN
-    right = max(box.x + box.width / 2 for box in boxes) + MARGIN
-    return left, right, LAYER * (1 + max(box.layer for box in boxes))
-
-
-def wire(start: Box, end: Box) -> tuple[float, float]:
-    """The y coordinates of a wire's ends; at a bend the middle of its box."""
-    leaves = start.y + (HEIGHT / 2 if start.kind == "bend" else HEIGHT)
-    return leaves, end.y + (HEIGHT / 2 if end.kind == "bend" else 0.0)
+    Raises:
+        RunError: the name of the file does not end in .svg, .png or .pdf, or it cannot be written.
+    """
+    check_picture(path)
+    if path.suffix.lower() == ".svg":
+        write_file(path, f"{graph_svg(genome)}\n".encode())
+    else:
+        write_figure(draw_graph(genome), path)
 
 
 def graph_svg(genome: Genome, about: str = "Graph of the mechanism") -> Markup:
-    """The picture as an SVG element without external style, for light and dark backgrounds."""
+    """Return the picture as an SVG element without external style, for any background."""
     boxes = placed(genome)
     left, right, bottom = extent(boxes)
     return render(
@@ -102,8 +105,73 @@ def graph_svg(genome: Genome, about: str = "Graph of the mechanism") -> Markup:
     ).strip()
 
 
+def draw_graph(genome: Genome) -> Any:
+    """Return the picture of ``graph_svg`` as a matplotlib figure with a white background."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.colors import to_rgba
+    from matplotlib.figure import Figure
+    from matplotlib.patches import FancyBboxPatch, PathPatch
+    from matplotlib.path import Path as Curve
+
+    boxes = placed(genome)
+    left, right, height = extent(boxes)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=((right - left) / INCH, height / INCH), dpi=DPI)
+        FigureCanvasAgg(figure)
+        axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+        axes.set_xlim(left, right)
+        axes.set_ylim(height, 0)
+        axes.set_axis_off()
+        line = {"linewidth": 1.4 / POINT}
+        for start, end in ((start, box) for box in boxes for start in box.reads):
+            y0, y1 = wire(start, end)
+            middle = (y0 + y1) / 2
+            places = [(start.x, y0), (start.x, middle), (end.x, middle), (end.x, y1)]
+            curve = Curve(places, [Curve.MOVETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4])
+            axes.add_patch(PathPatch(curve, fill=False, edgecolor="#8a8f99", **line))
+        text: dict[str, Any] = {"ha": "center", "va": "baseline"}
+        for box in (box for box in boxes if box.kind != "bend"):
+            is_stream = box.kind == "stream"
+            corner = (box.x - box.width / 2, box.y)
+            axes.add_patch(
+                FancyBboxPatch(
+                    corner,
+                    box.width,
+                    HEIGHT,
+                    boxstyle=f"round,pad=0,rounding_size={HEIGHT / 2 if is_stream else 6}",
+                    facecolor="#f4f4f4" if is_stream else to_rgba(box.colour, 0.09),
+                    edgecolor="#aaaaaa" if is_stream else box.colour,
+                    **line,
+                )
+            )
+            axes.text(box.x, box.y + (17 if box.more else 24), box.words, size=12.5 / POINT, **text)
+            if box.more:
+                axes.text(box.x, box.y + 31, box.more, size=10.5 / POINT, color=DIM, **text)
+    return figure
+
+
+def extent(boxes: Iterable[Box]) -> tuple[float, float, float]:
+    """Return left edge, right edge and height of the picture, in pixels."""
+    boxes = list(boxes)
+    left = min(box.x - box.width / 2 for box in boxes) - MARGIN
+    right = max(box.x + box.width / 2 for box in boxes) + MARGIN
+    return left, right, LAYER * (1 + max(box.layer for box in boxes))
+
+
+def wire(start: Box, end: Box) -> tuple[float, float]:
+    """Return the vertical coordinates of a wire's ends; at a bend, the middle of its box."""
+    leaves = start.y + (HEIGHT / 2 if start.kind == "bend" else HEIGHT)
+    return leaves, end.y + (HEIGHT / 2 if end.kind == "bend" else 0.0)
+
+
+def placed(genome: Genome) -> list[Box]:
+    """Return the boxes of a genome and the bends of its wires with their positions, by layer."""
+    return _arranged(_bent(_laid_out(genome)))
+
+
 def _laid_out(genome: Genome) -> list[Box]:
-    """Boxes with the boxes that they read, each one layer below the deepest of these."""
+    """Return boxes without x; each lies one layer below the deepest box that it reads."""
     projections = genome.projections
     by_ref: dict[Ref, Box] = {}
     for stream in STREAMS:
@@ -151,7 +219,7 @@ def _bent(boxes: list[Box]) -> list[Box]:
 
 
 def _arranged(boxes: list[Box]) -> list[Box]:
-    """Set x: near connected boxes, and without overlap within a layer."""
+    """Set x near the connected boxes, without overlap within a layer."""
     around: dict[Box, list[Box]] = {box: [] for box in boxes}
     layers: defaultdict[int, list[Box]] = defaultdict(list)
     for box in boxes:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from nas.common.objectives import Objective
 from nas.common.text import last_line, plural
 from nas.evaluation.trial import Evaluation, Incident
 from nas.report.run_view import id_length
 from nas.report.table import TextColumn, named_values
 from nas.report.units import amount, duration, header, human
-from nas.store import Candidate, Proposal, RunSetup, candidates, lineage, open_run
+from nas.store import Candidate, Proposal, RunSetup, lineage, open_run
 
 MAX_ANCESTORS: Final = 10
 MIN_FORMULA: Final = 20
@@ -25,10 +23,10 @@ class History:
     """Results and lineage of a genome of a run.
 
     Attributes:
-        ancestors: the genome itself, its parents, their parents, and so on, each once, with its
-            candidate if its trainings ended well.
-        evaluations: evaluations of its trainings in the search, by repeat.
-        incidents: worker failures during its trainings.
+        ancestors: proposals of the genome itself, its parents, their parents, and so on, each once.
+            A proposal comes with its candidate if its trainings succeeded.
+        evaluations: evaluations of the genome's trainings in the search, by repeat.
+        incidents: worker failures during these trainings.
         id_length: number of characters that distinguish the run's digests.
     """
 
@@ -41,12 +39,12 @@ class History:
 
     @property
     def more(self) -> list[str]:
-        """A line that counts the ancestors beyond those of the table."""
+        """A line with the number of ancestors that the table omits; empty if it omits none."""
         hidden = len(self.ancestors) - MAX_ANCESTORS
         return [f"... and {plural(hidden, 'more ancestor')}."] if hidden > 0 else []
 
     def to_dict(self) -> dict[str, Any]:
-        """The part of ``nas show --json`` that comes from a run."""
+        """Return the part of the JSON object of ``nas show`` that comes from a run."""
         entries = [
             {
                 "id": proposal.digest,
@@ -73,45 +71,42 @@ class History:
         }
 
     def generation(self, proposal: Proposal) -> int:
-        """The generation of a proposal; the first is 0, as in the record."""
+        """Return the generation of a proposal; the first is 0, as in the record."""
         return proposal.number // self.setup.config.population
 
 
 def history_of(folder: Path, digest: str) -> History:
-    """Read results and lineage of a proposed genome."""
+    """Read results and lineage of a proposed genome from a run's folder."""
     with open_run(folder) as run, run.snapshot():
-        setup, proposals = run.setup, lineage(run, digest)
+        proposals = lineage(run, digest)
         key = proposals[0].key or ""
-        by_key = {candidate.proposal.key: candidate for candidate in candidates(run)}
-        evaluations = [training.evaluation for training in run.trainings(key=key)]
+        by_key = {c.proposal.key: c for c in run.candidates() if c.is_ok}
         return History(
             run=run.name,
-            setup=setup,
+            setup=run.setup,
             ancestors=tuple((p, by_key.get(p.key)) for p in proposals),
-            evaluations=tuple(evaluations),
+            evaluations=tuple(training.evaluation for training in run.trainings(key=key)),
             incidents=tuple(incident for incident in run.incidents() if incident.key == key),
             id_length=id_length(run.digests()),
         )
 
 
 def results(history: History) -> list[TextColumn]:
-    """Origin and results of the genome, as names and values."""
-    (proposal, candidate), objectives = history.ancestors[0], history.setup.objectives
+    """Return origin and results of the genome as a table of names and values."""
+    (proposal, candidate), setup = history.ancestors[0], history.setup
     # People count generations from 1, as the live display does.
     generation = history.generation(proposal) + 1
     rows = [("proposed", f"generation {generation} by {_maker(proposal)}")]
     if candidate is not None:
-        units = {name: history.setup.unit(name) for name in candidate.objectives}
+        units = {name: setup.unit(name) for name in candidate.objectives}
         rows += [(header(n, unit), _value(candidate, n, unit)) for n, unit in units.items()]
-        if (p := candidate.p) is not None and candidate.errors:
-            rows += [
-                (f"{header(o.name, o.unit)} by seed", _scores(history, o))
-                for o in objectives
-                if o.name in candidate.scores
-            ]
-            rows.append(
-                ("p(front)", f"{p:.2f}: probability that no trained mechanism dominates it")
-            )
+        if candidate.p is not None and candidate.errors:
+            for metric in (o for o in setup.objectives if o.name in candidate.scores):
+                scores = [evaluation.metrics[metric.name] for evaluation in history.evaluations]
+                texts = ", ".join(amount(score, metric.unit) for score in scores)
+                rows.append((f"{header(metric.name, metric.unit)} by seed", texts))
+            text = f"{candidate.p:.2f}: probability that no trained mechanism dominates it"
+            rows.append(("p(front)", text))
     rows += _trained(history)
     if not history.evaluations:
         rows.append(("trained", proposal.note or "not yet"))
@@ -119,7 +114,7 @@ def results(history: History) -> list[TextColumn]:
 
 
 def lineage_columns(history: History) -> list[TextColumn]:
-    """The lineage, a row for each ancestor."""
+    """Return the lineage as a table with a row for each ancestor."""
     shown, short = history.ancestors[:MAX_ANCESTORS], history.id_length
     proposals, first = [proposal for proposal, _ in shown], history.setup.objectives[0]
     parents = [" + ".join(digest[:short] for digest in p.parents) for p in proposals]
@@ -135,7 +130,7 @@ def lineage_columns(history: History) -> list[TextColumn]:
 
 
 def _trained(history: History) -> list[tuple[str, str]]:
-    """Budget, time and reports of the first training, restarts, and failures."""
+    """Return budget, time and reports of the first training, restarts, and failures."""
     evaluations, objective = history.evaluations, history.setup.objectives[0]
     rows = []
     for first in evaluations[:1]:
@@ -146,7 +141,15 @@ def _trained(history: History) -> list[tuple[str, str]]:
         if first.execution not in ("", "cpu, eager"):
             rows.append(("steps", first.execution))
         if len(first.reports) > 1 and objective.is_metric:
-            rows += _curves(first, history.setup)
+            # The objective by epoch; for a suite, the first metric of each task.
+            curves: dict[str, list[float]] = {}
+            for metrics in (report.metrics for report in first.reports):
+                name = objective.name if objective.name in metrics else next(iter(metrics))
+                curves.setdefault(name, []).append(metrics[name])
+            for name, values in curves.items():
+                unit = history.setup.unit(name)
+                texts = ", ".join(amount(value, unit) for value in values)
+                rows.append((f"{header(name, unit)} by epoch", texts))
     if history.incidents:
         kinds = Counter(incident.kind for incident in history.incidents)
         causes = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
@@ -157,26 +160,8 @@ def _trained(history: History) -> list[tuple[str, str]]:
     return rows
 
 
-def _curves(evaluation: Evaluation, setup: RunSetup) -> Iterator[tuple[str, str]]:
-    """The objective by epoch; for a suite, the first metric of each task."""
-    curves: dict[str, list[float]] = {}
-    objective = setup.objectives[0]
-    for report in evaluation.reports:
-        name = objective.name if objective.name in report.metrics else next(iter(report.metrics))
-        curves.setdefault(name, []).append(report.metrics[name])
-    for name, values in curves.items():
-        unit = setup.unit(name)
-        yield f"{header(name, unit)} by epoch", ", ".join(amount(v, unit) for v in values)
-
-
 def _maker(proposal: Proposal) -> str:
     return f"{proposal.operator} {proposal.name}" if proposal.name else proposal.operator
-
-
-def _scores(history: History, metric: Objective) -> str:
-    """The metric in each training."""
-    scores = [evaluation.metrics[metric.name] for evaluation in history.evaluations]
-    return ", ".join(amount(score, metric.unit) for score in scores)
 
 
 def _value(candidate: Candidate, name: str, unit: str) -> str:

@@ -1,4 +1,4 @@
-"""Everything known about one genome: formula, graph, costs, results, lineage and source."""
+"""The result of ``nas.show``: formula, graph, costs, results, lineage and source of a genome."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from nas.common.errors import ViolationError
 from nas.compiler import Plan, formula_of, make_plan, plain_source
@@ -28,14 +29,14 @@ class ShowResult(Result):
     """Everything known about one genome; a notebook shows formula, graph and costs.
 
     Attributes:
-        origin: the SOURCE and its genome, not normalised.
-        sizes: the sizes of costs and source code.
-        plan: the genome in normal form, typed.
+        origin: SOURCE argument that names the genome, and the genome as written.
+        sizes: sizes of the block for which costs and source code are computed.
+        plan: the genome in normal form with types, as a list of calls.
         digest: digest of the normal form.
-        mechanisms: named mechanisms equal to the genome.
+        mechanisms: names of the named mechanisms equal to the genome.
         priced: costs of one block, or the reason why it cannot be built at the sizes.
         source: readable Python source; None if the block cannot be built at the sizes.
-        history: results and lineage in its run; None unless the SOURCE is RUN/ID.
+        history: results and lineage in the genome's run; None unless SOURCE is RUN/ID.
     """
 
     origin: Source
@@ -59,11 +60,11 @@ class ShowResult(Result):
 
     @property
     def costs(self) -> Cost | None:
-        """Costs of one block at batch 1; None if it cannot be built at the sizes."""
+        """The costs of one block at batch 1; None if the block cannot be built at the sizes."""
         return self.priced.cost
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object of ``nas show``."""
+        """Return the JSON object of ``nas show``."""
         answer: dict[str, Any] = {
             "genome": self.genome.to_dict(),
             "digest": self.digest,
@@ -99,7 +100,7 @@ def examine(
 
     Raises:
         ViolationError: the genome does not type-check.
-        RunError: its run cannot be read.
+        RunError: the genome's run cannot be read.
     """
     try:
         plan = make_plan(source.genome)
@@ -131,38 +132,37 @@ def examine(
 
 def show(console: Console, result: ShowResult) -> None:
     """Print everything known about a genome."""
-    say(console, *_title(result), "", result.formula)
-    _section(console, "Graph")
+
+    def section(title: str) -> None:
+        say(console, "", Text(cut(title, line_width(console) or len(title)), "bold"))
+
+    text, history = result.origin.text, result.history
+    say(console, f"{text}   digest {result.digest}")
+    if text in MECHANISMS:
+        say(console, f"{MECHANISMS[text].about} ({MECHANISMS[text].paper})")
+    if others := [name for name in result.mechanisms if name != text]:
+        say(console, f"the named mechanism {' = '.join(others)}")
+    say(console, "", result.formula)
+    section("Graph")
     say_table(console, drawing_columns(drawing(result.plan.genome)))
-    say(console, *_notes(result))
-    _section(console, f"Costs of one block at {result.sizes}")
+    say(console, "", *_notes(result))
+    section(f"Costs of one block at {result.sizes}")
     show_price(console, result.priced, result.sizes)
-    if result.history:
-        _section(console, f"In run {result.history.run}, all attention layers together")
-        say_table(console, results(result.history))
-        _section(console, "Lineage, nearest first")
-        say_table(console, lineage_columns(result.history))
-        say(console, *result.history.more)
+    if history:
+        section(f"In run {history.run}, all attention layers together")
+        say_table(console, results(history))
+        section("Lineage, nearest first")
+        say_table(console, lineage_columns(history))
+        say(console, *history.more)
     if result.source:
-        _section(console, "Source")
+        section("Source")
         console.print(result.source.rstrip(), soft_wrap=True, highlight=False, markup=False)
-    text = shlex.quote(result.origin.text)
-    say(console, "", f"next: nas export {text} -o attention.py · nas evaluate {text} mha")
-
-
-def _title(result: ShowResult) -> list[str]:
-    lines = [f"{result.origin.text}   digest {result.digest}"]
-    if result.origin.text in MECHANISMS:
-        named = MECHANISMS[result.origin.text]
-        lines.append(f"{named.about} ({named.paper})")
-    others = [name for name in result.mechanisms if name != result.origin.text]
-    if others:
-        lines.append(f"the named mechanism {' = '.join(others)}")
-    return lines
+    typed = shlex.quote(text)
+    say(console, "", f"next: nas export {typed} -o attention.py · nas evaluate {typed} mha")
 
 
 def _notes(result: ShowResult) -> list[str]:
-    """Remarks on placement, removed nodes, head count and causality."""
+    """Return remarks on placement, removed nodes, head count and causality."""
     genome, canonical = result.origin.genome, result.plan.genome
     layers = {
         "all": "In every layer of a backbone.",
@@ -177,10 +177,4 @@ def _notes(result: ShowResult) -> list[str]:
     lines += [f"{remark}." for remark in result.plan.remarks(result.sizes.heads)]
     if result.plan.unsafe:
         lines.append(f"Not causal: {', '.join(result.plan.unsafe)} sees later tokens.")
-    return ["", *lines]
-
-
-def _section(console: Console, title: str) -> None:
-    from rich.text import Text
-
-    say(console, "", Text(cut(title, line_width(console) or len(title)), "bold"))
+    return lines

@@ -1,15 +1,15 @@
 """The verdict on a run in words: the best mechanism, its uncertainty, and its costs.
 
-The rules, which the tests check over randomly drawn confirmations:
+The tests check these rules over randomly drawn confirmations:
 
 1. The subject is the confirmed mechanism with the best estimate, published or not. It is chosen
    before its fresh seeds, so its fresh mean has no selection bias. Standard attention and the
    control ``uniform`` are never the subject and never counted.
 2. A mechanism "leads" or "falls behind" standard attention if Student's t-test over the differences
-   at equal seeds has p below .05. All others, including those with a single seed, are undecided,
-   never equal.
-3. Three numbers are distinguished: a *score* is the mean of a mechanism's trainings in the search,
-   and too high for the best of many; an *estimate* is that of the search's model; a *fresh* mean is
+   at equal seeds has p below .05. All others, including mechanisms with a single seed, are
+   undecided, never equal.
+3. Three numbers are distinguished. A *score* is the mean of a mechanism's trainings in the search,
+   and too high for the best of many. An *estimate* comes from the search's model. A *fresh* mean is
    over trainings with seeds that the search never used.
 4. Only a lead is highlighted.
 5. Counts include all confirmed mechanisms.
@@ -37,7 +37,6 @@ Side: TypeAlias = Literal["leads", "falls behind", "undecided"]
 CONTROLS: Final = (STANDARD, "uniform")
 CHEAPER: Final = 0.9  # the headline mentions shares of standard attention's cost up to this
 SEARCHED: Final = FRESH["search"]
-MINUS: Final = str.maketrans({"-": "−"})
 AFTER_LEAD: Final[dict[Side, str]] = {
     "leads": "the lead holds",
     "undecided": "no clear lead is left",
@@ -51,10 +50,7 @@ AFTER_NONE: Final[dict[Side, str]] = {
 
 
 class Figure(NamedTuple):
-    """A number of the verdict.
-
-    ``kind`` is "lead" (good), "fresh", "estimate", "score" or "cost".
-    """
+    """A number of the verdict; ``kind`` is "lead", "fresh", "estimate", "score" or "cost"."""
 
     value: str
     label: str
@@ -63,7 +59,7 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """A headline, sentences that explain it, and its numbers."""
+    """A headline, sentences that explain the headline, and the numbers of the verdict."""
 
     headline: str
     sentences: tuple[str, ...]
@@ -71,15 +67,14 @@ class Verdict:
 
 
 class Gain(NamedTuple):
-    """A mean difference to standard attention at equal seeds, and its standard error."""
+    """A mean difference to standard attention at equal seeds as text, and what it establishes."""
 
-    mean: float
-    error: float | None
+    text: str
     side: Side
 
 
 def verdict_of(view: RunView) -> Verdict:
-    """The verdict on a run, with or without confirmed mechanisms."""
+    """Return the verdict on a run, with or without confirmed mechanisms."""
     if not view.members:
         counts = view.counts
         proposals = f"{plural(counts.proposed, 'proposal')}, {counts.failed} failed."
@@ -89,10 +84,6 @@ def verdict_of(view: RunView) -> Verdict:
         confirmed = _Confirmed(view, view.metric)
         if confirmed.mechanisms:
             return confirmed.verdict()
-    return _unconfirmed(view)
-
-
-def _unconfirmed(view: RunView) -> Verdict:
     best, objective = view.members[0], view.setup.objectives[0]
     name, kind = view.called(best.key), "estimate" if best.is_estimated else "score"
     value, error = best.objectives[objective.name], best.errors.get(objective.name)
@@ -127,160 +118,156 @@ class _Confirmed:
 
     @cached_property
     def gains(self) -> dict[str, Gain]:
-        """Gains of confirmed mechanisms by key; without those that share no seed with mha."""
-        pairs = ((c.key, self.gain(SEARCHED, c)) for c in self.mechanisms)
+        """Gains of confirmed mechanisms that share a seed with standard attention, by key."""
+        pairs = ((c.key, self._gain(SEARCHED, c)) for c in self.mechanisms)
         return {key: gain for key, gain in pairs if gain is not None}
 
-    @cached_property
-    def leading(self) -> list[Candidate]:
-        leads = {key for key, gain in self.gains.items() if gain.side == "leads"}
-        return [c for c in self.mechanisms if c.key in leads]
-
-    @cached_property
-    def best(self) -> Candidate:
-        return self.mechanisms[0]
-
     def verdict(self) -> Verdict:
-        view, best, unit = self.view, self.best, self.metric.unit
-        later = [(title, self.gain(title, best)) for title in view.fresh if title != SEARCHED]
-        gain, fresh = self.gains.get(best.key), self.spread(best)
+        view, best, unit = self.view, self.mechanisms[0], self.metric.unit
+        later = [(title, self._gain(title, best)) for title in view.fresh if title != SEARCHED]
+        gain, fresh = self.gains.get(best.key), self._fresh(best)
         reached = _value(fresh.mean, fresh.error, unit)
         figures = [Figure(reached, f"{_words(self.metric)}, fresh seeds", "fresh")]
         for title, lead in [(SEARCHED, gain), *later]:
             if lead is not None:
                 label = f"over {STANDARD}, {'fresh seeds' if title == SEARCHED else title}"
-                kind = "lead" if lead.side == "leads" else "fresh"
-                figures.append(Figure(_over(lead, unit), label, kind))
+                figures.append(
+                    Figure(lead.text, label, "lead" if lead.side == "leads" else "fresh")
+                )
+        leading = [c for c in self.mechanisms if c.key in self.gains]
+        leading = [c for c in leading if self.gains[c.key].side == "leads"]
         sentences = (
-            self._means(fresh, gain),
-            *(self._longer(title, lead, gain) for title, lead in later),
-            self._counts(),
-            self._cheapest(),
-            self._calibration(),
+            self._means(best, fresh, gain),
+            *(self._longer(best, title, lead, gain) for title, lead in later),
+            self._counts(leading),
+            self._cheapest(best, leading),
+            self._calibration(best),
             self._missing(),
             effort(view),
         )
         return Verdict(
-            f"{self._headline(fresh, gain, later)}.",
+            f"{self._headline(best, fresh, gain, later)}.",
             tuple(filter(None, sentences)),
             (*figures, *_cost_figures(view, best)),
         )
 
-    def gain(self, title: str, candidate: Candidate) -> Gain | None:
-        """The gain of a mechanism; None without trainings of equal seeds."""
+    def _gain(self, title: str, candidate: Candidate) -> Gain | None:
+        """Return the gain of a mechanism; None without trainings of equal seeds."""
         values = self.view.gains(title, candidate.key)
         if not values:
             return None
         (mean, error), tested = mean_and_error(values), difference(values)
+        text = _points(mean, error, self.metric.unit)
         if tested is None or tested["p"] >= LEVEL:
-            return Gain(mean, error, "undecided")
+            return Gain(text, "undecided")
         is_better = (mean > 0) == (self.metric.direction == "max")
-        return Gain(mean, error, "leads" if is_better else "falls behind")
+        return Gain(text, "leads" if is_better else "falls behind")
 
-    def spread(self, candidate: Candidate) -> Spread:
+    def _fresh(self, candidate: Candidate) -> Spread:
         spread = self.view.spread(SEARCHED, candidate.key)
         assert spread is not None
         return spread
 
     def _headline(
-        self, fresh: Spread, gain: Gain | None, later: list[tuple[str, Gain | None]]
+        self,
+        best: Candidate,
+        fresh: Spread,
+        gain: Gain | None,
+        later: list[tuple[str, Gain | None]],
     ) -> str:
-        name, unit = self.view.called(self.best.key), self.metric.unit
-        seeds = plural(fresh.seeds, "fresh seed")
+        name, seeds = self.view.called(best.key), plural(fresh.seeds, "fresh seed")
         if gain is None:
-            return f"{name} reaches {_value(fresh.mean, fresh.error, unit)} with {seeds}"
+            reached = _value(fresh.mean, fresh.error, self.metric.unit)
+            return f"{name} reaches {reached} with {seeds}"
         if gain.side == "undecided":
             unresolved = f"No difference between {name} and standard attention is established"
-            return f"{unresolved} with {seeds}{self._at_cost()}"
-        headline = f"{name} {gain.side} standard attention by {_over(gain, unit).lstrip('+−')}"
+            shares = self.view.shares(best)
+            names = [o.name for o in self.view.setup.objectives if o.name in shares]
+            least = min(names, key=lambda name: shares[name], default="")
+            is_cheaper = least and shares[least] <= CHEAPER
+            cost = f"; it has {shares[least]:.2f} of the {cost_noun(least)}" if is_cheaper else ""
+            return f"{unresolved} with {seeds}{cost}"
+        headline = f"{name} {gain.side} standard attention by {gain.text.lstrip('+−')}"
         title, last = later[-1] if later else ("", None)
         if gain.side == "leads" and last is not None:
             where = "on the test set" if title.startswith("test") else "trained longer"
             headline += f"; {where}, {AFTER_LEAD[last.side]}"
         return headline
 
-    def _at_cost(self) -> str:
-        """The best's smallest ratio of a cost to standard attention's, if at most ``CHEAPER``."""
-        shares = self.view.shares(self.best)
-        names = [o.name for o in self.view.setup.objectives if o.name in shares]
-        least = min(names, key=lambda name: shares[name], default="")
-        if not least or shares[least] > CHEAPER:
-            return ""
-        return f"; it has {shares[least]:.2f} of the {cost_noun(least)}"
-
-    def _means(self, fresh: Spread, gain: Gain | None) -> str:
-        unit, kind = self.metric.unit, "estimate" if self.best.is_estimated else "score"
+    def _means(self, best: Candidate, fresh: Spread, gain: Gain | None) -> str:
+        view, unit = self.view, self.metric.unit
         sentence = (
-            f"Of the confirmed mechanisms the best by {kind}, {self.view.called(self.best.key)}, "
-            f"reaches {_words(self.metric)} {_value(fresh.mean, fresh.error, unit)} over "
+            f"Of the confirmed mechanisms the best by "
+            f"{'estimate' if best.is_estimated else 'score'}, {view.called(best.key)}, reaches "
+            f"{_words(self.metric)} {_value(fresh.mean, fresh.error, unit)} over "
             f"{plural(fresh.seeds, 'fresh seed')}"
         )
-        base = self.view.spread(SEARCHED, self.view.standard_key or "")
+        base = view.spread(SEARCHED, view.standard_key or "")
         if base is None or gain is None:
             return f"{sentence}."
         standard = f"standard attention {_value(base.mean, base.error, unit)}"
-        return f"{sentence}, {standard}: {_over(gain, unit)} between equal seeds."
+        return f"{sentence}, {standard}: {gain.text} between equal seeds."
 
-    def _longer(self, title: str, later: Gain | None, first: Gain | None) -> str:
-        unit, spread = self.metric.unit, self.view.spread(title, self.best.key)
+    def _longer(self, best: Candidate, title: str, later: Gain | None, first: Gain | None) -> str:
+        spread = self.view.spread(title, best.key)
         if spread is None:
             return ""
         task = next(iter(self.view.fresh[title].values()))[0].task_name
         where = "On the test set" if title.startswith("test") else f"Trained longer (task {task})"
-        sentence = f"{where} it reaches {_value(spread.mean, spread.error, unit)}"
+        sentence = f"{where} it reaches {_value(spread.mean, spread.error, self.metric.unit)}"
         if later is None:
             return f"{sentence}."
         words = AFTER_LEAD if first and first.side == "leads" else AFTER_NONE
-        return f"{sentence}, {_over(later, unit)} over standard attention: {words[later.side]}."
+        return f"{sentence}, {later.text} over standard attention: {words[later.side]}."
 
-    def _counts(self) -> str:
-        """Numbers of confirmed mechanisms that lead, fall behind, or are undecided."""
+    def _counts(self, leading: list[Candidate]) -> str:
+        """Return the numbers of confirmed mechanisms that lead, fall behind, or are undecided."""
         if len(self.gains) < 2:
             return ""
         counts = Counter(gain.side for gain in self.gains.values())
         lead, behind, undecided = (counts[side] for side in get_args(Side))
-        names = [self.view.called(c.key) for c in self.leading]
+        names = ", ".join(self.view.called(c.key) for c in leading[:3])
+        names += f" and {len(leading) - 3} more" if len(leading) > 3 else ""
         return (
             f"Of {len(self.gains)} confirmed mechanisms {lead} {'leads' if lead == 1 else 'lead'} "
-            f"standard attention{f' ({_listed(names)})' if names else ''}, {behind} "
+            f"standard attention{f' ({names})' if names else ''}, {behind} "
             f"{'falls' if behind == 1 else 'fall'} behind, {undecided} "
             f"{'is' if undecided == 1 else 'are'} undecided; each is tested alone."
         )
 
-    def _cheapest(self) -> str:
-        """The mechanism that leads at the lowest first cost, unless it is the best."""
+    def _cheapest(self, best: Candidate, leading: list[Candidate]) -> str:
+        """Return the mechanism that leads at the lowest first cost, unless it is the best."""
         costs = [o.name for o in self.view.setup.objectives if not o.is_metric]
-        if not costs or not self.leading or not self.view.standard:
+        if not costs or not leading or not self.view.standard:
             return ""
-        least = min(self.leading, key=lambda c: c.costs[costs[0]])
-        if least is self.best:
+        least = min(leading, key=lambda c: c.costs[costs[0]])
+        if least is best:
             return ""
         shares = self.view.shares(least)
         at = [f"{shares[name]:.2f} of the {cost_noun(name)}" for name in costs if name in shares]
         return (
             f"The cheapest that leads is {self.view.called(least.key)}: "
-            f"{_over(self.gains[least.key], self.metric.unit)} over standard attention, at "
-            f"{' and '.join(at)}."
+            f"{self.gains[least.key].text} over standard attention, at {' and '.join(at)}."
         )
 
-    def _calibration(self) -> str:
-        """Mean bias of scores and estimates over all confirmed mechanisms."""
+    def _calibration(self, best: Candidate) -> str:
+        """Return the mean bias of scores and estimates over all confirmed mechanisms."""
         name, unit = self.metric.name, self.metric.unit
         sign = 1 if self.metric.direction == "max" else -1
-        means = {c.key: self.spread(c).mean for c in self.mechanisms}
-        scores = sign * fmean(c.scores[name] - means[c.key] for c in self.mechanisms)
-        estimates = sign * fmean(c.objectives[name] - means[c.key] for c in self.mechanisms)
-        scored = _value(self.best.scores[name], None, unit)
-        estimated = _value(self.best.objectives[name], self.best.errors.get(name), unit)
+        means = [self._fresh(c).mean for c in self.mechanisms]
+        pairs = [*zip(self.mechanisms, means, strict=True)]
+        scores = sign * fmean(c.scores[name] - mean for c, mean in pairs)
+        estimates = sign * fmean(c.objectives[name] - mean for c, mean in pairs)
         return (
-            f"The search had scored it {scored} and estimated {estimated}. "
-            f"Over the {plural(len(self.mechanisms), 'confirmed mechanism')}, compared with fresh "
-            f"means, scores were too good by {_points(scores, None, unit)}, estimates by "
+            f"The search had scored it {_value(best.scores[name], None, unit)} and estimated "
+            f"{_value(best.objectives[name], best.errors.get(name), unit)}. "
+            f"Over the {plural(len(pairs), 'confirmed mechanism')}, compared with fresh means, "
+            f"scores were too good by {_points(scores, None, unit)}, estimates by "
             f"{_points(estimates, None, unit)}."
         )
 
     def _missing(self) -> str:
-        """The best by estimate, if it is not confirmed."""
+        """Return the best mechanism by estimate if it is not confirmed."""
         name = self.metric.name
         best = min(self.view.members, key=lambda c: self.metric.as_cost(c.objectives[name]))
         if best.key in self.view.fresh[SEARCHED]:
@@ -289,7 +276,7 @@ class _Confirmed:
 
 
 def effort(view: RunView) -> str:
-    """Numbers of proposals by outcome, and the time."""
+    """Return the numbers of proposals by outcome, and the time, in a sentence."""
     counts = view.counts
     failed = f"{counts.failed} failed" if counts.failed else "none failed"
     failed += f", {counts.stopped} stopped at a gate" if counts.stopped else ""
@@ -310,23 +297,14 @@ def _cost_figures(view: RunView, candidate: Candidate) -> Iterator[Figure]:
             yield Figure(f"{shares[objective.name]:.2f} ×", label, "cost")
 
 
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{', '.join(names[:3])}{more}"
-
-
 def _words(objective: Objective) -> str:
     return objective.name.replace("_", " ")
 
 
 def _value(mean: float, error: float | None, unit: str) -> str:
-    return quantity(mean, unit, error).translate(MINUS)
-
-
-def _over(gain: Gain, unit: str) -> str:
-    return _points(gain.mean, gain.error, unit)
+    return quantity(mean, unit, error).replace("-", "−")
 
 
 def _points(mean: float, error: float | None, unit: str) -> str:
-    shown = points(mean, error, unit).translate(MINUS)
+    shown = points(mean, error, unit).replace("-", "−")
     return f"{shown} points" if unit == FRACTION else shown

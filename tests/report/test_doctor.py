@@ -75,6 +75,6 @@ def test_broken_findings_have_help(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_network_drive_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_file_system", lambda folder: "nfs4")
+    monkeypatch.setattr(doctor, "_system_lines", lambda path: ["server:/data / nfs4 rw 0 0"])
     noted = found(examine_machine(tmp_path), "runs")
     assert (noted.state, "nfs4" in noted.found) == ("note", True)
