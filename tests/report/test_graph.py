@@ -12,8 +12,7 @@ import pytest
 from nas.common.errors import RunError
 from nas.compiler import make_plan
 from nas.genome.mechanisms import MECHANISMS
-from nas.report.graph import GAP, Box, graph_svg, placed
-from nas.report.graph import write_graph
+from nas.report.graph import GAP, Box, graph_svg, placed, write_graph
 
 SVG = "{http://www.w3.org/2000/svg}"
 
