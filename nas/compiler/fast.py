@@ -16,7 +16,7 @@ from torch import nn
 from nas.compiler.features import TextOperations, features_of
 from nas.compiler.kernels import fast_class, means, runtime, shaped, windows
 from nas.compiler.source import Source
-from nas.compiler.text import LINE, call_lines, indented
+from nas.compiler.text import call_line
 from nas.genome.primitives.base import STREAM_OF_PORT
 from nas.genome.primitives.factors import Weights
 
@@ -34,7 +34,13 @@ class FastSource(Source):
     split = "split_heads({x}, {heads})"
     repeat = "repeat_heads({x}, {heads})"
     merge = "merge_heads({x})"
-    modules = (*Source.modules, runtime, means, shaped, windows)
+    functions = {
+        **Source.functions,
+        **vars(runtime),
+        **vars(means),
+        **vars(shaped),
+        **vars(windows),
+    }
 
     def module(self, step: Step) -> type[nn.Module]:
         """The fast class of a step's module."""
@@ -58,16 +64,16 @@ class FastSource(Source):
         if not self.plan.is_windowed:
             lines = []
             if not self.all_get_is_causal() and asking:
-                lines += call_lines("mask", "visible_keys", arguments)
+                lines += [call_line("mask", "visible_keys", arguments)]
             if any(map(self.gets_is_causal, self.calls.values())):
                 name = "mask" if self.all_get_is_causal() else "kept"
-                lines += call_lines(name, "visible_keys", [*_MASKS, "False"])
+                lines.append(call_line(name, "visible_keys", [*_MASKS, "False"]))
             return lines
         lines = []
         if any(not step.is_paired for step in asking):
-            lines += call_lines("seen", "visible_keys", arguments)
+            lines += [call_line("seen", "visible_keys", arguments)]
         if not self.plan.is_blockwise:
-            lines += call_lines("mask", "windowed_keys", [*arguments, *self._limits()])
+            lines.append(call_line("mask", "windowed_keys", [*arguments, *self._limits()]))
         return lines
 
     def _limits(self) -> list[str]:
@@ -98,9 +104,9 @@ class FastSource(Source):
         target = ", ".join(results)
         if self.plan.is_windowed:
             arguments += [*_MASKS[1:], "is_causal", *self._limits()]
-            return call_lines(target, "by_windows", arguments)
+            return [call_line(target, "by_windows", arguments)]
         # Each step stores its result and its operand for each pair.
-        return call_lines(target, "by_rows", [*arguments, "mask", f"planes={2 * len(steps)}"])
+        return [call_line(target, "by_rows", [*arguments, "mask", f"planes={2 * len(steps)}"])]
 
     # Calls that replace aggregations.
 
@@ -116,7 +122,7 @@ class FastSource(Source):
         key, lines = score.key, [*operations.lines, *lines]
         if call.has_silent_key:
             names = [f"key_{index}", f"values_{index}", f"mask_{index}"]
-            lines += call_lines(", ".join(names), "with_silent_key", [key, values, mask])
+            lines.append(call_line(", ".join(names), "with_silent_key", [key, values, mask]))
             key, values, mask = names
             if score.bias:
                 lines.append(f"bias_{index} = nn.functional.pad({score.bias}, (0, 0, 1, 0))")
@@ -132,7 +138,9 @@ class FastSource(Source):
         """The lines of a mean of values."""
         (step,) = call.sums
         name = step.variable
-        lines = call_lines(name, "visible_mean", [self.names(step)[1], mask, "x.shape[1]", *causal])
+        lines = [
+            call_line(name, "visible_mean", [self.names(step)[1], mask, "x.shape[1]", *causal])
+        ]
         if step.operands[1].is_repeated:
             lines.append(f"{name} = {self.repeated(name, step.operands[1], step)}")
         return lines
@@ -152,27 +160,27 @@ class FastSource(Source):
         """The lines of the call and of the variables for its results."""
         first = call.sums[0]
         if len(call.sums) == 1:
-            lines = call_lines(first.variable, function, arguments)
+            lines = [call_line(first.variable, function, arguments)]
             if call.shares_weights:
                 unfolded = f"unfold_heads({first.variable}, {self.heads[first.heads]})"
                 lines.append(f"{first.variable} = {unfolded}")
             return lines
-        lines = call_lines(f"sums_{first.index}", function, arguments)
+        lines = [call_line(f"sums_{first.index}", function, arguments)]
         widths = ", ".join(f"{self.names(step)[1]}.shape[-1]" for step in call.sums)
         target = ", ".join(step.variable for step in call.sums)
-        return [*lines, *call_lines(target, f"sums_{first.index}.split", [f"({widths})", "dim=-1"])]
+        return [*lines, call_line(target, f"sums_{first.index}.split", [f"({widths})", "dim=-1"])]
 
     def _values(self, call: Lowered) -> tuple[str, list[str]]:
         """The values of the call, and the lines that compute them."""
         name = f"values_{call.sums[0].index}"
         if len(call.sums) > 1:
             parts = ", ".join(self.arguments(step)[1] for step in call.sums)
-            return name, call_lines(name, "torch.cat", [f"({parts})", "dim=-1"])
+            return name, [call_line(name, "torch.cat", [f"({parts})", "dim=-1"])]
         read = self.names if call.is_grouped else self.arguments
         values = read(call.sums[0])[1]
         if not call.shares_weights:
             return values, []
-        return name, call_lines(name, "fold_heads", [values, self.heads[call.normaliser.heads]])
+        return name, [call_line(name, "fold_heads", [values, self.heads[call.normaliser.heads]])]
 
 
 def _method(
@@ -181,13 +189,11 @@ def _method(
     """The lines of a stage's method."""
     names = [*(f"{row}_rows" if row in keys else row for row in rows), *keys, "x"]
     params = ["self", *(f"{arg}: Tensor" for arg in names), "mask: Tensor | None", "start: int"]
-    line = f"    {', '.join(params)}"
+    result = "Tensor" if len(results) == 1 else "tuple[Tensor, ...]"
     return [
-        f"def {name}(",
-        *([line] if len(line) <= LINE else [f"    {arg}," for arg in params]),
-        ") -> Tensor:" if len(results) == 1 else ") -> tuple[Tensor, ...]:",
+        f"def {name}({', '.join(params)}) -> {result}:",
         '    """Queries from ``start`` on, with their rows of x, against the keys given."""',
-        *indented(body),
+        *(f"    {line}" for line in body),
         f"    return {', '.join(results)}",
     ]
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from nas.compiler.lowering import forms_of, is_shift
-from nas.compiler.text import call_lines
 
 if TYPE_CHECKING:
     from nas.compiler.lowering import Lowered
@@ -187,20 +186,6 @@ def _sum_of(
     return operations.named(kind, step, operations.plus(first, second))
 
 
-class _Call(str):
-    """The text of a call with its parts, so that it can be split into short lines."""
-
-    __slots__ = ("arguments", "function")
-    function: str
-    arguments: list[str]
-
-
-def _call(function: str, *arguments: str) -> str:
-    text = _Call(f"{function}({', '.join(arguments)})")
-    text.function, text.arguments = function, [*arguments]
-    return text
-
-
 class TextOperations:
     """Operations that write source; ``lines`` collects the statements."""
 
@@ -224,7 +209,7 @@ class TextOperations:
 
     def method(self, step: Step, name: str, value: str) -> str:
         """A call of a method of the block's module."""
-        return _call(self.attribute(step, name), value)
+        return f"{self.attribute(step, name)}({value})"
 
     def slopes(self, step: Step) -> str:
         """A call of the declared function, which the source imports or copies."""
@@ -232,11 +217,11 @@ class TextOperations:
         assert change is not None, "a step with slopes declares them"
         assert change.slopes is not None, "a step with slopes declares them"
         self.source.used.append(change.slopes)
-        return _call(change.slopes.__name__, self.source.heads[step.heads], "x")
+        return f"{change.slopes.__name__}({self.source.heads[step.heads]}, x)"
 
     def by_head(self, value: str, factor: str) -> str:
         """A call of ``by_head``."""
-        return _call("by_head", value, factor)
+        return f"by_head({value}, {factor})"
 
     def times(self, first: str, second: str) -> str:
         """An infix operation."""
@@ -248,13 +233,10 @@ class TextOperations:
 
     def concatenated(self, first: str, second: str) -> str:
         """A call of ``torch.cat``."""
-        return _call("torch.cat", f"({first}, {second})", "dim=-1")
+        return f"torch.cat(({first}, {second}), dim=-1)"
 
     def named(self, kind: str, step: Step, value: str) -> str:
         """Assign the value to a variable; returns its name."""
         name = f"{kind}_{step.index}"
-        if isinstance(value, _Call):
-            self.lines += call_lines(name, value.function, value.arguments)
-        else:
-            self.lines.append(f"{name} = {value}")
+        self.lines.append(f"{name} = {value}")
         return name

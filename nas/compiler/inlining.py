@@ -46,7 +46,7 @@ def inlined(roots: Iterable[Any]) -> list[str]:
 def file_source(sources: list[str]) -> str:
     """The text of a file: imports of torch, then the sources."""
     imports = ["import torch", "from torch import Tensor, nn"]
-    if any(re.search(r"\bF\.", source) for source in sources):
+    if any(re.search(r"\bF[.,]", source) for source in sources):
         imports.append("from torch.nn import functional as F")
     if any("torch.utils.checkpoint" in source for source in sources):
         imports.insert(1, "import torch.utils.checkpoint")
@@ -95,7 +95,7 @@ def _on_one_line(signature: re.Match[str]) -> str:
     """Join a signature on one line if it fits without its shapes."""
     inner = " ".join(signature[2].split()).removesuffix(",")
     line = f"{signature[1]}({inner}){signature[3]}"
-    return line if len(line) <= LINE + 8 else signature[0]
+    return line if len(line) <= LINE else signature[0]
 
 
 @cache

@@ -7,22 +7,49 @@ others are copied. No line depends on a number of tokens, so that exports accept
 
 from __future__ import annotations
 
+import ast
 import inspect
+import sys
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from nas.compiler import helpers
-from nas.compiler.expressions import written_out
+import torch
+from torch import Tensor, nn
+
+from nas.compiler.inlining import PROVIDED, globals_of, source_of
 from nas.compiler.lowering import lower
 from nas.compiler.source import Source
-from nas.compiler.text import call_lines, size_texts
+from nas.compiler.specialising import fold, functions_in, name_of
+from nas.compiler.statements import parsed, unparsed
+from nas.compiler.text import LINE, call_line, size_texts
 from nas.genome.primitives.factors import Factors, Weights
 
 if TYPE_CHECKING:
     from nas.compiler.lowering import Lowered
     from nas.compiler.plan import Plan, Step
 
+_MOST_LINES: Final = 3  # of a primitive that is written as expressions
 _PAST: Final = "torch.ones(n, n, dtype=torch.bool, device=x.device).tril()"
+
+
+def visible_mean(values: Tensor, mask: Tensor | None) -> Tensor:
+    """The mean of the values that each query sees; zeros where it sees none."""
+    if mask is None:
+        return values.mean(dim=2, keepdim=True).expand_as(values)
+    weights = mask.to(values.dtype) / mask.sum(dim=-1, keepdim=True).clamp(min=1)
+    return (weights @ values).expand_as(values)
+
+
+def linear_attention(
+    query: Tensor, key: Tensor, values: Tensor, mask: Tensor | None, scale: float
+) -> Tensor:
+    """query·key^T·values over the number of visible keys: linear in the tokens, if masks allow."""
+    query = query * scale
+    if mask is None or mask.shape[-2] == 1:
+        kept = torch.ones_like(key[:1, :1, :, :1]) if mask is None else mask.mT.to(values.dtype)
+        return query @ (key.mT @ (values * kept)) / kept.sum(dim=2, keepdim=True).clamp(min=1)
+    weights = (query @ key.mT).masked_fill(~mask, 0.0)
+    return (weights / mask.sum(dim=-1, keepdim=True).clamp(min=1)) @ values
 
 
 class PlainSource(Source):
@@ -37,25 +64,70 @@ class PlainSource(Source):
     repeat = "{x}.repeat_interleave({heads} // {x}.shape[1], dim=1)"
     merge = "{x}.transpose(1, 2).flatten(2)"
     is_specialised = True
-    modules = (*Source.modules, helpers)
+    functions = {
+        **Source.functions,
+        "visible_mean": visible_mean,
+        "linear_attention": linear_attention,
+    }
 
     def __init__(self, plan: Plan, rules: Collection[str]) -> None:
         replaceable = {step.primitive.name for step in plan.steps if _has_function(step)}
         super().__init__(plan, lower(plan, replaceable.intersection(rules)))
 
     def step(self, step: Step) -> list[str]:
-        """The lines of a step: an expression if that is short, else a call of a module."""
-        names = list(inspect.signature(step.primitive.module.forward).parameters)[1:]
+        """Return the lines of a step: an expression if that is short, else a call of a module."""
+        return self._expression(step) or super().step(step)
+
+    def _expression(self, step: Step) -> list[str]:
+        """Write the call of a primitive without weights as at most three lines.
+
+        Constants of the primitive become attributes of the block.
+
+        Returns:
+            [] if the primitive has weights, or if its code is longer or has other statements than
+            assignments and a return.
+        """
+        module: Any = step.primitive.module
+        if step.primitive.is_parametric or module.__bases__ != (nn.Module,):
+            return []
+        functions = functions_in(ast.parse(source_of(module)))
+        bodies = {function.name: ast.Module(function.body, []) for function in functions}
+        texts = {"filtered": "False"} | size_texts(step, self.heads[step.heads], "False")
+        texts |= {name: repr(value) for name, value in step.params.items()}
+        arguments = {name: parsed(text) for name, text in texts.items()}
+        attributes: dict[str, ast.expr] = {}
+        constants: dict[str, str] = {}
+        for statement in bodies["__init__"].body[1:] if "__init__" in bodies else ():
+            if not isinstance(statement, ast.Assign):
+                return []
+            name, value = name_of(statement), fold(statement.value, arguments)
+            if not isinstance(value, ast.Constant):
+                constants[f"{name[1:]}_{step.index}"] = unparsed(value)
+                value = parsed(f"self{name}_{step.index}")
+            attributes[name] = value
+        body = fold(bodies["forward"], attributes)
+        read = {name_of(node) for node in ast.walk(body) if isinstance(node, ast.Attribute)}
+        names = list(inspect.signature(module.forward).parameters)[1:]
         operands = dict(zip(names, self.arguments(step), strict=False))
         operands |= {"start": "0"} | self.extras(step)
-        texts = {"filtered": "False"} | size_texts(step, self.heads[step.heads], "False")
-        inline = written_out(step, operands, texts, step.params | {"filtered": step.is_filtered})
-        if inline is None:
-            return super().step(step)
+        values = {name: parsed(text) for name, text in operands.items()}
+        lines: list[str] = []
+        for statement in body.body:
+            if not isinstance(statement, ast.Assign | ast.Return) or statement.value is None:
+                return []
+            name = f"{name_of(statement)}_{step.index}"
+            target = step.variable if isinstance(statement, ast.Return) else name
+            lines.append(f"{target} = {unparsed(fold(statement.value, values))}")
+            values = {**values, name_of(statement): parsed(name)}
+        is_short = len(lines) <= _MOST_LINES and max(map(len, lines)) <= LINE - 8
+        if not is_short or read - {"", *(f".{name}" for name in constants)}:
+            return []
         self.replaced.add(step.index)
-        self.constants |= inline.constants
-        self.used += inline.roots
-        return inline.lines
+        self.constants |= {n: text for n, text in constants.items() if f".{n}" in read}
+        scope = vars(sys.modules[module.__module__])
+        used = sorted({name for line in lines for name in globals_of(line)} - PROVIDED)
+        self.used += [scope[name] for name in used if name in scope]
+        return lines
 
     def accepts_is_causal(self, call: Lowered) -> bool:
         """Whether the function takes ``is_causal``, as torch's fused attention does."""
@@ -74,8 +146,8 @@ class PlainSource(Source):
         ]
         if self.all_get_is_causal():
             lines += [
-                "if is_causal and mask is not None:  # torch takes one of the two",
-                f"    mask = mask & {_PAST}",
+                "if is_causal and mask is not None:",
+                f"    mask = mask & {_PAST}  # not both",
             ]
         elif not plan.unsafe and asks_past:
             lines += [
@@ -113,7 +185,8 @@ class PlainSource(Source):
         (score,) = call.scores
         arguments = [*self.arguments(score), values, "mask"]
         if call.is_linear:
-            return call_lines(step.variable, "linear_attention", [*arguments, self.scale(score)])
+            arguments.append(self.scale(score))
+            return [call_line(step.variable, "linear_attention", arguments)]
         is_shared = [o.is_repeated for o in (*score.operands, step.operands[1])]
         is_grouped = is_shared == [False, True, True]  # torch repeats keys and values
         if is_grouped:
@@ -122,7 +195,7 @@ class PlainSource(Source):
         if score.width != score.rank:  # torch's default scale uses the width
             arguments.append(f"scale={self.scale(score)}")
         arguments += ["enable_gqa=True"] if is_grouped else []
-        return call_lines(step.variable, "F.scaled_dot_product_attention", arguments)
+        return [call_line(step.variable, "F.scaled_dot_product_attention", arguments)]
 
 
 def _has_function(step: Step) -> bool:

@@ -11,19 +11,17 @@ import re
 import textwrap
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
-from nas import genome
 from nas.compiler.formula import formula_of
 from nas.compiler.inlining import inlined
 from nas.compiler.lowering import live, uncalled
 from nas.compiler.specialising import specialise
 from nas.compiler.text import (
     LINE,
-    call_lines,
+    call_line,
     heads_text,
     indented,
     key_width_text,
@@ -32,6 +30,7 @@ from nas.compiler.text import (
     times_text,
     width_text,
 )
+from nas.genome import head_count
 
 if TYPE_CHECKING:
     from nas.compiler.lowering import Lowered
@@ -76,8 +75,8 @@ class Source(ABC):
     merge: ClassVar[str]
     # Whether files omit unused options.
     is_specialised: ClassVar[bool] = False
-    # The modules of the functions that the text may call.
-    modules: ClassVar[tuple[ModuleType, ...]] = (genome,)
+    # The functions that the text may call, by name.
+    functions: ClassVar[dict[str, Any]] = {"head_count": head_count}
 
     def __init__(self, plan: Plan, calls: dict[int, Lowered]) -> None:
         self.plan, self.calls = plan, calls
@@ -116,8 +115,8 @@ class Source(ABC):
         ]
         text = "\n".join(lines) + "\n"
         called = set(re.findall(r"(?<![.\w])\w+(?=\()", text))
-        items = {n: f for module in self.modules for n, f in vars(module).items() if n in called}
-        used = (*items.values(), *(self.module(step) for step in built), *self.used)
+        items = [item for name, item in self.functions.items() if name in called]
+        used = (*items, *(self.module(step) for step in built), *self.used)
         return Written(text, tuple(dict.fromkeys(used)), self.is_specialised)
 
     # Methods that a form implements.
@@ -139,7 +138,7 @@ class Source(ABC):
         arguments = [*self.arguments(step), *(f"{k}={v}" for k, v in self.extras(step).items())]
         if self.keys is not None and step.primitive.is_positional:
             arguments.append("start=start")
-        return call_lines(step.variable, f"self.{step.module}", arguments)
+        return [call_line(step.variable, f"self.{step.module}", arguments)]
 
     def pairs(self, steps: list[Step]) -> list[str]:
         """The lines of the paired steps of a stage."""
@@ -253,7 +252,7 @@ class Source(ABC):
             sizes = step.bind(size_texts(step, self._count(step.heads), bias))
             arguments = [f"{name}={text}" for name, text in sizes.items()]
             arguments += [f"{k}={v!r}" for k, v in step.params.items() if v != defaults[k]]
-            lines += call_lines(f"self.{step.module}", name, arguments)
+            lines.append(call_line(f"self.{step.module}", name, arguments))
         if plan.genome.projections.has_wo:
             merged = width_text(plan.output.width)
             if plan.genome.projections.merge != "sum":
@@ -289,7 +288,7 @@ _SIGNATURE = [
 
 def _docstring(plan: Plan) -> list[str]:
     """The docstring of the class."""
-    lines = [*textwrap.wrap(f'"""{formula_of(plan)}', LINE, break_long_words=False), ""]
+    lines = [*textwrap.wrap(f'"""{formula_of(plan)}', LINE - 8, break_long_words=False), ""]
     window = plan.genome.visibility.window
     if window is not None:
         lines += [

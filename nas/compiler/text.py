@@ -1,7 +1,8 @@
-"""Pieces of Python source: expressions in ``dim`` and ``heads`` for labels, and calls."""
+"""Pieces of Python source: expressions in ``dim`` and ``heads`` for labels, and long lines."""
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
 
 from nas.genome.types import MODEL
@@ -9,8 +10,7 @@ from nas.genome.types import MODEL
 if TYPE_CHECKING:
     from nas.compiler.plan import Step
 
-# Most characters of a statement in a method, so that its line has at most 100.
-LINE: Final = 92
+LINE: Final = 100  # most characters of a line
 
 
 def heads_text(label: str, whole: str = "heads") -> str:
@@ -65,16 +65,30 @@ def size_texts(step: Step, heads: str, bias: str) -> dict[str, str]:
     return texts | ({"filtered": "True"} if step.is_filtered else {})
 
 
+def call_line(target: str, function: str, arguments: list[str]) -> str:
+    """Return the statement that assigns the result of a call to ``target``."""
+    return f"{target} = {function}({', '.join(arguments)})"
+
+
 def indented(lines: list[str], levels: int = 1) -> list[str]:
-    """Indent lines of source."""
-    return ["    " * levels + line if line else "" for line in lines]
+    """Indent lines of source; break long lines inside their first brackets."""
+    return [part for line in lines for part in wrapped(line, "    " * levels)]
 
 
-def call_lines(target: str, function: str, arguments: list[str]) -> list[str]:
-    """The lines of a call, assigned to ``target``."""
-    line = f"{target} = {function}({', '.join(arguments)})"
-    if len(line) <= LINE:
-        return [line]
-    inner = f"    {', '.join(arguments)}"
-    lines = [inner] if len(inner) <= LINE else [f"    {argument}," for argument in arguments]
-    return [f"{target} = {function}(", *lines, ")"]
+def wrapped(text: str, pad: str) -> list[str]:
+    """Return the lines of a statement; the content of its first brackets lies apart if it is long.
+
+    Args:
+        pad: the indentation of the statement.
+    """
+    text, pad = text.lstrip(), pad + " " * (len(text) - len(text.lstrip()))
+    if len(pad + text) <= LINE or "(" not in text:
+        return [(pad + text).rstrip()]
+    start = text.index("(") + 1
+    depths = list(accumulate((sign in "([{") - (sign in ")]}") for sign in text))
+    stop = depths.index(0, start)
+    commas = [i for i in range(start, stop) if text[i] == "," and depths[i] == 1]
+    parts = [text[i + 1 : j].strip() for i, j in pairwise([start - 1, *commas, stop])]
+    inner = f"{pad}    {', '.join(parts)}"
+    lines = [inner] if len(inner) <= LINE else [f"{pad}    {part}," for part in parts]
+    return [pad + text[:start], *lines, pad + text[stop:]]

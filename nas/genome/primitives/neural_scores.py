@@ -55,18 +55,9 @@ def sum_units(
     # One multiply-add for each unit and pair, as in the formula of MACs.
     scores = shift.view(-1, 1, 1)
     for query, key, factor in zip(queries, keys, weight.unbind(-1), strict=True):
-        active = activate(query + key, activation)
+        active = getattr(F, activation)(query + key)
         scores = torch.addcmul(scores, active, factor.reshape(-1, 1, 1))
     return scores
-
-
-def activate(inner: Float[Tensor, "..."], activation: str) -> Float[Tensor, "..."]:
-    """Apply an activation: gelu, relu, silu or tanh."""
-    if activation == "gelu":
-        return F.gelu(inner)
-    if activation == "relu":
-        return F.relu(inner)
-    return F.silu(inner) if activation == "silu" else torch.tanh(inner)
 
 
 def split_linear(
@@ -123,7 +114,7 @@ class AdditiveAttentionScore(nn.Module):
         self.out = nn.Linear(width, 1, bias=False)
 
     def forward(self, query: Query, key: Key) -> Scores:
-        return sum_units(*self.units(query, key), "tanh")
+        return sum_units(*self.units(query, key), activation="tanh")
 
     def units(self, query: Query, key: Key) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the arguments ``left``, ``right``, ``weight`` and ``shift`` of ``sum_units``."""
@@ -219,7 +210,7 @@ class NeuralAttention(nn.Module):
                 self.hidden_bias[..., 0] = 2.0
 
     def forward(self, query: Query, key: Key) -> Scores:
-        return sum_units(*self.units(query, key), self.activation)
+        return sum_units(*self.units(query, key), activation=self.activation)
 
     def units(self, query: Query, key: Key) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the arguments ``left``, ``right``, ``weight`` and ``shift`` of ``sum_units``."""

@@ -26,10 +26,11 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from nas.genome.primitives.base import Params, Role, Sizes, primitive
 from nas.genome.primitives.domains import Choice, Flag, Integer
-from nas.genome.primitives.neural_scores import ACTIVATION, activate
+from nas.genome.primitives.neural_scores import ACTIVATION
 from nas.genome.primitives.positions import rotate
 from nas.genome.primitives.shapes import Key, Query, Scores
 
@@ -135,7 +136,8 @@ class Qana(nn.Module):
         super().__init__()
         if rope and width % 2:
             raise ValueError(f"qana: the key width is {width}; expected an even number for rope")
-        self.heads, self.hidden, self.activation = heads, hidden, activation
+        self.heads, self.hidden = heads, hidden
+        self.activation = activation
         self.skip = skip
         self.rope = rope
         self.warmup = warmup
@@ -143,7 +145,8 @@ class Qana(nn.Module):
         self.scale = self.skip_scale if mlp_scale == "sqrt" else 1.0
         self.parts = (hidden * (basis or width), hidden, hidden, 1)
         self.tail = nn.Linear(dim, heads * sum(self.parts), bias=bias)
-        self.basis = self.alpha = None
+        self.basis = None
+        self.alpha = None
         if basis is not None:
             self.basis = nn.Parameter(torch.empty(heads, basis, width).normal_(std=basis**-0.5))
         if gate == "learned":
@@ -153,11 +156,11 @@ class Qana(nn.Module):
             self.register_buffer("passes", torch.zeros(()))
         else:
             self.passes = None
-        random_rows = {"zero_out": self.parts[0], "paper_zero": 0}.get(init)
-        if random_rows is not None:
+        if init in ("zero_out", "paper_zero"):
+            first = self.parts[0] if init == "zero_out" else 0
             with torch.no_grad():
                 for tensor in self.tail.parameters():
-                    tensor.view(self.heads, sum(self.parts), -1)[:, random_rows:] = 0.0
+                    tensor.view(self.heads, sum(self.parts), -1)[:, first:] = 0.0
 
     def forward(self, query: Query, key: Key, x: Float[Tensor, "b q d"], start: int = 0) -> Scores:
         units = self.units(x)
@@ -190,7 +193,7 @@ class Qana(nn.Module):
         features, rows, out, bias, shift = self.gated(key, units)
         # One product for all hidden units: (b, h, q * l, w) against the keys.
         inner = (rows.flatten(2, 3) @ features.transpose(-2, -1)).unflatten(2, (-1, self.hidden))
-        active = activate(inner + bias.unsqueeze(-1), self.activation)
+        active = getattr(F, self.activation)(inner + bias.unsqueeze(-1))
         scores = (out.unsqueeze(-2) @ active).squeeze(-2) + shift
         if not self.skip:
             return scores

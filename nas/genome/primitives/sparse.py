@@ -140,7 +140,8 @@ class TopkSoftmax(nn.Module):
 
     def __init__(self, filtered: bool = False, *, k: int = 10) -> None:
         super().__init__()
-        self.filtered, self.k = filtered, k
+        self.filtered = filtered
+        self.k = k
 
     def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return masked_softmax(keep_largest(scores, mask, self.k), mask, filtered=True)

@@ -16,7 +16,7 @@ from nas.compiler.kernels import fast_class
 from nas.compiler.kernels.normalisers import Threshold, fast_threshold_weights
 from nas.compiler.kernels.pair_scores import fast_sum_layers, fast_sum_units, sum_pairs
 from nas.compiler.kernels.pieces import PIECE
-from nas.genome.primitives.neural_scores import activate, split_linear, sum_layers, sum_units
+from nas.genome.primitives.neural_scores import split_linear, sum_layers, sum_units
 from nas.genome.primitives.qana import Qana
 from nas.genome.primitives.sparse import threshold_weights
 from tests.tensors import ACTIVATIONS
@@ -100,7 +100,7 @@ def test_the_plain_forms_are_the_equations_pair_by_pair() -> None:
     torch.testing.assert_close(layers[:, :, 1], torch.stack(expected, -1))
     for activation in ACTIVATIONS:
         left, right, weight, shift = operands("units_per_head")
-        active = activate(left.unsqueeze(3) + right.unsqueeze(2), activation)
+        active = getattr(F, activation)(left.unsqueeze(3) + right.unsqueeze(2))
         sums = (active * weight[:, None, None]).sum(-1) + shift.view(-1, 1, 1)
         torch.testing.assert_close(sum_units(left, right, weight, shift, activation), sums)
 
