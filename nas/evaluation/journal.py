@@ -77,7 +77,9 @@ class JournaledEvaluator:
         """Submit the trials that the file does not contain to the wrapped evaluator."""
         rest = []
         for trial in trials:
-            evaluation = None if trial.keeps_weights else self._recorded.get(_key(trial))
+            evaluation = (
+                None if trial.keeps_weights else self._recorded.get((trial.key, trial.seed))
+            )
             if evaluation is None:
                 rest.append(trial)
             else:
@@ -114,7 +116,7 @@ class JournaledEvaluator:
         except OSError as error:
             raise self._unusable(error) from None
         if evaluation.status != "failed":
-            self._recorded[_key(trial)] = evaluation
+            self._recorded[trial.key, trial.seed] = evaluation
 
     def _read(self) -> dict[tuple[str, int], Evaluation]:
         """Return recorded evaluations of this task and data that are no failures, by trial."""
@@ -123,7 +125,8 @@ class JournaledEvaluator:
         text = self._file.read()
         lines = text.splitlines()
         # A process that was killed while it wrote a line loses only that training.
-        is_torn = bool(lines) and not text.endswith("\n") and _is_beginning(lines[-1])
+        *_, last = lines or [""]
+        is_torn = not text.endswith("\n") and last[: len(_BEGINNING)] == _BEGINNING[: len(last)]
         for number, line in enumerate(lines[:-1] if is_torn else lines, 1):
             entry, evaluation = self._entry(line, number)
             is_same_task = all(entry.get(name) == value for name, value in self._place.items())
@@ -147,11 +150,3 @@ class JournaledEvaluator:
 
     def _unusable(self, error: Exception) -> RunError:
         return RunError(f"{self._path}: cannot be read or written ({error}).")
-
-
-def _is_beginning(line: str) -> bool:
-    return line.startswith(_BEGINNING) or _BEGINNING.startswith(line)
-
-
-def _key(trial: Trial) -> tuple[str, int]:
-    return trial.key, trial.seed

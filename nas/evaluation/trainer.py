@@ -65,6 +65,14 @@ class _Progress:
     executions: dict[str, None] = field(default_factory=dict)
     weights: bytes | None = None
 
+    def add(self, name: str, report: Report) -> None:
+        """Add a report of a model; a suite counts epochs over all models, whose names are set."""
+        self.metrics[name] = report.metrics
+        if name:
+            metrics = {f"{name}.{metric}": value for metric, value in report.metrics.items()}
+            report = replace(report, epoch=len(self.reports) + 1, metrics=metrics)
+        self.reports.append(report)
+
 
 def train_candidate(
     trial: Trial,
@@ -224,7 +232,11 @@ def _train(
             training = Training(
                 model, model_task, model_data, meter, time_limit=time_limit, graphs=graphs
             )
-            _collect(training, name, derive_seed(trial.seed, "order"), progress)
+            try:
+                for report in training.reports(derive_seed(trial.seed, "order")):
+                    progress.add(name, report)
+            finally:
+                progress.executions[training.execution] = None
         if trial.keeps_weights and model_task is task.main:
             progress.weights = attention_weights(model)
         if missed := task.missed(progress.metrics):
@@ -245,17 +257,3 @@ def _countable(trial: Trial, task: Task, model_task: ModelTask) -> ResolvedGenom
     context = CostContext(model_task.sizes, model_task.qkv_bias, model_task.is_causal)
     costs_of(resolved, context, ["elementwise"])
     return resolved
-
-
-def _collect(training: Training, name: str, seed: int, progress: _Progress) -> None:
-    """Train one model, and add its reports to ``progress``."""
-    before = len(progress.reports)
-    try:
-        for report in training.reports(seed):
-            progress.metrics[name] = report.metrics
-            if name:
-                metrics = {f"{name}.{metric}": value for metric, value in report.metrics.items()}
-                report = replace(report, epoch=before + report.epoch, metrics=metrics)
-            progress.reports.append(report)
-    finally:
-        progress.executions[training.execution] = None

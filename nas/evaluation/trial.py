@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, TypeAlias, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -152,17 +151,14 @@ class Evaluation:
             RunError: a field is missing, unknown or has an impossible value.
         """
         try:
-            return _adapter().validate_python(data)
+            return _ADAPTER.validate_python(data)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             raise RunError(f"this is no evaluation record ({where}: {first['msg']}).") from error
 
 
-@cache
-def _adapter() -> TypeAdapter[Evaluation]:
-    return TypeAdapter(Evaluation)
-
+_ADAPTER: Final = TypeAdapter(Evaluation)
 
 Purpose: TypeAlias = Literal["search", "confirm", "evaluate", "benchmark", "explain", "reference"]
 Stage: TypeAlias = Literal["", "search", "long", "test"]

@@ -77,8 +77,11 @@ def keep_freed_memory() -> None:
     a GPU, and returns them only if the process has grown beyond ``MAX_KEPT``. Other C libraries are
     not configured.
     """
-    library = _configured_libc()
-    if library is not None and resident_bytes() > MAX_KEPT:
+    library, statistics = _configured_libc(), Path("/proc/self/statm")
+    if library is None or not statistics.exists():
+        return
+    _, pages, *_ = statistics.read_text(encoding="ascii").split()
+    if int(pages) * resource.getpagesize() > MAX_KEPT:
         library.malloc_trim(0)
 
 
@@ -92,15 +95,6 @@ def _configured_libc() -> Any:
     except (AttributeError, OSError, TypeError):  # another C library
         return None
     return library
-
-
-def resident_bytes() -> int:
-    """Return the resident memory of this process in bytes; 0 if it is unknown."""
-    try:
-        _, pages, *_ = Path("/proc/self/statm").read_text(encoding="ascii").split()
-    except OSError:
-        return 0
-    return int(pages) * resource.getpagesize()
 
 
 class Meter:

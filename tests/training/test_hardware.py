@@ -43,9 +43,11 @@ for _ in range(12):  # until a free block fits with its alignment
     torch.ones(2**24)
 print(faults())
 hardware.MAX_KEPT = 0
-before = hardware.resident_bytes()
+def resident_pages():
+    return int(open("/proc/self/statm").read().split()[1])
+before = resident_pages()
 hardware.keep_freed_memory()
-print(before - hardware.resident_bytes())
+print((before - resident_pages()) * resource.getpagesize())
 """
 
 

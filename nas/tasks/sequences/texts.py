@@ -100,16 +100,18 @@ class TextsTask(SequenceTask):
             if test_classes != classes:
                 raise DataError(f"{self.data}: its test part has other classes than its training.")
         vocabulary = _vocabulary((_words(text) for text, _ in train_texts), self.words)
-        train, validation = (self._columns(t, vocabulary) for t in (train_texts, eval_texts))
+        train, validation = (
+            {
+                "tokens": np.stack(
+                    [_row(_words(text), vocabulary, self.length) for text, _ in part]
+                ),
+                "labels": np.array([label for _, label in part]),
+            }
+            for part in (train_texts, eval_texts)
+        )
         digest = content_digest(repr(classes), train, validation)
         facts = {"classes": classes, "words": FIRST_WORD + len(vocabulary)}
         return Data(self.data, train, validation, digest, facts)
-
-    def _columns(
-        self, texts: Labelled, vocabulary: Mapping[str, int]
-    ) -> dict[str, NDArray[np.integer]]:
-        rows = [_row(_words(text), vocabulary, self.length) for text, _ in texts]
-        return {"tokens": np.stack(rows), "labels": np.array([label for _, label in texts])}
 
     def _part(self, names: tuple[str, ...]) -> tuple[tuple[str, ...], Labelled]:
         kind, _, path = self.data.partition(":")
