@@ -66,7 +66,7 @@ class _Progress:
     weights: bytes | None = None
 
     def add(self, name: str, report: Report) -> None:
-        """Add a report of a model; a suite counts epochs over all models, whose names are set."""
+        """Add a report of a model; epochs are counted over all models of a suite."""
         self.metrics[name] = report.metrics
         if name:
             metrics = {f"{name}.{metric}": value for metric, value in report.metrics.items()}

@@ -1,8 +1,8 @@
 """A candidate: a task's model with a mechanism in it, its check before training, and its weights.
 
-The check finds attention blocks that ignore their input. A legal mechanism may be constant:
-``relu_squared`` of a negative distance is zero for any tokens. Training it would cost as much as
-training a good mechanism, and its result would be worthless.
+The check finds attention blocks that ignore their input. A mechanism that satisfies all rules of a
+search space may be constant: ``relu_squared`` of a negative distance is zero for any tokens.
+Training it would cost as much as training a good mechanism.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class EvalStep:
             self.totals += self.task.tally(self.model, self.examples.batch(chosen))
 
     def finish(self) -> None:
-        """Do nothing."""
+        """Do nothing: an evaluation changes no weights."""
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics over all examples since the last call, by name.

@@ -15,14 +15,14 @@ from nas.evaluation.trial import run_trials
 
 
 class Counting(LocalEvaluator):
-    """Notes what it was asked to train."""
+    """Records the keys of all trials that it is to train."""
 
     def __init__(self, task, data):
         super().__init__(task, data)
-        self.asked = []
+        self.submitted = []
 
     def submit(self, trials):
-        self.asked += [trial.key for trial in trials]
+        self.submitted += [trial.key for trial in trials]
         super().submit(trials)
 
 
@@ -33,21 +33,20 @@ def path(tmp_path):
 
 @pytest.fixture
 def journaled(path, task, data):
-    def make(task=task, inner=None):
-        return JournaledEvaluator(inner or LocalEvaluator(task, data), path, task, data)
+    def make(task=task):
+        return JournaledEvaluator(Counting(task, data), path, task, data)
 
     return make
 
 
 @pytest.fixture
-def run(journaled, task, data):
-    """What came back, and what was trained for it."""
+def run(journaled, task):
+    """Run trials; return their evaluations, and the keys of the trials that were trained."""
 
     def train(trials, task=task):
-        inner = Counting(task, data)
-        with closing(journaled(task, inner)) as evaluator:
-            found = {trial.key: answer for trial, answer in run_trials(evaluator, trials)}
-        return found, inner.asked
+        with closing(journaled(task)) as evaluator:
+            answers = {trial.key: answer for trial, answer in run_trials(evaluator, trials)}
+            return answers, evaluator._evaluator.submitted
 
     return train
 
@@ -135,6 +134,6 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(run, journaled, path, tri
 
 
 @pytest.mark.parametrize("name", ["", "/dev/full"])
-def test_what_is_no_file_is_refused(tmp_path, task, data, name):
+def test_a_folder_or_device_is_refused(tmp_path, task, data, name):
     with pytest.raises(RunError, match="is no file"):
         JournaledEvaluator(LocalEvaluator(task, data), tmp_path / name, task, data)

@@ -13,7 +13,7 @@ from torch import nn
 from nas.common.errors import DeviceError
 from nas.costs import counting
 from nas.evaluation import trainer
-from nas.evaluation.trainer import build_model, train_candidate, train_guarded
+from nas.evaluation.trainer import build_model, train_candidate
 from nas.evaluation.trial import Budget, Evaluation, Trial
 from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task
@@ -96,16 +96,6 @@ def test_weights_of_attention_layers_are_returned_if_asked(data, placement, monk
     found = load(evaluation.weights)
     assert set(found) == set(expected)
     assert all(torch.equal(found[name], weight) for name, weight in expected.items())
-
-
-def test_build_model_starts_all_but_the_attention_alike(data):
-    task = task_for()
-    one, other = (
-        build_model(task.resolve(mechanism(n).genome), task, data, 5) for n in ("mha", "additive")
-    )
-    own = {k: v for k, v in one.state_dict().items() if ".attention." not in k}
-    assert own
-    assert all(torch.equal(v, other.state_dict()[k]) for k, v in own.items())
 
 
 class Faulty(nn.Module):
@@ -219,15 +209,6 @@ def test_global_torch_state_is_restored_after_a_candidate(data, monkeypatch, fau
     assert found.reason == "error"
     assert words in found.error
     assert outcome(train_candidate(trial(), task_for(), data)) == expected
-
-
-@pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), KeyboardInterrupt()])
-def test_exceptions_that_exit_are_the_candidates_failure(data, monkeypatch, error):
-    monkeypatch.setattr(candidate, "build_attention", lambda *_, **__: Faulty(raise_it(error)))
-    limits = {"device": "cpu", "time_limit": None}
-    found = train_guarded(train_candidate, trial(), task_for(), data, **limits)
-    assert found.reason == "error"
-    assert found.error.startswith(type(error).__name__)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

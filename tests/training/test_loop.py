@@ -55,20 +55,6 @@ def test_training_reports_after_each_epoch():
     assert 0 < seconds[0] < seconds[1] < seconds[2]
 
 
-def test_the_caller_may_stop_after_a_report():
-    task, batches = task_for(), []
-    training = training_for(task)
-    repeat = type(training)._repeat
-    training._repeat = lambda steps, chosen: (
-        batches.append(len(chosen)),
-        repeat(training, steps, chosen),
-    )
-    reports = training.reports(0)
-    next(reports)
-    reports.close()
-    assert batches == [200, 60]  # an epoch of training and its evaluation
-
-
 def test_training_by_graphs_equals_the_eager_one():
     plain, expected = fit()
     graphs = Recording()
@@ -113,13 +99,6 @@ def test_training_ends_at_its_time_limit_and_when_it_diverges(graphs):
         fit(graphs, time_limit=0.0)
     with pytest.raises(Diverged, match=r"training loss is|on validation examples"):
         fit(graphs, learning_rate=1000, init_std=100, epochs=20)
-
-
-def test_recall_decays_matrices_only():
-    small = {"train_examples": 20, "epochs": 1, "validation_examples": 8}
-    by_decay = training_for(load_task("recall", overrides=small))._train_step.optimizer._by_decay
-    assert set(by_decay) == {0.05, 0.0}
-    assert all(weight.ndim < 2 for weight in by_decay[0.0])
 
 
 @pytest.mark.gpu
