@@ -1,4 +1,4 @@
-"""``nas evaluate``, ``benchmark`` and ``explain``: real trainings of small tasks, and refusals."""
+"""``nas evaluate``, ``benchmark`` and ``explain``: trainings of small tasks, and refusals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def refuse(*_: Any) -> None:
 
 @pytest.fixture
 def at_sequences(at_tasks: Path) -> Path:
-    """Also two tasks on sequences."""
+    """Add two tasks on sequences to the folder."""
     for kind in ("induction", "copying"):
         Path(f"{kind}.yaml").write_text(SEQUENCES.format(kind=kind))
     return at_tasks
@@ -94,7 +94,6 @@ def test_status_is_1_if_every_training_fails(nas: Any, command: str, fact: str) 
         ("benchmark uniform --tasks recall,recall", "expected each once"),
         ("benchmark uniform --tasks recall,bytes --data bytes=file:/nowhere", "no such file"),
         ("benchmark gqa --tasks bytes-and-recall", "nas benchmark --tasks recall,bytes"),
-        ("evaluate mha --task bytes-and-recall", "nas benchmark --tasks recall,bytes"),
         ("evaluate uniform --task copying --test", "has no test set"),
         ("explain mha --most-seeds 4", "expected a number from seeds, 5,"),
         ("explain mha --task copying --margin nan", "expected a number above 0"),

@@ -1,4 +1,4 @@
-"""What shells are offered after TAB, and that they get it without torch."""
+"""Shell completion offers the registered names, without heavy imports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ finally:
 
 
 def words(line: str, folder: Path, shell: str = "bash") -> list[str]:
-    """What is offered for the last word of a line, asked as a shell does."""
+    """The completions of the last word of a line, requested as a shell does."""
     typed = line.split(" ")
     environment = {
         **os.environ,

@@ -1,3 +1,5 @@
+"""Commands about genomes: show, validate, cost, export; and doctor."""
+
 from __future__ import annotations
 
 import json
@@ -15,7 +17,7 @@ from nas.genome.mechanisms import MECHANISMS
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty folder to work in."""
+    """Work in an empty folder."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -53,29 +55,8 @@ def test_published_champion_is_legal(nas: Any, policy: str) -> None:
     assert json.loads(out) == answer
 
 
-def test_yaml_genome_is_read(nas: Any) -> None:
-    text = (
-        "graph_def:\n- {op: scaled_dot_product, inputs: [q, k]}\n- {op: softmax, inputs: [0]}\n"
-        "- {op: weighted_sum, inputs: [1, v]}\nproj_config: {q_heads: 1/2, kv_heads: 1/4}\n"
-    )
-    status, out, _ = nas("validate", file("sqa.yaml", text))
-    assert status == 0
-    assert digest(MECHANISMS["sqa"].genome) in out
-
-
-@pytest.mark.parametrize(
-    "graph",
-    [
-        [],
-        [{"op": "softmax", "inputs": []}],
-        [
-            {"op": "scaled_dot_product", "inputs": ["q", "k"]},
-            {"op": "weighted_sum", "inputs": [0, "v"]},
-        ],
-    ],
-)
-def test_violations_come_with_a_repair(nas: Any, graph: list[object]) -> None:
-    path = file("bad.json", {"graph_def": graph})
+def test_violations_are_printed_with_a_legal_genome(nas: Any) -> None:
+    path = file("bad.json", {"graph_def": [{"op": "softmax", "inputs": []}]})
     status, out, _ = nas("validate", path, "--json")
     assert status == 1
     answer = json.loads(out)
@@ -94,16 +75,10 @@ def node(op: str, *inputs: object, **params: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "empty"),
-        ("{", "line 1"),
         ("[" * 100_000, "nested too deep"),
         ('{"graph_def": []', "not JSON"),
-        ('{"graph_deff": []}', "'graph_deff'"),
         (node("sofmax", "q"), "did you mean 'softmax'"),
-        (node("softmax", 3), "node 0"),
         (node("qana", "q", "k", hidden=0), "from 1 to 64"),
-        (node("qana", "q", "k", hiden=2), "did you mean 'hidden'"),
-        (node("neural_attention", "q", "k", reduced_dim=1), "reduced_dim"),
         (node("qana", "q", "k", skip=False), "random"),
     ],
 )
@@ -124,20 +99,8 @@ def test_cost_at_one_length(nas: Any) -> None:
     assert one == attention_cost(MECHANISMS["mha"].genome, dim=64, heads=1, tokens=65).to_dict()
     assert one["macs"] == 1_605_760
     assert one["seed_compatible_macs"] == 3_777_280
-    assert set(one) == {
-        "macs",
-        "attention_macs",
-        "elementwise",
-        "params",
-        "kv_cache_bytes_per_token",
-        "seed_compatible_macs",
-    }
     assert [type(c) for c in json.loads(nas("cost", "mha", "sqa", "--json").out)] == [dict, dict]
     assert "1,605,760" in nas("cost", "mha", "sqa").out
-    # Long sequences are counted without them.
-    status, out, _ = nas("cost", *MECHANISMS, "--tokens", "16384", "--dim", 512, "--heads", 8)
-    assert status == 0
-    assert "292,057,776,128" in out
 
 
 def test_cost_at_several_lengths(nas: Any) -> None:
@@ -181,13 +144,6 @@ def test_exported_file_tests_itself_and_is_a_source(nas: Any) -> None:
     assert "holds no genome" in result.err
 
 
-def test_export_into_a_missing_folder_is_refused(nas: Any) -> None:
-    status, out, err = nas("export", "mha", "-o", "missing/x.py")
-    assert (status, out) == (2, "")
-    assert "no folder missing" in err
-    assert not Path("missing").exists()
-
-
 def test_export_states_which_weights_are_trained(nas: Any) -> None:
     best = Path(__file__).resolve().parents[2] / "runs" / "example" / "best"
     status, out, _ = nas("export", best, "-o", "best", "--format", "hf")
@@ -211,15 +167,11 @@ HOSTILE = "a\x1b[31m\x9bz\u202e"
     "arguments",
     [
         (HOSTILE,),
-        ("validate", HOSTILE),
         ("validate", "mha", "--policy", HOSTILE),
         ("validate", f"--{HOSTILE}"),
-        ("validate", "mha", HOSTILE),
         ("cost", "mha", "--tokens", HOSTILE),
-        ("show", f"{HOSTILE}.json"),
         ("export", "mha", "-o", HOSTILE),
         ("front", HOSTILE),
-        ("search", "--space", HOSTILE),
         ("validate", "bad.json"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A folder that nobody may write to: what is there is shown, and all else ends in a sentence."""
+"""On a read-only file system runs can be read, and commands that write are refused."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 
 @pytest.fixture
 def read_only(recorded_run: Path, tmp_path: Path) -> Iterator[None]:
-    """The working folder: a file system that holds ``runs/example``, mounted to be read alone."""
+    """Work in a read-only file system that contains ``runs/example``."""
     root = tmp_path / "mounted"
     root.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(root)], capture_output=True)
     if mounted.returncode:
-        pytest.skip("only root may mount, where it may at all")
+        pytest.skip("this user may not mount")
     try:
         shutil.copytree(recorded_run, root / "runs" / "example")
         subprocess.run(["mount", "-o", "remount,ro", str(root)], check=True)
@@ -51,5 +51,5 @@ def test_commands_that_read_work_on_a_read_only_folder(nas: Any, command: str) -
 def test_commands_that_write_are_refused_on_a_read_only_folder(nas: Any, command: str) -> None:
     result = nas(*command.split())
     assert result.status == 2
-    (said,) = (line for line in result.err.splitlines() if line.startswith("nas: "))
-    assert "Read-only file system" in said or "folder that can be written to" in said
+    (message,) = (line for line in result.err.splitlines() if line.startswith("nas: "))
+    assert "Read-only file system" in message or "folder that can be written to" in message

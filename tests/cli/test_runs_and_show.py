@@ -1,4 +1,4 @@
-"""`nas front`, `nas show`, `nas runs` and `nas mechanisms` from the command line."""
+"""`nas front`, `nas show`, `nas runs`, `nas mechanisms` and `nas check`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from nas.common.errors import RunError
 from nas.common.objectives import Objective
 from nas.genome.mechanisms import MECHANISMS
-from nas.store import Document, RunSetup, create_run, open_run
+from nas.store import create_run, open_run
 from tests.recorded_run import ACCURACY, MACS
 
 
@@ -57,7 +56,9 @@ def test_empty_front_exits_with_1(
     nas: Any, recorded_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    make_empty_run(recorded_run)
+    with open_run(recorded_run) as run:
+        (past,) = run.sessions()
+        create_run(Path("runs"), run.setup, past.session, name="empty").close()
     result = nas("front", "empty")
     assert (result.status, result.out) == (1, "")
     assert result.err.startswith("nas: run 'empty' has no front: no training has ended well yet.")
@@ -106,15 +107,6 @@ def test_show_of_every_kind_of_source(nas: Any, at_runs: Path, source: str) -> N
     assert nas("show", source, "--source").out == answer["source"]
 
 
-def test_show_of_a_genome_file_at_given_sizes(nas: Any, tmp_path: Path) -> None:
-    path = tmp_path / "genome.json"
-    path.write_text(MECHANISMS["champion_2025"].genome.to_json())
-    sizes = ("--dim", "32", "--heads", "2", "--tokens", "10")
-    answer = json.loads(nas("show", str(path), "--json", *sizes).out)
-    assert answer["mechanisms"] == ["champion_2025"]
-    assert answer["sizes"] == {"dim": 32, "heads": 2, "tokens": 10, "qkv_bias": False}
-
-
 def test_show_of_an_illegal_genome_exits_with_1(nas: Any, tmp_path: Path) -> None:
     path = tmp_path / "genome.json"
     path.write_text('{"graph_def": [{"op": "softmax", "inputs": ["q"]}]}')
@@ -124,7 +116,7 @@ def test_show_of_an_illegal_genome_exits_with_1(nas: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_mechanisms_explains_each(nas: Any, name: str) -> None:
+def test_mechanism_is_explained(nas: Any, name: str) -> None:
     result = nas("mechanisms", name, "--heads", "8")
     assert (result.status, result.err) == (0, "")
     answer = json.loads(nas("mechanisms", name, "--heads", "8", "--json").out)
@@ -136,7 +128,7 @@ def test_mechanisms_explains_each(nas: Any, name: str) -> None:
 
 
 def test_member_names_without_a_cost_objective(nas: Any, make_run: Any, tmp_path: Path) -> None:
-    """With a second metric, which is minimised, in place of the multiply-adds."""
+    """A run with two metrics."""
     objectives = (ACCURACY, replace(MACS, is_metric=True))
     folder = make_run(tmp_path, generations=1, objectives=objectives)
     result = nas("show", f"{folder}/cheapest")
@@ -162,33 +154,15 @@ def test_member_names_without_a_metric_objective(
     assert "example" in nas("runs").out
 
 
-def test_suggested_commands_name_another_folder_of_runs(
-    nas: Any, make_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for root, typed in ((Path("runs"), "example"), (Path("my runs"), "'my runs/example'")):
-        make_run(root, generations=1)
-        with pytest.raises(RunError, match=f"`nas resume {typed}` goes on"):
-            make_run(root, generations=1)
-
-
-def make_empty_run(like: Path) -> None:
-    with open_run(like) as run:
-        setup: RunSetup = run.setup
-        (past,) = run.sessions()
-    assert isinstance(setup.space, Document)
-    create_run(Path("runs"), setup, past.session, name="empty").close()
-
-
 def test_check_lists_faults_and_exits_with_1(nas: Any, at_runs: Path, tmp_path: Path) -> None:
-    own = shutil.copytree(at_runs, tmp_path / "example")
-    (own / "front.json").write_text("{}")
-    result = nas("check", own)
+    copy = shutil.copytree(at_runs, tmp_path / "example")
+    (copy / "front.json").write_text("{}")
+    result = nas("check", copy)
     assert (result.status, result.err) == (1, "")
     assert "front.json: does not say what the record says" in result.out
     assert nas("check", "example", "--runs", tmp_path, "--json").status == 1
-    (own / "space.yaml").write_text("\x1b[2J")
-    faults = json.loads(nas("check", own, "--json").out)["faults"]
+    (copy / "space.yaml").write_text("\x1b[2J")
+    faults = json.loads(nas("check", copy, "--json").out)["faults"]
     assert len(faults) == 2
     result = nas("check", "example")
     assert (result.status, result.out) == (0, "runs/example: nothing is wrong.\n")

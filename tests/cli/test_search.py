@@ -16,18 +16,8 @@ def test_front_members_are_confirmed_once(nas: Any) -> None:
     options = ("--gens", 2, "--pop", 5, "--run", "a", *LOCAL)
     searched = nas("search", "--space", "quickstart", "--task", "tiny.yaml", *options)
     assert "`nas confirm a`" in searched.out
-    confirm = (
-        "confirm",
-        "a",
-        "--members",
-        1,
-        "--seeds",
-        2,
-        "--long",
-        "more.yaml",
-        "--test",
-        *LOCAL,
-    )
+    options = ("--members", 1, "--seeds", 2, "--long", "more.yaml", "--test", *LOCAL)
+    confirm = ("confirm", "a", *options)
     shown = nas(*confirm)
     assert shown.status == 0
     for title in ("mechanism", "score", "estimate", "fresh", "long", "test", "over mha", "uniform"):

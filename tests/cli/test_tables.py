@@ -1,4 +1,4 @@
-"""A table is made, stopped, made further, looked at and compared, from the command line."""
+"""``nas table`` and benchmarks/tabulate: tables are made, continued, shown and compared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.tabulate import main, tabulate
 from nas.common.errors import TableError
-from nas.searching.tabular.table import Table, load_table
+from nas.searching.tabular.table import Table
 from tests.cli.conftest import TINY
 
 SMALL = """
@@ -27,7 +27,7 @@ def test_table_is_made_shown_and_compared(
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(TINY)
     more = TINY.replace("epochs: 1", "epochs: 2").replace("heads: 2", "heads: 4")
-    Path("more.yaml").write_text(more.replace("tiny", "more"))  # of other sizes
+    Path("more.yaml").write_text(more.replace("tiny", "more"))  # other sizes
     Path("small.yaml").write_text(SMALL)
 
     def make(path: str, task: str, num: int, seeds: int) -> Table:
@@ -39,9 +39,8 @@ def test_table_is_made_shown_and_compared(
     made = make("a.json.gz", "tiny.yaml", 12, 2)
     assert (len(made.mechanisms), made.repeats) == (12, 2)
     assert len(Path("a.jsonl").read_text().splitlines()) == 24  # three are not repeated
-    told = nas("table", "a.json.gz")
-    for word in ("12 mechanisms of small", "hardware", "front"):
-        assert word in told.out
+    shown = nas("table", "a.json.gz").out
+    assert all(fact in shown for fact in ("12 mechanisms of small", "hardware", "front"))
     answer = json.loads(nas("table", "a.json.gz", "--json").out)
     front = answer["front"]
     accuracies = [row["accuracy"]["mean"] for row in front]
@@ -50,24 +49,22 @@ def test_table_is_made_shown_and_compared(
     assert macs == sorted(macs)
     assert (answer["mechanisms"], answer["repeats"], answer["failed"]) == (12, 2, 0)
 
-    genome = Path("genome.json")
-    own = json.loads(nas("table", "a.json.gz", "--json").out)["front"][0]["key"]
-    genome.write_text(json.dumps(load_table("a.json.gz").mechanisms[own].to_dict()))
+    genome, key = Path("genome.json"), front[0]["key"]
+    genome.write_text(json.dumps(made.mechanisms[key].to_dict()))
     [found] = json.loads(nas("table", "a.json.gz", genome, "--json").out)["found"]
-    assert found["key"] == own
-    assert [len(one["reports"]) for one in found["trainings"]] == [1, 1]
-    assert f"{own[:8]}, accuracy % after each epoch" in nas("table", "a.json.gz", genome).out
+    assert found["key"] == key
+    assert [len(training["reports"]) for training in found["trainings"]] == [1, 1]
+    assert f"{key[:8]}, accuracy % after each epoch" in nas("table", "a.json.gz", genome).out
 
     # The same mechanisms at other sizes, under other keys there.
-    names = []
-    for i, one in enumerate(load_table("a.json.gz").mechanisms.values()):
-        names.append(f"{i}.json")
-        Path(names[-1]).write_text(json.dumps(one.to_dict()))
+    names = [f"{i}.json" for i in range(12)]
+    for name, mechanism in zip(names, made.mechanisms.values(), strict=True):
+        Path(name).write_text(json.dumps(mechanism.to_dict()))
     longer = {"task": "more.yaml", "seeds": 2, "backend": "local"}
     tabulate("small.yaml", Path("b.json.gz"), names[:11], **longer)
     compared = json.loads(nas("table", "a.json.gz", "--against", "b.json.gz", "--json").out)
     assert compared["shared"] == 11
-    scores = [one["score"] for one in compared["agreements"]]
+    scores = [agreement["score"] for agreement in compared["agreements"]]
     assert scores == [
         "accuracy", "log_loss", "train_loss", "macs", "params", "another long training"
     ]  # fmt: skip
@@ -80,7 +77,7 @@ def test_table_is_made_shown_and_compared(
         make("a.json", "tiny.yaml", 3, 1)
 
 
-def test_given_mechanisms_alone_are_trained(
+def test_tabulate_trains_only_the_named_mechanisms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
