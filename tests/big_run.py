@@ -1,4 +1,4 @@
-"""A run as large as asked for: real genomes and invented trainings, for whoever shows runs."""
+"""A run of any size for tests of displays: real genomes and invented trainings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DISTINCT = 10_000  # beyond, genomes repeat; digests never
 
 
 def record_big_run(root: Path, size: int, seed: int = 0) -> Path:
-    """Record a finished run of so many mechanisms, one training each; one in fifty failed."""
+    """Record a finished run of ``size`` mechanisms with a training each; one in fifty fails."""
     rng = np.random.default_rng(seed)
     space = load_space("attention_v2")
     genomes = _genomes(Variation(space, load_policy(space.policy)), min(size, DISTINCT), rng)
@@ -61,11 +61,11 @@ def _genomes(
     variation: Variation, count: int, rng: np.random.Generator
 ) -> list[tuple[Genome, str]]:
     """Genomes in normal form, distinct, and their formulas."""
-    found: dict[str, tuple[Genome, str]] = {}
-    while len(found) < count:
+    genomes: dict[str, tuple[Genome, str]] = {}
+    while len(genomes) < count:
         genome = canonicalise(variation.sample(rng))
-        found.setdefault(digest(genome), (genome, formula(genome)))
-    return list(found.values())
+        genomes.setdefault(digest(genome), (genome, formula(genome)))
+    return list(genomes.values())
 
 
 def _fill(
@@ -73,7 +73,7 @@ def _fill(
 ) -> None:
     quality = rng.normal(0.33, 0.04, size).clip(0.1, 0.6)
     times, macs = rng.lognormal(2.5, 0.7, size), rng.integers(0, 6_000_000, size)
-    # What costs more is better, but for some luck.
+    # Quality rises with time, plus noise.
     quality = quality + 0.05 * np.log1p(times) - 0.12
     keys = [f"{value:016x}" for value in rng.integers(0, 2**63, size)]
     order = sorted(range(size), key=lambda i: (times[i], -quality[i]))
@@ -97,15 +97,15 @@ def _fill(
         moment = rows.from_datetime(NOON + timedelta(seconds=i))
         database.insert("proposals", rows.to_row(proposal) | {"recorded": moment})
         ended = rows.from_datetime(NOON + timedelta(seconds=10 + i))
-        found = _evaluation(float(quality[i]), i, rng)
-        training = Training("search", "0" * 16, "vit-cifar10", keys[i], "", 0, found)
+        evaluation = _evaluation(float(quality[i]), i, rng)
+        training = Training("search", "0" * 16, "vit-cifar10", keys[i], "", 0, evaluation)
         row = rows.training_to_row(training) | {"recorded": ended}
         database.insert("trainings", row)
-        if found.is_ok:
+        if evaluation.is_ok:
             means = {"accuracy": float(quality[i]), "time_ms": times[i], "macs": costs["macs"]}
-            belief = Estimate(keys[i], means, {"accuracy": 0.01}, float(rng.random()), i in front)
+            estimate = Estimate(keys[i], means, {"accuracy": 0.01}, float(rng.random()), i in front)
             last = -(-size // POPULATION) - 1
-            database.insert("estimates", rows.to_row(belief) | {"generation": last})
+            database.insert("estimates", rows.to_row(estimate) | {"generation": last})
     for number in range(-(-size // POPULATION)):
         ended = rows.from_datetime(NOON + timedelta(seconds=10 + (number + 1) * POPULATION))
         share = 1 - 0.7 * 0.995**number

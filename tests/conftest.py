@@ -1,4 +1,4 @@
-"""What all tests share: one thread, no colours, genomes written briefly, a recorded run."""
+"""Fixtures of all tests: one thread, checked shapes, a cache of their own, a recorded run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PRIMITIVES = Path(__file__).parent.parent / "nas" / "genome" / "primitives"
 
-# The shapes that annotations give are checked at every call of a primitive or runtime function.
+# Shapes in annotations are checked at every call of a primitive or runtime function.
 install_import_hook(
     [
         "nas.compiler.kernels.runtime",
@@ -39,14 +39,14 @@ pytest_plugins = ("tests.recorded_run",)
 
 
 def pytest_configure() -> None:
-    """A shell starts background commands deaf to interrupts, and children inherit that."""
+    """Restore SIGINT, which a shell ignores in background commands and their children."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What tests measure is not kept where people's runs look."""
+    """Calibrations of tests are not stored in the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
         if "NAS_CACHE" not in os.environ:
             patch.setenv("NAS_CACHE", str(tmp_path_factory.mktemp("cache")))

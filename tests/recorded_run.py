@@ -1,4 +1,4 @@
-"""A small recorded run, for whoever shows or reads runs: a search whose trainings are invented."""
+"""A small recorded run for tests: a search whose trainings are invented."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def record_run(
     """Record a run whose first candidate after the mechanisms has failed.
 
     Args:
-        minutes: what its clock says, after noon.
+        minutes: minutes after noon that the clock of the run returns.
     """
     listener = listener or Listener()
-    found = load_space("attention_v2")
-    space, policy = frozen_space(found)
+    attention = load_space("attention_v2")
+    space, policy = frozen_space(attention)
     setup = RunSetup(
         space=space,
         policy=policy,
@@ -72,7 +72,7 @@ def record_run(
     minutes = minutes or count()
     clock = lambda: NOON + timedelta(minutes=next(minutes))  # noqa: E731
     with create_run(root, setup, session, name=name, clock=clock) as writer:
-        invented = Invented(fails=min(len(found.mechanisms), POPULATION - 1))
+        invented = Invented(fails=min(len(attention.mechanisms), POPULATION - 1))
         listener.on_start(Started(name, writer.run.folder, setup, invented.workers, 0))
         Loop(writer, make_proposer(setup, SETTING), invented, listener).run()
         if is_finished:
@@ -81,7 +81,7 @@ def record_run(
 
 
 def go_on(folder: Path, generations: int = 1, listener: Listener | None = None) -> None:
-    """Go on with a recorded run to its end, or to so many generations."""
+    """Resume a recorded run until its end, or with more generations."""
     listener = listener or Listener()
     with open_writer(folder, this_session("nas resume")) as writer:
         writer.raise_generations(generations)
@@ -92,10 +92,10 @@ def go_on(folder: Path, generations: int = 1, listener: Listener | None = None) 
 
 
 class Invented:
-    """An evaluator that answers at once: what computes more is better, but for some luck.
+    """An evaluator that returns at once; accuracy rises with multiply-adds, plus noise.
 
     Args:
-        fails: which candidate fails, by how many came before it.
+        fails: index of the candidate that fails.
     """
 
     workers = 2

@@ -1,4 +1,4 @@
-"""What tests of tensors share: random numbers and masks, results compared with their gradients."""
+"""Random tensors and masks for tests, and comparisons of results and gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""deploy/: scripts that go on wherever they were ended, and files that hold together."""
+"""The files in deploy/: scripts that continue an interrupted search, and an image to run them."""
 
 from __future__ import annotations
 
@@ -55,16 +55,12 @@ def wait_for(happened: Any) -> None:
         time.sleep(0.05)
 
 
-def test_a_search_that_was_told_to_end_is_gone_on_with(tmp_path: Path) -> None:
-    program(
-        tmp_path,
-        "nas",
-        f"#!{sys.executable}\nimport sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from nas.cli import main\nmain()\n",
-    )
+def test_go_on_resumes_a_search_after_sigterm(tmp_path: Path) -> None:
+    run_nas = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom nas.cli import main\nmain()\n"
+    program(tmp_path, "nas", f"#!{sys.executable}\n{run_nas}")
     (tmp_path / "space.yaml").write_text(SPACE)
-    given = "mine --backend local -- --space space.yaml --data digits --gens 8 --pop 4"
-    command = [str(DEPLOY / "go-on"), *given.split()]
+    options = "mine --backend local -- --space space.yaml --data digits --gens 8 --pop 4"
+    command = [str(DEPLOY / "go-on"), *options.split()]
     where = {"cwd": tmp_path, "env": environment(tmp_path, RUNS="here", OMP_NUM_THREADS="1")}
     folder = tmp_path / "here" / "mine"
 
@@ -92,18 +88,17 @@ def test_a_search_that_was_told_to_end_is_gone_on_with(tmp_path: Path) -> None:
 
 @pytest.fixture
 def batch(tmp_path: Path) -> dict[str, Any]:
-    """A folder to hand a job in from, with commands that note how they are called."""
+    """A folder to submit a job from, with commands that record how they are called."""
     (tmp_path / "deploy").symlink_to(DEPLOY)
     note = f'#!/bin/bash\necho "$(basename "$0") $*" >> {tmp_path}/calls\n'
     for name in ("srun", "scontrol", "ray"):
         program(tmp_path, name, note)
-    # Ends some time after it is told to, as nas does.
+    # Ends some time after SIGTERM, as nas does.
     waits = 'trap "sleep 0.3; echo nas ended >> calls; exit 130" TERM\nfor _ in $(seq 600); do\n'
     program(tmp_path, "nas", f'{note}[ -z "$STATUS" ] || exit $STATUS\n{waits}sleep 0.1\ndone\n')
-    given = {"JOB_ID": "77", "JOB_NUM_NODES": "3", "CPUS_PER_TASK": "16"}
-    slurm = {f"SLURM_{name}": value for name, value in given.items()}
-    own = environment(tmp_path, **slurm, SLURM_SUBMIT_DIR=str(tmp_path), RUN="mine", STATUS="")
-    return {"cwd": tmp_path, "env": own}
+    job = {"JOB_ID": "77", "JOB_NUM_NODES": "3", "CPUS_PER_TASK": "16", "SUBMIT_DIR": str(tmp_path)}
+    slurm = {f"SLURM_{name}": value for name, value in job.items()}
+    return {"cwd": tmp_path, "env": environment(tmp_path, **slurm, RUN="mine", STATUS="")}
 
 
 def calls(batch: dict[str, Any]) -> list[str]:
@@ -111,7 +106,7 @@ def calls(batch: dict[str, Any]) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_slurm_queues_a_job_again_whose_time_is_over(batch: dict[str, Any]) -> None:
+def test_slurm_requeues_a_job_after_sigterm(batch: dict[str, Any]) -> None:
     job = subprocess.Popen(["bash", DEPLOY / "search.slurm", "--space", "x"], **batch)
     wait_for(lambda: any(line.startswith("nas") for line in calls(batch)))
     time.sleep(0.3)  # the trap comes after the command
@@ -124,14 +119,14 @@ def test_slurm_queues_a_job_again_whose_time_is_over(batch: dict[str, Any]) -> N
 def test_slurm_starts_head_and_workers_then_nas(batch: dict[str, Any]) -> None:
     batch["env"]["STATUS"] = "3"
     job = subprocess.run(["bash", DEPLOY / "search.slurm", "--space", "x"], **batch, check=False)
-    assert job.returncode == 3  # of nas; nothing is queued again
+    assert job.returncode == 3  # the status of nas; nothing is queued again
     head = subprocess.run(["hostname"], capture_output=True, text=True, check=True).stdout.strip()
     wait_for(lambda: len(calls(batch)) >= 4)
-    found = "\n".join(sorted(calls(batch)))
-    assert f"nas search --run mine --runs runs --ray-address {head}:20077 --space x" in found
-    assert re.search(rf"--nodes=1 .*--nodelist={head} ray start --head --port=20077 ", found)
-    assert re.search(rf"--nodes=2 .*--exclude={head} ray start --address={head}:20077 ", found)
-    assert "scontrol" not in found
+    called = "\n".join(sorted(calls(batch)))
+    assert f"nas search --run mine --runs runs --ray-address {head}:20077 --space x" in called
+    assert re.search(rf"--nodes=1 .*--nodelist={head} ray start --head --port=20077 ", called)
+    assert re.search(rf"--nodes=2 .*--exclude={head} ray start --address={head}:20077 ", called)
+    assert "scontrol" not in called
     (batch["cwd"] / "runs" / "mine").mkdir(parents=True)
     (batch["cwd"] / "runs" / "mine" / "run.sqlite").touch()
     subprocess.run(["bash", DEPLOY / "search.slurm", "--space", "x"], **batch, check=False)
@@ -139,18 +134,17 @@ def test_slurm_starts_head_and_workers_then_nas(batch: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("script", ["deploy/go-on", "deploy/search.slurm", ".ci/run"])
-def test_shell_scripts_are_sound(script: str) -> None:
+def test_shell_scripts_pass_shellcheck(script: str) -> None:
     checker = Path(sys.executable).with_name("shellcheck")
     subprocess.run([checker if checker.exists() else "shellcheck", ROOT / script], check=True)
 
 
-def test_the_dockerfile_is_sound() -> None:
+def test_dockerfile_passes_hadolint() -> None:
     checker = Path(sys.executable).with_name("hadolint")
-    found = checker if checker.exists() else "hadolint"
-    subprocess.run([found, DEPLOY / "Dockerfile"], check=True)
+    subprocess.run([checker if checker.exists() else "hadolint", DEPLOY / "Dockerfile"], check=True)
 
 
-def test_the_image_installs_as_readme_does_and_runs_as_nobody_special() -> None:
+def test_image_installs_as_the_readme_does_and_runs_without_root() -> None:
     text = (ROOT / "README.md").read_text()
     install = re.search(r"^(python3 -m venv .*? -e \.) && ", text, re.MULTILINE)
     assert install is not None
@@ -161,7 +155,7 @@ def test_the_image_installs_as_readme_does_and_runs_as_nobody_special() -> None:
         assert json.loads(next(x for x in lines if x.startswith(word)).removeprefix(word))
 
 
-def test_the_image_holds_what_building_the_package_reads() -> None:
+def test_image_contains_the_files_of_the_package() -> None:
     lines = re.findall(r"^COPY --chown=nas (.*) \S+$", DOCKERFILE, re.MULTILINE)
     copied = [name for line in lines for name in line.split()]
     assert all((ROOT / name).exists() for name in copied)
@@ -174,8 +168,8 @@ def test_the_image_holds_what_building_the_package_reads() -> None:
     assert "*" in allowed
 
 
-def test_the_manifest_is_a_ray_job() -> None:
-    """Fields as KubeRay's schema of ray.io/v1 has them; strings where it wants strings."""
+def test_manifest_is_a_ray_job() -> None:
+    """The fields follow KubeRay's schema of ray.io/v1."""
     job, claim = yaml.safe_load_all(MANIFEST)
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
     assert set(job["spec"]) <= {
@@ -200,7 +194,7 @@ def test_the_manifest_is_a_ray_job() -> None:
     assert mount["name"] == volume["name"]
 
 
-def test_commands_give_options_that_there_are() -> None:
+def test_commands_use_options_that_exist() -> None:
     from typer.main import get_command
 
     from nas.cli import COMMANDS
@@ -219,11 +213,11 @@ def test_commands_give_options_that_there_are() -> None:
     assert len(lines) == 4
     for line in lines:
         both, separator, alone = line.rpartition(" -- ")
-        given = [w for w in shlex.split(both) if w.startswith("--")]
-        assert set(given) <= search & resume, line
+        shared = {w for w in shlex.split(both) if w.startswith("--")}
+        assert shared <= search & resume, line
         assert {w for w in shlex.split(alone) if w.startswith("--")} <= search, line
-        assert separator or not given
+        assert separator or not shared
 
 
-def test_scripts_can_be_executed() -> None:
+def test_go_on_can_be_executed() -> None:
     assert shutil.which("go-on", path=str(DEPLOY)) == str(DEPLOY / "go-on")

@@ -1,4 +1,4 @@
-"""Two genomes with one set of weights: do they compute the same, gradients included?"""
+"""Test whether two genomes with the same weights compute the same function and gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_TRIES = 4000
 
 
 def plain_block(genome: Genome, dim: int, heads: int) -> ReferenceAttention:
-    """The genome as it is written, node by node, in float64, at random weights."""
+    """The genome without simplification, as a block in float64 with random weights."""
     block = ReferenceAttention(plan_as_written(genome), dim, heads).double().eval()
     for name, buffer in block.named_buffers():
         buffer.fill_(30.0 if name.endswith("passes") else 1.0)
@@ -30,10 +30,10 @@ def plain_block(genome: Genome, dim: int, heads: int) -> ReferenceAttention:
 
 
 def are_twins(old: Genome, new: Genome, dim: int, heads: int, tokens: int) -> bool:
-    """Whether some of the old one's weights make the new one the same function.
+    """Whether the new genome with weights of the old genome computes the same function.
 
-    Nodes keep their weights where primitive, parameters and sizes are equal, so that the start is
-    drawn alike; several of one kind are tried in every order, and queries and keys both ways.
+    A node can take the weights of a node with equal primitive, parameters and sizes. All
+    assignments are tried, also with the projections of queries and keys exchanged.
     """
     before, after = plain_block(old, dim, heads), plain_block(new, dim, heads)
     x = torch.randn(2, tokens, dim, dtype=torch.float64)
@@ -72,7 +72,7 @@ def _agree(
 def _gradients_agree(
     before: nn.Module, after: nn.Module, mapping: dict[str, str]
 ) -> Iterator[bool]:
-    """Weights that are left have their gradients, and those that are gone had none."""
+    """Whether remaining weights have equal gradients, and removed weights had no gradient."""
     kept = set(mapping.values())
     for target, source in mapping.items():
         pairs = zip(
@@ -90,7 +90,7 @@ def _gradients_agree(
 
 
 def _mappings(before: ReferenceAttention, after: ReferenceAttention) -> Iterator[dict[str, str]]:
-    """For each module of the new block one of the old block's, in all ways that fit."""
+    """All assignments of a module of the old block to each module of the new block."""
     groups = []
     old, new = _kinds(before), _kinds(after)
     for kind, targets in new.items():
@@ -114,7 +114,7 @@ def _fits(after: nn.Module, target: str, before: nn.Module, source: str) -> bool
 
 
 def _kinds(block: ReferenceAttention) -> dict[Any, list[str]]:
-    """The modules that hold weights, by what their weights are drawn from."""
+    """The modules with weights, grouped by primitive, sizes and parameters."""
     found: dict[Any, list[str]] = {}
     for step in block.plan.steps:
         if any(True for _ in block.get_submodule(step.module).parameters()):
@@ -122,11 +122,8 @@ def _kinds(block: ReferenceAttention) -> dict[Any, list[str]]:
             if step.primitive.is_featurewise:  # heads and widths matter by their product alone
                 weights = block.get_submodule(step.module).named_parameters()
                 sizes = {name: tuple(weight.shape) for name, weight in weights}
-            params = {k: v for k, v in step.params.items() if k not in _unread(step)}
+            unread = step.primitive.unread(step.params)
+            params = {k: v for k, v in step.params.items() if k not in unread}
             key = step.primitive.name, str(sorted(sizes.items())), str(params)
             found.setdefault(key, []).append(step.module)
     return found
-
-
-def _unread(step: Any) -> tuple[str, ...]:
-    return step.primitive.unread(step.params)
