@@ -11,6 +11,8 @@ from __future__ import annotations
 import copy
 import inspect
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any, Final
 
@@ -113,7 +115,7 @@ def _try(module: nn.Module, dim: int, angles: tuple[float, ...]) -> tuple[Tensor
     recorder, config = _Recorder(), module.config
     try:
         module.eval()
-        with torch.no_grad():
+        with torch.no_grad(), _exact_products():
             expected = module.forward(**arguments)[0]
             _set_core(module, recorder)
             _keep_inputs(module, (), arguments)
@@ -132,6 +134,17 @@ def _try(module: nn.Module, dim: int, angles: tuple[float, ...]) -> tuple[Tensor
     if not recorder.calls or not _is_close(outputs, expected):
         raise refusal(module, "does more than softmax attention, which a mechanism would drop")
     return recorder.calls[0]
+
+
+@contextmanager
+def _exact_products() -> Iterator[None]:
+    """Multiply float32 matrices in float32: with TF32, equal computations differ by 5e-4."""
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
 
 
 def _trial_arguments(module: nn.Module, dim: int, angles: tuple[float, ...]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers as hf
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nas.common.errors import GenomeError, NasError
 from nas.surgery import swap_attention
@@ -106,6 +107,38 @@ def test_a_model_keeps_its_outputs(name: str, implementation: str) -> None:
     other = swapped(model)
     for padding in ("none", "left", "right"):
         assert_same_outputs(other, model, inputs(name, model, padding))
+
+
+class TF32Products(TorchDispatchMode):
+    """Rounds float32 operands of matrix products to TF32, as a GPU does below "highest"."""
+
+    PRODUCTS = {"mm": (0, 1), "addmm": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2)}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        operands = self.PRODUCTS.get(function.overloadpacket.__name__, ())
+        if torch.get_float32_matmul_precision() != "highest":
+            args = [rounded_to_tf32(a) if i in operands else a for i, a in enumerate(args)]
+        return function(*args, **(kwargs or {}))
+
+
+def rounded_to_tf32(x: Tensor) -> Tensor:
+    """Keep ten bits of the mantissa of float32 numbers."""
+    if x.dtype != torch.float32:
+        return x
+    bits = x.contiguous().view(torch.int32)
+    return (((bits + 0x1000) & ~0x1FFF).view(torch.float32)).view(x.shape)
+
+
+def test_a_swap_is_accepted_under_tf32() -> None:
+    model = build("llama", "eager")
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        with TF32Products():
+            swap_attention(model, "qana")
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @pytest.mark.parametrize("init", ["gate", "zero_out"])
