@@ -1,13 +1,13 @@
-"""Types of a genome's streams and nodes, with symbolic heads and widths.
+"""Type inference: the types of a genome's streams and nodes, with symbolic heads and widths.
 
-A type is ``tokens[h, w]``, ``scores[h]`` or ``weights[h]``. A head count h is a label of the
-backbone's heads ("all", "1/2", ..., "one"); a width w is a label of the head width ("all",
-"1/2", ...) or "model", the whole width. Types hold no sizes, so that a genome that type-checks runs
-at every size at which its labels are whole numbers.
+A type is ``tokens[h, w]``, ``scores[h]`` or ``weights[h]``. A head count h is a fraction of the
+backbone's heads ("all", "1/2", ..., "one"). A width w is a fraction of the head width ("all",
+"1/2", ...), or "model" for the model width. Types hold no sizes, so that a genome that type-checks
+runs at every size at which its labels are whole numbers.
 
 If operands have different head counts, the fewer heads are repeated; the ratio must be whole.
-Widths are unified: a projected query or key takes the width of the operand that it is scored
-against, by default the width that ``qk_dim`` names.
+Widths are unified: a projected query or key has the width of the tokens that it is scored against.
+If that width is not determined either, ``qk_dim`` determines it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ MODEL: Final = "model"
 
 
 class Free(StrEnum):
-    """The unknown width of the projected stream with that name."""
+    """A width that is not determined yet: of the projected stream ``q`` or ``k``."""
 
     Q = "q"
     K = "k"
 
 
 class Type(NamedTuple):
-    """The type of a tensor: kind, head label, and for tokens a width label."""
+    """The type of a tensor: its kind, a head label, and for tokens a width label."""
 
     kind: Kind
     heads: str
@@ -43,26 +43,31 @@ class Type(NamedTuple):
 
     def __str__(self) -> str:
         heads = {"all": "H", "one": "1"}.get(self.heads, f"{self.heads} H")
-        if self.width is None:
-            return f"{self.kind.value}[{heads}]"
-        widths = {"all": "d/H", MODEL: "d"}
-        return f"{self.kind.value}[{heads}, {widths.get(self.width, f'{self.width} d/H')}]"
+        width = "" if self.width is None else f", {_width_text(self.width)}"
+        return f"{self.kind.value}[{heads}{width}]"
 
     def head_count(self, heads: int) -> int:
-        """The number of heads in a backbone with ``heads``; GenomeError if it is not whole."""
+        """Return the number of heads in a backbone with ``heads``; GenomeError if not whole."""
         try:
             return head_count(self.heads, heads)
         except ValueError as error:
             raise GenomeError(f"{error}.") from None
 
     def channels(self, dim: int, heads: int) -> int:
-        """The number of features per head of a token type."""
+        """Return the number of features per head of a token type."""
         assert self.width is not None, "only tokens have a width"
         return width_of(self.width, dim, heads)
 
 
 class Problem(NamedTuple):
-    """A type error: the rule, the node (None: the output), the found and the expected types."""
+    """A type error.
+
+    Attributes:
+        rule: "arity", "types", "heads", "widths", "output" or "empty".
+        node: index of the node; None for an error of the streams or the output.
+        found: the operands or types of the genome.
+        expected: the operands or types that would be correct.
+    """
 
     rule: str
     node: int | None
@@ -75,12 +80,12 @@ class Typing:
     """The types of a genome.
 
     Attributes:
-        streams: type of ``q``, ``k`` and ``v``.
-        nodes: type of each node's result; None for an ill-typed node.
-        widths: for each node the width bound to the letter ``w`` of its signature, or None.
-        signatures: for each node the signature of its primitive that matches the operands; the
-            first signature if none matches.
-        problems: empty for a genome that type-checks.
+        streams: types of ``q``, ``k`` and ``v``.
+        nodes: types of the nodes' results; None for an ill-typed node.
+        widths: for each node the width of the operands that its signature calls ``w``, or None.
+        signatures: for each node the signature of its primitive that matches the operands. The
+            first signature stands for none.
+        problems: type errors; empty for a genome that type-checks.
     """
 
     streams: dict[str, Type]
@@ -90,38 +95,40 @@ class Typing:
     problems: tuple[Problem, ...]
 
     def role(self, node: int) -> Role:
-        """The role of a node."""
+        """Return the role of a node."""
         return self.signatures[node].role
 
     def of(self, ref: str | int) -> Type:
-        """The type of a stream or of a well-typed node."""
+        """Return the type of a stream or of a well-typed node."""
         result = self.streams[ref] if isinstance(ref, str) else self.nodes[ref]
         assert result is not None, f"node {ref} has no type"
         return result
 
 
 def width_of(label: str, dim: int, heads: int) -> int:
-    """The number of features per head that a width label means."""
+    """Return the number of features per head for a width label."""
     return dim if label == MODEL else key_width(label, dim // heads)
 
 
 def head_fraction(label: str) -> Fraction:
-    """The fraction of the backbone's heads that a label means; 0 for "one"."""
+    """Return the fraction of the backbone's heads for a label, with 0 for "one"."""
     return Fraction({"all": "1", "one": "0"}.get(label, label))
 
 
-def _met(a: str, b: str) -> str | None:
-    more, fewer = (a, b) if head_fraction(a) >= head_fraction(b) else (b, a)
+def _common_heads(a: str, b: str) -> str | None:
+    fewer, more = sorted((a, b), key=head_fraction)
     is_whole = fewer == "one" or (head_fraction(more) / head_fraction(fewer)).denominator == 1
     return more if is_whole else None
 
 
-# MEET[a, b]: the larger of two head counts; None if the smaller does not divide it.
-MEET: Final = {(a, b): _met(a, b) for a in LABELS["q_heads"] for b in LABELS["q_heads"]}
+# COMMON_HEADS[a, b]: the larger of two head labels; None if the smaller does not divide it.
+COMMON_HEADS: Final = {
+    (a, b): _common_heads(a, b) for a in LABELS["q_heads"] for b in LABELS["q_heads"]
+}
 
 
 def stream_types(projections: Projections) -> dict[str, Type]:
-    """The types of the streams before inference; projected q and k have free widths."""
+    """Return the types of the streams before inference, with undetermined widths of q and k."""
     raw_heads, raw_width = ("all", "all") if projections.raw == "slice" else ("one", MODEL)
     raw = Type(Kind.TOKENS, raw_heads, raw_width)
     kv = projections.kv_heads
@@ -135,7 +142,7 @@ def stream_types(projections: Projections) -> dict[str, Type]:
 
 @lru_cache(maxsize=1024)
 def infer(genome: Genome) -> Typing:
-    """Infer the types of all streams and nodes; type errors are listed, not raised.
+    """Infer the types of all streams and nodes. The result lists type errors.
 
     Raises:
         GenomeError: a node names a primitive that does not exist.
@@ -144,16 +151,15 @@ def infer(genome: Genome) -> Typing:
     live = genome.live()
     for index in live:
         inference.visit(index)
-    # Dead nodes are type-checked after the widths are decided.
-    inference.settle()
-    if len(live) < len(genome.nodes):
-        for index in sorted(set(range(len(genome.nodes))) - set(live)):
-            inference.visit(index)
+    # Dead nodes are type-checked too, but do not determine widths.
+    inference.fix_widths()
+    for index in sorted({*range(len(genome.nodes))} - {*live}):
+        inference.visit(index)
     return inference.finish()
 
 
 class _Inference:
-    """One pass over the nodes; ``bound`` maps a free width to the width it was unified with."""
+    """One pass over the nodes; ``bound`` maps an undetermined width to the width it equals."""
 
     def __init__(self, genome: Genome) -> None:
         self.genome = genome
@@ -174,27 +180,23 @@ class _Inference:
             self.problems.append(_mismatch(index, primitive, operands))
             return
         self.signatures[index] = signature
-        self._apply(index, operands, primitive.least_heads(primitive.full(node.param_dict())))
-
-    def _apply(self, index: int, operands: list[Type | None], heads: str) -> None:
-        """Set the type of a node with at least ``heads`` heads."""
-        signature, widths = self.signatures[index], dict[str, str]()
+        heads, widths = primitive.least_heads(primitive.full(node.param_dict())), dict[str, str]()
         for port, operand in zip(signature.inputs, operands, strict=True):
             if operand is None:  # its type error is already listed
                 continue
-            met = MEET.get((heads, operand.heads))
-            if met is None:
+            common = COMMON_HEADS.get((heads, operand.heads))
+            if common is None:
                 found = f"operands with {heads} and {operand.heads} heads"
                 expected = "head counts of which one divides the other"
                 self.problems.append(Problem("heads", index, found, expected))
                 return
-            heads = met
+            heads = common
             if port.width is None or operand.width is None:
                 continue
             bound = widths.setdefault(port.width, operand.width)
             if not self._unify(bound, operand.width):
-                both = (_width(self._find(width)) for width in (bound, operand.width))
-                found = f"operands of widths {' and '.join(both)}"
+                texts = (_width_text(self._find(width)) for width in (bound, operand.width))
+                found = f"operands of widths {' and '.join(texts)}"
                 self.problems.append(Problem("widths", index, found, "operands of one width"))
                 return
         output = signature.output
@@ -204,49 +206,44 @@ class _Inference:
         self.widths[index] = widths.get("w")
 
     def _find(self, width: str) -> str:
+        """The width that a width was unified with."""
         while width in self.bound:
             width = self.bound[width]
         return width
 
     def _unify(self, a: str, b: str) -> bool:
+        """Make two widths equal, and return whether that is possible."""
         a, b = self._find(a), self._find(b)
-        if a == b:
-            return True
-        if isinstance(a, Free):
+        if a != b and isinstance(a, Free):
             self.bound[a] = b
-        elif isinstance(b, Free):
+        elif a != b and isinstance(b, Free):
             self.bound[b] = a
-        else:
-            return False
-        return True
+        return self._find(a) == self._find(b)
 
-    def settle(self) -> None:
-        """Decide the widths that are still free."""
-        for free, width in {free: self._settle(free) for free in Free}.items():
-            if isinstance(self._find(free), Free):
-                self.bound[self._find(free)] = width
+    def fix_widths(self) -> None:
+        """Determine the remaining widths of projected queries and keys by ``qk_dim``."""
+        projections = self.genome.projections
+        for free in Free:
+            width = self._find(free)
+            has_label = projections.qk_dim != "all" and projections.has_projection(free.value)
+            if has_label and not isinstance(width, Free):
+                stream = f"a stream of width {_width_text(width)}"
+                found = f"qk_dim: {projections.qk_dim}, with {free} scored against {stream}"
+                self.problems.append(Problem("widths", None, found, "qk_dim: all"))
+        for free in Free:
+            self._unify(free, projections.qk_dim)
 
     def finish(self) -> Typing:
-        streams = {s: self._settled(t) for s, t in self.streams.items()}
-        nodes = tuple(None if t is None else self._settled(t) for t in self.types)
-        widths = tuple(None if w is None else self._find(w) for w in self.widths)
+        """Return the result, with all widths determined."""
+        streams = {name: self._resolved(stream) for name, stream in self.streams.items()}
+        nodes = tuple(None if node is None else self._resolved(node) for node in self.types)
+        widths = tuple(None if width is None else self._find(width) for width in self.widths)
         self.problems.sort(key=lambda p: -1 if p.node is None else p.node)
         output = _output_problem(self.genome, nodes)
         problems = (*self.problems, *([output] if output else []))
         return Typing(streams, nodes, widths, tuple(self.signatures), problems)
 
-    def _settle(self, free: Free) -> str:
-        """The width of a projected query or key: the unified width, by default qk_dim."""
-        width, projections = self._find(free), self.genome.projections
-        if isinstance(width, Free):
-            return projections.qk_dim
-        if projections.qk_dim != "all" and projections.has_projection(free.value):
-            stream = f"a stream of width {_width(width)}"
-            found = f"qk_dim: {projections.qk_dim}, with {free} scored against {stream}"
-            self.problems.append(Problem("widths", None, found, "qk_dim: all"))
-        return width
-
-    def _settled(self, inferred: Type) -> Type:
+    def _resolved(self, inferred: Type) -> Type:
         width = inferred.width
         return inferred if width is None else inferred._replace(width=self._find(width))
 
@@ -262,7 +259,6 @@ def _matching_signature(primitive: Primitive, operands: list[Type | None]) -> Si
 
 
 def _mismatch(index: int, primitive: Primitive, operands: list[Type | None]) -> Problem:
-    """The type error of operands that match no signature."""
     if len(operands) not in primitive.arities:
         ways = ["(" + ", ".join(p.name for p in s.inputs) + ")" for s in primitive.signatures]
         arities = " or ".join(str(n) for n in primitive.arities)
@@ -293,5 +289,5 @@ def _output_problem(genome: Genome, nodes: tuple[Type | None, ...]) -> Problem |
     return Problem("output", None, found, "the model width d, or has_wo: true")
 
 
-def _width(label: str) -> str:
+def _width_text(label: str) -> str:
     return {"all": "d/H", MODEL: "d"}.get(label, f"{label} d/H")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nas.common.errors import GenomeError
-from nas.genome.types import MEET, infer
+from nas.genome.types import COMMON_HEADS, infer
 
 if TYPE_CHECKING:
     from nas.genome import Genome
@@ -146,13 +146,13 @@ def test_an_unknown_primitive_is_an_error_with_the_near_name(genome: Build) -> N
         infer(genome(("sofmax", "q")))
 
 
-def test_heads_meet_symmetrically_and_the_fewer_divide() -> None:
-    for (a, b), met in MEET.items():
-        assert MEET[b, a] == met
-        assert met in (a, b, None)
-    assert MEET["3/4", "1/4"] == "3/4"
-    assert MEET["3/4", "1/2"] is None
-    assert MEET["one", "3/4"] == "3/4"
+def test_common_heads_are_symmetric_and_multiples() -> None:
+    for (a, b), common in COMMON_HEADS.items():
+        assert COMMON_HEADS[b, a] == common
+        assert common in (a, b, None)
+    assert COMMON_HEADS["3/4", "1/4"] == "3/4"
+    assert COMMON_HEADS["3/4", "1/2"] is None
+    assert COMMON_HEADS["one", "3/4"] == "3/4"
 
 
 def test_roles_depend_on_what_is_added(genome: Build) -> None:
