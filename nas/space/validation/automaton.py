@@ -2,7 +2,7 @@
 
     ".* score (score | adjust)* normalize"
 
-A letter of a path is a node. Two words match it: the name of its primitive, and its role.
+A symbol of a path is a node. Two words match it: the name of its primitive, and its role.
 Operators: juxtaposition, ``|``, ``*``, ``+``, ``?``, parentheses, and ``.`` for any node. Sets of
 states are bit masks, so that one pass over a DAG follows all paths.
 """
@@ -50,8 +50,8 @@ class Budget:
             raise ValueError(f"the rules take more than {limit}; expected fewer or simpler ones")
 
 
-class Letter(NamedTuple):
-    """A letter of the alphabet: the primitive's name and the role of a node."""
+class Symbol(NamedTuple):
+    """A symbol of the alphabet: the primitive's name and the role of a node."""
 
     op: str
     role: str
@@ -64,37 +64,37 @@ class Automaton:
     Attributes:
         pattern: the expression as written.
         accepting: mask of the accepting states.
-        steps: for each letter the successor of each state.
+        steps: for each symbol the successor of each state.
     """
 
     pattern: str
     accepting: int
-    steps: dict[Letter, tuple[int, ...]]
-    _masks: dict[tuple[int, Letter], int] = field(default_factory=dict, compare=False, repr=False)
+    steps: dict[Symbol, tuple[int, ...]]
+    _masks: dict[tuple[int, Symbol], int] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def all_states(self) -> int:
         """The mask of every state."""
         return (1 << len(next(iter(self.steps.values())))) - 1
 
-    def advance(self, mask: int, letter: Letter) -> int:
-        """The states reached from any state of ``mask`` by one letter."""
-        result = self._masks.get((mask, letter))
+    def advance(self, mask: int, symbol: Symbol) -> int:
+        """The states reached from any state of ``mask`` by one symbol."""
+        result = self._masks.get((mask, symbol))
         if result is None:
             result = 0
-            for state, after in enumerate(self.steps[letter]):
+            for state, after in enumerate(self.steps[symbol]):
                 if mask >> state & 1:
                     result |= 1 << after
-            self._masks[mask, letter] = result
+            self._masks[mask, symbol] = result
         return result
 
-    def retreat(self, mask: int, letter: Letter) -> int:
-        """The states from which one letter leads into ``mask``."""
-        return sum(1 << s for s, after in enumerate(self.steps[letter]) if mask >> after & 1)
+    def retreat(self, mask: int, symbol: Symbol) -> int:
+        """The states from which one symbol leads into ``mask``."""
+        return sum(1 << s for s, after in enumerate(self.steps[symbol]) if mask >> after & 1)
 
 
 def compile_pattern(
-    pattern: str, letters: Sequence[Letter], words: Set[str], budget: Budget | None = None
+    pattern: str, symbols: Sequence[Symbol], words: Set[str], budget: Budget | None = None
 ) -> Automaton:
     """Compile an expression over an alphabet.
 
@@ -109,7 +109,7 @@ def compile_pattern(
     nfa = parser.parse()
     # Letters that match the same words of the expression lead to the same states.
     used = set(parser.tokens)
-    kinds = {letter: frozenset(used.intersection(letter)) for letter in letters}
+    kinds = {symbol: frozenset(used.intersection(symbol)) for symbol in symbols}
     states = {nfa.closure({nfa.start}): 0}
     queue, table = list(states), []
     for subset in queue:
@@ -123,12 +123,12 @@ def compile_pattern(
             row[kind] = states[after]
         table.append(row)
     accepting = sum(1 << number for subset, number in states.items() if nfa.final in subset)
-    steps = {letter: tuple(row[kind] for row in table) for letter, kind in kinds.items()}
+    steps = {symbol: tuple(row[kind] for row in table) for symbol, kind in kinds.items()}
     return Automaton(pattern, accepting, steps)
 
 
 class _Nfa:
-    """Thompson's construction: words on edges, None for an empty edge, "." for any letter."""
+    """Thompson's construction: words on edges, None for an empty edge, "." for any symbol."""
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget

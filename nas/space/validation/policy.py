@@ -25,7 +25,7 @@ from nas.common.config import Frozen, Name, describe, find_named, near, read_mod
 from nas.common.errors import PolicyError
 from nas.genome import STREAMS, Ref
 from nas.genome.primitives import Role, Signature, get, names
-from nas.space.validation.automaton import Automaton, Budget, Letter, compile_pattern
+from nas.space.validation.automaton import Automaton, Budget, Symbol, compile_pattern
 
 FOLDER: Final = "validators"
 Quantifier = Literal["every", "some", "none"]
@@ -86,13 +86,13 @@ class Rule:
         """Whether paths begin at a stream, or (None) at a node without inputs."""
         return self.source == "input" or (ref is not None and self.source == f"input.{ref}")
 
-    def slot(self, letter: Letter, signature: Signature) -> int | None:
+    def slot(self, symbol: Symbol, signature: Signature) -> int | None:
         """The index of the input that this rule constrains; None if it constrains no input here.
 
         Args:
-            letter: the words of the node.
+            symbol: the words of the node.
         """
-        if self.word not in letter:
+        if self.word not in symbol:
             return None
         ports = [port.name for port in signature.inputs]
         return ports.index(self.port) if self.port in ports else None
@@ -133,9 +133,9 @@ def compile_policy(file: PolicyFile, path: Path | str) -> Policy:
                 f"{near(word, _words())}."
             )
     # The alphabet: each primitive in each of its roles.
-    letters = sorted({Letter(n, s.role.value) for n in names() for s in get(n).signatures})
+    symbols = sorted({Symbol(n, s.role.value) for n in names() for s in get(n).signatures})
     budget = Budget()
-    rules = (_compile(rule, f"{path}, rule {rule.name!r}", letters, budget) for rule in file.rules)
+    rules = (_compile(rule, f"{path}, rule {rule.name!r}", symbols, budget) for rule in file.rules)
     return Policy(file, tuple(rules))
 
 
@@ -144,7 +144,7 @@ def _words() -> frozenset[str]:
     return frozenset(names()) | {role.value for role in Role}
 
 
-def _compile(rule: RuleFile, where: str, letters: Sequence[Letter], budget: Budget) -> Rule:
+def _compile(rule: RuleFile, where: str, symbols: Sequence[Symbol], budget: Budget) -> Rule:
     sources = ("input", *(f"input.{stream}" for stream in STREAMS))
     if rule.source not in sources:
         raise PolicyError(
@@ -153,7 +153,7 @@ def _compile(rule: RuleFile, where: str, letters: Sequence[Letter], budget: Budg
     word, port = _place(rule.to, where)
     match = ".*" if rule.match is None else rule.match
     try:
-        automaton = compile_pattern(match, letters, _words(), budget)
+        automaton = compile_pattern(match, symbols, _words(), budget)
     except ValueError as error:
         raise PolicyError(f"{where}, match {shortened(match)!r}: {error}.") from None
     return Rule(rule.name, rule.to, word, port, rule.quantifier, rule.source, automaton)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from nas.genome import STREAMS, Genome, Ref
 from nas.genome.algebra import is_constant
 from nas.genome.types import Problem, Typing, infer
-from nas.space.validation.automaton import Letter
+from nas.space.validation.automaton import Symbol
 from nas.space.validation.policy import Policy, Rule
 
 MAX_PLACES: Final = 20  # reported violations per rule
@@ -77,11 +77,11 @@ def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
 
 
 class _Graph:
-    """The letters of a genome's nodes; rules apply to live nodes only."""
+    """The symbols of a genome's nodes; rules apply to live nodes only."""
 
     def __init__(self, genome: Genome, typing: Typing) -> None:
         self.nodes, self.live, self.signatures = genome.nodes, genome.live(), typing.signatures
-        self.letters = [Letter(n.op, typing.role(i).value) for i, n in enumerate(genome.nodes)]
+        self.symbols = [Symbol(n.op, typing.role(i).value) for i, n in enumerate(genome.nodes)]
         self.genome = genome
 
     def of_arity(self, policy: Policy) -> list[Violation]:
@@ -90,7 +90,7 @@ class _Graph:
         for word, count in policy.file.arity.items():
             for index in self.live:
                 inputs = len(self.nodes[index].inputs)
-                if word in self.letters[index] and inputs != count:
+                if word in self.symbols[index] and inputs != count:
                     path = _names(self.genome, [index])
                     broken.append(Violation("arity", path, f"{inputs} inputs", f"{count} inputs"))
         return broken
@@ -121,7 +121,7 @@ class _Graph:
             mask = 0 if inputs else int(rule.starts(None))
             for ref in inputs:
                 mask |= masks[ref]
-            masks[index] = rule.automaton.advance(mask, self.letters[index]) if mask else 0
+            masks[index] = rule.automaton.advance(mask, self.symbols[index]) if mask else 0
         return masks
 
     def _places(self, rule: Rule) -> list[tuple[int | None, Ref]]:
@@ -130,7 +130,7 @@ class _Graph:
             return [(None, len(self.nodes) - 1)]
         places: list[tuple[int | None, Ref]] = []
         for index in self.live:
-            slot = rule.slot(self.letters[index], self.signatures[index])
+            slot = rule.slot(self.symbols[index], self.signatures[index])
             inputs = self.nodes[index].inputs
             if slot is not None and slot < len(inputs):
                 places.append((index, inputs[slot]))
@@ -140,7 +140,7 @@ class _Graph:
         """A path from a source to ``ref`` that ends in one of the ``wrong`` states."""
         path: list[Ref] = [ref]
         while isinstance(ref, int) and self.nodes[ref].inputs:
-            before = rule.automaton.retreat(wrong, self.letters[ref])
+            before = rule.automaton.retreat(wrong, self.symbols[ref])
             ref = next(r for r in self.nodes[ref].inputs if masks[r] & before)
             wrong = masks[ref] & before
             path.append(ref)
@@ -149,7 +149,7 @@ class _Graph:
     def _violation(self, rule: Rule, node: int | None, path: list[Ref]) -> Violation:
         """A violation at a node (None: the output) by a path, or by a missing path."""
         end = "output" if node is None else f"{node}:{self.nodes[node].op}.{rule.port}"
-        words = " ".join(self.letters[ref].role for ref in path if isinstance(ref, int))
+        words = " ".join(self.symbols[ref].role for ref in path if isinstance(ref, int))
         pattern = rule.automaton.pattern
         required = f"path from {rule.source} to {rule.place}"
         required += "" if pattern == ".*" else f" that reads {pattern}"

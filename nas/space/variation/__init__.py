@@ -1,8 +1,8 @@
-"""Variation: sampling, mutation and crossover of genomes, legal by construction.
+"""Variation: sampling, mutation and crossover of genomes, whose results always obey the policy.
 
-Pure functions of genomes, the space, the policy and a random generator. Graphs are
-grown from the policy's automata (``grammar``), so that no validator is needed; projections are
-changed until the genome type-checks.
+Results depend only on genomes, the space, the policy and a random generator. Graphs are grown by a
+grammar that follows the policy's automata (``grammar``), so that none must be rejected. Projections
+are changed until the genome type-checks.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from nas.space.variation.mutation import GRAPH_OPERATORS, graft
 TRIES: Final = 50
 PROJECT: Final = 0.3  # probability that a mutation changes projections or placement
 PLACE: Final = 0.05  # probability that a mutation changes the placement
-MASK: Final = 0.05  # probability that it changes the mask, if the space has choices
+MASK: Final = 0.05  # probability that a mutation changes the mask, if the space has choices
 
 
 class Variation:
-    """Sampling, mutation and crossover in a space under a policy.
+    """Sampling, mutation and crossover in a search space under a policy.
 
     Args:
-        is_causal: exclude genomes that see later tokens, as a space with ``causal: true`` does.
+        is_causal: exclude genomes in which a token sees later tokens, as ``causal: true`` in the
+            space does.
 
     Raises:
         SpaceError: no (causal) genome of the space obeys the policy.
@@ -45,10 +46,10 @@ class Variation:
         self.grammar = Grammar(self.space, policy)
 
     def sample(self, rng: np.random.Generator) -> Genome:
-        """A random genome of the space.
+        """Return a random genome of the space.
 
         Raises:
-            SpaceError: no projections of the space fit any of ``TRIES`` random graphs.
+            SpaceError: for none of ``TRIES`` random graphs do projections of the space type-check.
         """
         least, most = self.grammar.size(self.grammar.start), self.space.nodes.max
         for _ in range(TRIES):
@@ -67,9 +68,9 @@ class Variation:
     def mutate(
         self, genome: Genome, rng: np.random.Generator, strength: int = 1
     ) -> tuple[Genome, str]:
-        """The genome after ``strength`` changes, and the names of their operators.
+        """Return the genome after ``strength`` random changes, and the names of the changes.
 
-        Returns a fresh sample if no operator applies.
+        If no change applies, return a new sample and "sample".
         """
         child, names = genome, []
         for _ in range(strength):
@@ -81,7 +82,7 @@ class Variation:
         return child, "+".join(names)
 
     def crossover(self, a: Genome, b: Genome, rng: np.random.Generator) -> tuple[Genome, str]:
-        """``a`` with a subgraph of ``b`` and mixed projections, and the operator's name."""
+        """Return ``a`` with a subgraph of ``b`` and mixed projections, and the change's name."""
         placement = a.placement if rng.random() < 0.5 else b.placement
         mixed = projecting.mix(a.projections, b.projections, rng)
         grafted = self._graft(a, b, rng)
@@ -97,7 +98,7 @@ class Variation:
         return a, "crossover_projections"
 
     def _mutate_once(self, genome: Genome, rng: np.random.Generator) -> tuple[Genome, str] | None:
-        """One random change; a change of the graph if the drawn kind does not apply."""
+        """Apply one random change; None if neither the drawn kind nor a graph change applies."""
         for kind in (self._kind(rng.random()), "graph"):
             for _ in range(TRIES):
                 name, child = self._propose(kind, genome, rng)
@@ -107,7 +108,7 @@ class Variation:
         return None
 
     def _kind(self, mark: float) -> str:
-        """The kind of a mutation, from a random number between 0 and 1."""
+        """Select the kind of a mutation by a random number between 0 and 1."""
         if mark < PROJECT:
             return "mutate_placement" if mark < PLACE else "project"
         return "mutate_mask" if self.space.visibility and mark < PROJECT + MASK else "graph"
@@ -131,24 +132,22 @@ class Variation:
 
     def _graft(self, a: Genome, b: Genome, rng: np.random.Generator) -> Genome | None:
         """``a`` with the operand of one edge replaced by a copy of a subgraph of ``b``."""
-        host, donor = Draft.of(a, self.grammar), Draft.of(b, self.grammar)
-        goals = host.goals()
-        edges = host.edges()
+        receiver, donor = Draft.of(a, self.grammar), Draft.of(b, self.grammar)
+        edges = receiver.edges()
         for choice in rng.permutation(len(edges)):
             reader, slot = edges[choice]
-            goal = host.edge_goal(reader, slot, goals)
+            goal = receiver.edge_goal(reader, slot)
             fitting = [i for i in range(len(donor.vertices)) if donor.fits(i, goal)]
             if fitting:
-                at = pick(fitting, rng)
-                grafted = graft(host, donor, (reader, slot), at)
+                grafted = graft(receiver, donor, (reader, slot), pick(fitting, rng))
                 return grafted.genome(a.projections, a.placement, a.visibility)
         return None
 
     def _fitted(self, genome: Genome, rng: np.random.Generator) -> Genome | None:
-        """The genome with projections that type-check.
+        """Change projections until the genome type-checks.
 
-        None if the genome is too large, constant, or sees later tokens in a causal space, or if no
-        projections of the space fit.
+        None if the genome is too large or constant, if it sees later tokens in a causal space, or
+        if no projections of the space type-check.
         """
         is_large = len(genome.nodes) > self.space.nodes.max
         if is_large or self._sees_ahead(genome) or is_constant(genome):

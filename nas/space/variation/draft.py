@@ -1,19 +1,20 @@
-"""A graph under construction, with the states of the policy's automata at each node."""
+"""A mutable graph of operations, with the states of the policy's automata at each node."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from nas.genome import Genome, Node, ParamValue, Projections, Ref, Visibility
 from nas.genome.types import infer
-from nas.space.validation.automaton import Letter
+from nas.space.validation.automaton import Symbol
 from nas.space.variation.grammar import NOT_REQUIRED, Goal, Grammar, OpSignature, State, satisfies
 
 
 class Vertex(NamedTuple):
-    """A node of a draft: operation, operands, parameters and state."""
+    """A node of a draft, and the automata states in which paths leave it."""
 
     operation: OpSignature
     inputs: tuple[Ref, ...]
@@ -23,18 +24,24 @@ class Vertex(NamedTuple):
 
 @dataclass
 class Draft:
-    """Vertices in topological order; the last one is the output."""
+    """The graph of a genome while it is grown or mutated.
+
+    An edge is a pair (reader, slot): the operand with index ``slot`` of the node ``reader``. A
+    ``Goal`` is a requirement on an operand or on a node's result.
+
+    Attributes:
+        vertices: nodes in topological order; the last one is the output.
+    """
 
     grammar: Grammar
     vertices: list[Vertex] = field(default_factory=list)
 
     @classmethod
     def of(cls, genome: Genome, grammar: Grammar) -> Draft:
-        """The draft of a genome that type-checks."""
+        """Return the draft of a genome that type-checks."""
         draft, typing = cls(grammar), infer(genome)
-        for index, node in enumerate(genome.nodes):
-            signature = typing.signatures[index]
-            operation = OpSignature(node.op, signature, Letter(node.op, signature.role.value))
+        for node, signature in zip(genome.nodes, typing.signatures, strict=True):
+            operation = OpSignature(node.op, signature, Symbol(node.op, signature.role.value))
             draft.add(operation, node.inputs, node.params)
         return draft
 
@@ -44,77 +51,89 @@ class Draft:
         inputs: Sequence[Ref],
         params: tuple[tuple[str, ParamValue], ...],
     ) -> int:
-        """Append a node; returns its index."""
-        state = self.grammar.advance(operation.letter, [self.state(ref) for ref in inputs])
+        """Append a node and return its index."""
+        state = self.grammar.advance(operation.symbol, [self.state(ref) for ref in inputs])
         self.vertices.append(Vertex(operation, tuple(inputs), params, state))
+        self.__dict__.pop("goals", None)
         return len(self.vertices) - 1
 
     def state(self, ref: Ref) -> State:
-        """The state of a stream or node."""
+        """Return the automata states in which paths arrive at a stream or leave a node."""
         return self.grammar.streams[ref] if isinstance(ref, str) else self.vertices[ref].state
 
     def fits(self, ref: Ref, goal: Goal) -> bool:
-        """Whether a stream or node meets a goal."""
+        """Return whether a stream or node meets a requirement."""
         if isinstance(ref, str):
             return ref in self.grammar.leaves(goal)
         vertex = self.vertices[ref]
         return vertex.operation.signature.output.kind is goal.kind and satisfies(vertex.state, goal)
 
     def edges(self) -> list[tuple[int, int]]:
-        """Every (reader, slot) in the draft."""
+        """Return all edges, as pairs (reader, slot)."""
         return [(i, s) for i, v in enumerate(self.vertices) for s in range(len(v.inputs))]
 
     def ancestors(self, ref: Ref) -> set[int]:
-        """The node and all nodes that its result depends on."""
+        """Return the node and all nodes on which its result depends."""
         ancestors: set[int] = set()
         stack = [ref]
         while stack:
-            at = stack.pop()
-            if isinstance(at, int) and at not in ancestors:
-                ancestors.add(at)
-                stack += self.vertices[at].inputs
+            index = stack.pop()
+            if isinstance(index, int) and index not in ancestors:
+                ancestors.add(index)
+                stack += self.vertices[index].inputs
         return ancestors
 
+    @cached_property
     def goals(self) -> list[Goal]:
-        """For each node the goal that satisfies all its readers, without required states."""
+        """For each node the requirement of all its readers, without required states."""
         grammar = self.grammar
         allowed = [[r.automaton.all_states for r in grammar.path_rules] for _ in self.vertices]
         allowed[-1] = list(grammar.start.allowed)
+        nothing = (NOT_REQUIRED,) * len(grammar.some_rules)
         goals: list[Goal] = [grammar.start] * len(self.vertices)
         for index in range(len(self.vertices) - 1, -1, -1):
-            vertex = self.vertices[index]
-            kind = vertex.operation.signature.output.kind
-            goals[index] = Goal(
-                kind, tuple(allowed[index]), (NOT_REQUIRED,) * len(grammar.some_rules)
-            )
-            for slot, ref in enumerate(vertex.inputs):
+            operation = self.vertices[index].operation
+            goals[index] = Goal(operation.signature.output.kind, tuple(allowed[index]), nothing)
+            for slot, ref in enumerate(self.vertices[index].inputs):
                 if isinstance(ref, int):
-                    goal = self.below(goals[index], vertex.operation, slot)
+                    goal = self._operand_goal(goals[index], operation, slot)
                     allowed[ref] = [a & b for a, b in zip(allowed[ref], goal.allowed, strict=True)]
         return goals
 
-    def below(self, goal: Goal, operation: OpSignature, slot: int) -> Goal:
-        """The goal at an operand, without required states."""
-        free = goal._replace(required=(NOT_REQUIRED,) * len(goal.required))
-        operand = self.grammar.operand_goals(free, operation)[0][slot]
-        return operand._replace(required=free.required)
+    def _operand_goal(self, goal: Goal, operation: OpSignature, slot: int) -> Goal:
+        """The requirement on an operand, without required states."""
+        nothing = (NOT_REQUIRED,) * len(goal.required)
+        operands = self.grammar.operand_goals(goal._replace(required=nothing), operation)[0]
+        return operands[slot]._replace(required=nothing)
 
-    def edge_goal(self, reader: int, slot: int, goals: Sequence[Goal]) -> Goal:
-        """The goal at an edge, with the required states that no other edge supplies."""
-        goal = self.below(goals[reader], self.vertices[reader].operation, slot)
-        required = tuple(
-            self._required(i, reader, slot) for i in range(len(self.grammar.some_rules))
-        )
-        return goal._replace(required=required)
+    def edge_goal(self, reader: int, slot: int) -> Goal:
+        """Return the requirement on the operand at an edge.
 
-    def _required(self, index: int, reader: int, slot: int) -> int:
+        States are required of it if no other edge supplies them.
+        """
+        goal = self._operand_goal(self.goals[reader], self.vertices[reader].operation, slot)
+        rules = range(len(self.grammar.some_rules))
+        return goal._replace(required=tuple(self._required(i, (reader, slot)) for i in rules))
+
+    def full_goal(self, index: int) -> Goal:
+        """Return the requirement on a node's result, with the states that its readers require."""
+        goal = self.goals[index]
+        if index == len(self.vertices) - 1:
+            return goal._replace(required=self.grammar.start.required)
+        required = list(goal.required)
+        for reader, slot in self.edges():
+            if self.vertices[reader].inputs[slot] == index:
+                for i, mask in enumerate(self.edge_goal(reader, slot).required):
+                    required[i] = _both(required[i], mask)
+        return goal._replace(required=tuple(required))
+
+    def _required(self, index: int, edge: tuple[int, int]) -> int:
         """The states of which an edge must supply one, for one rule with ``some``."""
         required = NOT_REQUIRED
         for place in self._places(index):
-            arriving = self._arriving(index, place, cut=(reader, slot))
+            arriving = self._arriving(index, place, without=edge)
             if not arriving & self.grammar.some_rules[index].automaton.accepting:
-                mask = self._leading(index, place, (reader, slot))
-                required = mask if required == NOT_REQUIRED else required & mask
+                required = _both(required, self._leading(index, place, edge))
         return required
 
     def _places(self, index: int) -> Iterator[tuple[int, int]]:
@@ -122,24 +141,24 @@ class Draft:
         rule = self.grammar.some_rules[index]
         if rule.word is None:
             yield len(self.vertices) - 1, -1
-        for at, vertex in enumerate(self.vertices):
-            slot = rule.slot(vertex.operation.letter, vertex.operation.signature)
+        for reader, vertex in enumerate(self.vertices):
+            slot = rule.slot(vertex.operation.symbol, vertex.operation.signature)
             if slot is not None:
-                yield at, slot
+                yield reader, slot
 
-    def _arriving(self, index: int, place: tuple[int, int], cut: tuple[int, int]) -> int:
-        """The states in which paths arrive at an edge if the edge ``cut`` is removed."""
+    def _arriving(self, index: int, place: tuple[int, int], without: tuple[int, int]) -> int:
+        """The states in which paths arrive at an edge if the edge ``without`` is removed."""
         automaton = self.grammar.some_rules[index].automaton
         masks: list[int] = []
-        for at, vertex in enumerate(self.vertices):
+        for reader, vertex in enumerate(self.vertices):
             mask = 0
             for slot, ref in enumerate(vertex.inputs):
                 arrives = masks[ref] if isinstance(ref, int) else self.state(ref).required[index]
-                arrives = 0 if (at, slot) == cut else arrives
-                if (at, slot) == place:
+                arrives = 0 if (reader, slot) == without else arrives
+                if (reader, slot) == place:
                     return arrives
                 mask |= arrives
-            masks.append(automaton.advance(mask, vertex.operation.letter) if mask else 0)
+            masks.append(automaton.advance(mask, vertex.operation.symbol) if mask else 0)
         return masks[-1]
 
     def _leading(self, index: int, place: tuple[int, int], edge: tuple[int, int]) -> int:
@@ -148,18 +167,25 @@ class Draft:
         masks = [0] * len(self.vertices)
         if place[1] < 0:
             masks[place[0]] = automaton.accepting
-        for at in range(len(self.vertices) - 1, -1, -1):
-            vertex = self.vertices[at]
-            back = automaton.retreat(masks[at], vertex.operation.letter) if masks[at] else 0
+        for reader in range(len(self.vertices) - 1, -1, -1):
+            vertex = self.vertices[reader]
+            back = automaton.retreat(masks[reader], vertex.operation.symbol) if masks[reader] else 0
             for slot, ref in enumerate(vertex.inputs):
-                states = back | (automaton.accepting if (at, slot) == place else 0)
-                if (at, slot) == edge:
+                states = back | (automaton.accepting if (reader, slot) == place else 0)
+                if (reader, slot) == edge:
                     return states
                 if isinstance(ref, int):
                     masks[ref] |= states
         return 0
 
     def genome(self, projections: Projections, placement: str, visibility: Visibility) -> Genome:
-        """The genome of the vertices that reach the last one."""
+        """Return the genome of the nodes on which the output depends."""
         nodes = tuple(Node(v.operation.op, v.inputs, v.params) for v in self.vertices)
         return Genome(nodes, projections, placement, visibility).pruned()
+
+
+def _both(required: int, further: int) -> int:
+    """The states that two requirements have in common."""
+    if NOT_REQUIRED in (required, further):
+        return further if required == NOT_REQUIRED else required
+    return required & further

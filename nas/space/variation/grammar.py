@@ -1,10 +1,10 @@
-"""A space and its policy as a tree grammar of graphs.
+"""A search space and its policy as a tree grammar that generates only graphs that obey the policy.
 
-A goal is a requirement on an input: a kind of tensor, for every rule the states in which paths may
-arrive there (``allowed``), and for every rule with ``some`` the states of which one must arrive
-(``required``). A primitive turns the goal at its result into goals at its operands by running the
-rules' automata backwards. Every graph grown from the goal at the output obeys the policy, so that
-no sample is rejected.
+The nonterminals of the grammar are requirements (``Goal``) on an operand: a kind of tensor, for
+every rule the states of its automaton in which paths may arrive (``allowed``), and for every rule
+with ``some`` the states of which one must arrive (``required``). A production selects a primitive.
+It turns the requirement on the primitive's result into requirements on its operands, by running the
+automata backwards. The start symbol is the requirement on the output.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nas.genome.primitives import Signature, get
 from nas.genome.primitives.base import Kind
 from nas.space import SearchSpace
 from nas.space.validation import Policy, Rule
-from nas.space.validation.automaton import Letter
+from nas.space.validation.automaton import Symbol
 
 NOT_REQUIRED: Final = -1
 NEVER: Final = 10**6
@@ -29,10 +29,13 @@ MAX_WORK: Final = 2_000_000  # productions times rules and passes
 
 
 class Goal(NamedTuple):
-    """What a node requires of one input: the kind of value, and states of the policy's rules.
+    """A requirement on an operand, or on the output.
 
     Attributes:
-        allowed, required: a mask of states for every rule, see ``State``.
+        kind: kind of tensor.
+        allowed: for each rule without ``some`` a bit mask of the states in which paths may arrive.
+        required: for each rule with ``some`` a bit mask of states of which one must arrive, or
+            NOT_REQUIRED.
     """
 
     kind: Kind
@@ -41,7 +44,12 @@ class Goal(NamedTuple):
 
 
 class State(NamedTuple):
-    """The states in which paths arrive at a stream or node: a mask for every rule."""
+    """The automata states in which paths arrive at a stream or leave a node.
+
+    Attributes:
+        allowed: a bit mask of states for each rule without ``some``.
+        required: a bit mask of states for each rule with ``some``.
+    """
 
     allowed: tuple[int, ...]
     required: tuple[int, ...]
@@ -49,15 +57,15 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class OpSignature:
-    """A primitive in one of its signatures, as a production of the grammar."""
+    """A primitive with one of its signatures, and its symbol in the automata's alphabet."""
 
     op: str
     signature: Signature
-    letter: Letter
+    symbol: Symbol
 
 
 class Production(NamedTuple):
-    """An operation, the goals at its operands, and the fewest nodes of such a subgraph."""
+    """An operation, requirements on its operands, and the fewest nodes of such a subgraph."""
 
     operation: OpSignature
     goals: tuple[Goal, ...]
@@ -65,14 +73,19 @@ class Production(NamedTuple):
 
 
 class Grammar:
-    """The grammar of a space under a policy.
+    """The grammar of a search space under a policy.
 
-    A primitive with several signatures has a production for each. A causal space leaves out
-    primitives that always see later tokens.
+    In a causal space primitives that always see later tokens are left out.
+
+    Attributes:
+        path_rules: rules of the policy with ``from`` or ``none``.
+        some_rules: rules of the policy with ``some``.
+        op_signatures: all primitives of the space, once for each signature.
+        streams: states of the streams ``q``, ``k`` and ``v``.
+        start: the requirement on the output.
 
     Raises:
-        SpaceError: no genome of the space within its node limit obeys the policy, or there are too
-            many ways to obey it.
+        SpaceError: no genome of the space obeys the policy, or the grammar is too large.
     """
 
     def __init__(self, space: SearchSpace, policy: Policy) -> None:
@@ -92,39 +105,42 @@ class Grammar:
             )
 
     def size(self, goal: Goal) -> int:
-        """The fewest nodes that meet a goal; NEVER if no subgraph meets it."""
+        """Return the fewest nodes that meet a requirement; NEVER if no subgraph meets it."""
         if goal not in self._sizes:
             self._close(goal)
         return self._sizes[goal]
 
     def productions(self, goal: Goal) -> tuple[Production, ...]:
-        """The productions that meet a goal with a node."""
+        """Return the productions whose result meets a requirement."""
         if goal not in self._productions:
             self._close(goal)
         return self._productions[goal]
 
     def leaves(self, goal: Goal) -> list[str]:
-        """The streams that meet a goal."""
+        """Return the streams that meet a requirement."""
         if goal.kind is not Kind.TOKENS:
             return []
         return [name for name, state in self.streams.items() if satisfies(state, goal)]
 
-    def advance(self, letter: Letter, states: Sequence[State]) -> State:
-        """The state of a node, from the states of its operands."""
+    def advance(self, symbol: Symbol, states: Sequence[State]) -> State:
+        """Return the state of a node, from its symbol and the states of its operands."""
         allowed = zip(self.path_rules, zip(*(s.allowed for s in states), strict=True), strict=True)
         required = zip(
             self.some_rules, zip(*(s.required for s in states), strict=True), strict=True
         )
         return State(
-            tuple(_advanced(rule, letter, masks) for rule, masks in allowed),
-            tuple(_advanced(rule, letter, masks) for rule, masks in required),
+            tuple(_advanced(rule, symbol, masks) for rule, masks in allowed),
+            tuple(_advanced(rule, symbol, masks) for rule, masks in required),
         )
 
     def operand_goals(self, goal: Goal, operation: OpSignature) -> list[tuple[Goal, ...]]:
-        """The goals at the operands, for each choice of operands that supply required states."""
-        letter = operation.letter
+        """Return requirements on the operands that together meet a requirement on the result.
+
+        The result has one tuple for each choice of the operands that supply required states.
+        """
+        symbol = operation.symbol
         allowed = [
-            rule.automaton.retreat(mask, letter)
+            rule.automaton.retreat(mask, symbol)
             for rule, mask in zip(self.path_rules, goal.allowed, strict=True)
         ]
         columns = [
@@ -148,14 +164,14 @@ class Grammar:
         self, index: int, rule: Rule, goal: Goal, operation: OpSignature
     ) -> list[tuple[int, ...]]:
         """For one rule, the masks at the operands, for each operand that can supply a state."""
-        letter, ports = operation.letter, len(operation.signature.inputs)
-        place = rule.slot(letter, operation.signature)
+        symbol, ports = operation.symbol, len(operation.signature.inputs)
+        place = rule.slot(symbol, operation.signature)
         masks = [
             rule.automaton.accepting if slot == place else NOT_REQUIRED for slot in range(ports)
         ]
         if goal.required[index] == NOT_REQUIRED:
             return [tuple(masks)]
-        carried = rule.automaton.retreat(goal.required[index], letter)
+        carried = rule.automaton.retreat(goal.required[index], symbol)
         ways = []
         for carrier in range(ports):
             mask = carried if masks[carrier] == NOT_REQUIRED else carried & masks[carrier]
@@ -181,7 +197,7 @@ class Grammar:
         )
 
     def _close(self, start: Goal) -> None:
-        """Find every goal below ``start``, then the fewest nodes that meet each of them."""
+        """Find all requirements reachable from ``start``, and the fewest nodes that meet each."""
         ways_of: dict[Goal, list[tuple[OpSignature, tuple[Goal, ...]]]] = {}
         queue = [start]
         while queue:
@@ -210,7 +226,7 @@ class Grammar:
             self._productions[goal] = tuple(p for p in priced if p.size < NEVER)
 
     def _spend(self, productions: int) -> None:
-        """Count productions; SpaceError beyond MAX_WORK."""
+        """Count productions; raise SpaceError beyond MAX_WORK."""
         self._work += productions
         self._check_work(self._work)
 
@@ -223,7 +239,7 @@ class Grammar:
 
 
 def satisfies(state: State, goal: Goal) -> bool:
-    """Whether a stream or node in this state meets a goal."""
+    """Return whether a stream or node in this state meets a requirement."""
     return all(
         not mask & ~allowed for mask, allowed in zip(state.allowed, goal.allowed, strict=True)
     ) and all(
@@ -232,11 +248,11 @@ def satisfies(state: State, goal: Goal) -> bool:
     )
 
 
-def _advanced(rule: Rule, letter: Letter, masks: Sequence[int]) -> int:
+def _advanced(rule: Rule, symbol: Symbol, masks: Sequence[int]) -> int:
     mask = 0
     for operand_mask in masks:
         mask |= operand_mask
-    return rule.automaton.advance(mask, letter) if mask else 0
+    return rule.automaton.advance(mask, symbol) if mask else 0
 
 
 def _wanted(rule: Rule) -> int:
@@ -246,7 +262,7 @@ def _wanted(rule: Rule) -> int:
 
 
 def _place_mask(rule: Rule, operation: OpSignature, slot: int) -> int:
-    is_place = rule.slot(operation.letter, operation.signature) == slot
+    is_place = rule.slot(operation.symbol, operation.signature) == slot
     return _wanted(rule) if is_place else rule.automaton.all_states
 
 
@@ -260,4 +276,4 @@ def _op_signatures(space: SearchSpace) -> Iterator[OpSignature]:
                 "together; expected choices that do not exclude each other."
             )
         for signature in get(op).signatures:
-            yield OpSignature(op, signature, Letter(op, signature.role.value))
+            yield OpSignature(op, signature, Symbol(op, signature.role.value))

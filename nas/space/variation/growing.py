@@ -1,4 +1,4 @@
-"""Grow subgraphs that meet a goal, and draw parameters."""
+"""Random growth of subgraphs that meet a requirement (``Goal``), and random parameters."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ ROLE_WEIGHTS: Final = {
     Role.GATE: 1.0,
     Role.POSITION: 1.0,
 }
-# Relative probability that a port reads the stream of its name ("query" reads q).
+# Weight of the stream with the name of an operand ("query": q); all other streams have weight 1.
 PREFERENCE: Final = 3.0
-STOP: Final = 0.65  # probability that a goal for tokens is met by a stream
-DRAWS: Final = 20  # random draws before all combinations are listed
-REUSE: Final = 0.2  # probability that a goal is met by an existing node
+STOP: Final = 0.65  # probability that a requirement on tokens is met by a stream
+DRAWS: Final = 20  # random draws of parameters before all combinations are listed
+REUSE: Final = 0.2  # probability that a requirement is met by an existing node
 
 
 def grow(
@@ -41,9 +41,12 @@ def grow(
     rng: np.random.Generator,
     port: str = "",
 ) -> Ref:
-    """Meet a goal with at most ``budget`` new nodes; returns the stream or node that meets it.
+    """Add random nodes to a draft until a stream or node meets a requirement, and return it.
 
-    The budget must be at least the goal's size.
+    Args:
+        goal: the requirement.
+        budget: largest number of new nodes, at least ``grammar.size(goal)``.
+        port: name of the operand that will read the result.
     """
     existing = [i for i in range(len(draft.vertices)) if draft.fits(i, goal)]
     if existing and rng.random() < REUSE:
@@ -73,7 +76,7 @@ def _grow_node(
 
 
 def pick_production(ways: list[Production], rng: np.random.Generator) -> Production:
-    """Draw a role by its weight, then a primitive, then one of its productions."""
+    """Draw a role by ``ROLE_WEIGHTS``, then a primitive, then one of its productions."""
     roles = sorted({p.operation.signature.role for p in ways})
     role = roles[choose([ROLE_WEIGHTS[r] for r in roles], rng)]
     ops = sorted({p.operation.op for p in ways if p.operation.signature.role is role})
@@ -86,7 +89,7 @@ def pick_production(ways: list[Production], rng: np.random.Generator) -> Product
 def draw_params(
     op: str, space: SearchSpace, rng: np.random.Generator
 ) -> tuple[tuple[str, ParamValue], ...]:
-    """Random parameters from the space's choices that are valid together."""
+    """Draw parameters that the space allows, in the form of ``Node.params``."""
     defaults = get(op).defaults()
     choices = {name: space.param_choices(op, name) for name in defaults}
     for _ in range(DRAWS):
@@ -97,18 +100,18 @@ def draw_params(
 
 
 def changed(op: str, params: dict[str, ParamValue]) -> tuple[tuple[str, ParamValue], ...]:
-    """The parameters that differ from the primitive's defaults, in the form of ``Node.params``."""
+    """Return the parameters that differ from their defaults, in the form of ``Node.params``."""
     defaults = get(op).defaults()
     return tuple(sorted((k, v) for k, v in params.items() if v != defaults[k]))
 
 
 def pick(items: Sequence[T], rng: np.random.Generator) -> T:
-    """A random item, all with the same probability."""
+    """Return a random item, each with the same probability."""
     return items[int(rng.integers(len(items)))]
 
 
 def choose(weights: list[float], rng: np.random.Generator) -> int:
-    """A random index, with probability in proportion to its weight."""
+    """Return a random index, with probabilities proportional to the weights."""
     mark = rng.random() * sum(weights)
     for index, weight in enumerate(weights):
         mark -= weight

@@ -1,4 +1,4 @@
-"""Draw, change and fit projections and masks."""
+"""Random draws and changes of projections and masks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ FIELDS = (*FLAGS, *LABELS)
 
 
 def draw(space: SearchSpace, rng: np.random.Generator) -> Projections:
-    """Projections with every field drawn from the space's choices."""
+    """Draw all fields of the projections from the space's choices."""
     return Projections(**{name: pick(space.choices(name), rng) for name in FIELDS})
 
 
 def draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility:
-    """A mask drawn from the space's choices; no random number is drawn if it has none."""
+    """Draw a mask from the space's choices; without choices no random number is used."""
     if not space.visibility:
         return Visibility()
     names = (f.name for f in fields(Visibility))
@@ -29,7 +29,7 @@ def draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility:
 
 
 def change(projections: Projections, space: SearchSpace, rng: np.random.Generator) -> Projections:
-    """The projections with one field changed; unchanged if the space has no other choice."""
+    """Change one random field; return the same projections if the space has no other choice."""
     open_fields = [n for n in FIELDS if set(space.choices(n)) - {getattr(projections, n)}]
     if not open_fields:
         return projections
@@ -39,16 +39,16 @@ def change(projections: Projections, space: SearchSpace, rng: np.random.Generato
 
 
 def mix(a: Projections, b: Projections, rng: np.random.Generator) -> Projections:
-    """Projections with each field from a random parent."""
+    """Take each field from one of two parents at random."""
     return Projections(**{n: getattr(a if rng.random() < 0.5 else b, n) for n in FIELDS})
 
 
 def fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome | None:
-    """The genome with the fewest fields of its projections changed so that it type-checks.
+    """Change up to two fields of the projections so that the genome type-checks.
 
-    One change is tried before two; None if no choice within two changes type-checks.
+    Fewer changes are preferred. Return None if no choices of the space type-check.
     """
-    for projections in _nearest(_inside(genome.projections, space), space, rng):
+    for projections in _nearest(genome.projections, space, rng):
         fitted = replace(genome, projections=projections)
         if not infer(fitted).problems:
             return fitted
@@ -56,25 +56,17 @@ def fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome 
 
 
 def _nearest(
-    first: Projections, space: SearchSpace, rng: np.random.Generator
+    projections: Projections, space: SearchSpace, rng: np.random.Generator
 ) -> Iterator[Projections]:
-    """The projections, then all that differ in one field, then in two."""
+    """The projections inside the space, then all that differ in one field, then in two."""
+    # A normal form has no projection of an unread stream, which a mutation may connect.
+    outside = [n for n in FIELDS if getattr(projections, n) not in space.choices(n)]
+    first = replace(projections, **{name: space.choices(name)[0] for name in outside})
     yield first
     singles = _changes(first, space, rng)
     yield from singles
     for once in singles:
         yield from _changes(once, space, rng)
-
-
-def _inside(projections: Projections, space: SearchSpace) -> Projections:
-    """The projections, with fields outside the space set to the space's first choices.
-
-    A normal form has no projection of an unread stream, which a mutation may connect.
-    """
-    outside = {
-        n: space.choices(n) for n in FIELDS if getattr(projections, n) not in space.choices(n)
-    }
-    return replace(projections, **{name: choices[0] for name, choices in outside.items()})
 
 
 def _changes(

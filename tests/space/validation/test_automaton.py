@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from nas.space.validation.automaton import MAX_STEPS, MAX_TOKENS, Budget, Letter, compile_pattern
+from nas.space.validation.automaton import MAX_STEPS, MAX_TOKENS, Budget, Symbol, compile_pattern
 
-LETTERS = [Letter("a1", "a"), Letter("a2", "a"), Letter("b1", "b"), Letter("c1", "c")]
+SYMBOLS = [Symbol("a1", "a"), Symbol("a2", "a"), Symbol("b1", "b"), Symbol("c1", "c")]
 WORDS = {"a1", "a2", "b1", "c1", "a", "b", "c"}
 
 
@@ -24,9 +24,9 @@ WORDS = {"a1", "a2", "b1", "c1", "a", "b", "c"}
     ],
 )
 def test_accepts_what_pythons_re_accepts(pattern: str, regex: str) -> None:
-    """x, y, z, w stand for a1, a2, b1, c1; every word of up to five letters is compared."""
-    automaton = compile_pattern(pattern, LETTERS, WORDS)
-    signs = dict(zip("xyzw", LETTERS, strict=True))
+    """x, y, z, w stand for a1, a2, b1, c1; every word of up to five symbols is compared."""
+    automaton = compile_pattern(pattern, SYMBOLS, WORDS)
+    signs = dict(zip("xyzw", SYMBOLS, strict=True))
     for length in range(6):
         for word in itertools.product("xyzw", repeat=length):
             mask = 1
@@ -36,12 +36,12 @@ def test_accepts_what_pythons_re_accepts(pattern: str, regex: str) -> None:
 
 
 def test_retreat_is_the_inverse_of_advance() -> None:
-    automaton = compile_pattern("a (b | c a)* b", LETTERS, WORDS)
-    for letter in LETTERS:
+    automaton = compile_pattern("a (b | c a)* b", SYMBOLS, WORDS)
+    for symbol in SYMBOLS:
         for target in range(automaton.all_states + 1):
-            back = automaton.retreat(target, letter)
+            back = automaton.retreat(target, symbol)
             for state in range(automaton.all_states.bit_length()):
-                leads_in = bool(automaton.advance(1 << state, letter) & target)
+                leads_in = bool(automaton.advance(1 << state, symbol) & target)
                 assert bool(back >> state & 1) == leads_in
 
 
@@ -57,14 +57,14 @@ def test_retreat_is_the_inverse_of_advance() -> None:
 )
 def test_malformed_patterns_are_explained(pattern: str, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
-        compile_pattern(pattern, LETTERS, WORDS)
+        compile_pattern(pattern, SYMBOLS, WORDS)
 
 
 def test_letters_that_an_expression_does_not_tell_apart_cost_nothing_more() -> None:
     few, many = Budget(), Budget()
-    others = [Letter(f"d{i}", "d") for i in range(500)]
-    compile_pattern("a (b | .)* a2", LETTERS, WORDS, few)
-    compile_pattern("a (b | .)* a2", [*LETTERS, *others], WORDS, many)
+    others = [Symbol(f"d{i}", "d") for i in range(500)]
+    compile_pattern("a (b | .)* a2", SYMBOLS, WORDS, few)
+    compile_pattern("a (b | .)* a2", [*SYMBOLS, *others], WORDS, many)
     assert (few.steps, few.states) == (many.steps, many.states)
 
 
@@ -72,7 +72,7 @@ def test_letters_that_an_expression_does_not_tell_apart_cost_nothing_more() -> N
 def test_an_expression_that_is_too_long_is_not_compiled(pattern: str) -> None:
     budget = Budget()
     with pytest.raises(ValueError, match=f"more than {MAX_TOKENS} words and signs"):
-        compile_pattern(pattern, LETTERS, WORDS, budget)
+        compile_pattern(pattern, SYMBOLS, WORDS, budget)
     assert budget.steps == Budget().steps
 
 
@@ -81,5 +81,5 @@ def test_compiling_ends_when_its_steps_are_spent(pattern: str) -> None:
     """Every state reaches every other by empty edges: quadratic work, unless it is counted."""
     budget = Budget()
     with pytest.raises(ValueError, match=f"more than {MAX_STEPS} steps"):
-        compile_pattern(pattern, LETTERS, WORDS, budget)
+        compile_pattern(pattern, SYMBOLS, WORDS, budget)
     assert budget.steps > -200_000, "the last step taken is one of one state or one closure"
