@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from torch import Tensor
 
 from nas.common.errors import ConfigError, GenomeError, NasError
 from nas.compiler import make_plan, resolve
@@ -29,7 +31,7 @@ from nas.genome.primitives import REGISTRY, Role, primitive
 from nas.store.sources import load_genome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from nas.genome import Genome
     from tests.genomes import Build
@@ -37,7 +39,56 @@ if TYPE_CHECKING:
 SIZES = ({"dim": 64, "heads": 8, "tokens": 17}, {"dim": 96, "heads": 4, "tokens": 40})
 
 
-def test_the_count_of_multi_head_attention_written_out() -> None:
+@contextmanager
+def registered(forward: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Register a primitive ``custom`` that transforms tokens by a function."""
+
+    @primitive(
+        "custom",
+        "tokens: tokens[h,w] -> tokens[h,w]",
+        role=Role.TRANSFORM,
+        notation="f({tokens})",
+        source="a test",
+    )
+    class Custom(torch.nn.Module):
+        def forward(self, tokens: Tensor) -> Tensor:
+            return forward(tokens)
+
+    try:
+        yield
+    finally:
+        del REGISTRY._members["custom"]
+
+
+CUSTOM = (
+    ("scaled_dot_product", "qk"),
+    ("softmax", [0]),
+    ("custom", "v"),
+    ("weighted_sum", [1, 2]),
+)
+
+
+def test_operation_without_a_counting_rule_is_named(genome: Build) -> None:
+    with (
+        registered(lambda tokens: torch.cdist(tokens, tokens) @ tokens),
+        pytest.raises(NasError, match="cdist"),
+    ):
+        attention_cost(genome(*CUSTOM), dim=16, heads=2, tokens=4)
+
+
+def test_length_that_a_primitive_refuses_is_a_genome_error(genome: Build) -> None:
+    def at_most_five(tokens: Tensor) -> Tensor:
+        if tokens.shape[2] > 5:
+            raise ValueError(f"{tokens.shape[2]} tokens came; expected at most 5")
+        return tokens.relu()
+
+    with registered(at_most_five):
+        assert attention_cost(genome(*CUSTOM), dim=16, heads=2, tokens=5).macs > 0
+        with pytest.raises(GenomeError, match="6 tokens"):
+            attention_cost(genome(*CUSTOM), dim=16, heads=2, tokens=6)
+
+
+def test_costs_of_multi_head_attention_equal_their_formulas() -> None:
     n, d = 65, 64
     cost = attention_cost(MECHANISMS["mha"].genome, dim=d, heads=4, tokens=n)
     assert cost.macs == 4 * n * d * d + 2 * n * n * d
@@ -50,7 +101,7 @@ def test_the_count_of_multi_head_attention_written_out() -> None:
     assert cost.seed_compatible_macs == cost.macs + 8 * n * d * d + 5 * 2 * n * d
 
 
-def test_qana_costs_what_its_formula_says() -> None:
+def test_costs_of_qana_equal_their_formulas() -> None:
     n, d, heads, h = 16, 32, 4, 4
     width = d // heads
     d_q = width + h * width + 2 * h + 1
@@ -70,45 +121,24 @@ def test_qana_costs_what_its_formula_says() -> None:
         ("champion_2025", 64 + 64),
     ],
 )
-def test_cache_of_a_token(name: str, numbers: int) -> None:
+def test_cache_per_token_equals_its_formula(name: str, numbers: int) -> None:
     cost = attention_cost(MECHANISMS[name].genome, dim=64, heads=8, tokens=8)
     assert cost.kv_cache_bytes_per_token == 2 * numbers
 
 
-def test_cache_of_what_streams_alone_do_not_give(genome: Build) -> None:
-    """A second attention over the first one's result keeps that; a gate on keys its outcome."""
-    twice = genome(
-        ("scaled_dot_product", "qk"),
-        ("softmax", [0]),
-        ("weighted_sum", [1, "v"]),
-        ("scaled_dot_product", ["q", 2]),
-        ("softmax", [3]),
-        ("weighted_sum", [4, "v"]),
-    )
-    sizes = {"dim": 64, "heads": 8, "tokens": 8}
-    assert attention_cost(twice, **sizes).kv_cache_bytes_per_token == 2 * 3 * 64
-    gated = genome(
-        ("output_gate", "k"),
-        ("scaled_dot_product", ["q", "k"]),
-        ("softmax", [1]),
-        ("weighted_sum", [2, 0]),
-    )
-    assert attention_cost(gated, **sizes).kv_cache_bytes_per_token == 2 * 2 * 64
-
-
-def test_convolutions_count_exactly_at_lengths_that_are_not_traced(genome: Build) -> None:
-    found = genome(
+def test_convolutions_count_exactly_at_long_sequences(genome: Build) -> None:
+    convolutional = genome(
         ("convolutional_score", "qk"),
         ("softmax", [0]),
         ("short_conv", "v"),
         ("weighted_sum", [1, 2]),
     )
     n, d = 333, 32
-    cost = attention_cost(found, dim=d, heads=4, tokens=n)
+    cost = attention_cost(convolutional, dim=d, heads=4, tokens=n)
     assert cost.macs == 4 * n * d * d + 2 * n * n * d + 2 * 3 * n * d + 3 * n * d
 
 
-def test_counting_draws_nothing_and_warns_of_nothing() -> None:
+def test_counting_draws_no_random_numbers_and_warns_of_nothing() -> None:
     state = torch.random.get_rng_state()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -116,7 +146,7 @@ def test_counting_draws_nothing_and_warns_of_nothing() -> None:
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
-def test_sizes_at_which_a_mechanism_does_not_exist() -> None:
+def test_heads_that_no_group_divides_are_refused() -> None:
     genome = MECHANISMS["lsqa"].genome
     with pytest.raises(GenomeError, match="of 6 heads"):
         attention_cost(genome, dim=12, heads=6, tokens=4)
@@ -125,9 +155,9 @@ def test_sizes_at_which_a_mechanism_does_not_exist() -> None:
 
 
 @pytest.mark.parametrize("form", ["matmul", "einsum", "fused"])
-def test_one_attention_counts_the_same_however_it_is_spelt(form: str) -> None:
-    class Spelt(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+def test_equal_attention_counts_equally_in_every_form(form: str) -> None:
+    class Attention(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
             q = x.view(1, 19, 4, 8).transpose(1, 2)
             if form == "fused":
                 return torch.nn.functional.scaled_dot_product_attention(q, q, q)
@@ -136,69 +166,11 @@ def test_one_attention_counts_the_same_however_it_is_spelt(form: str) -> None:
                 return torch.einsum("bhqk,bhkd->bhqd", scores.softmax(-1), q)
             return (q @ q.transpose(-2, -1)).softmax(-1) @ q
 
-    counts = count_calls(Spelt(), torch.empty(1, 19, 32, device="meta"))
+    counts = count_calls(Attention(), torch.empty(1, 19, 32, device="meta"))
     assert sum(n for name, n in counts.items() if name != "elementwise") == 2 * 19 * 19 * 32
 
 
-@pytest.fixture
-def unlisted() -> Iterator[None]:
-    @primitive(
-        "unlisted",
-        "tokens: tokens[h,w] -> tokens[h,w]",
-        role=Role.TRANSFORM,
-        notation="u({tokens})",
-        source="a test",
-    )
-    class Unlisted(torch.nn.Module):
-        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-            return torch.cdist(tokens, tokens) @ tokens
-
-    yield
-    del REGISTRY._members["unlisted"]
-
-
-@pytest.mark.usefixtures("unlisted")
-def test_an_operation_that_nobody_listed_is_an_error_that_names_it(genome: Build) -> None:
-    found = genome(
-        ("scaled_dot_product", "qk"), ("softmax", [0]), ("unlisted", "v"), ("weighted_sum", [1, 2])
-    )
-    with pytest.raises(NasError, match="cdist"):
-        attention_cost(found, dim=16, heads=2, tokens=4)
-
-
-@pytest.fixture
-def at_most_five() -> Iterator[None]:
-    @primitive(
-        "at_most_five",
-        "tokens: tokens[h,w] -> tokens[h,w]",
-        role=Role.TRANSFORM,
-        notation="f({tokens})",
-        source="a test",
-    )
-    class AtMostFive(torch.nn.Module):
-        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-            if tokens.shape[2] > 5:
-                raise ValueError(f"{tokens.shape[2]} tokens came; expected at most 5")
-            return tokens.relu()
-
-    yield
-    del REGISTRY._members["at_most_five"]
-
-
-@pytest.mark.usefixtures("at_most_five")
-def test_length_that_a_primitive_refuses_is_a_genome_error(genome: Build) -> None:
-    found = genome(
-        ("scaled_dot_product", "qk"),
-        ("softmax", [0]),
-        ("at_most_five", "v"),
-        ("weighted_sum", [1, 2]),
-    )
-    assert attention_cost(found, dim=16, heads=2, tokens=5).macs > 0
-    with pytest.raises(GenomeError, match="6 tokens"):
-        attention_cost(found, dim=16, heads=2, tokens=6)
-
-
-def test_a_projection_that_no_score_reads_is_cut() -> None:
+def test_projection_that_no_score_reads_is_not_counted() -> None:
     """QANA without its skip never reads the query stream."""
     n, d, heads, w, h = 17, 32, 4, 8, 4
     genome = load_genome("qana:skip=false,init=random")
@@ -230,11 +202,10 @@ def test_long_windows_are_counted_without_a_mask_of_their_length() -> None:
     assert cost.attention_macs == 2 * 4 * 8 * (n * (64 + 32) - 2 * 64 * 16)
 
 
-def cache_bytes(genome: Genome, tokens: int) -> float:
-    return kv_cache_bytes_per_token(make_plan(genome), ModelSizes(64, 8, 1, tokens))
+def test_cache_of_a_window_or_of_sums_does_not_grow(genome: Build) -> None:
+    def cache_bytes(genome: Genome, tokens: int) -> float:
+        return kv_cache_bytes_per_token(make_plan(genome), ModelSizes(64, 8, 1, tokens))
 
-
-def test_a_window_holds_its_tokens_and_a_state_does_not_grow(genome: Build) -> None:
     mha = MECHANISMS["mha"].genome
     assert cache_bytes(mha, 100) == 2 * 2 * 64
     near = replace(mha, visibility=Visibility(16, 4))
@@ -242,7 +213,7 @@ def test_a_window_holds_its_tokens_and_a_state_does_not_grow(genome: Build) -> N
     assert cache_bytes(near, 10) == 2 * 2 * 64
     linear = genome(("scaled_dot_product", "qk"), ("softmax_free", [0]), ("weighted_sum", [1, "v"]))
     assert cache_bytes(linear, 100) == 2 * 64 * 8 / 100  # keys times values, of each head
-    assert cache_bytes(linear, 3) == 2 * 2 * 64  # as few tokens are less than the state
+    assert cache_bytes(linear, 3) == 2 * 2 * 64  # rows of few tokens are smaller than the sums
     assert cache_bytes(MECHANISMS["uniform"].genome, 100) == 2 * 64 / 100
 
 
@@ -250,7 +221,7 @@ def context(depth: int = 3, tokens: int = 65) -> CostContext:
     return CostContext(ModelSizes(64, 4, depth, tokens), False, False, {})
 
 
-def test_costs_of_a_search_are_those_of_all_layers() -> None:
+def test_costs_of_a_model_are_summed_over_its_layers() -> None:
     genome = MECHANISMS["neural_attention"].genome
     sizes = {"dim": 64, "heads": 4, "tokens": 65}
     own = attention_cost(genome, **sizes).to_dict()
@@ -262,7 +233,7 @@ def test_costs_of_a_search_are_those_of_all_layers() -> None:
     assert set(found) == {"macs", "params", "kv_cache_bytes_per_token"}
 
 
-def test_costs_of_decoding_go_by_the_context() -> None:
+def test_costs_of_decoding_depend_on_the_context() -> None:
     near = replace(MECHANISMS["mha"].genome, visibility=Visibility(16, 4))
     name, there = "kv_cache_bytes_per_token", context(depth=1)
     assert costs_of(there.resolve(near), there, [name])[name] == 2 * 2 * 64 * 20 / 65
@@ -271,12 +242,12 @@ def test_costs_of_decoding_go_by_the_context() -> None:
     assert far["macs"] == costs_of(there.resolve(near), there)["macs"]
 
 
-def test_a_cost_that_nobody_has() -> None:
+def test_unknown_cost_is_refused() -> None:
     with pytest.raises(ConfigError, match="no cost 'mac'"):
         costs_of(context().resolve(MECHANISMS["mha"].genome), context(), ("mac",))
 
 
-def test_calibration_is_asked_for_by_whichever_cost_needs_it(
+def test_calibration_is_needed_by_costs_that_declare_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     measured = CostMeasure("energy", "J", "a test", lambda *_: 0.0, needs_calibration=True)

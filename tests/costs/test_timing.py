@@ -1,4 +1,4 @@
-"""Predicted times: pure functions of a calibration, finite, ordered where they must be."""
+"""Predicted times: functions of a calibration, finite, and increasing with the work."""
 
 import json
 import math
@@ -17,7 +17,6 @@ from nas.costs.timing import calibrate, predict_ms
 from nas.costs.timing.calibration import designs
 from nas.costs.timing.work import amounts, decoding_amounts
 from nas.genome import Genome, ModelSizes, Node, Projections, Visibility
-from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import MECHANISMS
 from tests.samples import samples
 
@@ -58,7 +57,7 @@ def exists(genome):
     return True
 
 
-def test_calibration_is_plain_json_and_names_what_it_was_measured_on(calibration):
+def test_calibration_is_json_with_its_sizes_and_hardware(calibration):
     again = json.loads(json.dumps(calibration, allow_nan=False))
     assert again == calibration
     assert (again["dim"], again["heads"], again["tokens"], again["batch"]) == (16, 4, 9, 2)
@@ -75,7 +74,7 @@ def test_prediction_is_a_function_of_genome_sizes_and_calibration(calibration, d
     assert first == [predict_ms(resolve(genome, SIZES), shuffled) for genome in drawn]
 
 
-def test_every_mechanism_that_exists_has_a_time(calibration, drawn):
+def test_every_mechanism_has_a_finite_time(calibration, drawn):
     genomes = [*(found.genome for found in MECHANISMS.values()), *drawn]
     there = [genome for genome in genomes if exists(genome)]
     assert len(there) > 150
@@ -85,14 +84,6 @@ def test_every_mechanism_that_exists_has_a_time(calibration, drawn):
         assert time > 0, genome
 
 
-def test_equal_normal_forms_take_equal_time(calibration, drawn):
-    for genome in drawn:
-        normal = canonicalise(genome, SIZES)
-        assert predict_ms(resolve(normal, SIZES), calibration) == predict_ms(
-            resolve(genome, SIZES), calibration
-        )
-
-
 def dot_product(score="scaled_dot_product", normaliser="softmax", window=None, **projections):
     nodes = (Node(score, ("q", "k")), Node(normaliser, (0,)), Node("weighted_sum", (1, "v")))
     return Genome(nodes, Projections(**projections), visibility=Visibility(window))
@@ -100,7 +91,7 @@ def dot_product(score="scaled_dot_product", normaliser="softmax", window=None, *
 
 @cache
 def units(value=1.0):
-    """A calibration by which every kind of work takes as long."""
+    """Return a calibration with equal unit times for every kind of work."""
     kinds: set[str] = set()
     for genome in designs(SIZES.tokens):
         with suppress(NasError):
@@ -123,7 +114,7 @@ def test_more_work_takes_longer():
     assert predict_ms(resolve(dot_product(), SIZES), units(2.0)) == pytest.approx(2 * time())
 
 
-def test_layers_that_a_placement_leaves_out_hold_standard_attention():
+def test_layers_outside_the_placement_take_the_time_of_standard_attention():
     known = units()
     qana = MECHANISMS["qana"].genome
     placed = {p: replace(qana, placement=p) for p in ("first", "all")}
@@ -133,7 +124,7 @@ def test_layers_that_a_placement_leaves_out_hold_standard_attention():
     assert slow["first"] == pytest.approx(slow["all"] / 4 + standard * 3 / 4)
 
 
-def test_work_that_a_call_spares_takes_no_time():
+def test_scores_that_a_mean_does_not_read_take_no_time():
     known = units()
 
     def time(score, normaliser):
@@ -143,7 +134,7 @@ def test_work_that_a_call_spares_takes_no_time():
     assert time("scaled_dot_product", "uniform") < time("scaled_dot_product", "softmax")
 
 
-def test_work_that_nobody_measured_counts_as_usual_work():
+def test_unmeasured_work_takes_the_median_time():
     known = units()
     without = {kind: unit for kind, unit in known["units"].items() if "qana" not in kind}
     genome = MECHANISMS["qana"].genome
@@ -166,7 +157,7 @@ def test_work_that_nobody_measured_counts_as_usual_work():
         ({"units": {"layer": "1"}}, "units"),
     ],
 )
-def test_a_calibration_of_something_else_is_refused(change, words):
+def test_invalid_or_other_calibration_is_refused(change, words):
     with pytest.raises(ConfigError, match=words) as caught:
         predict_ms(resolve(MECHANISMS["mha"].genome, SIZES), units() | change)
     assert "calibration" in str(caught.value)
@@ -186,7 +177,7 @@ def test_time_is_a_cost_of_a_search():
         costs_of(resolve(dot_product(), SIZES), CostContext(SIZES, False, False, {}), ["time_ms"])
 
 
-def test_calibrating_under_a_causal_mask_leaves_unsafe_mechanisms_out(monkeypatch, calibration):
+def test_causal_calibration_omits_unsafe_mechanisms(monkeypatch, calibration):
     monkeypatch.setattr("nas.costs.timing.calibration.designs", few)
     sizes, state = ModelSizes(8, 2, 1, 5), torch.random.get_rng_state()
     causal = ALIKE | {"precision": "bfloat16", "is_causal": True, "qkv_bias": True}
@@ -198,14 +189,14 @@ def test_calibrating_under_a_causal_mask_leaves_unsafe_mechanisms_out(monkeypatc
     assert torch.equal(torch.random.get_rng_state(), state), "weights were drawn"
 
 
-def test_no_mechanism_exists_where_heads_do_not_divide():
+def test_calibrating_needs_heads_that_divide_the_width():
     with pytest.raises(NasError, match="heads that divide dim"):
         calibrate(ModelSizes(7, 2, 1, 5), **ALIKE)
 
 
 @cache
 def decode_units():
-    """By which every kind of work of decoding takes as long."""
+    """Return a calibration with equal unit times for every kind of decoding work."""
     kinds: set[str] = set()
     for genome in designs(SIZES.tokens):
         with suppress(NasError):
@@ -218,7 +209,7 @@ def decoded(genome, context=4096):
     return costs_of(asked.resolve(genome), asked, ["decode_ms"])["decode_ms"]
 
 
-def test_a_token_takes_longer_the_more_is_held():
+def test_decoding_time_grows_with_the_cache():
     mha = dot_product()
     assert decoded(mha, 64) < decoded(mha, 4096)
     assert decoded(dot_product(q_heads="1/2", kv_heads="1/2")) < decoded(mha)
@@ -229,15 +220,14 @@ def test_a_token_takes_longer_the_more_is_held():
     assert decoded(mha, None) == decoded(mha, SIZES.tokens)
 
 
-def test_every_mechanism_of_the_causal_space_has_a_time_to_decode():
+def test_every_mechanism_of_the_causal_space_has_a_decoding_time():
     genomes = [genome for genome in samples("attention_causal", 60) if exists(genome)]
     assert len(genomes) > 40
     for genome in genomes:
         assert 0 < decoded(genome) < math.inf, genome
-        assert decoded(canonicalise(genome)) == decoded(genome), genome
 
 
-def test_what_is_not_decoded_has_no_time_to_decode(calibration):
+def test_decoding_time_needs_a_causal_mechanism_and_calibration(calibration):
     ahead = dot_product("convolutional_score")
     with pytest.raises(GenomeError, match="convolutional_score: reads later tokens"):
         decoded(ahead)

@@ -124,14 +124,6 @@ def test_factoring_keeps_weights_of_operations(genome: Build) -> None:
     assert_same_blocks(block, factor(merge(block, "patterns"), WIDTH))
 
 
-def test_factored_blocks_are_cheaper_and_train() -> None:
-    block = built(MECHANISMS["patterns_and_messages"].genome).float()
-    small = factor(block, 2)
-    assert sum(p.numel() for p in small.parameters()) < sum(p.numel() for p in block.parameters())
-    small(tokens().float()).square().sum().backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in small.parameters())
-
-
 # Refusals
 
 

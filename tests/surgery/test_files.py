@@ -1,4 +1,4 @@
-"""Swapped models in folders: written, read, and refused where a folder is not what it should be."""
+"""Saved models with swapped attention: equal outputs after loading; damaged folders are refused."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     Build = Callable[..., Genome]
 
 
+WHERE = {  # the attention modules of the first layer, and of the second
+    "gpt2": ("*.0.attn", "*.1.attn"),
+    "llama": ("*.0.self_attn", "*.1.self_attn"),
+    "bert": ("*.0.*", "*.1.*"),
+    "t5": ("enc*block.0.*", "enc*block.1.*"),
+}
+
+
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
@@ -41,27 +49,19 @@ def test_saved_model_loads_with_equal_outputs(
 ) -> None:
     model = build(name)
     mechanism = windowed(genome(DOT, *SOFTMAX, kv_heads="1/2", has_wq=False), 6)
-    patterns = {
-        "gpt2": "*.0.attn",
-        "llama": "*.0.self_attn",
-        "bert": "*.0.*",
-        "t5": "enc*block.0.*",
-    }
-    swap_attention(model, mechanism, where=patterns[name], preserve=False)
-    others = {"gpt2": "*.1.attn", "llama": "*.1.self_attn", "bert": "*.1.*", "t5": "enc*block.1.*"}
-    swap_attention(model, "qana", where=others[name], init="gate")
+    swap_attention(model, mechanism, where=WHERE[name][0], preserve=False)
+    swap_attention(model, "qana", where=WHERE[name][1], init="gate")
     model.to(dtype)
     randomise(model)
-    given = inputs(name, model, "right")
+    arguments = inputs(name, model, "right")
     folder = tmp_path / "new" / "model"
     save_swapped(model, folder)
     state = torch.get_rng_state()
     loaded = load_swapped(folder)
     assert type(loaded) is type(model)
     assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(output(loaded, given), output(model, given))
+    assert torch.equal(output(loaded, arguments), output(model, arguments))
     assert [core.genome for core in cores(loaded)] == [core.genome for core in cores(model)]
-    assert [p.shape for p in loaded.parameters()] == [p.shape for p in model.parameters()]
     save_swapped(loaded, tmp_path / "again")
     assert (tmp_path / "again" / RECORD).read_text() == (folder / RECORD).read_text()
 
@@ -76,16 +76,16 @@ def test_tied_weights_and_generation_settings_are_kept(tmp_path: Path) -> None:
     loaded: Any = nas.load_swapped(tmp_path)
     assert loaded.lm_head.weight is loaded.transformer.wte.weight
     assert loaded.config._attn_implementation == "eager"
-    found = loaded.generate(tokens(), do_sample=False)
-    assert found.shape[1] <= tokens().shape[1] + 5
-    assert torch.equal(found, model.generate(tokens(), do_sample=False))
+    generated = loaded.generate(tokens(), do_sample=False)
+    assert generated.shape[1] <= tokens().shape[1] + 5
+    assert torch.equal(generated, model.generate(tokens(), do_sample=False))
     assert not loaded.training
     with pytest.raises(OSError, match=r"model\.safetensors"):
         hf.GPT2LMHeadModel.from_pretrained(tmp_path)  # it would drop the mechanism
 
 
 def test_models_of_other_classes_or_without_a_swap_are_not_saved(tmp_path: Path) -> None:
-    with pytest.raises(NasError, match="BertModel holds no swapped attention; its save_pretrained"):
+    with pytest.raises(NasError, match="BertModel holds no swapped attention"):
         save_swapped(build("bert"), tmp_path)
     plain = nn.MultiheadAttention(8, 2)
     swap_attention(plain, "qana")
@@ -103,95 +103,83 @@ def test_models_of_other_classes_or_without_a_swap_are_not_saved(tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-def edited(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
-    """A change of a record: a path of keys with slashes."""
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a saved GPT-2."""
+    model = build("gpt2")
+    swap_attention(model, "gqa", preserve=False)
+    save_swapped(model, tmp_path)
+    return tmp_path
 
-    def edit(record: dict[str, Any]) -> None:
-        *path, last = key.split("/")
-        for part in path:
-            record = record[int(part) if part.isdigit() else part]
-        record[last] = value
 
-    return edit
+def edit(file: Path, key: str, value: Any) -> None:
+    """Set a value of a JSON file at a path of keys with slashes."""
+    document = part = json.loads(file.read_text())
+    *path, last = key.split("/")
+    for name in path:
+        part = part[int(name) if name.isdigit() else name]
+    part[last] = value
+    file.write_text(json.dumps(document))
 
 
 AT = "attention/transformer.h.0.attn"
 
 
 @pytest.mark.parametrize(
-    ("edit", "words"),
+    ("key", "value", "words"),
     [
-        (edited("version", 2), "version"),
-        (edited("surprise", 1), "surprise"),
-        (edited("model", "AutoModel"), "'AutoModel' is no model of transformers"),
-        (edited("model", "os.system"), r"'os\.system' is no model of transformers"),
-        (edited("model", "GPT2Config"), "'GPT2Config' is no model of transformers"),
-        (edited("model", "BertModel"), "matches no known attention"),
-        (edited("attn_implementation", "someone/kernel"), "attn_implementation"),
-        (edited(f"{AT}/genome", {"graph_def": [{"op": "exec", "inputs": []}]}), "exec"),
-        (edited(f"{AT}/genome", {"graph": []}), "unknown key 'graph'"),
-        (edited(f"{AT}/genome/graph_def/0/inputs", ["v", "q", "k"]), "arity"),
-        (edited(f"{AT}/sizes/heads", 8), "sizes"),
-        (edited("attention/nowhere", {"genome": {}, "sizes": {}}), "graph_def"),
-        (edited("attention", []), "attention"),
+        ("version", 2, "version"),
+        ("surprise", 1, "surprise"),
+        ("model", "AutoModel", "'AutoModel' is no model of transformers"),
+        ("model", "os.system", r"'os\.system' is no model of transformers"),
+        ("model", "GPT2Config", "'GPT2Config' is no model of transformers"),
+        ("model", "BertModel", "matches no known attention"),
+        ("attn_implementation", "someone/kernel", "attn_implementation"),
+        (f"{AT}/genome", {"graph_def": [{"op": "exec", "inputs": []}]}, "exec"),
+        (f"{AT}/genome/graph_def/0/inputs", ["v", "q", "k"], "arity"),
+        (f"{AT}/sizes/heads", 8, "sizes"),
+        ("attention", [], "attention"),
     ],
 )
-def test_invalid_records_are_refused(
-    edit: Callable[[dict[str, Any]], None], words: str, tmp_path: Path
-) -> None:
-    model = build("gpt2")
-    swap_attention(model, "gqa", preserve=False)
-    save_swapped(model, tmp_path)
-    record = json.loads((tmp_path / RECORD).read_text())
-    edit(record)
-    (tmp_path / RECORD).write_text(json.dumps(record))
+def test_invalid_record_is_refused(key: str, value: Any, words: str, folder: Path) -> None:
+    edit(folder / RECORD, key, value)
     with pytest.raises(NasError, match=words):
-        load_swapped(tmp_path)
+        load_swapped(folder)
 
 
-def test_damaged_folders_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(NasError, match=rf"has no {RECORD}; expected a folder that nas\.save_swap"):
-        load_swapped(tmp_path)
-    model = build("gpt2")
-    swap_attention(model, "gqa", preserve=False)
-    save_swapped(model, tmp_path)
-    whole = (tmp_path / WEIGHTS).read_bytes()
-    for content, words in (
-        (whole[:-9], "cannot be read as safetensors"),
-        (b"", "cannot be read as safetensors"),
-    ):
-        (tmp_path / WEIGHTS).write_bytes(content)
-        with pytest.raises(NasError, match=words):
-            load_swapped(tmp_path)
-    (tmp_path / WEIGHTS).write_bytes(whole)
-    config = json.loads((tmp_path / "config.json").read_text())
-    for change, words in (
-        ({"n_embd": 64}, "sizes|shape"),
-        ({"n_positions": 32}, r"of shape \(64, 32\); expected torch.float32 of \(32, 32\)"),
-        ({"n_layer": 3}, "in the file or in the model alone"),
-        ({"n_head": 5}, "makes no GPT2LMHeadModel"),
-    ):
-        (tmp_path / "config.json").write_text(json.dumps(config | change))
-        with pytest.raises(NasError, match=words):
-            load_swapped(tmp_path)
-    hostile = {"attn_implementation": "someone/kernel", "auto_map": {"AutoModel": "evil.Model"}}
-    (tmp_path / "config.json").write_text(json.dumps(config | hostile))
-    loaded: Any = load_swapped(tmp_path)
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("n_embd", 64, "sizes|shape"),
+        ("n_positions", 32, r"of shape \(64, 32\); expected torch.float32 of \(32, 32\)"),
+        ("n_layer", 3, "in the file or in the model alone"),
+        ("n_head", 5, "makes no GPT2LMHeadModel"),
+        # The weights of a backbone would be downloaded.
+        ("vision_config", {"use_pretrained_backbone": True, "backbone": "x/y"}, "a backbone"),
+    ],
+)
+def test_config_of_another_model_is_refused(key: str, value: Any, words: str, folder: Path) -> None:
+    edit(folder / "config.json", key, value)
+    with pytest.raises(NasError, match=words):
+        load_swapped(folder)
+
+
+def test_code_named_in_the_config_is_ignored(folder: Path) -> None:
+    edit(folder / "config.json", "attn_implementation", "someone/kernel")
+    edit(folder / "config.json", "auto_map", {"AutoModel": "evil.Model"})
+    loaded: Any = load_swapped(folder)
     assert loaded.config._attn_implementation == "sdpa"
 
 
-def test_loading_downloads_nothing_and_checks_dtypes(tmp_path: Path) -> None:
-    model = build("gpt2")
-    swap_attention(model, "gqa", preserve=False)
-    save_swapped(model, tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    hostile = {**config, "vision_config": {"use_pretrained_backbone": True, "backbone": "x/y"}}
-    (tmp_path / "config.json").write_text(json.dumps(hostile))
-    with pytest.raises(NasError, match="asks for a backbone"):
-        load_swapped(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    weights = load_file(tmp_path / WEIGHTS)
+def test_damaged_weights_are_refused(folder: Path) -> None:
+    weights = load_file(folder / WEIGHTS)
     name = next(name for name, tensor in weights.items() if tensor.is_floating_point())
-    save_file({**weights, name: weights[name].to(torch.int32)}, tmp_path / WEIGHTS)
+    save_file({**weights, name: weights[name].to(torch.int32)}, folder / WEIGHTS)
     with pytest.raises(NasError, match=r"is torch\.int32 of shape"):
-        load_swapped(tmp_path)
+        load_swapped(folder)
+    (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-9])
+    with pytest.raises(NasError, match="cannot be read as safetensors"):
+        load_swapped(folder)
+    (folder / RECORD).unlink()
+    with pytest.raises(NasError, match=f"has no {RECORD}"):
+        load_swapped(folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -14,11 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nas.common.errors import GenomeError, NasError
 from nas.surgery import swap_attention
-from nas.testing.hosts import cores, randomise, swapped
+from nas.testing.hosts import check_host, cores, randomise, swapped
 from tests.surgery.helpers import TOLERANCE, assert_same
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 COMMON = SMALL | {"intermediate_size": 37, "max_position_embeddings": 64}
@@ -64,7 +61,7 @@ RUNS = [(n, i) for n in MODELS for i in ("sdpa", "eager") if i == "eager" or n n
 
 
 def build(name: str, implementation: str = "sdpa", **options: Any) -> Any:
-    """A model in eval mode, its weights large enough for attention far from uniform."""
+    """Return a model in eval mode whose weights are large enough for attention far from uniform."""
     torch.manual_seed(0)
     kind, config, sizes = MODELS[name]
     model = kind(config(**sizes | options, attn_implementation=implementation)).eval()
@@ -93,12 +90,16 @@ def inputs(name: str, model: Any, padding: str = "none") -> dict[str, Any]:
 
 
 def output(model: Any, given: dict[str, Any]) -> Tensor:
-    found: Tensor = model(**given)[0]
-    return found
+    first: Tensor = model(**given)[0]
+    return first
 
 
-def assert_same_outputs(found: nn.Module, expected: nn.Module, given: dict[str, Any]) -> None:
-    assert_same(partial(output, found), partial(output, expected), given)
+def assert_same_outputs(model: nn.Module, expected: nn.Module, given: dict[str, Any]) -> None:
+    assert_same(partial(output, model), partial(output, expected), given)
+
+
+def test_host_keeps_its_promises() -> None:
+    check_host("transformers", build("llama"), tokens())
 
 
 @pytest.mark.parametrize(("name", "implementation"), RUNS)
@@ -228,30 +229,6 @@ def test_trained_outputs_depend_on_distances_of_positions_alone(name: str) -> No
     assert (at[0] - output(before, inputs(name, model))).abs().max() > 1e-2
     for shifted in at[1:]:
         torch.testing.assert_close(shifted, at[0], rtol=1e-5, atol=1e-4)
-    # A rotation of keys without one of the tail would be seen.
-    for core in cores(model):
-        core.register_forward_pre_hook(_do_not_rotate, with_kwargs=True)
-    still = [model(tokens(), position_ids=places + shift).logits for shift in (0, 13)]
-    assert (still[1] - still[0]).abs().max() > 1e-2
-
-
-def _do_not_rotate(core: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
-    return args, kwargs | {"rotate": lambda rows: rows}
-
-
-def test_state_dict_holds_the_new_parameters(tmp_path: Path) -> None:
-    model, other = build("llama"), build("llama")
-    names = swap_attention(model, "qana")
-    randomise(model)
-    torch.save(model.state_dict(), tmp_path / "weights.pt")
-    swap_attention(other, "qana")
-    added = {k for k in other.state_dict() if ".core." in k}
-    assert added == {
-        f"{name}.core.qana_0.tail.{kind}" for name in names for kind in ("weight", "bias")
-    }
-    other.load_state_dict(torch.load(tmp_path / "weights.pt"))
-    for same in (other, deepcopy(model)):
-        assert_same_outputs(same, model, inputs("llama", model))
 
 
 def test_output_attentions_returns_the_weights() -> None:
@@ -302,7 +279,7 @@ def test_attention_that_is_more_than_softmax_is_refused(monkeypatch: pytest.Monk
     assert {name: vars(module) for name, module in model.named_modules()} == before
 
 
-def sinking() -> Any:
+def with_sinks() -> Any:
     sizes = GROUPED | {"num_local_experts": 2, "num_experts_per_tok": 1, "head_dim": 8}
     return hf.GptOssForCausalLM(hf.GptOssConfig(**sizes, attn_implementation="eager"))
 
@@ -312,7 +289,7 @@ def without_weights() -> Any:
         return build("llama")
 
 
-def flexible() -> Any:
+def with_flex_attention() -> Any:
     model = build("llama")
     model.config._attn_implementation = "flex_attention"
     return model
@@ -331,14 +308,11 @@ def swin() -> Any:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (
-            llama4,
-            "Llama4TextAttention attends in an unknown way: a trial with .* fails; l",
-        ),
-        (swin, "SwinAttention attends in an unknown way: a trial with .* fails; leave"),
-        (sinking, r"layers\.0\.self_attn': GptOssAttention has attention sink"),
+        (llama4, "Llama4TextAttention attends in an unknown way"),
+        (swin, "SwinAttention attends in an unknown way"),
+        (with_sinks, r"layers\.0\.self_attn': GptOssAttention has attention sink"),
         (without_weights, "LlamaAttention has no weights yet"),
-        (flexible, r"model\.set_attn_implementation\('sdpa'\) first"),
+        (with_flex_attention, r"model\.set_attn_implementation\('sdpa'\) first"),
     ],
 )
 def test_attention_with_unsupported_parts_is_refused(make: Any, words: str) -> None:

@@ -1,4 +1,4 @@
-"""Decoding with a cache: every step equals the full forward's row, and keeps what is counted."""
+"""Decoding with a cache: outputs of the causal forward pass, and caches of the counted size."""
 
 from __future__ import annotations
 
@@ -40,17 +40,12 @@ def check_rows(
 
 
 def check_cost(genome: Genome, tokens: int) -> Decoder:
-    """Step through so many tokens; what is then held is what is charged."""
+    """Decode so many tokens; the cache then has the size that the cost states."""
     decoder = check_rows(genome, (tokens - 2, 1, 1), context=tokens)
     charged = kv_cache_bytes_per_token(make_plan(genome), ModelSizes(DIM, HEADS, 1, tokens))
     held = sum(kept[0].numel() for kept in decoder.cache.values())
     assert BYTES_PER_NUMBER * held == round(charged * tokens, 6), genome
     return decoder
-
-
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_a_step_equals_the_full_forwards_row(name: str) -> None:
-    check_rows(MECHANISMS[name].genome)
 
 
 @pytest.mark.parametrize("rope", [False, True])
@@ -63,21 +58,9 @@ def test_qana_decodes_with_rotations_groups_and_a_prompt(
     check_rows(genome(*nodes, kv_heads=kv_heads), parts)
 
 
-def test_rotated_nodes_know_their_place(genome: Build) -> None:
-    check_rows(
-        genome(
-            ("rope", "q"),
-            ("rope", "k"),
-            ("scaled_dot_product", [0, 1]),
-            ("softmax", [2]),
-            ("weighted_sum", [3, "v"]),
-        )
-    )
-
-
 @pytest.mark.parametrize("normaliser", ["softmax", "sigmoid", "softmax_free", "uniform"])
 @pytest.mark.parametrize("seen", [Visibility(), Visibility(1), Visibility(4), Visibility(4, 2)])
-def test_biases_of_keys_and_distances_know_their_place(
+def test_biases_of_keys_and_distances_decode(
     genome: Build, normaliser: str, seen: Visibility
 ) -> None:
     found = genome(
@@ -90,7 +73,7 @@ def test_biases_of_keys_and_distances_know_their_place(
     check_rows(replace(found, visibility=seen), (3, 1, 5))
 
 
-def test_attention_of_attention_keeps_what_it_attended_to(genome: Build) -> None:
+def test_two_stage_attention_caches_its_first_result(genome: Build) -> None:
     twice = genome(
         ("scaled_dot_product", "qk"),
         ("softmax", [0]),
@@ -103,7 +86,7 @@ def test_attention_of_attention_keeps_what_it_attended_to(genome: Build) -> None
 
 
 @pytest.mark.parametrize("seen", [Visibility(1), Visibility(3), Visibility(3, 2)])
-def test_a_window_forgets_and_places_stay_right(genome: Build, seen: Visibility) -> None:
+def test_window_drops_rows_and_keeps_positions(genome: Build, seen: Visibility) -> None:
     found = genome(
         ("rope", "k"),
         ("qana", ["q", 0], {"rope": True}),
@@ -123,7 +106,7 @@ def test_a_window_forgets_and_places_stay_right(genome: Build, seen: Visibility)
 
 
 @pytest.mark.parametrize("seen", [Visibility(), Visibility(3), Visibility(3, 2)])
-def test_keys_that_follow_from_the_values_are_turned_again(genome: Build, seen: Visibility) -> None:
+def test_keys_computed_from_values_are_recomputed(genome: Build, seen: Visibility) -> None:
     found = genome(
         ("rope", "q"),
         ("rope", "v"),
@@ -150,7 +133,7 @@ LINEAR = (
 @pytest.mark.parametrize(
     "around", [{}, {"kv_heads": "1/4"}, {"has_wk": False, "has_wv": False, "raw": "shared"}]
 )
-def test_linear_attention_is_continued_from_sums(
+def test_linear_attention_decodes_from_sums(
     genome: Build, scores: tuple[tuple[str, object], ...], around: dict[str, object]
 ) -> None:
     last = len(scores)
@@ -164,7 +147,7 @@ def test_linear_attention_is_continued_from_sums(
 
 
 def test_sums_and_rows_that_share_a_score(genome: Build) -> None:
-    """What softmax needs of the keys is held, though another call needs their sums alone."""
+    """Softmax reads the keys, another call their sums; rows alone are cached."""
     found = genome(
         ("scaled_dot_product", "qk"),
         ("softmax_free", [0]),
@@ -175,7 +158,7 @@ def test_sums_and_rows_that_share_a_score(genome: Build) -> None:
     check_cost(found, 200)
 
 
-def test_convolutions_hold_their_last_inputs(genome: Build) -> None:
+def test_convolutions_cache_their_last_inputs(genome: Build) -> None:
     found = genome(
         ("short_conv", "q", {"kernel": 5}),
         ("short_conv", "k"),
@@ -194,7 +177,7 @@ def test_convolutions_hold_their_last_inputs(genome: Build) -> None:
     check_cost(replace(found, visibility=Visibility(3, 1)), 9)
 
 
-def test_random_genomes_decode_or_say_why_not() -> None:
+def test_random_genomes_decode_or_see_later_tokens() -> None:
     decoded = 0
     for genome in random_genomes("attention_v2", 60, seed=9):
         if make_plan(genome).unsafe:
@@ -217,11 +200,11 @@ def test_every_sample_of_the_causal_space_decodes() -> None:
 
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("tokens", [4, 40])
-def test_the_numbers_that_are_held_are_those_that_are_charged(name: str, tokens: int) -> None:
+def test_named_mechanism_decodes_with_the_counted_cache(name: str, tokens: int) -> None:
     check_cost(MECHANISMS[name].genome, tokens)
 
 
-def test_a_decoder_forgets_and_refuses_another_batch() -> None:
+def test_reset_clears_the_cache_and_another_batch_needs_it() -> None:
     block = both(MECHANISMS["mha"].genome, 32, 8)[0]
     decoder = Decoder(block)
     x = torch.randn(2, 3, 32, dtype=torch.float64)
@@ -232,7 +215,7 @@ def test_a_decoder_forgets_and_refuses_another_batch() -> None:
     assert torch.equal(decoder.step(x), first)
 
 
-def test_a_step_that_fails_leaves_no_trace() -> None:
+def test_failed_step_changes_nothing() -> None:
     block = both(MECHANISMS["mha"].genome, 32, 8)[0]
     x = torch.randn(2, 4, 32, dtype=torch.float64)
     decoder = Decoder(block)
@@ -242,14 +225,14 @@ def test_a_step_that_fails_leaves_no_trace() -> None:
     torch.testing.assert_close(decoder.step(x[:, 3:]), block(x, is_causal=True)[:, 3:])
 
 
-def test_what_is_no_block_cannot_be_decoded() -> None:
+def test_other_modules_cannot_be_decoded() -> None:
     with pytest.raises(GenomeError, match="Linear is no block that can be decoded"):
         Decoder(torch.nn.Linear(2, 2))
 
 
 @pytest.mark.parametrize("context", [None, 500])
-def test_buffers_hold_little_more_than_is_charged(context: int | None) -> None:
-    """Room to grow: an eighth more, and never more than a known context needs."""
+def test_buffers_are_little_larger_than_the_cache(context: int | None) -> None:
+    """Buffers have capacity for an eighth more tokens, but not for more than the context."""
     block = build_attention(MECHANISMS["mha"].genome, DIM, HEADS).eval()
     decoder = Decoder(block, context)
     for _ in range(50):
