@@ -266,8 +266,6 @@ def _specs(data: Any, members: Mapping[str, Any]) -> dict[str, str]:
 
 def _load(name: str, fields: Any, spec: str | None) -> Any:
     """Return a member's fields with its task loaded; pydantic reports invalid fields later."""
-    if isinstance(fields, Member):
-        fields = {"task": fields.task.to_dict(), "gate": fields.gate}
     fields = {} if fields is None else fields
     if not isinstance(fields, dict):
         return fields

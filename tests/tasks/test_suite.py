@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from nas.common.config import parse_yaml
 from nas.common.errors import ConfigError, TaskError
 from nas.evaluation.trainer import train_candidate
 from nas.evaluation.trial import Trial
@@ -13,6 +14,10 @@ from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task, parse_task
 from nas.tasks.suite import Reference, Suite
 
+REFERENCE = (
+    "{{members: {{bytes: {{}}}}, "
+    "references: {{bytes: {{metric: accuracy, mha: {mha}, uniform: 0.5}}}}}}"
+)
 SMALL = {"width": 16, "heads": 2, "epochs": 1, "train_examples": 64, "validation_examples": 32}
 
 
@@ -64,44 +69,26 @@ def test_names_and_data_do_not_change_the_fingerprint():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"members": {}}, "members"),
-        ({"members": {"bytes": {"task": "byte"}}}, "there is no task 'byte'"),
-        ({"members": {"bytes": {"gate": {"metric": "accuracy"}}}}, "one of at_least and at_most"),
-        (
-            {"members": {"bytes": {"gate": {"metric": "accuracy", "at_least": 1}}}},
-            "every member has a gate",
-        ),
-        ({"members": {"bytes": {}}, "counted_at": "byte"}, "did you mean 'bytes'"),
-        (
-            {"members": {"vit-cifar10": {"data": "digits"}, "bytes": {}}},
-            "counted at vit-cifar10, which is not causal",
-        ),
-        ({"members": {"bytes": {}}, "data": "images=digits"}, "found 'images=digits'"),
-        ({"members": {"bytes": {}}, "references": {"x": {}}}, "references"),
-        (
-            {
-                "members": {"bytes": {}},
-                "references": {"bytes": {"metric": "accuracy", "mha": 0.5, "uniform": 0.5}},
-            },
-            "mha and uniform are equal",
-        ),
-        (
-            {
-                "members": {"bytes": {}},
-                "references": {"bytes": {"metric": "accuracy", "mha": "nan", "uniform": 0.5}},
-            },
-            "finite number",
-        ),
-        ({"members": {"bytes": {"task": [1]}}}, "expected a task's name or fields"),
-        ({"members": {"bytes": {}}, "data": 3}, "data: found 3"),
-        ({"members": {"bytes": {}}, "data": {"bytes": 3}}, "data: found {'bytes': 3}"),
-        ({"members": {"bytes-and-recall": {}}}, "found a suite"),
-        ({"members": {"bytes": 3}}, "members"),
+        ("members: {}", "members"),
+        ("members: {bytes: 3}", "members"),
+        ("members: {bytes: {task: byte}}", "there is no task 'byte'"),
+        ("members: {bytes: {task: [1]}}", "expected a task's name or fields"),
+        ("members: {bytes-and-recall: {}}", "found a suite"),
+        ("members: {bytes: {gate: {metric: accuracy}}}", "one of at_least and at_most"),
+        ("members: {bytes: {gate: {metric: accuracy, at_least: 1}}}", "every member has a gate"),
+        ("{members: {bytes: {}}, counted_at: byte}", "did you mean 'bytes'"),
+        ("members: {vit-cifar10: {data: digits}, bytes: {}}", "vit-cifar10, which is not causal"),
+        ("{members: {bytes: {}}, data: images=digits}", "found 'images=digits'"),
+        ("{members: {bytes: {}}, data: 3}", "data: found 3"),
+        ("{members: {bytes: {}}, data: {bytes: 3}}", "data: found {'bytes': 3}"),
+        ("{members: {bytes: {}}, references: {x: {}}}", "references"),
+        (REFERENCE.format(mha=0.5), "mha and uniform are equal"),
+        (REFERENCE.format(mha=".nan"), "finite number"),
     ],
 )
 def test_invalid_suites_are_refused(fields, message):
     with pytest.raises((ConfigError, TaskError)) as error:
-        parse_task({"kind": "suite", "name": "x", **fields}, "here")
+        parse_task({"kind": "suite", "name": "x", **parse_yaml(fields, "here")}, "here")
     assert message in str(error.value)
 
 
