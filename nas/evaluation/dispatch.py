@@ -336,7 +336,7 @@ class _Slot:
 
     Attributes:
         worker: the pool's worker; None during a back-off.
-        name: host and process id of the worker; empty until it has started.
+        name: host name and process id of the worker; empty until it has started.
         since: time at which its trial started, by the dispatcher's clock.
         ticket: the ticket that the worker runs; None while it starts or is free.
         paused: back-off in seconds before the worker was started.

@@ -40,7 +40,7 @@ class Identity:
     """A process with the versions of its code and its registered primitives and task families.
 
     Attributes:
-        name: host and process id.
+        name: host name and process id.
         node: Ray's id of the machine; empty for the driver.
         code: digest of this package's source files.
         torch: version of torch.

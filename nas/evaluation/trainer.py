@@ -193,7 +193,7 @@ def budget_of(task: Task, data: Data, device: torch.device | None = None) -> Bud
 
 
 def worker_name() -> str:
-    """Return host and process id of this process."""
+    """Return host name and process id of this process."""
     return f"{platform.node()}:{os.getpid()}"
 
 

@@ -91,7 +91,7 @@ class Evaluation:
         wall_seconds: wall time of the training in seconds.
         core_seconds: processor time of the training in seconds.
         peak_memory_bytes: peak memory of the worker in bytes.
-        worker: host and process id of the worker.
+        worker: host name and process id of the worker.
         hardware: name of the processor or GPU.
         execution: how the steps ran: "cpu, eager", "cuda graph", or why there was no graph.
         error: error text of a failure, or the gate that was missed; None if the status is "ok".
@@ -175,7 +175,8 @@ class Training:
         task_name: name of the task.
         key: digest of the mechanism, resolved at the task's sizes. In a confirmation, these are the
             sizes of the task that the run searched under.
-        name: name of the mechanism, or the SOURCE string that defines it; empty if it has neither.
+        name: name of the mechanism, or the command-line argument that defines it; empty if it has
+            neither.
         repeat: index among the trainings of this mechanism, from 0.
         evaluation: the outcome of the training.
         stage: stage of a confirmation; empty for all other purposes. "search" trains under the
@@ -206,7 +207,7 @@ class Incident:
             error and is retried in another worker; "refused": a worker cannot train; "waiting":
             there is no worker; "back": there is a worker again.
         text: a sentence that describes the incident.
-        worker: host and process id of the worker; empty if unknown.
+        worker: host name and process id of the worker; empty if unknown.
         key, repeat: ``Trial.key`` and ``Trial.repeat`` of the trial that starts again; None if
             there is no such trial.
     """

@@ -1,7 +1,7 @@
 """The base classes of tasks, which determine how a candidate is trained and evaluated.
 
-A task defines data, the sizes of a model with a slot for attention in each layer, a loss, and
-metrics. Other packages do not depend on the kind of data. A family of tasks is a class with a
+A task defines data, a model whose attention modules are exchangeable, a loss, and metrics. Other
+packages do not depend on the kind of data. A family of tasks is a class with a
 ``kind``, registered in ``TASKS``; a task is an instance of it, read from YAML. Most families train
 one model (``ModelTask``).
 """

@@ -1,4 +1,4 @@
-"""Transformer layers with a slot for attention, shared by all task families, and their seeds.
+"""Transformer layers with exchangeable attention, shared by all task families, and their seeds.
 
     x = x + dropout(attention(norm(x)));  x = x + dropout(W_2 act(W_1 norm(x)))
 

@@ -24,7 +24,9 @@ TOLERANCE: Final = 1e-5
 
 
 def build_model(resolved: ResolvedGenome, task: ModelTask, data: Data, seed: int) -> nn.Module:
-    """Return a task's untrained model, with the mechanism in the layers of its placement.
+    """Return a task's untrained model, with the mechanism in the layers that its genome selects.
+
+    All other layers have standard attention.
 
     Args:
         resolved: the mechanism's genome, resolved at the task's sizes.

@@ -31,7 +31,7 @@ from nas.training.steps import Work
 
 WARM_UPS: Final = 3
 STEPS_AHEAD: Final = 64
-"""Steps that the host may launch before it waits for the GPU and checks the time limit again."""
+"""Steps that Python may launch before it waits for the GPU and checks the time limit again."""
 MAX_REASON: Final = 200  # characters of an error
 PLAIN: Final = (bool, int, float, str, type(None))
 

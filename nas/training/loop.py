@@ -1,6 +1,6 @@
 """The training loop: epochs of gradient steps, each followed by a report on held-out examples.
 
-The loop runs no Python code per example. On a GPU, the host does not wait for results inside an
+The loop runs no Python code per example. On a GPU, Python does not wait for results inside an
 epoch, and whole batches replay a CUDA graph. The loop is a generator: its caller may stop it after
 any report.
 """

@@ -10,7 +10,7 @@ momentum b in the opposite direction.
 
 This module calls the function of torch's fused kernel. ``torch.optim.AdamW`` gives the same
 numbers, but imports torch's compiler, which takes two seconds in every worker. The kernel takes b
-as a number on the host, so that the step runs outside of CUDA graphs.
+as a Python number, so that the step runs outside of CUDA graphs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The two repeated steps of a training: a gradient step, and the evaluation of a batch.
 
-Sums of losses and metrics stay in tensors on the device, so that the host waits for them only at
+Sums of losses and metrics stay in tensors on the device, so that Python waits for them only at
 the end of an epoch.
 """
 
@@ -30,8 +30,8 @@ class TrainStep:
     Attributes:
         examples: training examples on the device.
         precision: ``float32`` or ``bfloat16`` (mixed).
-        checks_loss: whether every loss is checked, as on a processor. On a GPU the host would wait
-            for each loss, so that only ``mean_loss`` checks, at the end of an epoch.
+        checks_loss: whether every loss is checked, as on a processor. On a GPU, Python would wait
+            for each loss; there only ``mean_loss`` checks, at the end of an epoch.
     """
 
     is_training: ClassVar[bool] = True

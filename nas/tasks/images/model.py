@@ -1,4 +1,4 @@
-"""A small vision transformer with a slot for attention in each layer, and its input on a device.
+"""A small vision transformer with exchangeable attention modules, and its input on a device.
 
     tokens = [class; W · patch_1; ...; W · patch_n] + positions
     logits = W · norm(x_class)        after the layers
