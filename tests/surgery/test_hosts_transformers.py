@@ -131,7 +131,7 @@ def rounded_to_tf32(x: Tensor) -> Tensor:
 
 
 def test_a_swap_is_accepted_under_tf32() -> None:
-    model = build("llama", "eager")
+    model = build("llama", "sdpa")
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
