@@ -43,7 +43,7 @@ _POINTWISE: Final = """
     minimum mul native_layer_norm ne neg pow reciprocal relu rms_norm rsqrt rsub sigmoid silu sin
     softmax softplus sort sqrt square sub sum tanh threshold topk where __and__
 """
-_SHAPE: Final = "unflatten pad repeat_interleave expand_as numel alias lift_fresh tril triu"
+_SHAPE: Final = "mT unflatten pad repeat_interleave expand_as numel alias lift_fresh tril triu"
 
 
 def elementwise(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:

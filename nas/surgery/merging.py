@@ -1,0 +1,287 @@
+"""Merge adjacent matrices (queries with keys, values with outputs), and factor merged matrices.
+
+    patterns   P_i = x W^P_i, W^P_i = W^Q_i (W^K_i)ᵀ; scores_i = P_i xᵀ / sqrt(d_h)
+    messages   M_i = x W^M_i, W^M_i = W^V_i W^O_i;    out = sum_i weights_i M_i
+
+("Refactoring the Attention Equations: Patterns and Messages", 2025, sections 3 to 5.) Both matrices
+are d x d for each head, of rank d_h at most. The merged block has another genome and the same
+outputs. It is cheaper with one head and more expensive with many, and its matrices read and write
+features of the token.
+
+Matrices are factored by truncated singular value decompositions, U S Vᵀ to U sqrt(S) and
+sqrt(S) Vᵀ, the nearest factors of their rank in the Frobenius norm (Eckart and Young 1936).
+Matrices that were merged from such factors are recovered exactly. A bias of patterns is decomposed
+with them as an additional row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nas.common.config import describe, near
+from nas.common.errors import ConfigError
+from nas.compiler.plan import Step
+from nas.genome import LABELS, key_width
+from nas.genome.types import MODEL
+from nas.surgery.matrices import MatrixBlock, agree, mapped, repeated
+
+FORMS: Final = ("patterns", "messages", "both")
+
+
+def merge(block: nn.Module, what: str = "both") -> nn.Module:
+    """Return the merged form of an attention block: a new block with the same outputs.
+
+    A bias of queries becomes a bias of the patterns, a bias of values a bias of the messages. A
+    bias of keys adds the same number to all scores of a query. It is dropped if the weights do not
+    depend on it. A bias of W_O is added to the messages if the weights of each query sum to one; a
+    row without visible keys then gives 0. Heads that share keys or values get separate matrices
+    (keys also if only messages are merged). Streams without projection get one where necessary.
+
+    Args:
+        block: made by ``nas.build_attention``, trained or not; it is not changed.
+        what: "patterns", "messages" or "both".
+
+    Returns:
+        A block as ``nas.build_attention`` makes them, with the old block's precision, device and
+        mode.
+
+    Raises:
+        ConfigError: ``what`` is another word.
+        GenomeError: no matrix has the same effect; the message names the operation between.
+    """
+    if what not in FORMS:
+        raise ConfigError(
+            f"merge, what: found {describe(what)}; expected one of {', '.join(FORMS)}"
+            f"{near(what, FORMS)}."
+        )
+    matrices = MatrixBlock.of(block, "merge")
+    if what in ("patterns", "both"):
+        matrices = _merge_patterns(matrices)
+    if what in ("messages", "both"):
+        matrices = _merge_messages(matrices)
+    return matrices.as_block(block)
+
+
+def factor(block: nn.Module, rank: int) -> nn.Module:
+    """Return the factored form of a block with patterns, messages or both.
+
+    Patterns become queries and keys of width ``rank``. Messages become W_O and values of the head
+    width, since a genome has no other width of values. The result is exact if the rank suffices;
+    the head width always suffices after ``nas.merge``. Otherwise ``nas.merge`` of the result shows
+    the error. Shared keys are recovered if the values are still shared and the patterns still have
+    the structure of shared keys.
+
+    Args:
+        block: made by ``nas.build_attention`` or ``nas.merge``; it is not changed.
+        rank: the width of a head's queries and keys, which ``qk_dim`` can name at this size.
+
+    Returns:
+        A block as ``nas.build_attention`` makes them, with the old block's precision, device and
+        mode. The bias of messages becomes a bias of W_O if the weights of each query sum to one
+        (also in rows without visible keys), otherwise a bias of the values.
+
+    Raises:
+        GenomeError: the block holds neither patterns nor messages, no genome can name the rank, or
+            another node reads the stream that would change.
+    """
+    matrices = MatrixBlock.of(block, "factor")
+    score, has_messages = _patterns_of(matrices), _has_messages(matrices)
+    if score is None and not has_messages:
+        raise matrices.refusal(
+            "the block holds neither patterns (has_wk: false, raw: shared) nor messages (has_wo: "
+            "false, merge: sum); expected a merged block, such as nas.merge(block) gives"
+        )
+    label = _label(matrices, rank, score is not None)
+    if score is not None:
+        eps = torch.finfo(next(block.parameters()).dtype).eps
+        matrices = _factor_patterns(matrices, rank, label, eps)
+    if has_messages:
+        matrices = _factor_messages(matrices)
+    return matrices.as_block(block)
+
+
+def _merge_patterns(block: MatrixBlock) -> MatrixBlock:
+    block.task = "merge, patterns"
+    score, scale = block.score()
+    query, key = (
+        repeated(block.affine(operand.ref, use), block.count(score))
+        for operand, use in zip(score.operands, ("queries", "keys"), strict=True)
+    )
+    # Scores of whole tokens are scaled by the head width, scores of the block by its key width.
+    patterns = mapped(scale * (block.dim // block.heads) ** 0.5 * key[..., :-1].mT, query)
+    old = block.genome.projections
+    genome = block.genome.with_inputs(score.index, "q", "k")
+    block.check_readers(genome, score.index, "q", "k")
+    changes: dict[str, Any] = {"has_wq": True, "has_wk": False, "raw": "shared"}
+    reads_v = any("v" in genome.nodes[index].inputs for index in genome.live())
+    if reads_v and not old.has_wv and old.raw == "slice":
+        # Raw streams become whole tokens; values that were slices need a projection.
+        if old.merge == "sum":
+            raise block.refusal(
+                "values are slices of the token and heads are summed, where projected values are "
+                "as wide as the model; expected has_wv: true"
+            )
+        changes |= {"has_wv": True, "kv_heads": "all"}
+    projections = replace(old, q_heads=score.heads, qk_dim="all", **changes)
+    merged = block.rebuilt(replace(genome, projections=projections), {"q": patterns})
+    if bool(key[..., -1].any()) and not agree(block, merged, block.dim):
+        raise block.refusal(
+            "the keys have a bias, which adds a number to all scores of a query, and the weights "
+            "change with it; expected keys without bias, or a normaliser like softmax"
+        )
+    return merged
+
+
+def _merge_messages(block: MatrixBlock) -> MatrixBlock:
+    block.task = "merge, messages"
+    aggregate, maps = _aggregation(block)
+    count, old, index = block.count(aggregate), block.genome.projections, aggregate.index
+    values = repeated(block.affine(aggregate.operands[1].ref, "values"), count)
+    # Biases after the aggregation, which only weights that sum to one can carry.
+    constant = torch.zeros_like(values[..., -1])
+    for step in maps:
+        linear = block.linear(f"{step.module}.linear")
+        values = mapped(linear[:, :-1], values)
+        constant = constant @ linear[:, :-1].mT + linear[:, -1]
+    output = block.linear("wo") if old.has_wo else torch.eye(block.dim, block.dim + 1).double()
+    weight = output[:, :-1]
+    if old.merge == "sum":
+        by_head = weight.expand(count, -1, -1)
+    else:
+        by_head = weight.reshape(block.dim, count, -1).transpose(0, 1)
+    messages = mapped(by_head, values)
+    rest = output[:, -1] + torch.einsum("hdw,hw->d", by_head, constant)
+    messages[..., -1] += rest / count
+
+    nodes = block.genome.nodes[: index + 1]
+    if not old.has_wv:
+        # Nodes that read the token itself as v get another name for it, if there is one.
+        raw = next((stream for stream in ("k", "q") if not old.has_projection(stream)), "v")
+        nodes = tuple(node.renamed({"v": raw}) for node in nodes)
+    changes: dict[str, Any] = {"has_wv": True, "has_wo": False, "merge": "sum"}
+    projections = replace(old, **changes, kv_heads=aggregate.heads)
+    genome = replace(block.genome, nodes=nodes, projections=projections)
+    genome = genome.with_inputs(index, nodes[index].inputs[0], "v")
+    block.check_readers(genome, index, "v")
+    merged = block.rebuilt(genome, {"v": messages})
+    if bool(rest.any()) and not agree(block, merged, block.dim):
+        raise block.refusal(
+            "the output has a bias, which messages carry only where the weights of a query sum "
+            "to one, and here they do not; expected no bias, or a normaliser like softmax"
+        )
+    return merged
+
+
+def _aggregation(block: MatrixBlock) -> tuple[Step, list[Step]]:
+    """Return the weighted sum before the output, and the linear maps after it in order."""
+    step = block.plan.steps[-1]
+    maps: list[Step] = []
+    while step.primitive.name == "linear" and isinstance(step.operands[0].ref, int):
+        maps.insert(0, step)
+        step = block.plan.steps[step.operands[0].ref]
+    if step.primitive.name != "weighted_sum":
+        raise block.refusal(
+            f"{step.module} stands between the aggregation and the output; expected weighted_sum, "
+            "followed by linear alone"
+        )
+    return step, maps
+
+
+def _label(block: MatrixBlock, rank: int, has_patterns: bool) -> str:
+    """Return the label of ``qk_dim`` for a rank; "all" is the label of the head width."""
+    width = block.dim // block.heads
+    labels = {key_width(label, width): label for label in reversed(LABELS["qk_dim"])}
+    if not has_patterns:
+        labels = {width: "all"}
+    if rank not in labels:
+        reason = "" if has_patterns else ", the only width of values that a genome can name"
+        raise block.refusal(
+            f"found rank {rank}; expected {' or '.join(map(str, sorted(labels)))}{reason}"
+        )
+    return labels[rank]
+
+
+def _patterns_of(block: MatrixBlock) -> Step | None:
+    """Return the score of patterns with whole tokens; None if the block has no patterns."""
+    has_projection = block.genome.projections.has_projection
+    for step in block.plan.steps:
+        if step.primitive.name == "scaled_dot_product" and step.width == MODEL:
+            query, key = (operand.ref for operand in step.operands)
+            is_raw = isinstance(key, str) and not has_projection(key)
+            if query == "q" and has_projection("q") and is_raw:
+                return step
+    return None
+
+
+def _has_messages(block: MatrixBlock) -> bool:
+    step, projections = block.plan.steps[-1], block.genome.projections
+    if projections.has_wo or projections.merge != "sum" or step.primitive.name != "weighted_sum":
+        return False
+    values = step.operands[1]
+    return values.ref == "v" and projections.has_wv and values.type.width == MODEL
+
+
+def _factor_patterns(block: MatrixBlock, rank: int, label: str, eps: float) -> MatrixBlock:
+    score, scale = block.score()  # a second score would read other queries and keys
+    old = block.genome.projections
+    # W^P of each head, with the bias as its last row.
+    rows = scale * rank**0.5 * block.stream("q").mT
+    groups = _key_heads(block, rows, eps)
+    kv_heads = old.kv_heads if groups else old.q_heads
+    projections = replace(old, has_wk=True, kv_heads=kv_heads, qk_dim=label)
+    genome = replace(block.genome, projections=projections).with_inputs(score.index, "q", "k")
+    block.check_readers(genome, score.index, "q", "k")
+    # The best shared keys of a group are the keys of its stacked heads.
+    left, right = _halves(rows.reshape(groups or len(rows), -1, block.dim), rank)
+    keys = nn.functional.pad(right, (0, 1))
+    return block.rebuilt(genome, {"q": left.reshape(*rows.shape[:2], rank).mT, "k": keys})
+
+
+def _key_heads(block: MatrixBlock, rows: Float[Tensor, "h d+1 d"], eps: float) -> int | None:
+    """Return the number of key heads under the genome's ``kv_heads``; None for separate keys.
+
+    Keys are separate if no projected values use ``kv_heads``, or if the stacked patterns that would
+    share keys exceed the rank of one head in the precision ``eps``.
+    """
+    values = (s.type for s in block.plan.streams if s.name == "v" and s.is_projected)
+    groups = next((value.head_count(block.heads) for value in values), None)
+    if groups is None:
+        return None
+    if groups >= len(rows):
+        return len(rows)  # repeated where the values have more heads than the patterns
+    stack = rows.reshape(groups, -1, block.dim)
+    ranks = torch.linalg.matrix_rank(stack, rtol=eps * max(stack.shape[1:]))
+    return groups if int(ranks.max()) <= block.dim // block.heads else None
+
+
+def _factor_messages(block: MatrixBlock) -> MatrixBlock:
+    aggregate, old = block.plan.steps[-1], block.genome
+    messages, count = block.stream("v"), block.count(block.plan.steps[-1])
+    block.check_readers(old, aggregate.index, "v")
+    unbiased = messages.clone()
+    unbiased[..., -1] = 0.0
+    bare = block.rebuilt(old, {"v": unbiased})
+    output_bias = repeated(messages, count)[..., -1].sum(dim=0)
+    if agree(block, lambda x, mask: bare(x, mask) + output_bias, block.dim):
+        messages = unbiased
+    else:
+        output_bias = torch.zeros_like(output_bias)
+    left, values = _halves(messages, block.dim // block.heads)
+    output = repeated(left, count).transpose(0, 1).flatten(1)
+    projections = replace(old.projections, has_wo=True, merge="concat")
+    wo = torch.cat((output, output_bias.unsqueeze(1)), dim=1)
+    return block.rebuilt(replace(old, projections=projections), {"v": values}, wo)
+
+
+def _halves(
+    matrices: Float[Tensor, "h m n"], rank: int
+) -> tuple[Float[Tensor, "h m r"], Float[Tensor, "h r n"]]:
+    """Return two factors of equal norm, the nearest of that rank to each matrix."""
+    left, values, right = torch.linalg.svd(matrices, full_matrices=False)
+    roots = values[:, :rank].sqrt()
+    return left[:, :, :rank] * roots.unsqueeze(1), roots.unsqueeze(2) * right[:, :rank]
