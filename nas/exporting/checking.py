@@ -1,8 +1,8 @@
 """Compare exported files with the reference interpreter, in a process that cannot import nas.
 
-Expected outputs are computed in float64, for batches and lengths that no tracing used. clean.py
-loads each file as its users would and reports the largest absolute difference in float32, relative
-to the largest output, or absolute where all outputs are below 1.
+Expected outputs are computed in float64, for batch sizes and lengths that differ from the sizes of
+tracing. clean.py loads each file as its users would. The difference of a file is the largest
+absolute difference of its float32 outputs, divided by the largest output if that exceeds 1.
 """
 
 from __future__ import annotations
@@ -27,19 +27,21 @@ if TYPE_CHECKING:
     from nas.exporting.request import ExportRequest, State
 
 TOLERANCE: Final = 1e-5
-SIZES: Final = ((3, 11), (1, 29))  # (batch, tokens); tracing uses 2 and 7
+SIZES: Final = ((3, 11), (1, 29))  # (batch, tokens); tracing uses (2, 7)
 _SCRIPT: Final = Path(__file__).with_name("clean.py")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One call of an exported file.
+    """One call of an exported file, with its expected outputs.
 
     Attributes:
-        inputs: tensors by name.
-        expected: outputs in float64.
-        is_causal: the argument of the call; None if the file fixes causality.
-        is_loaded: whether ``ExpectedOutputs.state`` is loaded first, instead of the file's weights.
+        inputs: tensors by argument name.
+        expected: outputs of the reference interpreter, in float64.
+        is_causal: the argument ``is_causal`` of the call; None for a file that has no such
+            argument.
+        is_loaded: whether the weights ``ExpectedOutputs.state`` are loaded before the call, instead
+            of the weights in the file.
     """
 
     inputs: dict[str, Tensor]
@@ -50,7 +52,7 @@ class Case:
 
 @dataclass(frozen=True)
 class ExpectedOutputs:
-    """The outputs that an exported file must give, and the weights to load into it."""
+    """The calls that check an exported file, and the weights that some calls load into it."""
 
     cases: tuple[Case, ...]
     state: State = field(default_factory=dict)
@@ -63,12 +65,13 @@ def block_outputs(
     *,
     with_file_weights: bool,
 ) -> ExpectedOutputs:
-    """Expected outputs of one block.
+    """Return calls of one attention block with perturbed weights, and their expected outputs.
 
     Args:
-        masks: the masks that are passed in every call.
-        causal: values of the argument ``is_causal``; None means the request's value.
-        with_file_weights: also call the block with the weights in the file, beside perturbed ones.
+        masks: names of the masks that every call passes.
+        causal: values of the argument ``is_causal``, one call each. None stands for a file without
+            this argument, which computes what the request says.
+        with_file_weights: add calls with the weights in the file.
     """
     reference = request.reference(request.layer)
     cases: list[Case] = []
@@ -82,7 +85,7 @@ def block_outputs(
 
 
 def perturb(block: nn.Module) -> None:
-    """Add noise to all weights, since errors in factors of zero weights would not show."""
+    """Add noise to all weights, because a factor of a zero weight has no effect on outputs."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weight in block.parameters():
@@ -90,7 +93,11 @@ def perturb(block: nn.Module) -> None:
 
 
 def block_inputs(batch: int, tokens: int, dim: int, masks: Sequence[str]) -> dict[str, Tensor]:
-    """Random tokens and masks of a call; the first example has padding and a blind last row."""
+    """Return random tokens and masks of a call.
+
+    In the first example the last third of the tokens is padding, and the last key is hidden from
+    every query.
+    """
     generator = torch.Generator().manual_seed(tokens)
     inputs = {"x": torch.randn(batch, tokens, dim, generator=generator)}
     if "attn_mask" in masks:
@@ -124,10 +131,11 @@ def _cases(
 
 
 def differences(jobs: Sequence[tuple[Path, str, ExpectedOutputs]]) -> list[float | str]:
-    """The difference of each file from its expected outputs, or the error of running it.
+    """Return the difference of each file from its expected outputs, or its error message.
 
     Args:
-        jobs: a file or folder, the name of its loader in clean.py, and its expected outputs.
+        jobs: triples of a file or folder, the name of its loader in clean.py, and its expected
+            outputs.
 
     Raises:
         ExportError: the process itself failed.
@@ -154,7 +162,7 @@ def differences(jobs: Sequence[tuple[Path, str, ExpectedOutputs]]) -> list[float
 
 
 def check_outputs(path: Path, loader: str, expected: ExpectedOutputs) -> float:
-    """The difference of a file from its expected outputs.
+    """Return the difference of a file from its expected outputs.
 
     Raises:
         ExportError: the file cannot be run, or differs by more than ``TOLERANCE``.

@@ -1,7 +1,7 @@
-"""Run exported files without nas and report their difference from expected outputs.
+"""Run exported files in a process without nas, and report their difference from expected outputs.
 
 checking.py runs this file as a program: ``python -I clean.py FOLDER`` reads ``FOLDER/jobs.json``
-and writes ``FOLDER/results.json``. It imports only packages that users of an export have.
+and writes ``FOLDER/results.json``. This file imports only packages that users of an export have.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _py(path: str, state: dict[str, Any]) -> Any:
 
 
 def _timm(path: str, state: dict[str, Any]) -> Any:
-    """The attention of a timm block, after one call of the whole block."""
+    """Return the attention of a timm block, after one call of the whole block."""
     from timm.models.vision_transformer import Block
 
     layer = _class(path, "ViTAttention")
@@ -50,7 +50,10 @@ def _program(path: str) -> Any:
 
 
 def _pt2(path: str, state: dict[str, Any]) -> Any:
-    """Loaded weights stay in the cached program, so cases with its own weights come first."""
+    """Return a function that calls the program.
+
+    Loaded weights stay in the cached program, so that calls with the file's weights come first.
+    """
     program = _program(path)
     if state:
         program.load_state_dict({f"block.{name}": tensor for name, tensor in state.items()})
@@ -80,7 +83,7 @@ LOADERS = {"py": _py, "timm": _timm, "pt2": _pt2, "onnx": _onnx, "hf": _hf}
 
 
 def difference(job: dict[str, Any]) -> float:
-    """The largest absolute difference of all cases, over the largest output if that exceeds 1."""
+    """Return the largest difference of all calls of a file; see checking.py."""
     tensors = load_file(job["tensors"])
     state = {n.removeprefix("state/"): t for n, t in tensors.items() if n.startswith("state/")}
     blocks: dict[bool, Any] = {}
@@ -103,7 +106,7 @@ def difference(job: dict[str, Any]) -> float:
 
 
 def main(folder: Path) -> None:
-    """Run all jobs; a job that fails gives its error instead of a number."""
+    """Run all jobs and write one result each: the difference, or the message of an error."""
     sys.modules["nas"] = None  # type: ignore[assignment]
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Registry of export formats, and functions that write their content.
+"""The registry of export formats, and functions that write exported files and folders.
 
 Another package adds a format under the entry point group ``nas.exports``:
 
@@ -30,17 +30,20 @@ OPTIONS: Final = {"is_fast": "--fast", "is_causal": "--causal", "masks": "--mask
 
 @dataclass(frozen=True)
 class ExportFormat:
-    """A function from a request to the content of a file or folder.
+    """A format in which a mechanism can be exported.
 
     Attributes:
-        suffix: suffix of the file; empty for a folder, whose files ``content`` returns by name.
+        suffix: suffix of the file; empty for a format that writes a folder.
+        content: returns the content of the file, or the content of each file of a folder by name.
         options: keys of ``OPTIONS`` that the format supports.
-        packages: import names of packages that it needs beside those of nas.
+        packages: import names of the packages that the format needs and nas does not require.
         has_weights: whether the content includes weights.
-        tests_itself: whether the file, run as a program, compares itself with recorded outputs;
-            such a file is written without a check.
-        loader: the loader in clean.py; "" if the content is never checked.
-        expected: the outputs that the loaded content must give.
+        tests_itself: whether the file, run as a program, compares its outputs with recorded
+            outputs. Such a file is written without a check.
+        loader: name of the function in clean.py that loads the content; "" for content that is
+            never checked.
+        expected: returns the outputs that the loaded content must give; None for content that is
+            never checked.
     """
 
     suffix: str
@@ -54,7 +57,7 @@ class ExportFormat:
 
     @classmethod
     def of(cls, suffix: str) -> Callable[[Callable[[ExportRequest], Content]], ExportFormat]:
-        """Decorate a function that returns the content."""
+        """Return a decorator that turns a function, which returns the content, into a format."""
         return lambda content: cls(suffix, content)
 
     def check_packages(self) -> None:
@@ -67,11 +70,11 @@ class ExportFormat:
             )
 
     def check_content(self, request: ExportRequest, content: Content) -> float | None:
-        """Compare content with the reference interpreter in a process without nas.
+        """Compare the outputs of an export with the reference interpreter, in a separate process.
 
         Returns:
-            The largest difference (see ``nas.exporting.checking``); None for a format that
-            declares no expected outputs.
+            The largest difference (see ``nas.exporting.checking``); None for a format without
+            expected outputs.
 
         Raises:
             ExportError: the content cannot be run, or gives other outputs.
@@ -92,32 +95,33 @@ EXPORTS: Final[Registry[ExportFormat]] = Registry(
 
 
 def check_target(path: Path, suffix: str = ".py") -> None:
-    """Check that the file or folder can be written, before any work is done.
+    """Raise an error if an export cannot be written to a path, before any work is done.
+
+    Args:
+        suffix: suffix of the format's files; empty for a format that writes a folder.
 
     Raises:
-        ExportError: the name has another suffix, the path is taken by something other than a file
-            or an empty folder, or its parent folder does not exist or is not writable.
+        ExportError: the name has another suffix, the path exists and may not be replaced, or the
+            parent folder does not exist or is not writable.
     """
     if path.suffix != suffix and suffix:
         raise ExportError(f"{str(path)!r}: expected the name of a file that ends in {suffix}.")
+    folder = path.absolute().parent
     try:
-        exists, is_file = path.exists(), path.is_file()
-        is_taken = exists and not (path.is_dir() and not any(path.iterdir()))
-        folder = path.absolute().parent
         if not folder.exists():
             raise ExportError(f"{path}: there is no folder {path.parent}; create it first.")
         if not (folder.is_dir() and os.access(folder, os.W_OK)):
             raise ValueError(f"{folder.name or '/'!r} is not a folder that can be written to")
+        if suffix and path.exists() and not path.is_file():
+            raise ExportError(f"{path}: exists already and is not a file.")
+        if not suffix and path.exists() and not (path.is_dir() and not any(path.iterdir())):
+            raise ExportError(f"{path}: exists already; expected the name of a new folder.")
     except (OSError, ValueError) as error:
         raise _write_error(path, error) from None
-    if is_taken and not suffix:
-        raise ExportError(f"{path}: exists already; expected the name of a new folder.")
-    if exists and suffix and not is_file:
-        raise ExportError(f"{path}: exists already and is not a file.")
 
 
 def write_export(content: Content, path: Path) -> None:
-    """Write a file or folder atomically, replacing a link at its place instead of following it.
+    """Write a file or folder atomically. A symbolic link at the path is replaced, not followed.
 
     Raises:
         ExportError: the path cannot be written.
@@ -149,5 +153,4 @@ def _bytes(content: str | bytes) -> bytes:
 
 def _write_error(path: Path, error: Exception) -> ExportError:
     reason = getattr(error, "strerror", None) or str(error)
-    name = str(path) if len(str(path)) <= 120 else f"{str(path)[:117]}..."
-    return ExportError(f"{name}: cannot be written ({reason}).")
+    return ExportError(f"{path}: cannot be written ({reason}).")

@@ -1,4 +1,4 @@
-"""The request of an export: a mechanism at given sizes, its provenance, and its weights.
+"""Requests of exports: a mechanism at given sizes, its provenance, and its weights.
 
 Weights come from a recorded training of a run. Without one they are initial weights drawn from
 ``SEED``, the same in every format.
@@ -29,13 +29,14 @@ State: TypeAlias = "Mapping[str, Tensor]"
 
 @dataclass(frozen=True)
 class Provenance:
-    """The origin of a mechanism, as stated in the exported file.
+    """The origin of a mechanism, which every exported file states.
 
     Attributes:
         source: the SOURCE string of the mechanism.
         run: the run's name, space, task and seed.
-        results: a line about its trainings, then one for each objective: value, standard error,
-            and whether the number is measured, estimated, counted or predicted.
+        results: one line about the trainings of the mechanism, and one line for each objective. A
+            line of an objective states the value, its standard error, and whether the value is
+            measured, estimated, counted or predicted.
     """
 
     source: str
@@ -43,10 +44,10 @@ class Provenance:
     results: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """One line for each fact, safe inside a docstring."""
+        """Return one line for each fact, without characters that could end a docstring."""
         run = [f"Run: {self.run}"] if self.run else []
         lines = [f"Source: {self.source}", *run, *(f"  {result}" for result in self.results)]
-        return [_plain(line) for line in lines]
+        return ["".join(c if c.isprintable() and c not in '\\"' else "?" for c in s) for s in lines]
 
 
 @dataclass(frozen=True)
@@ -54,16 +55,17 @@ class ExportRequest:
     """A mechanism with the sizes, options and weights of its export.
 
     Attributes:
-        dim, heads: sizes of the block; Python files use them as defaults.
-        is_fast: write the form used for training instead of the readable one.
-        is_causal: hide later tokens, in formats that fix this.
-        masks: mask inputs of a graph beside its tokens, a subset of ``MASKS``.
-        layer: the layer whose weights are written, in formats that hold one block.
-        weights: trained weights of every attention layer by layer index; empty without a training.
-        task: the run's task, whose model sizes the ``hf`` format uses.
+        dim, heads: sizes of the block; Python files use these numbers as defaults.
+        is_fast: write the source that training uses instead of readable torch.
+        is_causal: hide later tokens; only for formats whose files are either causal or not.
+        masks: names of the masks that a graph takes beside its tokens, a subset of ``MASKS``.
+        layer: the layer whose weights are written by formats that contain one attention block.
+        weights: trained weights of every attention layer, by layer index; empty for a mechanism
+            without a recorded training.
+        task: the run's task, which determines the model sizes of the ``hf`` format.
 
     Raises:
-        ExportError: ``layer`` does not hold the mechanism, the mechanism cannot be causal, or the
+        ExportError: ``layer`` has no such mechanism, the mechanism cannot be causal, or the
             weights do not fit it.
     """
 
@@ -97,35 +99,38 @@ class ExportRequest:
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan of the mechanism."""
+        """Return the plan of the mechanism, that is, its calls in order."""
         return make_plan(self.genome)
 
     @property
     def depth(self) -> int:
-        """Number of layers of a whole model."""
+        """Return the number of layers of a whole model."""
         return self.task.depth if self.task else 2
 
     @property
     def mechanism_layers(self) -> tuple[int, ...]:
-        """Layers of a whole model that hold the mechanism; the others hold ``mha``."""
+        """Return the layers of a whole model that contain the mechanism.
+
+        All other layers contain standard attention.
+        """
         return layers_with_mechanism(self.genome.placement, self.depth)
 
     def genome_of(self, layer: int) -> Genome:
-        """The genome in a layer of a whole model."""
+        """Return the genome of the attention in one layer of a whole model."""
         return self.genome if layer in self.mechanism_layers else mechanism("mha").genome
 
     def state(self, layer: int) -> State:
-        """The weights of a layer's attention block."""
+        """Return the state dict of a layer's attention: trained weights, else initial weights."""
         return self.weights.get(layer) or self._initial_block(layer).state_dict()
 
     def block(self, *, fuse: bool | Collection[str] = True) -> nn.Module:
-        """The readable class in float32 with the weights of ``layer``, in eval mode."""
+        """Return the readable class in float32 with the weights of ``layer``, in eval mode."""
         block = self._initial_block(self.layer, fuse=fuse)
         block.load_state_dict(dict(self.state(self.layer)))
         return block.eval()
 
     def reference(self, layer: int) -> nn.Module:
-        """The interpreter of a layer's genome in float64, with the weights of the layer."""
+        """Return the reference interpreter of a layer in float64, with the layer's weights."""
         block = self._interpreter(layer)
         block.load_state_dict(dict(self.state(layer)))
         return block.double().eval()
@@ -147,29 +152,18 @@ class ExportRequest:
         return block
 
     def _check_weights(self, layer: int) -> None:
-        expected, weights = self._interpreter(layer).state_dict(), self.weights.get(layer, {})
-        for name in sorted(expected.keys() | weights.keys()):
-            shapes = [tuple(s[name].shape) if name in s else "none" for s in (weights, expected)]
-            problem = ""
-            if shapes[0] != shapes[1]:
-                problem = f"shape {shapes[0]}; expected {shapes[1]}"
-            elif weights[name].is_floating_point() != expected[name].is_floating_point():
-                problem = f"{weights[name].dtype}; expected {expected[name].dtype}"
-            elif not bool(weights[name].isfinite().all()):
-                problem = "NaN or infinity; expected finite numbers"
-            if problem:
-                raise ExportError(
-                    f"the trained weights do not fit the mechanism: layer {layer}, {name!r}: found "
-                    f"{problem}."
-                )
+        weights = self.weights.get(layer, {})
+        place = f"the trained weights do not fit the mechanism: layer {layer}"
+        try:
+            self._interpreter(layer).load_state_dict(dict(weights))
+        except RuntimeError as error:  # names each missing, unknown or misshapen tensor
+            raise ExportError(f"{place}: {' '.join(str(error).split())}") from None
+        for name, tensor in weights.items():
+            if not bool(tensor.isfinite().all()):
+                raise ExportError(f"{place}, {name!r}: found NaN or infinity.")
 
 
 def source_text(request: ExportRequest, plan: Plan, fuse: bool | Collection[str] = True) -> str:
-    """The readable class of a plan as a file; tracebacks refer to its lines."""
+    """Return the text of a file with the readable class of a plan."""
     sizes = plan, request.dim, request.heads
     return file_source(write(*sizes, qkv_bias=request.qkv_bias, is_fast=False, fuse=fuse).alone())
-
-
-def _plain(text: str) -> str:
-    """Text with ``?`` in place of characters that could end a docstring or a line."""
-    return "".join(c if c.isprintable() and c not in '\\"' else "?" for c in text)

@@ -1,4 +1,4 @@
-"""Trained weights of attention layers: read from a run's folder, and saved beside an export."""
+"""Read trained weights of attention layers from a run's folder, and save them beside an export."""
 
 from __future__ import annotations
 
@@ -20,27 +20,22 @@ if TYPE_CHECKING:
     from nas.exporting.request import ExportRequest
 
 METADATA: Final = "__metadata__"  # the key of the header that is not a tensor
-MAX_BYTES: Final = 2**30
 
 
 def read_weights(path: Path) -> tuple[dict[int, dict[str, Tensor]], dict[str, str]]:
-    """The tensors of each layer by their names in the block, and the file's metadata.
+    """Return the state dict of each layer's attention, and the metadata of the file.
 
     Args:
-        path: a run's ``weights/<key>.safetensors``, with keys "layers.<i>.<name>".
+        path: a file ``weights/<key>.safetensors`` of a run, with tensors "layers.<i>.<name>".
 
     Raises:
-        ExportError: the file is missing, damaged or larger than ``MAX_BYTES``.
+        ExportError: the file is missing or damaged.
     """
     layers: dict[int, dict[str, Tensor]] = {}
     try:
-        if not path.is_file():  # a pipe would block
-            raise FileNotFoundError
-        if (size := path.stat().st_size) > MAX_BYTES:
-            raise ExportError(f"{path}: found {size:,} bytes; expected at most {MAX_BYTES:,}.")
         with safe_open(path, framework="pt") as file:
             for key in file.keys():  # noqa: SIM118 - not a mapping
-                if match := re.fullmatch(r"layers\.(\d{1,9})\.(.+)", key):
+                if match := re.fullmatch(r"layers\.(\d+)\.(.+)", key):
                     layers.setdefault(int(match[1]), {})[match[2]] = file.get_tensor(key)
             metadata = dict(file.metadata() or {})
     except (OSError, SafetensorError) as error:
@@ -52,10 +47,10 @@ def read_weights(path: Path) -> tuple[dict[int, dict[str, Tensor]], dict[str, st
 
 
 def save_weights(request: ExportRequest, metadata: Mapping[str, str], path: Path) -> None:
-    """Write the weights of the request's layer under the names of the exported class.
+    """Write the weights of the request's layer as a state dict of the exported class.
 
     Args:
-        metadata: metadata of the run's file; genome, digest and layer are added.
+        metadata: metadata of the run's weights; genome, digest and layer are added.
 
     Raises:
         ExportError: the path cannot be written.
@@ -70,7 +65,7 @@ def save_weights(request: ExportRequest, metadata: Mapping[str, str], path: Path
 
 
 def _with_sorted_metadata(content: bytes) -> bytes:
-    """A safetensors file with its metadata sorted; the library writes it in random order."""
+    """Sort the metadata of a safetensors file, which the library writes in random order."""
     end = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:end])
     header[METADATA] = dict(sorted(header[METADATA].items()))

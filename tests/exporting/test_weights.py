@@ -1,4 +1,4 @@
-"""Trained weights of one layer, copied from the file that a run saved."""
+"""Trained weights of one layer are read from a run's file and saved for an exported class."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from nas.exporting import (
     read_weights,
     save_weights,
 )
-from nas.exporting import weights as weights_module
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS
 
@@ -66,42 +65,31 @@ def test_saved_weights_load_into_the_exported_class(tmp_path: Path, is_fast: boo
     assert metadata == {"run": "a run", **facts}
 
 
-def test_missing_damaged_and_huge_files_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_and_damaged_files_raise_an_error(tmp_path: Path) -> None:
     (tmp_path / "broken.safetensors").write_bytes(b"{}")
     for name in ("none.safetensors", "broken.safetensors"):
         with pytest.raises(ExportError, match=f"{name}: no weights can be read"):
             read_weights(tmp_path / name)
-    path, _ = saved(tmp_path)
-    monkeypatch.setattr(weights_module, "MAX_BYTES", 99)
-    with pytest.raises(ExportError, match="bytes; expected at most 99"):
-        read_weights(path)
 
 
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (lambda t: t.update({"layers.1.wq.weight": torch.ones(3, 16)}), r"\(3, 16\)"),
+        (lambda t: t.update({"layers.1.wq.weight": torch.ones(3, 16)}), r"layer 1.*\[3, 16\]"),
         (lambda t: t["layers.0.wq.weight"].fill_(float("nan")), "NaN"),
-        (lambda t: t.update({"layers.1.wq.weight": torch.ones(16, 16).int()}), "int32"),
-        (lambda t: t.pop("layers.0.wk.weight"), "found shape none"),
-        (lambda t: t.update({"layers.0.\x1b[2Jx": torch.ones(1)}), "expected none"),
+        (lambda t: t.pop("layers.0.wk.weight"), "layer 0.*wk.weight"),
+        (lambda t: t.update({"layers.0.unknown": torch.ones(1)}), "layer 0.*unknown"),
         (lambda t: [t.pop(key) for key in [*t] if key.startswith("layers.1")], "layer 1"),
     ],
-    ids=["shape", "nan", "dtype", "missing", "escape", "layer"],
+    ids=["shape", "nan", "missing", "unknown", "layer"],
 )
-def test_weights_that_do_not_fit_are_refused_before_anything_is_written(
-    tmp_path: Path, edit: Edit, words: str
-) -> None:
-    """By ``--weights`` and by all formats with weights; the message has no terminal escapes."""
+def test_weights_that_do_not_fit_raise_an_error(tmp_path: Path, edit: Edit, words: str) -> None:
     path, _ = saved(tmp_path, edit)
-    with pytest.raises(ExportError, match=f"trained weights do not fit.*{words}") as error:
+    with pytest.raises(ExportError, match=f"trained weights do not fit.*{words}"):
         request(path)
-    assert "\x1b" not in str(error.value)
 
 
-def test_export_refuses_saved_weights_of_another_shape(tmp_path: Path) -> None:
+def test_export_of_saved_weights_of_another_shape_raises_an_error(tmp_path: Path) -> None:
     """Through ``nas.export``, in a format that holds weights and beside one that does not."""
     example = Path(__file__).resolve().parents[2] / "runs" / "example"
     run = Path(shutil.copytree(example, tmp_path / "run"))
