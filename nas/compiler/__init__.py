@@ -1,4 +1,4 @@
-"""Compile genomes to torch modules: plan, reference interpreter, lowering, generated source."""
+"""Compile genomes to torch modules: plan, reference interpreter, lowering, and generated source."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ def build_attention(
 ) -> nn.Module:
     """Build a mechanism as a module: ``block(x, attn_mask, key_padding_mask, is_causal)``.
 
-    ``x`` and the result are (batch, tokens, dim). Weights are drawn from torch's global generator,
-    in the same order by both back ends. The module has the attributes ``genome`` (the normal form),
-    ``dim`` and ``heads``.
+    ``x`` and the result are (batch, tokens, dim). Weights are drawn from torch's global generator;
+    generated source and interpreter draw them in the same order. The module has the attributes
+    ``genome`` (the normal form), ``dim`` and ``heads``.
 
     Args:
-        genome: a genome, or its plan if several layers share it.
+        genome: a genome, or the plan of a genome that several layers share.
         qkv_bias: give W_Q, W_K and W_V a bias.
-        reference: interpret the graph instead of running the generated source.
-        fuse: compute scores, normaliser and aggregation in one call: by all rules, by no rule, or
-            by the named rules (``nas.compiler.rules()``).
+        reference: interpret the graph instead of running generated source.
+        fuse: the rules that may replace scores, normaliser and aggregation by one call: all rules,
+            no rule, or rules by name (``nas.compiler.rules()``).
 
     Warns:
         UserWarning: a part of the mechanism can never train.
@@ -94,15 +94,15 @@ def emit(
     qkv_bias: bool = False,
     fuse: bool | Collection[str] = True,
 ) -> str:
-    """The Python source that ``build_attention`` runs."""
+    """Return the Python source that ``build_attention`` runs."""
     return write(make_plan(genome), dim, heads, qkv_bias=qkv_bias, fuse=fuse).imported()
 
 
 def plain_source(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -> str:
-    """The mechanism in plain torch: the text of a file that imports only torch.
+    """Return a Python file with the mechanism in readable torch. The file imports only torch.
 
-    Its class ``Attention`` computes the same as ``build_attention``'s block, with the same state
-    dict.
+    The class ``Attention`` of the file computes the same outputs as the module of
+    ``build_attention``, and has the same state dict.
 
     Raises:
         GenomeError, ViolationError: the mechanism does not exist.
@@ -120,10 +120,12 @@ def write(
     is_fast: bool = True,
     fuse: bool | Collection[str] = True,
 ) -> Written:
-    """Write the class of a plan, in the form for training or, without ``is_fast``, the plain form.
+    """Write the source of a plan's class.
 
     Args:
-        qkv_bias: as in ``build_attention``; None makes it an argument of the class.
+        qkv_bias: as in ``build_attention``; None makes ``qkv_bias`` an argument of the class.
+        is_fast: write the source for training (fast.py) instead of readable torch (plain.py).
+        fuse: as in ``build_attention``.
     """
     chosen = chosen_rules(fuse)
     form = FastSource(plan, lower(plan, chosen)) if is_fast else PlainSource(plan, chosen)
@@ -132,7 +134,7 @@ def write(
 
 @lru_cache(maxsize=512)
 def _load(source: str) -> Any:
-    """Execute generated source and register its lines for tracebacks and ``inspect``."""
+    """Return the class of generated source; tracebacks and ``inspect`` find its lines."""
     name = f"<nas attention {hashlib.sha256(source.encode()).hexdigest()[:12]}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     scope: dict[str, Any] = {"__name__": "nas.compiler.generated"}

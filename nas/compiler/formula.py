@@ -1,8 +1,8 @@
-"""The formula of a mechanism on one line.
+"""Formulas of mechanisms, on one line each.
 
-    softmax((Q·Kᵀ)/√d)·V·W_O    capital letters are projected streams, X is the input
+    softmax((Q·Kᵀ)/√d)·V·W_O    Q, K and V are projections of the input, x is a slice of it
 
-A node with several readers gets a name: "A1 = gelu(V); ...".
+The result of a node that several nodes read gets a name: "A1 = gelu(V); ...".
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def formula(genome: Genome) -> str:
-    """The formula of a genome that type-checks; raises as ``make_plan`` does."""
+    """Return the formula of a genome. Raises the errors of ``make_plan``."""
     return formula_of(make_plan(genome))
 
 
 def formula_of(plan: Plan) -> str:
-    """The formula of a plan."""
+    """Return the formula of a plan."""
     counts: dict[Ref, int] = {}
     for step in plan.steps:
         for operand in step.operands:
@@ -69,7 +69,7 @@ def _output(plan: Plan, text: str) -> str:
 
 
 def _labels(plan: Plan) -> str:
-    """Head counts, key width, window and placement that differ from the defaults."""
+    """Return the head counts, key width, window and layers that differ from the defaults."""
     projections, used = plan.genome.projections, {s.name for s in plan.streams if s.is_projected}
     labels = []
     if "q" in used and projections.q_heads != "all":

@@ -1,7 +1,7 @@
-"""Copy classes and functions of this package into a text that imports only torch.
+"""Copy the sources of classes and functions into one file that imports only torch.
 
-The sources of all used names are copied, without decorators, jaxtyping shapes
-(``Float[Tensor, "b h n w"]`` becomes ``Tensor``) and ``Any``.
+The file contains everything that a copied source uses. Copies have no decorators, no ``Any``, and
+``Tensor`` in place of jaxtyping's shapes such as ``Float[Tensor, "b h n w"]``.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ PROVIDED: Final = frozenset({"torch", "Tensor", "nn", "F"})
 
 
 def inlined(roots: Iterable[Any]) -> list[str]:
-    """The sources of classes and functions and of their dependencies, each before its users.
+    """Return the sources of classes and functions, and of everything that they use.
+
+    A definition comes before the definitions that use it.
 
     Raises:
-        GenomeError: a source uses a name that is neither torch's nor a class, function or constant
+        GenomeError: a source uses something other than torch and classes, functions and constants
             of its own package, or two definitions have the same name.
     """
     visited: dict[str, Any] = {}
@@ -44,7 +46,7 @@ def inlined(roots: Iterable[Any]) -> list[str]:
 
 
 def file_source(sources: list[str]) -> str:
-    """The text of a file: imports of torch, then the sources."""
+    """Return the text of a file: imports of torch, then the sources."""
     imports = ["import torch", "from torch import Tensor, nn"]
     if any(re.search(r"\bF[.,]", source) for source in sources):
         imports.append("from torch.nn import functional as F")
@@ -83,7 +85,7 @@ def _visit(item: Any, visited: dict[str, Any], order: dict[str, str]) -> None:
 
 @cache
 def source_of(item: Any) -> str:
-    """The source of a class or function, without decorators and shapes."""
+    """Return the source of a class or function, without decorators and shapes."""
     text = textwrap.dedent(inspect.getsource(item))
     tree = ast.parse(text).body[0]
     lines = text.splitlines()[tree.lineno - 1 :]  # a definition begins below its decorators
@@ -92,7 +94,7 @@ def source_of(item: Any) -> str:
 
 
 def _on_one_line(signature: re.Match[str]) -> str:
-    """Join a signature on one line if it fits without its shapes."""
+    """Join the lines of a signature if they fit on one line without shapes."""
     inner = " ".join(signature[2].split()).removesuffix(",")
     line = f"{signature[1]}({inner}){signature[3]}"
     return line if len(line) <= LINE else signature[0]
@@ -100,7 +102,7 @@ def _on_one_line(signature: re.Match[str]) -> str:
 
 @cache
 def globals_of(source: str) -> tuple[str, ...]:
-    """The names that a source reads, annotations included, sorted."""
+    """Return the names of all variables that a source reads, in alphabetical order."""
     tree = ast.parse(source)
     read = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
     return tuple(sorted(set(read)))

@@ -1,6 +1,7 @@
-"""The reference implementation: executes a plan step by step.
+"""The reference interpreter, which executes a plan step by step.
 
-Tests compare all other back ends with its values and gradients; costs are counted on it.
+Tests compare generated source with the interpreter's values and gradients. Costs are counted on the
+interpreter.
 """
 
 from __future__ import annotations
@@ -18,11 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_sizes(dim: int, heads: int) -> None:
-    """Check that the head count divides the width.
-
-    Raises:
-        GenomeError: dim or heads is below one, or heads does not divide dim.
-    """
+    """Raise GenomeError if dim or heads is below one, or if heads does not divide dim."""
     if dim < 1 or heads < 1 or dim % heads:
         raise GenomeError(
             f"dim {dim} and heads {heads}: expected positive numbers, of which heads divides dim."
@@ -30,7 +27,7 @@ def check_sizes(dim: int, heads: int) -> None:
 
 
 class ReferenceAttention(nn.Module):
-    """A mechanism, executed node by node; (b, n, d) to (b, n, d).
+    """A mechanism as a module that calls one primitive after another.
 
     Raises:
         GenomeError: the mechanism does not exist at this size.
@@ -63,7 +60,10 @@ class ReferenceAttention(nn.Module):
         key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """Compute the output; masks as in ``nas.compiler.kernels.runtime.visible_keys``."""
+        """Return the output (b, n, d) for x (b, n, d).
+
+        ``nas.compiler.kernels.runtime.visible_keys`` describes the masks.
+        """
         if is_causal and self.plan.unsafe:
             raise ValueError(f"{', '.join(self.plan.unsafe)} sees later tokens: not causal")
         visible = visible_keys(x, attn_mask, key_padding_mask, is_causal)
@@ -82,18 +82,18 @@ class ReferenceAttention(nn.Module):
 
 
 def read_stream(block: Any, stream: Stream, x: Tensor) -> Tensor:
-    """A stream of a block's input, cut into heads."""
+    """Compute a stream (q, k or v) of a block's input (b, n, d), split into heads: (b, h, n, w)."""
     projected = getattr(block, f"w{stream.name}")(x) if stream.is_projected else x
     return split_heads(projected, stream.type.head_count(block.heads))
 
 
 def with_heads(block: Any, value: Tensor, operand: Operand, step: Step) -> Tensor:
-    """An operand with as many heads as its step."""
+    """Repeat the heads of an operand if its step has more heads."""
     return repeat_heads(value, step.type.head_count(block.heads)) if operand.is_repeated else value
 
 
 def merged(block: Any, plan: Plan, out: Tensor) -> Tensor:
-    """The block's output from the last step's result: heads merged, then projected."""
+    """Compute the block's output (b, n, d): merge the heads of the last step, then project."""
     is_sum = plan.genome.projections.merge == "sum"
     whole = out.sum(dim=1) if is_sum else merge_heads(out)
     return cast("Tensor", block.wo(whole)) if plan.genome.projections.has_wo else whole

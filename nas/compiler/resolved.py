@@ -1,4 +1,4 @@
-"""A genome in normal form at given model sizes: the input of validation, costs and training."""
+"""Genomes in normal form at given model sizes, the input of validation, costs and training."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ class ResolvedGenome:
 
     Attributes:
         genome: the normal form.
-        is_causal: True if every call is causal, False if none is, None for a form valid in both.
-        key: digest of the mechanism at these sizes. Genomes with the same key train alike.
+        is_causal: True if every call of the block is causal, False if no call is causal, None for
+            a normal form that is valid in both cases.
+        key: digest of the mechanism at these sizes. Genomes with the same key are the same
+            mechanism, with the same training.
     """
 
     genome: Genome
@@ -33,17 +35,17 @@ class ResolvedGenome:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the normal form, its identifier in records."""
+        """Return the digest of the normal form, which identifies the genome in records."""
         return normal_digest(self.genome)
 
     @cached_property
     def types(self) -> Typing:
-        """Types of streams and nodes; ill-typed genomes list their problems."""
+        """Return the types of all nodes, or the type errors of an ill-typed genome."""
         return infer(self.genome)
 
     @cached_property
     def plan(self) -> Plan:
-        """The calls of the mechanism.
+        """Return the mechanism as a list of calls.
 
         Raises:
             ViolationError: the genome does not type-check.
@@ -51,7 +53,7 @@ class ResolvedGenome:
         return plan_as_written(self.genome, self.types)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the fields without the cached plan and types."""
+        """Pickle the fields, without the cached plan and types."""
         return type(self), (self.genome, self.sizes, self.is_causal, self.key)
 
 
@@ -59,10 +61,12 @@ def resolve(genome: Genome, sizes: ModelSizes, is_causal: bool | None = False) -
     """Bring a genome into normal form at given sizes.
 
     Args:
-        is_causal: True if every call is causal, False if none is, None for a form valid in both.
+        is_causal: True if every call of the block is causal, False if no call is causal, None for
+            a normal form that is valid in both cases.
 
     Raises:
-        GenomeError: a primitive does not exist, or a label is not a whole number at these sizes.
+        GenomeError: a primitive does not exist, or a fraction of the heads or of the key width is
+            not a whole number at these sizes.
     """
     form = canonicalise(genome, sizes, is_causal=is_causal)
     return ResolvedGenome(form, sizes, is_causal, resolved_digest(form, sizes))
@@ -70,5 +74,5 @@ def resolve(genome: Genome, sizes: ModelSizes, is_causal: bool | None = False) -
 
 @lru_cache(maxsize=64)
 def standard_attention(sizes: ModelSizes, is_causal: bool | None = False) -> ResolvedGenome:
-    """Standard attention, for the layers outside a genome's placement."""
+    """Return standard attention, which layers have that do not contain a searched mechanism."""
     return resolve(mechanism("mha").genome, sizes, is_causal)

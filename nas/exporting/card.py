@@ -1,4 +1,4 @@
-"""The model card of an exported folder: formula, provenance, costs, weights, limits."""
+"""The model card of an exported folder: formula, provenance, costs, weights and limits."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ The whole model has {parameters:,} parameters.
 
 
 def card(request: ExportRequest, config: Mapping[str, Any], parameters: int) -> str:
-    """The text of ``README.md``.
+    """Return the text of ``README.md``.
 
     Args:
         config: the content of ``config.json``.

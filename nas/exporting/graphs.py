@@ -1,10 +1,10 @@
-"""Formats ``pt2`` and ``onnx``: graphs with a free batch size and number of tokens.
+"""Formats ``pt2`` and ``onnx``: graphs for any batch size and any number of tokens.
 
     y = program(x, *masks)        x, y (batch, tokens, dim); masks as in the ``py`` format
 
-A graph fixes which masks it takes and whether it is causal. In ONNX softmax attention is written
-out: the translation of torch's fused call gives wrong numbers in rows without visible keys, where a
-mechanism gives zeros.
+The request determines which masks a graph takes and whether it is causal. In ONNX, attention
+consists of single operations. The translation of torch's fused attention gives wrong numbers
+for queries without visible keys.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FUSED: Final = "scaled_dot_product"  # the rule that emits torch's fused attent
 
 
 class _Graph(nn.Module):
-    """A block as a function of positional inputs."""
+    """An attention block that takes its masks by position."""
 
     def __init__(self, block: nn.Module, masks: tuple[str, ...], is_causal: bool) -> None:
         super().__init__()
@@ -49,10 +49,13 @@ class _Graph(nn.Module):
 
 
 def traced(request: ExportRequest, *, fuse: bool | Collection[str] = True) -> ExportedProgram:
-    """Trace the block by torch.export, with dynamic batch and tokens.
+    """Trace the attention block by torch.export, for any batch size and number of tokens.
+
+    Args:
+        fuse: rules of lowering that the block may use; see ``nas.compiler.build_attention``.
 
     Raises:
-        ExportError: it cannot be traced; the message names the node.
+        ExportError: torch.export cannot trace a node, which the message names.
     """
     masks = tuple(name for name in MASKS if name in request.masks)
     graph = _Graph(request.block(fuse=fuse), masks, request.is_causal).eval()
@@ -74,7 +77,9 @@ def traced(request: ExportRequest, *, fuse: bool | Collection[str] = True) -> Ex
 
 
 def pt2(request: ExportRequest) -> bytes:
-    """The content of a file for ``torch.export.load``; genome and source are extra files in it.
+    """Return the content of a file for ``torch.export.load``.
+
+    The file contains the genome, its digest and its source as extra files.
 
     Raises:
         ExportError: the mechanism cannot be traced.
@@ -86,10 +91,10 @@ def pt2(request: ExportRequest) -> bytes:
 
 
 def onnx(request: ExportRequest) -> bytes:
-    """The content of a file for onnxruntime: inputs ``x`` and masks by name, output ``y``.
+    """Return the content of a file for onnxruntime, with inputs ``x`` and masks, and output ``y``.
 
     Raises:
-        ExportError: the mechanism cannot be traced, or ONNX has no operation for a part of it.
+        ExportError: the mechanism cannot be traced, or ONNX has no operation for one of its nodes.
     """
     fuse = [rule for rule in rules() if rule != _FUSED]
     program = traced(request, fuse=fuse)
@@ -130,7 +135,11 @@ def _without_warnings() -> Iterator[None]:
 def _refusal(
     request: ExportRequest, reason: str, stack: str, error: Exception, fuse: bool | Collection[str]
 ) -> ExportError:
-    """The error that names the node whose line of ``source_text(..., fuse)`` ends the stack."""
+    """Return an error that names the node at which tracing failed.
+
+    Args:
+        stack: stack traces; their last line in ``source_text(..., fuse)`` belongs to the node.
+    """
     cause = error.__cause__ or error  # the outer exception is the same for all failures
     lines = str(cause).strip().splitlines() or ["no message"]
     node, source = "the mechanism", source_text(request, request.plan, fuse).splitlines()
@@ -142,7 +151,7 @@ def _refusal(
 
 
 def _stack_of(program: ExportedProgram, error: Exception) -> str:
-    """Stack traces of the operations that a message names."""
+    """Return the stack traces of the operations that an error message names."""
     names = re.findall(r"torch\.ops\.\w+\.(\w+)", f"{error} {error.__cause__}")
     return "\n".join(
         str(node.meta.get("stack_trace", ""))
@@ -162,12 +171,12 @@ def _metadata(request: ExportRequest) -> dict[str, str]:
 
 
 def pt2_outputs(request: ExportRequest) -> ExpectedOutputs:
-    """Expected outputs under the masks of the graph."""
+    """Return the expected outputs of a graph, under the masks that the graph takes."""
     return block_outputs(request, request.masks, (None,), with_file_weights=True)
 
 
 def onnx_outputs(request: ExportRequest) -> ExpectedOutputs:
-    """Expected outputs with the weights in the file: in ONNX they are constants."""
+    """Return the expected outputs with the weights in the file, which are constants in ONNX."""
     expected = pt2_outputs(request)
     return ExpectedOutputs(tuple(case for case in expected.cases if not case.is_loaded))
 

@@ -1,9 +1,9 @@
-"""Format ``hf``: a folder that transformers loads, a small transformer with the mechanism in it.
+"""Format ``hf``: a folder with a small transformer that contains the mechanism.
 
     AutoModel.from_pretrained(folder, trust_remote_code=True)
 
-The transformer has the sizes of the run's task. A run saves only attention weights; all other
-weights are initial ones, which the model card states.
+The transformer has the sizes of the run's task. A run saves attention weights only. All other
+weights have initial values, as the model card states.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _POSITIONS: Final = 512
 
 
 def content(request: ExportRequest) -> dict[str, str | bytes]:
-    """The files of the folder by name.
+    """Return the content of each file of the folder, by name.
 
     Raises:
         GenomeError, ViolationError: the mechanism does not exist at this size.
-        ExportError: it holds tensors that a state_dict does not include.
+        ExportError: the mechanism has a buffer that its state dict does not include.
     """
     tensors, sizes = weights(request), config(request)
     parameters = sum(tensor.numel() for tensor in tensors.values())
@@ -59,7 +59,7 @@ def content(request: ExportRequest) -> dict[str, str | bytes]:
 
 
 def config(request: ExportRequest) -> dict[str, Any]:
-    """The content of ``config.json``."""
+    """Return the content of ``config.json``."""
     task, plan = request.task, request.plan
     file = MODELING.removesuffix(".py")
     head = "ForCausalLM" if request.is_causal else "ForMaskedLM"
@@ -93,7 +93,7 @@ def config(request: ExportRequest) -> dict[str, Any]:
 
 
 def modeling(request: ExportRequest) -> str:
-    """The text of the Python file: the attention classes, and the transformer of modeling.py."""
+    """Return the Python file: the classes of the attention, then the transformer of modeling.py."""
     others = [i for i in range(request.depth) if i not in request.mechanism_layers]
     classes = [_written(request, request.genome)]
     if others:
@@ -122,7 +122,7 @@ def _written(request: ExportRequest, genome: Genome) -> Written:
 
 
 def weights(request: ExportRequest) -> dict[str, Tensor]:
-    """All tensors by name: the attention of each layer, and initial weights of everything else.
+    """Return all weights of the model by name. Weights outside the attention are initial values.
 
     Raises:
         ExportError: see ``content``.
@@ -157,9 +157,10 @@ def weights(request: ExportRequest) -> dict[str, Tensor]:
 
 
 def expected(request: ExportRequest) -> ExpectedOutputs:
-    """Features of the whole model in float64: without padding, padded at the end, at the start.
+    """Return calls of the whole model, and their expected features in float64.
 
-    The first row is padded. Padding at the start shifts its features without changing them.
+    The calls have no padding, padding at the end of the first row, and padding at its start.
+    Padding at the start moves the features of a row without changing them.
     """
     tensors = {name: tensor.double() for name, tensor in weights(request).items()}
     generator = torch.Generator().manual_seed(1)
@@ -179,14 +180,14 @@ def expected(request: ExportRequest) -> ExpectedOutputs:
 
 
 def _roll(tensor: Tensor, count: int) -> Tensor:
-    """Move the last ``count`` tokens of the first row to its beginning."""
+    """Move the last ``count`` tokens of the first row to the start of the row."""
     return torch.cat([tensor[:1].roll(count, dims=1), tensor[1:]])
 
 
 def _features(
     request: ExportRequest, tensors: State, input_ids: Tensor, attention_mask: Tensor | None = None
 ) -> Tensor:
-    """The transformer of modeling.py in plain torch; padding is at the end."""
+    """Compute the features of modeling.py's transformer in plain torch, with padding at the end."""
     sizes, dim = config(request), (request.dim,)
 
     def norm(x: Tensor, name: str) -> Tensor:

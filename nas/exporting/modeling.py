@@ -1,8 +1,8 @@
-"""The transformer of an exported folder: copied below the mechanism's class, never imported here.
+"""The transformer of an exported folder: a template that is copied and never imported.
 
     x = E[token] + P[position];  x = x + attention(norm(x));  x = x + W_2 act(W_1 norm(x))
 
-as in nas.tasks.layers. ``generate`` recomputes all tokens for each new one: there is no cache.
+as in nas.tasks.layers. ``generate`` recomputes all tokens for each new token, without a cache.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from transformers.activations import ACT2FN
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput, MaskedLMOutput
 from transformers.utils import can_return_tuple
 
-Attention: Any = nn.Identity  # the mechanism's
+Attention: Any = nn.Identity  # stands for the mechanism's class
 StandardAttention: Any = nn.Identity
 
 
@@ -26,9 +26,10 @@ class MechanismConfig(PretrainedConfig):
     """Sizes of the transformer, and a description of its mechanism.
 
     Args:
-        mechanism_layers: layers that hold the mechanism; the others have standard attention.
+        mechanism_layers: indices of the layers with the mechanism; None for all layers. The
+            remaining layers have standard attention.
         is_causal: whether a token sees only itself and earlier tokens.
-        mechanism: genome, digest and formula, for information.
+        mechanism: genome, digest and formula of the mechanism; the model does not read them.
     """
 
     model_type = "nas_mechanism"
@@ -87,7 +88,7 @@ class MechanismLayer(nn.Module):
             part.is_initialised = not self.attention_norm.weight.is_meta
 
     def forward(self, x: Tensor, padding: Tensor | None) -> Tensor:
-        """(batch, tokens, dim) to the same shape; padding is True where there is no token."""
+        """Return features of the shape of x, (batch, tokens, dim); padding is True at no token."""
         out = self.attention(
             self.attention_norm(x), key_padding_mask=padding, is_causal=self.is_causal
         )
@@ -119,7 +120,7 @@ class MechanismPreTrainedModel(PreTrainedModel):
 
 
 class MechanismModel(MechanismPreTrainedModel):
-    """Token ids to features after the last layer."""
+    """Computes the features of tokens after the last layer."""
 
     def __init__(self, config: MechanismConfig) -> None:
         super().__init__(config)
@@ -132,7 +133,7 @@ class MechanismModel(MechanismPreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        """The token embedding."""
+        """Return the token embedding."""
         return self.embed_tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
@@ -148,7 +149,11 @@ class MechanismModel(MechanismPreTrainedModel):
         output_hidden_states: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutput:
-        """attention_mask (batch, tokens): 1 at tokens, 0 at padding, on either side."""
+        """Return features (batch, tokens, dim).
+
+        Args:
+            attention_mask: (batch, tokens), 1 at tokens, 0 at padding at the start or the end.
+        """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("expected either input_ids or inputs_embeds")
         x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
@@ -190,7 +195,7 @@ class MechanismWithHead(MechanismPreTrainedModel):
         self.post_init()
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Mean cross entropy; labels (batch, tokens), ignored where they are -100."""
+        """Return the mean cross entropy; labels (batch, tokens) of -100 are ignored."""
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
     @can_return_tuple
@@ -203,7 +208,7 @@ class MechanismWithHead(MechanismPreTrainedModel):
         output_hidden_states: bool | None = None,
         **kwargs: Any,
     ) -> CausalLMOutput | MaskedLMOutput:
-        """Logits (batch, tokens, vocabulary), and the loss if there are labels."""
+        """Return logits (batch, tokens, vocabulary), and the loss if there are labels."""
         features = self.model(input_ids, attention_mask, inputs_embeds, output_hidden_states)
         logits = self.lm_head(features.last_hidden_state)
         loss = None if labels is None else self.loss(logits, labels)
@@ -211,7 +216,7 @@ class MechanismWithHead(MechanismPreTrainedModel):
 
 
 class MechanismForCausalLM(MechanismWithHead, GenerationMixin):
-    """Predicts the next token; labels are the tokens themselves."""
+    """Predicts the next token; the labels are the input tokens."""
 
     output_type = CausalLMOutput
 
@@ -221,15 +226,15 @@ class MechanismForCausalLM(MechanismWithHead, GenerationMixin):
         super().__init__(config)
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Mean cross entropy of each token's successor."""
+        """Return the mean cross entropy of the prediction of each token's successor."""
         return super().loss(logits[:, :-1], labels[:, 1:])
 
     def prepare_inputs_for_generation(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: Any
     ) -> dict[str, Any]:
-        """All tokens at each step."""
+        """Return all tokens for each step of ``generate``, because there is no cache."""
         return {"input_ids": input_ids, "attention_mask": attention_mask}
 
 
 class MechanismForMaskedLM(MechanismWithHead):
-    """Predicts the token at each position; labels are -100 except at masked positions."""
+    """Predicts the tokens at masked positions; labels are -100 at all other positions."""

@@ -1,9 +1,10 @@
 """Formats ``py`` and ``timm``: one readable Python file whose only import is torch.
 
-The class is written in its readable form, or in the fast form used for training, with all helpers
-copied into the file. The docstring holds genome, digest and provenance. A ``py`` file run as a
-program compares itself with outputs recorded here; a ``timm`` file adds a class for
-``VisionTransformer(..., attn_layer=ViTAttention)`` of timm 1.0.31.
+The file contains the class ``Attention`` and copies of all functions and classes that it uses. The
+source is readable torch or, with ``--fast``, the source that training uses. The docstring contains
+genome, digest and provenance. A ``py`` file that runs as a program compares its outputs with
+recorded outputs. A ``timm`` file has one more class, for ``VisionTransformer(...,
+attn_layer=ViTAttention)`` of timm 1.0.31.
 """
 
 from __future__ import annotations
@@ -62,14 +63,14 @@ class ViTAttention(Attention):
         self.to(device=device, dtype=dtype)
 
     def init_weights(self) -> None:
-        """Restore the mechanism's initial weights, which timm overwrites with a ViT's."""
+        """Restore the initial weights of the mechanism, which timm has overwritten."""
         initial = Attention(self.dim, self.heads, self.qkv_bias).state_dict()
         self.load_state_dict({{name: initial[name] for name in self.state_dict()}})
 
     def forward(
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
-        """attn_mask (n, n) or (b, 1, n, n), True where allowed."""
+        """attn_mask is (n, n) or (b, 1, n, n), True where attention is allowed."""
         if attn_mask is not None and attn_mask.dtype != torch.bool:
             raise ValueError("attn_mask is added to scores; expected a bool mask")
         return self.proj_drop(super().forward(x, attn_mask, None, is_causal))
@@ -99,11 +100,11 @@ if __name__ == "__main__":
 
 
 def py_content(request: ExportRequest) -> str:
-    """The text of a ``py`` file.
+    """Return the text of a ``py`` file.
 
     Raises:
         GenomeError, ViolationError: the mechanism does not exist at this size.
-        ExportError: its outputs are not finite, however small the weights.
+        ExportError: the outputs of the mechanism are not finite, even with small weights.
     """
     plan, sizes = request.plan, (request.dim, request.heads)
     sources = write(plan, *sizes, qkv_bias=request.qkv_bias, is_fast=request.is_fast).alone()
@@ -114,7 +115,7 @@ def py_content(request: ExportRequest) -> str:
 
 
 def timm_content(request: ExportRequest) -> str:
-    """The text of a ``timm`` file.
+    """Return the text of a ``timm`` file.
 
     Raises:
         GenomeError, ViolationError: the mechanism does not exist at this size.
@@ -127,7 +128,7 @@ def timm_content(request: ExportRequest) -> str:
 
 
 def _file(request: ExportRequest, use: str, sources: list[str]) -> str:
-    """The file's text: a docstring from which the genome can be read back, then the sources."""
+    """Return the text of a file: a docstring that contains the genome, then the sources."""
     plan = request.plan
     lines = [
         f'"""{formula_of(plan)}',
@@ -147,7 +148,7 @@ def _file(request: ExportRequest, use: str, sources: list[str]) -> str:
 
 
 def _genome_lines(genome: Genome) -> list[str]:
-    """The genome as JSON, one node on each line."""
+    """Return the genome as lines of JSON, with one node on each line."""
     data = genome.to_dict()
     nodes = ",\n".join(f"    {json.dumps(node)}" for node in data.pop("graph_def"))
     rest = ",\n".join(f'  "{name}": {json.dumps(value)}' for name, value in data.items())
@@ -155,7 +156,7 @@ def _genome_lines(genome: Genome) -> list[str]:
 
 
 def _self_test_outputs(request: ExportRequest) -> tuple[float, list[float]]:
-    """The scale of fixed weights, and the interpreter's outputs with them on a fixed input."""
+    """Return the scale of fixed weights, and outputs of the interpreter with these weights."""
     dim = request.dim
     with torch.random.fork_rng(devices=[]):
         block = build_attention(
