@@ -1,8 +1,8 @@
-"""The protocol of search algorithms, the context that they are built from, and their registry.
+"""The protocol of search algorithms, their context and registry, and random search.
 
-The state of an algorithm is a function of the results that it received, in order of submission;
-proposal t depends on that state and a random generator derived from (seed, t). So the same record
-gives the same proposals, and a run is resumed by reading its record.
+The state of an algorithm is a function of the results that it received, in order of submission.
+Proposal t depends on that state and on a random generator that is derived from (seed, t). Therefore
+the same record gives the same proposals, and a run is resumed by reading its record.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from nas.space.variation import Variation
 
 if TYPE_CHECKING:
     from nas.searching.archive import Archive
-    from nas.searching.filtering import CandidateFilter
+    from nas.searching.proposing import CandidateFilter
 
-# The purpose of a generator: to draw a proposal, or to break ties when results arrive.
+# The purpose of a random generator: to draw a proposal, or to break ties when results arrive.
 PROPOSE: Final = 0
 TELL: Final = 1
 
-# Failed attempts in a row after which an offspring is mutated harder, and after which half of the
-# attempts are fresh samples.
+# Number of failed attempts in a row after which an offspring gets one more mutation.
 PATIENCE: Final = 8
-MAX_STRENGTH: Final = 5
+MAX_STRENGTH: Final = 5  # most mutations of an offspring
+# Number of failed attempts in a row after which half of the attempts are random samples.
 SAMPLE_AFTER: Final = PATIENCE * (MAX_STRENGTH - 1)
 
 
@@ -39,12 +39,14 @@ class SearchContext:
     """Everything that an algorithm may use.
 
     Attributes:
-        mechanisms: (name, genome) of published mechanisms, proposed first; samples complete the
-            first generation.
+        operators: the operators that sample, mutate and cross genomes of the search space.
+        mechanisms: name and genome of published mechanisms. The first generation consists of these
+            and of random samples.
         population: number of proposals in a generation.
-        seed: seeds every random generator; see ``generator``.
-        filter: resolves an attempt and decides whether it is legal and new.
-        archive: all results so far with their estimates; updated before the algorithm.
+        objectives: the objectives of the search, in the order of ``TrialResult.costs``.
+        seed: seed of all random generators, see ``generator``.
+        filter: computes the normal form of a genome, and whether the genome is legal and new.
+        archive: all results so far and estimates of them. It receives results before the algorithm.
     """
 
     operators: Variation
@@ -56,44 +58,55 @@ class SearchContext:
     archive: Archive
 
     def generator(self, number: int, purpose: int = PROPOSE) -> np.random.Generator:
-        """The random generator of one proposal, independent of all other proposals."""
+        """Return the random generator of a proposal, independent of all other proposals.
+
+        Args:
+            number: number of the proposal.
+            purpose: ``PROPOSE`` or ``TELL``.
+        """
         return np.random.default_rng([self.seed, number, purpose])
 
     def sample(self, rng: np.random.Generator) -> Attempt:
-        """A fresh sample of the space."""
+        """Return a random sample of the search space."""
         return Attempt(self.operators.sample(rng), "sample")
 
     def mutant(self, parent: TrialResult, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """A mutant of a parent.
+        """Return a mutant of a parent, or a random sample after many failed attempts.
 
-        The more attempts have failed, the more mutations it has; after ``SAMPLE_AFTER`` failures
-        half of the attempts are samples.
+        Args:
+            num_failed: number of failed attempts in a row. The number of mutations grows with it.
+                From ``SAMPLE_AFTER`` on, half of the attempts are samples.
         """
         if num_failed >= SAMPLE_AFTER and rng.random() < 0.5:
             return self.sample(rng)
         strength = min(MAX_STRENGTH, 1 + num_failed // PATIENCE)
         genome, operator = self.operators.mutate(parent.genome, rng, strength)
-        # Where no operator applies, variation gives a sample, which has no parent.
+        # If no mutation applies, the operator returns a sample, which has no parent.
         return Attempt(genome, operator, parents=() if operator == "sample" else (parent.digest,))
 
 
 class Algorithm(Protocol):
-    """Proposes genomes and learns from their results.
+    """Proposes genomes and learns from the results of their trainings.
 
-    The first generation does not come from the algorithm: it holds named mechanisms, then samples.
-    ``tell`` receives results in order of submission, several at a time. Their division into calls
-    changes nothing, unless the algorithm documents it (NSGA-II selects survivors a generation at a
-    time). ``propose`` draws from ``rng`` alone and changes no state.
+    An algorithm does not propose the first generation, see ``SearchContext.mechanisms``.
     """
 
     def tell(self, results: Sequence[TrialResult]) -> None:
-        """Add the results of earlier proposals."""
+        """Add results of earlier proposals, in order of submission.
+
+        The division of results into calls must change nothing, unless the algorithm documents it.
+        (NSGA-II selects the survivors of a generation at a time.)
+        """
         ...
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """Draw an attempt after ``num_failed`` consecutive attempts without a new mechanism.
+        """Return a genome to train. The state of the algorithm must not change.
 
-        An attempt with the operator ``REPEAT`` re-evaluates a known mechanism.
+        An attempt with the operator ``REPEAT`` trains a known mechanism again.
+
+        Args:
+            rng: the only source of random numbers.
+            num_failed: number of preceding attempts for this proposal, none of which was new.
         """
         ...
 
@@ -103,9 +116,26 @@ ALGORITHMS: Final[Registry[Callable[[SearchContext], Algorithm]]] = Registry(
     "nas.algorithms",
     modules=(
         "nas.searching.nsga2",
-        "nas.searching.random_search",
         "nas.searching.regularized_evolution",
         "nas.searching.local_search",
         "nas.searching.surrogate",
     ),
 )
+
+
+@ALGORITHMS.register("random")
+class RandomSearch:
+    """Random search, the baseline of all algorithms: each proposal is a sample of the space.
+
+    Li and Talwalkar 2019, "Random search and reproducibility for neural architecture search".
+    """
+
+    def __init__(self, context: SearchContext) -> None:
+        self._context = context
+
+    def tell(self, results: Sequence[TrialResult]) -> None:
+        """Ignore the results."""
+
+    def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
+        """Return a random sample of the search space."""
+        return self._context.sample(rng)

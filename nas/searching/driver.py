@@ -65,17 +65,18 @@ def run_search(
     command: str = "nas.search",
     listener: Listener | None = None,
 ) -> SearchResult:
-    """Begin a run and search until it ends, or until Ctrl-C or SIGTERM.
+    """Create a run and search until it ends, or until Ctrl-C or SIGTERM.
 
     Args:
-        make_evaluator: called with a task and its data, and again if a suite's references must
-            be trained. This function closes the evaluators.
-        root, name: parent and name of the run's folder; see ``create_run``.
-        command: the command line, for the record.
+        make_evaluator: a function that returns an evaluator for a task and its data. This function
+            closes the evaluators.
+        root: the folder that contains all runs.
+        name: name of the run's folder, see ``create_run``.
+        command: the command line, which is recorded.
 
     Raises:
-        NasError: the algorithm is unknown, space, task or data cannot be used, or the folder
-            cannot be written.
+        NasError: the algorithm is unknown, the space, the task or the data cannot be used, or the
+            folder cannot be written.
     """
     ALGORITHMS.get(config.algorithm)  # refuse an unknown name before anything is loaded
     check_space(space, is_causal=task.main.is_causal)
@@ -92,7 +93,7 @@ def run_search(
         context = cost_context(task, calibration, space.context)
         objectives = make_objectives(names, measured.metrics(data), context)
         space_copy, policy_copy = frozen_space(space)
-        # Without a metric nothing is random, so that repeats would be equal.
+        # Without a metric nothing is trained.
         repeats = config.repeats if any(o.is_metric for o in objectives) else 1
         setup = RunSetup(
             config=replace(config, repeats=repeats),
@@ -119,19 +120,19 @@ def resume_search(
     command: str = "nas resume",
     listener: Listener | None = None,
 ) -> SearchResult:
-    """Resume a run from its folder; trainings of lost workers start again.
+    """Resume a run. Trainings whose worker was lost are started again.
+
+    If the run is complete, nothing is trained, but files that a killed process left incomplete are
+    brought up to date.
 
     Args:
-        generations: total number of generations; by default unchanged.
-        data: the data spec, if the data were moved; their content must be the same.
-        retry_failed: retry all failed trainings, not only those of lost workers.
-
-    Returns:
-        How the search ended. A complete run trains nothing: its log is written into the database,
-        and front.json is brought up to date.
+        make_evaluator: a function that returns an evaluator for a task and its data.
+        generations: total number of generations, if it is to be raised.
+        data: where the task's data are now, if they were moved. Their content must be the same.
+        retry_failed: whether all failed trainings are started again.
 
     Warns:
-        NasWarning: versions of libraries or plug-ins differ from those of the last session.
+        NasWarning: versions of libraries or plug-ins differ from the versions of the last session.
 
     Raises:
         RunError: there is no such run, another process writes it, or its data have changed.
@@ -140,16 +141,17 @@ def resume_search(
         check_count("generations", generations)
     retried = frozenset(REASONS if retry_failed else RETRIED)
     with open_run(folder) as run:
-        setup, done, sessions = run.setup, _complete(run, generations, retried), run.sessions()
-    if done is not None:
+        setup, sessions = run.setup, run.sessions()
+        complete = _result_if_complete(run, generations, retried)
+    if complete is not None:
         if data is not None:
             load_unchanged(folder, setup.task, load_frozen_task(setup.task, data))
-        checkpoint_wal(folder)  # its writer may have been killed before it did
+        checkpoint_wal(folder)
         sweep(folder)
         with open_run(folder) as run:
             write_front(run)
-        return done
-    acquire(folder).release()  # refuse a second process before it loads anything
+        return complete
+    acquire(folder).release()  # refuse a second process before anything is loaded
     task = load_frozen_task(setup.task, data)
     loaded = load_unchanged(folder, setup.task, task)
     evaluator = make_evaluator(task, loaded)
@@ -166,7 +168,6 @@ def resume_search(
 
 
 def _warn_of_changes(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Warn of libraries and plug-ins whose versions differ from the run's last session."""
     changed = [
         f"{name} was {before.get(name, 'absent')} and is {now.get(name, 'absent')}"
         for name in sorted({*before, *now})
@@ -190,7 +191,7 @@ def _work(
     listener: Listener,
     retried: Collection[Reason] = RETRIED,
 ) -> SearchResult:
-    """Search until the run ends, close it, and return how it ended."""
+    """Search until the run ends, close the run, and return how the search ended."""
     run = writer.run
     if is_lacking_references(task):
         evaluator.close()
@@ -207,14 +208,21 @@ def _work(
     try:
         is_exhausted = Loop(writer, proposer, evaluator, listener, retried=retried).run()
     except (KeyboardInterrupt, SystemExit):  # Ray turns SIGTERM into SystemExit
-        event = _interrupted(run)
+        result = _interrupted(run)
     else:
-        event = _done(run, is_exhausted)
-        writer.finish(event.message if is_exhausted else "")
+        num_trained = run.counts().evaluated
+        message = f"Done: {_generations(len(run.generations()))}, {num_trained} mechanisms."
+        if is_exhausted:
+            message = (
+                f"The space is exhausted: {MAX_ATTEMPTS} attempts in a row gave no mechanism that "
+                f"was new; {num_trained} were trained."
+            )
+        result = _result(run, "exhausted" if is_exhausted else "finished", message)
+        writer.finish(message if is_exhausted else "")
     write_front(run)
     writer.close()
-    listener.on_end(event)
-    return event
+    listener.on_end(result)
+    return result
 
 
 def _complete_setup(
@@ -224,7 +232,7 @@ def _complete_setup(
     make_evaluator: MakeEvaluator,
     listener: Listener,
 ) -> Suite:
-    """Train a suite's references; record the suite and the objectives relative to them."""
+    """Train the reference mechanisms of a suite, and record the suite with their scores."""
     with closing(make_evaluator(suite.without_gates(), data)) as evaluator:
         complete = train_references(writer, suite, data, evaluator, listener.on_reference)
     setup, metrics = writer.run.setup, complete.metrics(data)
@@ -243,29 +251,16 @@ def _interrupted(run: Run) -> SearchResult:
     return _result(run, "interrupted", message)
 
 
-def _done(run: Run, is_exhausted: bool) -> SearchResult:
-    """The result of a run that this process completed."""
-    num_trained, num_done = run.counts().evaluated, len(run.generations())
-    if is_exhausted:
-        message = (
-            f"The space is exhausted: {MAX_ATTEMPTS} attempts in a row gave no mechanism that was "
-            f"new; {num_trained} were trained."
-        )
-        return _result(run, "exhausted", message)
-    return _result(run, "finished", f"Done: {_generations(num_done)}, {num_trained} mechanisms.")
-
-
-def _complete(
+def _result_if_complete(
     run: Run, generations: int | None, retried: Collection[Reason]
 ) -> SearchResult | None:
-    """The result of a run that is complete; None if there is something left to train."""
-    is_exhausted = run.is_exhausted
+    """Return the result of a complete run; None if there is something left to train."""
     total = max(run.setup.config.generations, generations or 0)
-    is_short = len(run.generations()) < total and not is_exhausted
+    is_short = len(run.generations()) < total and not run.is_exhausted
     is_lost = any(t.evaluation.reason in retried for t in run.trainings("search"))
     if run.status != "finished" or is_short or is_lost:
         return None
-    if is_exhausted:
+    if run.is_exhausted:
         return _result(run, "exhausted", f"Run {run.name} is complete. {run.note}")
     message = (
         f"Run {run.name} is complete with {_generations(total)}; "

@@ -1,7 +1,7 @@
-"""The front as plain data: the answer of ``nas front --json``, and front.json in the run folder.
+"""The front of a run as JSON: the answer of ``nas front --json``, and the file front.json.
 
-Both are computed from the run's database, without torch or pymoo. nas itself never reads a run from
-front.json, which is for people and other programs.
+The front is computed from the run's database, without torch or pymoo. front.json is for people and
+other programs; nas itself never reads a run from it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ def front_answer(
     hypervolume: float,
     generations: int,
 ) -> dict[str, Any]:
-    """A run's front as JSON data: objectives, hypervolume, counts and members; keys are stable.
+    """Return a front as JSON data: objectives, hypervolume, counts and members.
 
     Args:
-        members: candidates of the front, best first objective first.
+        name: name of the run.
+        members: mechanisms of the front, sorted from best to worst in the first objective.
         generations: number of complete generations.
     """
     names = ("proposed", "evaluated", "repeated", "replayed", "rejected", "failed")
@@ -52,7 +53,7 @@ def front_answer(
 
 
 def run_answer(run: Run) -> dict[str, Any]:
-    """The content of front.json."""
+    """Return the front of a run as JSON data."""
     with run.snapshot():
         members = run.front()
         volume = run.hypervolume(members)
@@ -60,19 +61,14 @@ def run_answer(run: Run) -> dict[str, Any]:
         return front_answer(run.name, run.setup, members, run.counts(), volume, generations)
 
 
-def front_content(run: Run) -> bytes:
-    """The bytes of front.json."""
-    text = json.dumps(run_answer(run), indent=2, ensure_ascii=False, allow_nan=False)
-    return f"{text}\n".encode("utf-8", "backslashreplace")
-
-
 def write_front(run: Run) -> Path:
-    """Write front.json from the database, atomically.
+    """Write front.json from the database, atomically, and return its path.
 
     Raises:
         RunError: the folder cannot be written.
     """
-    path, content = run.folder / FRONT_FILE, front_content(run)
+    text = json.dumps(run_answer(run), indent=2, ensure_ascii=False, allow_nan=False)
+    path, content = run.folder / FRONT_FILE, f"{text}\n".encode("utf-8", "backslashreplace")
     try:
         if not path.is_file() or path.read_bytes() != content:
             write_whole(path, content)

@@ -1,11 +1,12 @@
-"""Events of a run: frozen values, each sent after it was recorded on disk.
+"""Events of a search, and the listeners that receive them.
 
-Displays, logs and tests are listeners. No event that they receive is lost by ``kill -9``. An
-exception in a listener ends the command; the run can be resumed.
+Each event is sent after it is recorded on disk, so that ``kill -9`` loses no event that a listener
+has received. Displays, logs and tests are listeners.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -22,7 +23,9 @@ class Started:
     """A process begins to write a run.
 
     Attributes:
-        num_recorded: evaluations that the record already holds; 0 in a new run.
+        run: name of the run.
+        workers: number of trainings that run at the same time.
+        num_recorded: number of trainings that the run has recorded before; 0 in a new run.
     """
 
     run: str
@@ -34,7 +37,12 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A training ended, successfully or not, and is recorded."""
+    """A training has ended, with or without success.
+
+    Attributes:
+        generation: index of the generation of the proposal.
+        repeat: index among the trainings of the mechanism, from 0.
+    """
 
     generation: int
     proposal: Proposal
@@ -47,9 +55,9 @@ class GenerationDone:
     """A generation is complete.
 
     Attributes:
-        generation: read from the record; its counts are those of this generation.
-        counts: counts of the run so far.
-        is_replayed: whether the record already held the complete generation.
+        generation: the recorded generation, with the counts of this generation only.
+        counts: counts of all generations up to this one.
+        is_replayed: whether a resumed run had recorded the complete generation before.
     """
 
     generation: Generation
@@ -62,6 +70,11 @@ class SearchResult:
     """How a search ended.
 
     Attributes:
+        run: name of the run.
+        status: "finished", "exhausted" if the space has no further mechanism, or "interrupted".
+        generations_done: number of complete generations.
+        counts: counts of all proposals of the run.
+        hypervolume: hypervolume of the front, as a fraction from 0 to 1.
         message: one or two sentences on how the search ended and how to resume it.
     """
 
@@ -74,18 +87,24 @@ class SearchResult:
     message: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; the folder as text."""
+        """Return plain JSON data, with the folder as text."""
         return {**asdict(self), "folder": str(self.folder)}
 
 
 class Listener:
-    """Receives the events of a run; every method does nothing by default.
+    """Receives the events of a search. Every method does nothing by default.
 
-    Called by the process that writes the run, one call at a time.
+    The process that writes the run calls one method at a time. An exception in a method ends the
+    search; the run can be resumed.
     """
 
     def on_reference(self, done: int, total: int) -> None:
-        """A reference training of a suite has ended."""
+        """A training of a reference mechanism has ended, before the search itself begins.
+
+        Args:
+            done: number of reference trainings that have ended.
+            total: number of all reference trainings.
+        """
 
     def on_start(self, event: Started) -> None:
         """The run is open."""
@@ -107,34 +126,13 @@ class CompositeListener(Listener):
     """Passes every event to several listeners, in order."""
 
     def __init__(self, *listeners: Listener) -> None:
-        self._listeners = listeners
+        for name in (name for name in vars(Listener) if name.startswith("on_")):
+            setattr(self, name, _each([getattr(listener, name) for listener in listeners]))
 
-    def on_reference(self, done: int, total: int) -> None:
-        """Pass on."""
-        for listener in self._listeners:
-            listener.on_reference(done, total)
 
-    def on_start(self, event: Started) -> None:
-        """Pass on."""
-        for listener in self._listeners:
-            listener.on_start(event)
+def _each(methods: Sequence[Any]) -> Any:
+    def call(*arguments: Any) -> None:
+        for method in methods:
+            method(*arguments)
 
-    def on_evaluation(self, event: Evaluated) -> None:
-        """Pass on."""
-        for listener in self._listeners:
-            listener.on_evaluation(event)
-
-    def on_incident(self, event: Incident) -> None:
-        """Pass on."""
-        for listener in self._listeners:
-            listener.on_incident(event)
-
-    def on_generation(self, event: GenerationDone) -> None:
-        """Pass on."""
-        for listener in self._listeners:
-            listener.on_generation(event)
-
-    def on_end(self, event: SearchResult) -> None:
-        """Pass on."""
-        for listener in self._listeners:
-            listener.on_end(event)
+    return call

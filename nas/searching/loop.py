@@ -1,15 +1,17 @@
-"""The search loop: propose, train, record each training as it ends.
+"""The search loop: propose, train, and record each training when it ends.
 
-The state is a function of the record: a resumed run reads it, trains proposals without results, and
-continues as if it had not been interrupted. Without a lag a generation is proposed when the one
-before has ended; with a lag, each proposal as soon as the results that it is computed from are
-known. Proposals never depend on the number of workers or on the order in which trainings finish.
+The state of the loop is a function of the record: a resumed run reads the record, trains proposals
+without results, and continues as if it had not been interrupted. Without a lag, a generation is
+proposed when the previous generation has ended. With a lag, each proposal is drawn as soon as the
+results that it is computed from are known. Proposals never depend on the number of workers or on
+the order in which trainings finish.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
@@ -34,11 +36,27 @@ from nas.store import Counts, Proposal, RunWriter, scaled_hypervolume
 from nas.store.files import run_argument
 from nas.store.weights import keep_weights, remove_weights
 
-LIKELY: Final = 0.01  # probability of membership from which on weights are kept
+LIKELY: Final = 0.01  # probability of being in the front from which on weights are kept
+
+
+@dataclass
+class _Work:
+    """A proposal that is trained.
+
+    Attributes:
+        repeats: indices of its trainings among all trainings of the mechanism.
+        evaluations: evaluations of its trainings that have ended, by index.
+        result: its result, when all trainings have ended.
+    """
+
+    proposal: Proposal
+    repeats: range
+    evaluations: dict[int, Evaluation] = field(default_factory=dict)
+    result: TrialResult | None = None
 
 
 class Loop:
-    """Runs a search in one process; the caller closes writer and evaluator.
+    """Runs a search in one process. The caller closes writer and evaluator.
 
     Args:
         retried: reasons of recorded failures that are trained again.
@@ -54,109 +72,117 @@ class Loop:
         retried: Collection[Reason] = RETRIED,
     ) -> None:
         self._writer, self._run = writer, writer.run
-        self._setup = setup = writer.run.setup
         self._proposer, self._evaluator, self._listener = proposer, evaluator, listener
+        self._retried = retried
+        setup = writer.run.setup
+        self._config, self._objectives, self._task = setup.config, setup.objectives, setup.task
         self._is_trained = any(objective.is_metric for objective in setup.objectives)
-        self._proposals: list[Proposal] = []  # proposals to train, by number
-        self._repeats: list[range] = []  # repeats that each proposal trains
-        self._trainings: Counter[str] = Counter()  # number of trainings proposed, by key
-        self._ended: list[dict[int, Evaluation]] = []  # evaluations of each proposal, by repeat
-        self._results: dict[int, TrialResult] = {}  # by number of the proposal
-        self._ordered: list[TrialResult] = []  # results by number, up to the first gap
-        self._running: dict[tuple[str, int], int] = {}  # proposal numbers, by key and repeat
+        self._work: list[_Work] = []  # by number of the proposal
+        self._num_trainings: Counter[str] = Counter()  # proposed trainings of each mechanism
+        self._results: list[TrialResult] = []  # up to the first proposal without a result
+        self._running: dict[tuple[str, int], int] = {}  # numbers of proposals, by key and repeat
         self._num_generations = 0
         self._is_exhausted = False
-        self._retried = retried
         evaluator.on_incident = self._on_incident
 
     def run(self) -> bool:
-        """Propose and train until the setup's number of generations is reached.
+        """Propose and train until the run has its number of generations.
 
         Returns:
             Whether the run ended early because the space is exhausted.
 
         Raises:
             RunError: the record is damaged.
-            SpaceExhausted: the space holds no mechanism at all at the task's sizes.
+            SpaceExhausted: the space contains no mechanism at all at the task's sizes.
         """
         self._read()
         self._end_generations(is_replayed=True)
-        self._submit(range(len(self._proposals)))
+        self._submit(range(len(self._work)))
         while self._propose() or self._running:
             self._wait()
-        if not self._proposals:
+        if not self._work:
             raise self._empty_space()
         # Only at the end, because estimates change with further results.
         unlikely = {e.key for e in self._run.estimates() if not e.is_member and e.p < LIKELY}
-        remove_weights(self._run.folder, {str(p.key) for p in self._proposals} & unlikely)
+        keys = {str(work.proposal.key) for work in self._work}
+        remove_weights(self._run.folder, keys & unlikely)
         return self._is_exhausted
 
     def _read(self) -> None:
         """Load recorded proposals and evaluations, except failures that are retried."""
         recorded = self._run.proposals()
         self._proposer.follow(recorded)
-        for number, group in groupby(recorded, key=lambda proposal: proposal.number):
-            if number != len(self._proposals) or self._is_exhausted:
+        for number, attempts in groupby(recorded, key=lambda proposal: proposal.number):
+            if number != len(self._work) or self._is_exhausted:
                 raise RunError(
-                    f"{self._run.folder}: its record lacks proposal {len(self._proposals)}; "
-                    "restore the database from a copy."
+                    f"{self._run.folder}: its record lacks proposal {len(self._work)}; restore the "
+                    "database from a copy."
                 )
-            self._add(list(group)[-1])
+            self._add([*attempts][-1])
         trained = {(t.key, t.repeat): t.evaluation for t in self._run.trainings("search")}
-        for number, proposal in enumerate(self._proposals):
-            for repeat in self._repeats[number]:
-                evaluation = trained.get((str(proposal.key), repeat))
+        for work in self._work:
+            for repeat in work.repeats:
+                evaluation = trained.get((str(work.proposal.key), repeat))
                 if evaluation is not None and evaluation.reason not in self._retried:
-                    self._learn(number, repeat, evaluation)
+                    self._learn(work, repeat, evaluation)
+
+    def _add(self, last: Proposal) -> None:
+        """Add the last attempt for a number. If it is not trained, the space is exhausted."""
+        self._is_exhausted = not last.is_trained
+        if last.is_trained:
+            first = self._num_trainings[str(last.key)]
+            repeats = range(first, first + (1 if last.is_repeat else self._config.repeats))
+            self._num_trainings[str(last.key)] = repeats.stop
+            self._work.append(_Work(last, repeats))
 
     def _propose(self) -> bool:
-        """Record and submit all proposals that may be computed now.
+        """Draw, record and submit all proposals that can be computed now.
 
         Returns:
-            Whether there was one.
+            Whether there was a proposal to train.
         """
         attempts: list[Proposal] = []
-        first = len(self._proposals)
-        total = self._setup.config.generations * self._setup.config.population
+        first, total = len(self._work), self._config.generations * self._config.population
         while (
-            len(self._proposals) < total
+            len(self._work) < total
             and not self._is_exhausted
-            and self._proposer.may_propose(len(self._proposals), len(self._ordered))
+            and self._proposer.may_propose(len(self._work), len(self._results))
         ):
-            attempts += self._proposer.propose(len(self._proposals), self._ordered)
+            attempts += self._proposer.propose(len(self._work), self._results)
             self._add(attempts[-1])
         if attempts:
             self._writer.record_proposals(attempts)
-            self._submit(range(first, len(self._proposals)))
+            self._submit(range(first, len(self._work)))
             self._end_generations()
-        return len(self._proposals) > first
-
-    def _add(self, last: Proposal) -> None:
-        """Add the last attempt for a number; if it is not to be trained, the space is exhausted."""
-        self._is_exhausted = not last.is_trained
-        if last.is_trained:
-            first = self._trainings[str(last.key)]
-            repeats = range(first, first + (1 if last.is_repeat else self._setup.config.repeats))
-            self._trainings[str(last.key)] = repeats.stop
-            self._proposals.append(last)
-            self._repeats.append(repeats)
-            self._ended.append({})
+        return len(self._work) > first
 
     def _submit(self, numbers: range) -> None:
         """Submit the trials of these proposals that have no evaluation yet."""
         trials = []
         for number in numbers:
-            for repeat in self._repeats[number]:
-                if repeat not in self._ended[number]:
-                    trial = self._trial(self._proposals[number], repeat)
+            work = self._work[number]
+            for repeat in work.repeats:
+                if repeat not in work.evaluations:
+                    trial = self._trial(work.proposal, repeat)
                     trials.append(trial)
                     self._running[trial.key, trial.repeat] = number
         if self._is_trained:
             self._evaluator.submit(trials)
-            return
-        self._record_all([(trial, _untrained(trial)) for trial in trials])
+        else:
+            self._record_all([(trial, _untrained(trial)) for trial in trials])
+
+    def _trial(self, proposal: Proposal, repeat: int) -> Trial:
+        return Trial(
+            key=str(proposal.key),
+            genome=proposal.genome,
+            seed=training_seed(self._config.seed, str(proposal.key), repeat),
+            repeat=repeat,
+            work=proposal.costs.get("time_ms", proposal.costs.get("macs", 0.0)),
+            keeps_weights=repeat == 0 and self._is_trained,
+        )
 
     def _wait(self) -> None:
+        """Wait until a training ends, unless none is running."""
         if not self._running:
             return
         finished = self._evaluator.wait()
@@ -171,24 +197,24 @@ class Loop:
         """Record all finished trainings, then use their results."""
         numbers = [self._record(trial, evaluation) for trial, evaluation in finished]
         for number, (trial, evaluation) in zip(numbers, finished, strict=True):
-            self._learn(number, trial.repeat, evaluation)
-            generation, proposal = number // self._setup.config.population, self._proposals[number]
-            self._listener.on_evaluation(Evaluated(generation, proposal, trial.repeat, evaluation))
+            work, generation = self._work[number], number // self._config.population
+            self._learn(work, trial.repeat, evaluation)
+            event = Evaluated(generation, work.proposal, trial.repeat, evaluation)
+            self._listener.on_evaluation(event)
             self._end_generations()
 
     def _record(self, trial: Trial, evaluation: Evaluation) -> int:
         """Record a finished training and return the number of its proposal."""
         number = self._running.pop((trial.key, trial.repeat))
-        proposal = self._proposals[number]
-        names = {objective.name for objective in self._setup.objectives}
-        missing = names - proposal.costs.keys() - evaluation.metrics.keys()
+        names = {objective.name for objective in self._objectives}
+        missing = names - self._work[number].proposal.costs.keys() - evaluation.metrics.keys()
         if evaluation.is_ok and missing:
             raise RunError(
-                f"task {self._setup.task.name!r} did not measure {', '.join(sorted(missing))}, "
-                "which the run optimises; expected its score to give all of its metrics."
+                f"task {self._task.name!r} did not measure {', '.join(sorted(missing))}, which the "
+                "run optimises; expected its score to give all of its metrics."
             )
         keep_weights(self._run.folder, trial.key, evaluation)
-        generation = number // self._setup.config.population
+        generation = number // self._config.population
         self._writer.record_evaluation(trial.key, trial.repeat, evaluation, generation)
         return number
 
@@ -197,27 +223,31 @@ class Loop:
         self._writer.record_incident(incident)
         self._listener.on_incident(incident)
 
-    def _learn(self, number: int, repeat: int, evaluation: Evaluation) -> None:
-        """Add an evaluation; the last one of a proposal completes its result."""
-        ended, proposal = self._ended[number], self._proposals[number]
-        ended[repeat] = evaluation
-        if len(ended) < len(self._repeats[number]):
+    def _learn(self, work: _Work, repeat: int, evaluation: Evaluation) -> None:
+        """Add an evaluation. The last evaluation of a proposal completes its result."""
+        work.evaluations[repeat] = evaluation
+        if len(work.evaluations) < len(work.repeats):
             return
+        evaluations = [work.evaluations[i] for i in work.repeats]
         rows = None
-        if not any(evaluation.status == "failed" for evaluation in ended.values()):
-            worst = {o.name: o.reference for o in self._setup.objectives}
-            metrics = (ended[i].metrics if ended[i].is_ok else {} for i in sorted(ended))
-            values = ({**worst, **proposal.costs, **scores} for scores in metrics)
-            rows = [as_costs(self._setup.objectives, row) for row in values]
-        is_ok = all(evaluation.is_ok for evaluation in ended.values())
-        self._results[number] = TrialResult.of(proposal, rows, is_ok=is_ok)
-        while len(self._ordered) in self._results:
-            self._ordered.append(self._results[len(self._ordered)])
+        if not any(evaluation.status == "failed" for evaluation in evaluations):
+            # A training that missed a score that its task requires has the worst metrics.
+            worst = {o.name: o.reference for o in self._objectives}
+            metrics = (e.metrics if e.is_ok else {} for e in evaluations)
+            values = ({**worst, **work.proposal.costs, **scores} for scores in metrics)
+            rows = [as_costs(self._objectives, row) for row in values]
+        is_ok = all(evaluation.is_ok for evaluation in evaluations)
+        work.result = TrialResult.of(work.proposal, rows, is_ok=is_ok)
+        while len(self._results) < len(self._work):
+            result = self._work[len(self._results)].result
+            if result is None:
+                break
+            self._results.append(result)
 
     def _end_generations(self, *, is_replayed: bool = False) -> None:
         """Record estimates after each complete generation, and notify the listener."""
-        size, num_results = self._setup.config.population, len(self._ordered)
-        is_over = self._is_exhausted and num_results == len(self._proposals)
+        size, num_results = self._config.population, len(self._results)
+        is_over = self._is_exhausted and num_results == len(self._work)
         done = -(-num_results // size) if is_over else num_results // size
         if done == self._num_generations:
             return
@@ -235,39 +265,26 @@ class Loop:
 
     def _record_generation(self, number: int) -> None:
         """Record the estimates that follow from the results up to the end of a generation."""
-        objectives = self._setup.objectives
-        estimates = posterior_estimates(
-            objectives, self._ordered[: (number + 1) * self._setup.config.population]
-        )
-        front = [estimate.means for estimate in estimates if estimate.is_member]
-        first = objectives[0]
+        results = self._results[: (number + 1) * self._config.population]
+        estimates = posterior_estimates(self._objectives, results)
+        front, first = [e.means for e in estimates if e.is_member], self._objectives[0]
         best = min((means[first.name] for means in front), key=first.as_cost, default=None)
-        volume = scaled_hypervolume(objectives, front)
+        volume = scaled_hypervolume(self._objectives, front)
         self._writer.record_generation(number, estimates, volume, best)
-
-    def _trial(self, proposal: Proposal, repeat: int) -> Trial:
-        return Trial(
-            key=str(proposal.key),
-            genome=proposal.genome,
-            seed=training_seed(self._setup.config.seed, str(proposal.key), repeat),
-            repeat=repeat,
-            work=proposal.costs.get("time_ms", proposal.costs.get("macs", 0.0)),
-            keeps_weights=repeat == 0 and self._is_trained,
-        )
 
     def _empty_space(self) -> SpaceExhausted:
         attempts = self._run.proposals()
         note = next((p.note for p in attempts if p.note), "")
         reason = f", the first because: {note}" if note else ""
         return SpaceExhausted(
-            f"space {self._setup.space.name!r} holds no mechanism that can be trained: "
+            f"space {self._run.setup.space.name!r} holds no mechanism that can be trained: "
             f"{len(attempts)} proposals in a row were rejected{reason}. Widen the space or change "
             "the task's sizes."
         )
 
 
 def _untrained(trial: Trial) -> Evaluation:
-    """The evaluation of a mechanism in a run without a metric, which trains nothing."""
+    """Return the evaluation of a mechanism in a run without a metric, which trains nothing."""
     return Evaluation(
         status="ok",
         reason=None,

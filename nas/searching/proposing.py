@@ -1,9 +1,9 @@
 """Draw proposals as a function of earlier proposals and their results, without training.
 
-Proposal t is computed from the results of the proposals up to t - lag, in order, with its own
-random generator; without a lag, from all results of earlier generations. Attempts are drawn until
-one is new. A resumed run takes over recorded proposals unchanged, even if this processor would draw
-others. Programs that train by other means can use a proposer directly:
+Proposal t is computed from the results of proposals 0 to t - lag, in order, with a random generator
+of its own. Without a lag it is computed from all results of earlier generations. Genomes are drawn
+until one is legal and new. A resumed run takes over recorded proposals unchanged, even if this
+processor would draw other genomes. Programs that train by other means can use a proposer directly:
 
     proposer = make_proposer(...)
     while proposer.may_propose(number, len(results)):
@@ -12,30 +12,129 @@ others. Programs that train by other means can use a proposer directly:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
+from nas.common.errors import NasError
+from nas.compiler import formula_of
+from nas.costs import CostContext, costs_of, default_costs
+from nas.genome import Genome
+from nas.genome.canonical import digest
 from nas.searching.algorithm import Algorithm, SearchContext
 from nas.searching.results import REPEAT, Attempt, TrialResult
+from nas.space.validation import Policy, validate
 from nas.store import Proposal
+from nas.store.records import Verdict
 
-# Attempts in a row without a new mechanism after which a space counts as exhausted.
+# Number of attempts in a row without a new mechanism after which a space counts as exhausted.
 MAX_ATTEMPTS: Final = 1000
-REPEAT_EVERY: Final = 10  # every so many proposals, one is a re-evaluation
+REPEAT_EVERY: Final = 10  # one in this number of proposals trains a known mechanism again
+MOST_CACHED: Final = 50_000  # genomes whose CandidateInfo is cached
+ILLEGAL: Final = "internal error, the policy forbids it: "
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateInfo:
+    """A genome resolved at the task's sizes.
+
+    Attributes:
+        genome: the genome in normal form; unchanged if it cannot be built at these sizes.
+        digest: digest of the genome.
+        key: digest of the genome resolved at the task's sizes. Key, formula and costs are empty if
+            the genome is rejected.
+        formula: the genome as one line of mathematics.
+        costs: counted and predicted costs by name.
+        note: reason why the genome is rejected; empty if it is legal.
+        is_new: whether the genome is legal and the run has not trained the mechanism.
+    """
+
+    genome: Genome
+    digest: str
+    key: str
+    formula: str
+    costs: Mapping[str, float]
+    note: str
+    is_new: bool = False
+
+
+class CandidateFilter:
+    """Decides which genomes are trained, and stores the keys of all mechanisms of the run.
+
+    A genome is resolved at the task's sizes. The policy validates its normal form, which may
+    contain primitives outside the space if primitives of the space simplify to them. A genome is
+    not trained if the sizes or the policy forbid it, or if the run has trained the mechanism.
+
+    Args:
+        context: the task's sizes and options, for normal forms and costs.
+        costs: names of costs to compute in addition to the default costs.
+    """
+
+    def __init__(self, policy: Policy, context: CostContext, costs: Iterable[str]) -> None:
+        self._policy, self._context = policy, context
+        self._names = tuple(dict.fromkeys([*default_costs(), *costs]))
+        self._known: set[str] = set()
+        self._inspected = lru_cache(maxsize=MOST_CACHED)(self._inspect)
+
+    def add_known(self, key: str) -> None:
+        """Add the key of a mechanism that the run trains, so that it is no longer new."""
+        self._known.add(key)
+
+    def inspect(self, genome: Genome) -> CandidateInfo:
+        """Return the resolved genome with its costs, and whether it is legal and new."""
+        info = self._inspected(genome)
+        return replace(info, is_new=not info.note and info.key not in self._known)
+
+    def propose(self, attempt: Attempt, number: int, index: int) -> Proposal:
+        """Return the proposal of an attempt. A new mechanism is no longer new from then on.
+
+        Args:
+            number: number of the proposal.
+            index: index of the attempt among the attempts for this number, from 0.
+        """
+        info = self.inspect(attempt.genome)
+        verdict: Verdict = "rejected" if info.note else "new" if info.is_new else "replayed"
+        if info.is_new:
+            self.add_known(info.key)
+        return Proposal(
+            number=number,
+            attempt=index,
+            digest=info.digest,
+            key=info.key or None,
+            genome=info.genome,
+            formula=info.formula,
+            operator=attempt.operator,
+            name=attempt.name,
+            parents=attempt.parents,
+            verdict=verdict,
+            note=info.note,
+            costs=info.costs if info.is_new else {},
+        )
+
+    def _inspect(self, genome: Genome) -> CandidateInfo:
+        try:
+            resolved = self._context.resolve(genome)
+            genome, name = resolved.genome, resolved.digest
+            if violations := validate(genome, self._policy):
+                return CandidateInfo(genome, name, "", "", {}, ILLEGAL + violations[0].message)
+            costs = costs_of(resolved, self._context, self._names)
+            return CandidateInfo(genome, name, resolved.key, formula_of(resolved.plan), costs, "")
+        except NasError as error:
+            return CandidateInfo(genome, digest(genome), "", "", {}, str(error))
 
 
 class Proposer:
-    """Draws proposals in order of their numbers.
+    """Draws proposals in the order of their numbers.
 
-    Most are new mechanisms from the algorithm. One in ``REPEAT_EVERY`` re-trains a known mechanism
-    to estimate seed noise, see ``Archive.select_reevaluation``; the algorithm may propose further
-    re-evaluations.
+    Most proposals are new mechanisms from the algorithm. One in ``REPEAT_EVERY`` trains a known
+    mechanism again to estimate seed noise, see ``Archive.select_reevaluation``. The algorithm may
+    request further re-evaluations.
 
     Args:
-        lag: see the module; None for whole generations.
+        lag: see the module. None: proposals are drawn a generation at a time.
     """
 
     def __init__(
@@ -45,11 +144,11 @@ class Proposer:
         self._filter, self._archive = context.filter, context.archive
         self._lag = lag
         self._trained: list[Proposal] = []
-        self._num_passed = 0
-        self._num_named = 0
+        self._num_results = 0  # results that archive and algorithm have received
+        self._num_named = 0  # named mechanisms that have been proposed
 
     def follow(self, recorded: Iterable[Proposal]) -> None:
-        """Take over recorded attempts of a run that is resumed."""
+        """Take over the recorded proposals of a run that is resumed, in order."""
         for proposal in recorded:
             self._num_named += proposal.name is not None and not proposal.is_repeat
             if proposal.is_new and proposal.key is not None:
@@ -58,17 +157,19 @@ class Proposer:
                 self._trained.append(proposal)
 
     def may_propose(self, number: int, num_results: int) -> bool:
-        """Whether the first ``num_results`` results suffice to draw proposal ``number``."""
+        """Return whether the first ``num_results`` results suffice to draw proposal ``number``."""
         return num_results >= self._horizon(number)
 
     def propose(self, number: int, results: Sequence[TrialResult]) -> list[Proposal]:
-        """All attempts for a number; the last one is to be trained, or the space is exhausted.
+        """Return all attempts for a number.
+
+        The last attempt is to be trained. If it is not to be trained, the space is exhausted.
 
         Args:
-            results: results of proposals 0, 1, ..., up to the first without a result.
+            results: results of proposals 0, 1, ..., up to the first proposal without a result.
         """
         horizon = self._horizon(number)
-        self._tell(results[:horizon])
+        self._pass_on(results[:horizon])
         self._archive.pending = self._trained[horizon:]
         rng = self._context.generator(number)
         attempts: list[Proposal] = []
@@ -86,25 +187,24 @@ class Proposer:
             return number - number % self._context.population
         return max(0, number - self._lag + 1)
 
-    def _tell(self, results: Sequence[TrialResult]) -> None:
+    def _pass_on(self, results: Sequence[TrialResult]) -> None:
         """Pass new results to archive and algorithm, a generation or one result at a time."""
         size = self._context.population if self._lag is None else 1
-        while self._num_passed < len(results):
-            end = min(self._num_passed + size, len(results))
-            part = results[self._num_passed : end]
+        while self._num_results < len(results):
+            part = results[self._num_results : self._num_results + size]
             self._archive.tell(part)
             self._algorithm.tell(part)
-            self._num_passed = end
+            self._num_results += len(part)
 
     def _reevaluation(self, number: int) -> Attempt | None:
-        """A re-evaluation, if it is this proposal's turn and a mechanism may be re-evaluated."""
+        """A re-evaluation, if the number is due for one and a mechanism may be re-evaluated."""
         if number % REPEAT_EVERY != REPEAT_EVERY - 1:
             return None
         chosen = self._archive.select_reevaluation()
         return None if chosen is None else Attempt(chosen.genome, REPEAT)
 
     def _repeated(self, proposal: Proposal) -> Proposal:
-        """The proposal as a re-evaluation, if its mechanism is known."""
+        """The proposal as a re-evaluation, if the run has proposed its mechanism before."""
         first = next((p for p in self._trained if p.key == proposal.key), None)
         if first is None:
             return proposal

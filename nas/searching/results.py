@@ -10,19 +10,19 @@ from typing import Final, TypeAlias
 from nas.genome import Genome
 from nas.store import Proposal
 
-REPEAT: Final = "repeat"  # the operator of a re-evaluation, which trains a known mechanism again
-# One number for each objective; lower is better.
+REPEAT: Final = "repeat"  # the operator of a proposal that trains a known mechanism again
+# Values of the objectives, in their order. Lower is better: maximised objectives are negated.
 Costs: TypeAlias = "tuple[float, ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A genome that an operator made.
+    """A genome that an algorithm proposes. It is trained if it is legal and new.
 
     Attributes:
-        operator: name of the operator.
-        name: name of the published mechanism, if it is one.
-        parents: digests of the parent genomes.
+        operator: name of the operator that made the genome.
+        name: name of the published mechanism; None if the genome is not a published mechanism.
+        parents: digests of the genomes that the operator changed or combined.
     """
 
     genome: Genome
@@ -37,13 +37,16 @@ class TrialResult:
 
     Attributes:
         number: number of the proposal, from 0.
-        key: digest resolved at the task's sizes, equal for all trainings of one mechanism.
-        costs: the objectives, means over this proposal's trainings; None if one failed or missed a
-            gate of its task.
-        trainings: the objectives of each training. A training that missed a gate has the worst
-            possible ones.
+        genome: the genome in normal form.
+        digest: digest of the genome.
+        key: digest of the genome resolved at the task's sizes, equal for all proposals of the same
+            mechanism.
+        costs: values of the objectives, as means over the trainings of this proposal. None if a
+            training failed or missed a score that its task requires.
+        trainings: values of the objectives of each training. A training that missed a score that
+            its task requires has the worst possible metrics.
         known_costs: counted and predicted costs by name.
-        is_repeat: whether it re-evaluates a known mechanism; the archive uses these results too.
+        is_repeat: whether the proposal trained a known mechanism again.
     """
 
     number: int
@@ -59,11 +62,11 @@ class TrialResult:
     def of(
         cls, proposal: Proposal, trainings: Sequence[Costs] | None, *, is_ok: bool = True
     ) -> TrialResult:
-        """The result of a proposal.
+        """Return the result of a proposal.
 
         Args:
-            trainings: the objectives of each training; None if one failed.
-            is_ok: whether no training missed a gate.
+            trainings: values of the objectives of each training; None if a training failed.
+            is_ok: False if a training missed a score that its task requires.
         """
         columns = zip(*trainings, strict=True) if trainings else ()
         return cls(

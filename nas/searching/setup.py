@@ -15,8 +15,7 @@ from nas.compiler import standard_attention
 from nas.costs import COSTS, CostContext, costs_of
 from nas.searching.algorithm import ALGORITHMS, SearchContext
 from nas.searching.archive import Archive
-from nas.searching.filtering import CandidateFilter
-from nas.searching.proposing import Proposer
+from nas.searching.proposing import CandidateFilter, Proposer
 from nas.space import SearchSpace
 from nas.space.space import seeds
 from nas.space.validation import PolicyFile, compile_policy, load_policy
@@ -27,21 +26,20 @@ from nas.tasks.base import Task
 
 
 def check_space(space: SearchSpace, *, is_causal: bool = False) -> None:
-    """Check a space before anything is loaded.
-
-    Raises:
-        ConfigError: it contradicts its policy or mechanisms.
-    """
+    """Raise ConfigError if a space contradicts its policy or its named mechanisms."""
     policy = load_policy(space.policy)
     seeds(space, policy, is_causal)
     Variation(space, policy, is_causal).sample(np.random.default_rng(0))
 
 
 def objective_names(space: SearchSpace, metrics: Sequence[Metric]) -> tuple[str, ...]:
-    """The space's objectives, ``quality`` resolved to the task's first metric.
+    """Return the names of a space's objectives. "quality" becomes the task's first metric.
+
+    Args:
+        metrics: the metrics of the task.
 
     Raises:
-        SpaceError: there is no such objective, or one stands twice.
+        SpaceError: an objective does not exist or occurs twice.
     """
     known = (QUALITY, *(metric.name for metric in metrics), *COSTS.names())
     names = tuple(metrics[0].name if name == QUALITY else name for name in space.objectives)
@@ -59,9 +57,15 @@ def objective_names(space: SearchSpace, metrics: Sequence[Metric]) -> tuple[str,
 def make_objectives(
     names: Sequence[str], metrics: Sequence[Metric], context: CostContext
 ) -> tuple[Objective, ...]:
-    """Objectives with their ideal and reference.
+    """Return objectives with their ideal and reference values.
 
-    The reference of a metric is chance; that of a cost is twice mha's, and its ideal is 0.
+    The reference of a metric is its value at chance. The reference of a cost is twice the cost of
+    standard attention, and its ideal is 0.
+
+    Args:
+        names: names of metrics of the task and of costs.
+        metrics: the metrics of the task.
+        context: sizes and options at which costs are computed.
     """
     objectives = {metric.name: of_metric(metric) for metric in metrics}
     mha = standard_attention(context.sizes, context.is_causal)
@@ -77,21 +81,26 @@ def make_objectives(
 def cost_context(
     task: Task, calibration: Mapping[str, Any], context: int | None = None
 ) -> CostContext:
-    """The sizes and options at which a task's candidates are counted."""
+    """Return the sizes and options at which costs of a task's mechanisms are computed.
+
+    Args:
+        calibration: measured times of elementary operations, for the prediction of ``time_ms``.
+        context: number of tokens at which costs of decoding are computed.
+    """
     model = task.main
     return CostContext(model.sizes, model.qkv_bias, model.is_causal, calibration, context)
 
 
 def run_cost_context(setup: RunSetup, task: Task) -> CostContext:
-    """The cost context of a run's candidates, under the run's own task or a longer one."""
+    """Return the cost context of a run's mechanisms under a task."""
     return cost_context(task, setup.calibration, from_text(setup.space, SearchSpace).context)
 
 
 def make_proposer(setup: RunSetup, context: CostContext) -> Proposer:
-    """The run's proposer at its start, from the frozen copies of space and policy.
+    """Return a proposer of a run, made of the frozen copies of space and policy.
 
     Raises:
-        ConfigError: the space contradicts its policy or mechanisms.
+        ConfigError: the space contradicts its policy or its named mechanisms.
     """
     space = from_text(setup.space, SearchSpace)
     policy = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
@@ -104,7 +113,7 @@ def make_proposer(setup: RunSetup, context: CostContext) -> Proposer:
         objectives=setup.objectives,
         seed=config.seed,
         filter=CandidateFilter(policy, context, costs),
-        # With several trainings of each mechanism the noise is known without re-evaluations.
+        # Several trainings of each mechanism show the seed noise without re-evaluations.
         archive=Archive(setup.objectives, most_trainings=math.inf if config.repeats == 1 else 1),
     )
     return Proposer(ALGORITHMS.get(config.algorithm)(search_context), search_context, config.lag)

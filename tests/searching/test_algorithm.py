@@ -48,9 +48,8 @@ def test_algorithm_has_parents_unless_it_is_random(name: str, lag: int | None) -
     assert any(p.parents for ps in last_generation for p in ps) is (name != "random")
 
 
-def test_algorithm_an_unknown_name_is_refused_with_the_nearest() -> None:
-    with pytest.raises(
-        ConfigError, match=r"did you mean 'nsga2'\?.*random, regularized-evolution, local"
-    ):
+def test_unknown_algorithm_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match=r"did you mean 'nsga2'\?") as caught:
         ALGORITHMS.get("nsga3")
+    assert all(name in str(caught.value) for name in NAMES)
     assert set(NAMES) <= set(ALGORITHMS.names())
