@@ -1,8 +1,8 @@
 """All results of a search, and posterior estimates of every mechanism's objectives.
 
 The state of the archive is a function of the results that it received, in order. Costs are known
-exactly; each metric has a ``NoisyGP``. Mechanisms are compared by estimates, not by scores: a mean
-over unequal numbers of trainings would favour the one lucky training.
+exactly, and a ``NoisyGP`` models each metric. Mechanisms are compared by estimates and not by mean
+scores, since a mean over few trainings may be high by luck.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ from nas.store.records import Estimate
 if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
-DRAWS: Final = 200  # joint posterior samples behind each probability
+DRAWS: Final = 200  # joint posterior samples from which a probability is computed
 FAR: Final = 3.0  # half-width of the confidence interval of an estimate, in standard errors
-TINY: Final = 1e-30
-FEWEST: Final = 8  # mechanisms with a result that a fitted model needs
+TINY: Final = 1e-30  # avoids a division by zero
+FEWEST: Final = 8  # mechanisms with a result that are needed to fit a model
 
 
 @dataclass
 class Archive:
-    """Results by resolved digest.
-
-    ``known`` leaves out mechanisms with a failed training and mechanisms that missed a gate; the
-    trainings of the latter inform the models.
+    """The results of a search by mechanism, and a model of each metric.
 
     Attributes:
         objectives: the run's objectives.
-        pending: proposals without results yet.
-        most_trainings: largest number of trainings of a mechanism; with 1 none is re-evaluated.
-        models: the model of each metric, by its column among the objectives.
+        pending: proposals that are being trained.
+        most_trainings: largest number of trainings of a mechanism. With 1, no mechanism is trained
+            again.
+        models: model of each metric, by the index of the metric among the objectives. A training
+            that was stopped because it missed a required score informs the models, too.
+        known: the first result of each mechanism, in order. It leaves out mechanisms of which a
+            training failed or missed a score that its task requires.
     """
 
     objectives: Sequence[Objective]
@@ -53,6 +54,7 @@ class Archive:
     def __post_init__(self) -> None:
         self._first: dict[str, TrialResult] = {}
         self._bad: set[str] = set()
+        self.known: list[TrialResult] = []
         metrics = [i for i, objective in enumerate(self.objectives) if objective.is_metric]
         self.models = {column: NoisyGP() for column in metrics}
         self._num_results = 0
@@ -60,27 +62,27 @@ class Archive:
         self._p: Array | None = None
 
     def tell(self, results: Iterable[TrialResult]) -> None:
-        """Add results; a mechanism with a failed training is no longer ``known``."""
+        """Add results. A mechanism with a failed training is removed from ``known``."""
         for result in results:
             self._num_results += 1
             if result.costs is None:
                 self._bad.add(result.key)
             for costs in result.trainings or ((result.costs,) if result.costs else ()):
                 self._learn(result, costs)
+        self.known = [result for key, result in self._first.items() if key not in self._bad]
         self._estimates = self._p = None
 
     @property
     def is_informed(self) -> bool:
-        """Whether enough mechanisms are known to fit models."""
+        """Whether there are enough results to fit the models."""
         return bool(self.models) and len(self.known) >= FEWEST
 
-    @property
-    def known(self) -> list[TrialResult]:
-        """The first result of each mechanism without a failure or a missed gate, in order."""
-        return [result for key, result in self._first.items() if key not in self._bad]
-
     def estimates(self) -> tuple[Array, Array]:
-        """Objectives of ``known`` mechanisms, lower is better, and standard errors: (n, m) each."""
+        """Return the estimated objectives of ``known`` mechanisms and their standard errors.
+
+        Returns:
+            Two arrays of shape (mechanisms, objectives). Lower objectives are better.
+        """
         if self._estimates is None:
             keys = [result.key for result in self.known]
             costs = [result.costs for result in self.known]
@@ -95,20 +97,29 @@ class Archive:
     def predict(
         self, candidates: Sequence[tuple[Genome, Mapping[str, float]]]
     ) -> tuple[Array, Array]:
-        """Predicted objectives of untrained mechanisms and standard errors: (n, m) each.
+        """Return predicted objectives of untrained mechanisms and their standard errors.
 
         Args:
-            candidates: genomes with their costs by name.
+            candidates: genome and costs by name of each mechanism.
+
+        Returns:
+            Two arrays of shape (candidates, objectives). Lower objectives are better.
         """
         rows = [features(*candidate) for candidate in candidates]
-        means = np.array([self._known_costs(costs) for _, costs in candidates], float)
+        means = np.array(
+            [
+                [o.as_cost(costs.get(o.name, 0.0)) for o in self.objectives]
+                for _, costs in candidates
+            ],
+            float,
+        )
         errors = np.zeros_like(means)
         for column, model in self.models.items():
             means[:, column], errors[:, column] = model.predict(rows)
         return means, errors
 
     def p_non_dominated(self) -> Array:
-        """Probability for each ``known`` mechanism that no other one dominates it: (n,)."""
+        """Return the probability of each ``known`` mechanism that no other mechanism dominates it."""
         if self._p is None:
             means, errors = self.estimates()
             self._p = _non_dominated(means).astype(float)
@@ -120,7 +131,7 @@ class Archive:
         return self._p
 
     def _p_of_draws(self, means: Array, keys: Sequence[str]) -> Array:
-        """Fraction of posterior samples in which each mechanism is non-dominated: (keys,)."""
+        """Fraction of posterior samples in which each mechanism is non-dominated."""
         rng = np.random.default_rng(self._num_results)
         drawn = np.repeat(means[None], DRAWS, axis=0)
         for column, model in self.models.items():
@@ -129,9 +140,10 @@ class Archive:
         return p
 
     def select_reevaluation(self) -> TrialResult | None:
-        """The mechanism whose re-evaluation is worth most; None if none may be re-evaluated.
+        """Return the mechanism whose re-evaluation is worth most; None if there is no such mechanism.
 
-        It maximises p(front) times the variance of its estimate that another training removes.
+        The worth is the probability that the mechanism is in the front, times the variance of its
+        estimate that another training removes.
         """
         if not self.is_informed:
             return None
@@ -143,17 +155,22 @@ class Archive:
         return self.known[max(rows, key=lambda i: worth[i])] if rows else None
 
     def repeatable(self) -> list[int]:
-        """Indices of ``known`` mechanisms that may be re-evaluated and are not pending."""
+        """Return the indices of ``known`` mechanisms that may be trained again now."""
         pending_keys = {proposal.key for proposal in self.pending}
         model = next(iter(self.models.values()))
         return [
             row
             for row, result in enumerate(self.known)
-            if result.key not in pending_keys and model.trainings(result.key) < self.most_trainings
+            if result.key not in pending_keys
+            and len(model.observed[result.key].scores) < self.most_trainings
         ]
 
     def expected_shift(self) -> Array:
-        """Standard deviation of the change of each estimate after another training: (n, m)."""
+        """Return the standard deviation of the change of each estimate after another training.
+
+        Returns:
+            An array of shape (mechanisms, objectives).
+        """
         shifts = np.zeros_like(self.estimates()[1])
         for column, model in self.models.items():
             variances = self.estimates()[1][:, column] ** 2
@@ -170,14 +187,11 @@ class Archive:
             cost = costs[column]
             model.tell(result.key, row, min(cost, worst), is_censored=cost >= worst)
 
-    def _known_costs(self, costs: Mapping[str, float]) -> list[float]:
-        return [o.as_cost(costs.get(o.name, 0.0)) for o in self.objectives]
-
 
 def posterior_estimates(
     objectives: Sequence[Objective], results: Sequence[TrialResult]
 ) -> list[Estimate]:
-    """Posterior estimates of every mechanism without a failure or a missed gate."""
+    """Return estimates of every mechanism whose trainings succeeded, see ``Archive.known``."""
     archive = Archive(objectives)
     archive.tell(results)
     results = archive.known
@@ -205,7 +219,7 @@ def posterior_estimates(
 
 
 def _contenders(means: Array, errors: Array) -> NDArray[np.bool_]:
-    """Whether each row, at its optimistic values, is non-dominated by pessimistic ones: (n,)."""
+    """Whether no row with pessimistic values dominates each row with optimistic values: (rows,)."""
     worst = means + FAR * errors
     worst = worst[_non_dominated(worst)]
     best = (means - FAR * errors)[:, None]
@@ -215,6 +229,6 @@ def _contenders(means: Array, errors: Array) -> NDArray[np.bool_]:
 
 
 def _non_dominated(rows: Array) -> NDArray[np.bool_]:
-    """Whether no other row dominates each row; equal rows do not dominate each other: (n,)."""
+    """Whether no other row dominates each row: (rows,). Equal rows do not dominate each other."""
     is_member: NDArray[np.bool_] = is_nondominated(rows, keep_weakly=True)
     return is_member

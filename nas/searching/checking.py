@@ -1,7 +1,4 @@
-"""Check a run's folder without changing it; each fault is a sentence that says what to do.
-
-This module imports no torch.
-"""
+"""Check a run's folder without changing it. This module imports no torch."""
 
 from __future__ import annotations
 
@@ -20,11 +17,14 @@ from nas.store.files import STAGING, leftovers, run_argument
 from nas.store.lock import is_held
 from nas.store.rows import DOCUMENTS
 
-SHOWN: Final = 3  # most faults of one kind that are listed
+SHOWN: Final = 3  # largest number of listed faults of the same kind
 
 
 def check_run(folder: Path) -> list[str]:
-    """The faults of a run; while another process writes it, only those of its database."""
+    """Return the faults of a run, as sentences that say what to do.
+
+    While another process writes the run, only faults of the database are returned.
+    """
     try:
         with open_run(folder) as run, run.snapshot():
             faults = [*_database_faults(run)]
@@ -36,7 +36,7 @@ def check_run(folder: Path) -> list[str]:
 
 
 def _database_faults(run: Run) -> Iterator[str]:
-    """Faults of the database; RunError if a record cannot be read at all."""
+    """Yield faults of the database; raise RunError if a record cannot be read at all."""
     restore = "Restore the database from a copy."
     if (fault := run.integrity()) != "ok":
         yield f"{run.folder}: its database is damaged ({fault}). {restore}"
@@ -56,7 +56,7 @@ def _database_faults(run: Run) -> Iterator[str]:
 
 
 def _folder_faults(run: Run) -> Iterator[str]:
-    """Faults of the files beside the database."""
+    """Yield faults of the files beside the database."""
     folder, resume = run.folder, f"`nas resume {run_argument(run.folder)}`"
     if run.status == "finished" and not is_checkpointed(folder):
         yield f"{folder}: its log is not folded into run.sqlite; {resume} does it."
@@ -79,9 +79,9 @@ def _folder_faults(run: Run) -> Iterator[str]:
 
 
 def _is_same_front(path: Path, answer: Mapping[str, Any]) -> bool:
-    """Whether front.json has the members of the record with the same objectives.
+    """Whether front.json has the same members with the same objectives as the database.
 
-    Other keys may differ: a run may be renamed, and an earlier nas wrote fewer.
+    Other keys may differ, since a run may be renamed and another version may write other keys.
     """
     try:
         members = json.loads(path.read_bytes())["members"]
@@ -92,7 +92,7 @@ def _is_same_front(path: Path, answer: Mapping[str, Any]) -> bool:
 
 
 def _weights_faults(run: Run) -> Iterator[str]:
-    """Front members without weights, in a run that keeps some."""
+    """Yield members of the front whose weights are missing, if the run has weights at all."""
     paths = [weights_path(run.folder, member.key) for member in run.front()]
     if not any(path.parent.is_dir() for path in paths):
         return

@@ -1,9 +1,9 @@
-"""Re-train likely members of a run's front with seeds that the search never uses.
+"""Confirm mechanisms of a run's front: train them again with seeds that the search never uses.
 
-The score that put a mechanism into the front is the best of many, and biased upwards. Here a few
-are selected once and trained again together with standard attention and a control, all with the
-same seeds, so that differences are paired. Each training is recorded before it is returned;
-recorded ones are not repeated, except after a lost worker.
+The score that put a mechanism into the front is the best of many scores, and therefore biased
+upwards. Here some mechanisms are selected once and trained again, together with standard attention
+and a control, all with the same seeds, so that differences are paired. Each training is recorded
+before it is returned. Recorded trainings are not repeated, except after the loss of a worker.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 from nas.common.errors import ConfigError, RunError
 from nas.common.objectives import Objective
 from nas.common.search_config import check_count
-from nas.compiler.resolved import ResolvedGenome
 from nas.costs import costs_of, default_costs
 from nas.evaluation.trial import (
     RETRIED,
@@ -54,10 +53,12 @@ CONTROLS: Final = (STANDARD, "uniform")
 
 @dataclass(frozen=True)
 class ConfirmationStage:
-    """A task that all candidates are trained under, with its data.
+    """A task that all selected mechanisms are trained under.
 
     Attributes:
-        stage: "search" is the run's own task, "long" a longer one, "test" scores on the test set.
+        stage: "search" for the run's own task, "long" for a longer task, "test" for a task that
+            computes its metrics on the test set.
+        data: data of the task.
     """
 
     stage: Stage
@@ -66,7 +67,7 @@ class ConfirmationStage:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of task and data."""
+        """A digest of the task and the content of its data."""
         return task_fingerprint(self.task, self.data)
 
 
@@ -75,10 +76,10 @@ class ConfirmationPlan:
     """The trainings of a confirmation.
 
     Attributes:
-        metric: the run's first metric, which is confirmed.
-        seeds: trainings of each candidate in each stage.
-        candidates: members of the front, then controls. A control that the search did not train
-            has no trainings.
+        metric: the first metric among the run's objectives, which is confirmed.
+        seeds: number of trainings of each candidate in each stage.
+        candidates: the selected mechanisms, then standard attention and the control ``uniform``.
+            A candidate that the search did not train has no trainings.
         todo: the trials of each stage that are not recorded yet.
     """
 
@@ -99,7 +100,15 @@ def plan_confirmation(
     is_tested: bool = False,
     data: str | None = None,
 ) -> ConfirmationPlan:
-    """Select candidates and stages; for the arguments see ``nas.confirm``.
+    """Select mechanisms and stages, and return the trainings that are missing.
+
+    Args:
+        ids: ids of mechanisms to confirm. By default, likely members of the front are selected.
+        members: number of mechanisms to select.
+        seeds: number of trainings of each mechanism.
+        long: name or path of another task to train under as well.
+        is_tested: whether to train also for evaluation on the test set.
+        data: where the data of the run's task are now, if they were moved.
 
     Raises:
         NasError: there is nothing to confirm, or an argument cannot be used.
@@ -128,7 +137,7 @@ def plan_confirmation(
 def confirm_run(
     writer: RunWriter, plan: ConfirmationPlan, make_evaluator: MakeEvaluator
 ) -> Generator[tuple[Candidate, Training], None, None]:
-    """Run the planned trials; record each training on disk, then yield it."""
+    """Run the planned trials, and yield each candidate and training after it is recorded."""
     candidates = {candidate.key: candidate for candidate in plan.candidates}
     for stage, trials in zip(plan.stages, plan.todo, strict=True):
         if not trials:
@@ -152,7 +161,7 @@ def confirm_run(
 
 
 def _select(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Candidate, ...]:
-    """Members, then controls; a mechanism with two names is listed once."""
+    """Return the mechanisms to train, then the controls, each mechanism once."""
     known = {c.key: c for c in candidates(run)}
     context = run_cost_context(run.setup, task)
     objectives = [o.name for o in run.setup.objectives if not o.is_metric]
@@ -161,44 +170,37 @@ def _select(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Can
 
     def add(genome: Genome, name: str | None) -> None:
         resolved = task.resolve(genome)
-        key, costs = resolved.key, costs_of(resolved, context, names)
-        if key not in chosen:
-            base = known.get(key) or Candidate(_proposal(resolved))
-            chosen[key] = replace(base, proposal=replace(base.proposal, name=name, costs=costs))
+        digest, key, costs = resolved.digest, resolved.key, costs_of(resolved, context, names)
+        new = Proposal(0, 0, digest, key, resolved.genome, "", "control", None, (), "new")
+        base = known.get(key) or Candidate(new)
+        proposal = replace(base.proposal, name=name, costs=costs)
+        chosen.setdefault(key, replace(base, proposal=proposal))
 
     for name in CONTROLS:
         add(mechanism(name).genome, name)
-    controls = dict(chosen)
-    proposals = [_legal_proposal(run, name) for name in ids] or [
-        c.proposal for c in _likely_members(run, known.values()) if c.key not in controls
-    ][:members]
+    controls = tuple(chosen)
+    if ids:
+        proposals = [find_proposal(run, name) for name in ids]
+    else:
+        likely = [c for c in _likely_members(run, known.values()) if c.key not in controls]
+        proposals = [candidate.proposal for candidate in likely[:members]]
     for proposal in proposals:
+        if proposal.verdict == "rejected":
+            raise RunError(
+                f"{run.name}/{proposal.digest}: was rejected ({proposal.note}), so it cannot be "
+                "trained; expected a mechanism that was."
+            )
         add(proposal.genome, proposal.name)
-    return (*(c for key, c in chosen.items() if key not in controls), *controls.values())
-
-
-def _proposal(resolved: ResolvedGenome) -> Proposal:
-    """The proposal of a mechanism that the search did not train."""
-    digest, key, genome = resolved.digest, resolved.key, resolved.genome
-    return Proposal(0, 0, digest, key, genome, "", "control", None, (), "new")
-
-
-def _legal_proposal(run: Run, name: str) -> Proposal:
-    """The proposal of an id; raises RunError if it was rejected."""
-    proposal = find_proposal(run, name)
-    if proposal.verdict == "rejected":
-        raise RunError(
-            f"{run.name}/{name}: was rejected ({proposal.note}), so it cannot be trained; expected "
-            "a mechanism that was."
-        )
-    return proposal
+    return tuple(chosen[key] for key in (*(k for k in chosen if k not in controls), *controls))
 
 
 def _likely_members(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
-    """Best, knee and cheapest; then members by hypervolume gain; then others by p(front).
+    """Return mechanisms that are likely to be in the front, most important first.
 
-    Sorted by p(front) alone, cheap mechanisms would come first: expensive ones resemble each other,
-    so that each is less likely to be a member.
+    The mechanisms named best, knee and cheapest come first, then the other members of the front by
+    the hypervolume that each adds to the preceding ones, then likely members by their probability.
+    Sorted by probability alone, cheap mechanisms would come first: expensive mechanisms resemble
+    each other, so that each of them is less likely to be in the front.
     """
     members = run.front()
     if not members:
@@ -225,7 +227,7 @@ def _likely_members(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _longer_task(name: str, run_task: Task, metric: Objective) -> tuple[Task, Data]:
-    """A longer task of the run's family, trained on the run's data.
+    """Return another task of the same family with the same data.
 
     Raises:
         ConfigError: the task is of another family or does not measure the metric.
@@ -251,7 +253,7 @@ def _longer_task(name: str, run_task: Task, metric: Objective) -> tuple[Task, Da
 def _missing_trials(
     run: Run, stage: ConfirmationStage, candidates: Sequence[Candidate], seeds: int
 ) -> Iterator[Trial]:
-    """The trials of a stage that are not recorded yet, seed by seed."""
+    """Yield the trials of a stage that are not recorded yet, seed by seed."""
     done = {
         (training.key, training.repeat)
         for training in run.trainings("confirm")

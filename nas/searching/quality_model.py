@@ -1,19 +1,19 @@
 """A Gaussian process of mechanism quality with seed noise, over features of genomes.
 
-A training's score is the mechanism's quality plus the noise of its seed. Quality is a Gaussian
-process over the genome's features (Matérn 1/2 kernel) plus a residual that no feature explains. So
-an estimate combines the mechanism's own trainings with those of similar mechanisms; the more
-trainings of its own there are, the more weight they have. The same model screens proposals, selects
-re-evaluations and gives the reported estimates.
+The score of a training is the quality of the mechanism plus the noise of the seed. Quality is a
+Gaussian process over features of the genome (Matérn 1/2 kernel) plus a residual that no feature
+explains. So an estimate combines the trainings of a mechanism with the trainings of similar
+mechanisms; the more trainings the mechanism has, the more weight they have. The same model screens
+proposals, selects re-evaluations and gives the reported estimates.
 
-The scores of good mechanisms differ little and those of bad ones much, so that a process with one
-length scale would mistake seed noise among the best for differences of quality. The process
-therefore models transformed scores (``YeoJohnson``), on whose scale good mechanisms differ as much
-as bad ones and have more noise (warped Gaussian processes, Snelson et al. 2004). Results are in the
-unit of the score.
+The scores of good mechanisms differ little and the scores of bad mechanisms much, so that a process
+with one length scale would mistake seed noise among the best for differences of quality. Therefore
+the process models transformed scores (``YeoJohnson``). On their scale, good mechanisms differ as
+much as bad ones and have more noise (warped Gaussian processes, Snelson et al. 2004). Results are
+in the unit of the score.
 
 Rasmussen & Williams 2006, "Gaussian processes for machine learning", chapters 2 and 5. scikit-learn
-fits the kernel; the noise is estimated from mechanisms that were trained several times.
+fits the kernel. The noise is estimated from mechanisms that were trained several times.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Features = Mapping[str, float]
 
-MOST_FITTED: Final = 256  # most mechanisms that the kernel is fitted to; estimates use all
+MOST_FITTED: Final = 256  # largest number of mechanisms to fit the kernel to; estimates use all
 # The noise is estimated from repeats, with a prior of a quarter of the variance of all scores (.22
 # in attention-bench-quick) that weighs as much as four repeats. The two are averaged as logarithms,
 # because on other tasks the prior may be wrong by orders of magnitude.
 PRIOR_NOISE: Final = 0.25
 PRIOR_REPEATS: Final = 4
 JITTER: Final = 1e-6
-LOG: Final = "log "
+LOG: Final = "log "  # begins the name of a feature that is a logarithm
 
 
 def features(genome: Genome, costs: Mapping[str, float]) -> dict[str, float]:
-    """Features of a genome in normal form, by name; a missing one is 0.
+    """Return the features of a genome in normal form, by name. A missing feature is 0.
 
-    Counts of operations, parameters, edges (source and reader), projections, visibility and
-    placement, and logarithms of costs. On 240 recorded trainings finer descriptions of the graph
-    (paths, Weisfeiler-Lehman labels) predicted no better.
+    Features are counts of operations, parameters, edges (source and reader), projections,
+    visibility and placement, and logarithms of costs. On 240 recorded trainings, finer descriptions
+    of the graph (paths, Weisfeiler-Lehman labels) predicted no better.
 
     Args:
-        costs: by name, none negative.
+        costs: costs by name. No cost is negative.
     """
     names = [node.op for node in genome.nodes]
     counts: Counter[str] = Counter(names)
@@ -75,8 +75,14 @@ def features(genome: Genome, costs: Mapping[str, float]) -> dict[str, float]:
 
 
 @dataclass
-class _Observations:
-    """Features of a trained mechanism, and the score of each of its trainings."""
+class Observations:
+    """The trainings of a mechanism.
+
+    Attributes:
+        features: features of the genome, see ``features``.
+        scores: score of each training.
+        is_censored: whether a score is only a bound, since its training was stopped.
+    """
 
     features: Features
     scores: list[float] = field(default_factory=list)
@@ -84,6 +90,7 @@ class _Observations:
 
     @property
     def mean(self) -> float:
+        """The mean score."""
         return math.fsum(self.scores) / len(self.scores)
 
 
@@ -93,9 +100,9 @@ class Kernel:
 
     Attributes:
         length: length scale in the space of features.
-        signal_variance: variance explained by features, on the transformed scale.
-        residual_variance: variance of mechanisms with equal features, on the transformed scale.
-        noise: variance of one training, in the score's unit squared.
+        signal_variance: variance explained by features, of transformed scores.
+        residual_variance: variance of mechanisms with equal features, of transformed scores.
+        noise: variance of the score of one training due to its seed, in the score's unit squared.
     """
 
     length: float
@@ -105,10 +112,14 @@ class Kernel:
 
 
 class NoisyGP:
-    """A model of one metric: ``tell`` adds observations, the other methods give posteriors."""
+    """A model of one metric. ``tell`` adds a training, the other methods compute posteriors.
+
+    Attributes:
+        observed: all trainings, by the key of their mechanism.
+    """
 
     def __init__(self) -> None:
-        self._observed: dict[str, _Observations] = {}
+        self.observed: dict[str, Observations] = {}
         self._posterior: _Posterior | None = None
 
     def tell(
@@ -117,25 +128,15 @@ class NoisyGP:
         """Add the score of one training of a mechanism.
 
         Args:
-            is_censored: whether the score is only a bound, as for a training that missed a gate. It
-                informs means, but not the noise.
+            key: key of the mechanism.
+            features: features of the mechanism's genome.
+            is_censored: whether the score is only a bound, since the training was stopped. Such a
+                score informs means, but not the noise.
         """
-        observations = self._observed.setdefault(key, _Observations(features))
+        observations = self.observed.setdefault(key, Observations(features))
         observations.scores.append(score)
         observations.is_censored |= is_censored
         self._posterior = None
-
-    def trainings(self, key: str) -> int:
-        """The number of observed trainings of a mechanism."""
-        return len(self._observed[key].scores)
-
-    def scores(self, key: str) -> list[float]:
-        """The scores of a mechanism's trainings."""
-        return list(self._observed[key].scores)
-
-    def features(self, key: str) -> Features:
-        """Features of an observed mechanism."""
-        return self._observed[key].features
 
     @property
     def kernel(self) -> Kernel:
@@ -144,19 +145,19 @@ class NoisyGP:
 
     @property
     def noise(self) -> float:
-        """The standard deviation of one training, in the score's unit."""
+        """The standard deviation of the score of one training due to its seed, in the score's unit."""
         return math.sqrt(self.kernel.noise)
 
     def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
-        """Posterior mean and standard error of observed mechanisms' qualities: (keys,) each."""
+        """Return posterior mean and standard error of observed mechanisms' qualities: (keys,) each."""
         return self._fitted().estimate(keys)
 
     def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
-        """Posterior mean and standard error of unobserved mechanisms: (candidates,) each."""
+        """Return posterior mean and standard error of unobserved mechanisms: (candidates,) each."""
         return self._fitted().predict(candidates)
 
     def draws(self, keys: Sequence[str], number: int, rng: np.random.Generator) -> Array:
-        """Joint posterior samples of observed mechanisms' qualities: (number, keys)."""
+        """Return joint posterior samples of observed mechanisms' qualities: (number, keys)."""
         posterior = self._fitted()
         mean, covariance = posterior.joint(keys)
         sample = rng.multivariate_normal(mean, covariance, number, method="eigh")
@@ -164,14 +165,14 @@ class NoisyGP:
 
     def _fitted(self) -> _Posterior:
         if self._posterior is None:
-            self._posterior = _Posterior(self._observed)
+            self._posterior = _Posterior(self.observed)
         return self._posterior
 
 
 class _Posterior:
-    """The process conditioned on observations."""
+    """The process conditioned on all observations. For its methods see ``NoisyGP``."""
 
-    def __init__(self, observed: Mapping[str, _Observations]) -> None:
+    def __init__(self, observed: Mapping[str, Observations]) -> None:
         rows = list(observed.values())
         self._rows = {key: row for row, key in enumerate(observed)}
         self._scale = _log_scales(rows)
@@ -189,19 +190,18 @@ class _Posterior:
         residual = self.kernel.residual_variance * np.eye(len(rows))
         self._prior = self._covariance(self._x, self._x) + residual
         self._condition(transformed, variances * slopes**2)
-        # Again, with slopes at the estimated quality: the mean score is a biased first guess.
+        # Again, with slopes at the estimated quality, since the mean score is a biased first guess.
         quality = self.transform.inverse(self._centre + self._prior @ self._weights)
         slopes = self.transform.derivative(quality)
         self._condition(transformed, variances * slopes**2)
 
     def _condition(self, transformed: Array, variances: Array) -> None:
-        """Condition on transformed means with these variances."""
+        """Condition the process on transformed mean scores with these variances."""
         self._noise = variances + JITTER * self.kernel.signal_variance
         self._inverse = np.linalg.inv(self._prior + np.diag(self._noise))
         self._weights = self._inverse @ (transformed - self._centre)
 
     def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
-        """See ``NoisyGP.estimate``."""
         rows = [self._rows[key] for key in keys]
         mean = self._centre + self._prior[rows] @ self._weights
         # The posterior covariance P - P (P + N)⁻¹ P of the prior P equals N - N (P + N)⁻¹ N.
@@ -209,7 +209,7 @@ class _Posterior:
         return self.transform.moments(mean, np.sqrt(np.maximum(variance[rows], 0.0)))
 
     def joint(self, keys: Sequence[str]) -> tuple[Array, Array]:
-        """Mean and covariance of observed mechanisms' transformed qualities."""
+        """Return mean and covariance of the transformed qualities of observed mechanisms."""
         rows = [self._rows[key] for key in keys]
         across = self._prior[rows]
         mean = self._centre + across @ self._weights
@@ -217,7 +217,6 @@ class _Posterior:
         return mean, self._prior[np.ix_(rows, rows)] - explained
 
     def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
-        """See ``NoisyGP.predict``."""
         unseen = sorted({n for f in candidates for n in f} - set(self._names))
         x = self._matrix(candidates)
         # A feature that no observed mechanism has is an additional axis.
@@ -247,19 +246,21 @@ def _squared_distances(a: Array, b: Array) -> Array:
     return np.maximum(squared, 0.0)
 
 
-def _log_scales(rows: Sequence[_Observations]) -> dict[str, float]:
-    """The standard deviation of each logarithm; counts are not scaled."""
+def _log_scales(rows: Sequence[Observations]) -> dict[str, float]:
+    """Return the standard deviation of each feature that is a logarithm. Counts are not scaled."""
     names = [name for name in rows[0].features if name.startswith(LOG)]
     spreads = {name: float(np.std([row.features[name] for row in rows])) for name in names}
     return {name: spread for name, spread in spreads.items() if spread > 0}
 
 
 def _fit(x: Array, transformed: Array, variances: Array, noise: float) -> Kernel:
-    """The kernel of greatest likelihood.
+    """Return the kernel of greatest likelihood.
 
     Args:
-        variances: of the transformed means.
-        noise: variance of one training.
+        x: scaled features, (mechanisms, features).
+        transformed: transformed mean scores.
+        variances: variances of the transformed mean scores due to seeds.
+        noise: variance of the score of one training due to its seed.
     """
     scale = float(transformed.std()) or 1.0
     subset = slice(None, None, -(-len(transformed) // MOST_FITTED))
@@ -274,8 +275,11 @@ def _fit(x: Array, transformed: Array, variances: Array, noise: float) -> Kernel
     return Kernel(length, signal * scale**2, residual * scale**2, noise)
 
 
-def _noise(rows: Sequence[_Observations]) -> float:
-    """The variance of a training: the weighted mean of repeats and prior, as logarithms."""
+def _noise(rows: Sequence[Observations]) -> float:
+    """Return the variance of a training's score due to its seed.
+
+    Its logarithm is the weighted mean of the estimate from repeated trainings and of the prior.
+    """
     variance = float(np.var([row.mean for row in rows]))
     freedom = sum(len(row.scores) - 1 for row in rows)
     squares = sum(float(np.var(row.scores)) * len(row.scores) for row in rows)

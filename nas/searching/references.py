@@ -1,7 +1,8 @@
-"""Reference scores of a suite: standard attention and the plain mean of all tokens in each task.
+"""Reference scores of a suite, that is, of a task that consists of several tasks.
 
-They are trained once, before the first proposal, and recorded: regrets of all candidates are
-relative to them.
+A suite measures the regret of a mechanism relative to the scores of standard attention and of the
+plain mean of all tokens. These reference mechanisms are trained once, before the first proposal,
+and their trainings are recorded.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from nas.tasks.suite import Reference, Suite
 if TYPE_CHECKING:
     from nas.store import RunWriter
 
-TRAININGS: Final = 3  # trainings of each reference
+TRAININGS: Final = 3  # trainings of each reference mechanism
 NAMES: Final = ("mha", "uniform")
-LEAST: Final = 3.0  # least difference of the two scores, in standard errors
+LEAST: Final = 3.0  # least difference of the scores of both mechanisms, in standard errors
 
 
 def is_lacking_references(task: Task) -> TypeGuard[Suite]:
-    """Whether a task is a suite without references."""
+    """Return whether a task is a suite without reference scores."""
     return isinstance(task, Suite) and not task.references
 
 
 def provisional(suite: Suite, data: Data) -> Suite:
-    """The suite with each metric's ideal and chance as references, until they are trained."""
+    """Return the suite with ideal and chance of each metric in place of reference scores."""
     metrics = {name: task.metrics(data.parts[name])[0] for name, task in suite.regret_tasks.items()}
     return suite.with_references(
         {
@@ -49,14 +50,18 @@ def train_references(
     evaluator: Evaluator,
     on_reference: Callable[[int, int], None],
 ) -> Suite:
-    """The suite with reference scores. Records each training; recorded ones are not repeated.
+    """Train the reference mechanisms, and return the suite with their scores.
+
+    Each training is recorded. Recorded trainings are not repeated.
 
     Args:
-        evaluator: trains under ``suite.without_gates()``.
+        data: data of the suite.
+        evaluator: an evaluator for ``suite.without_gates()``.
         on_reference: called with the number of finished trainings and the total number.
 
     Raises:
-        RunError: a training failed, or mha is not clearly better in one of the tasks.
+        RunError: a training failed, or standard attention is not clearly better than the mean of
+            all tokens in one of the tasks.
     """
     recorded = writer.run.trainings("reference")
     done = {(training.key, training.repeat) for training in recorded}
@@ -86,7 +91,7 @@ def train_references(
 
 
 def _reference(suite: Suite, name: str, data: Data, trainings: Iterable[Training]) -> Reference:
-    """The reference scores in one task of a suite."""
+    """Return the reference scores in one task of a suite."""
     metric = suite.regret_tasks[name].metrics(data.parts[name])[0]
     scores: dict[str, list[float]] = {mechanism: [] for mechanism in NAMES}
     for training in sorted(trainings, key=lambda training: training.repeat):

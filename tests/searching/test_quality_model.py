@@ -38,7 +38,7 @@ def test_estimates_cover_the_truth_as_often_as_they_say() -> None:
         means, errors = belief.estimate(list(truth))
         true = np.array(list(truth.values()))
         inside += list(np.abs(means - true) <= 1.2816 * errors)  # 80 % of a normal distribution
-        raw = np.array([np.mean(belief.scores(key)) for key in truth])
+        raw = np.array([np.mean(belief.observed[key].scores) for key in truth])
         closer.append(np.mean((means - true) ** 2) / np.mean((raw - true) ** 2))
         noises.append(belief.noise)
     assert 0.72 <= np.mean(inside) <= 0.88
@@ -71,7 +71,7 @@ def test_the_best_is_drawn_back_from_its_luck() -> None:
     lucky, believed = [], []
     for seed in range(12):
         belief, truth = told_of(seed)
-        raw = {key: float(np.mean(belief.scores(key))) for key in truth}
+        raw = {key: float(np.mean(belief.observed[key].scores)) for key in truth}
         best = max(raw, key=raw.__getitem__)
         lucky.append(raw[best] - truth[best])
         means, _ = belief.estimate([best])
@@ -82,20 +82,20 @@ def test_the_best_is_drawn_back_from_its_luck() -> None:
 
 def test_more_trainings_of_a_mechanism_make_its_error_smaller() -> None:
     belief, truth = told_of(0)
-    key = next(k for k in truth if belief.trainings(k) == 1)
+    key = next(k for k in truth if len(belief.observed[k].scores) == 1)
     _, before = belief.estimate([key])
     for _ in range(8):
-        belief.tell(key, belief.features(key), truth[key])
+        belief.tell(key, belief.observed[key].features, truth[key])
     _, after = belief.estimate([key])
     assert after < 0.6 * before
-    assert belief.trainings(key) == 9
+    assert len(belief.observed[key].scores) == 9
 
 
 def test_estimates_are_those_of_the_plain_formula() -> None:
     belief, truth = told_of(3, count=20)
     keys = list(truth)
     kernel = belief.kernel
-    x = [belief.features(key) for key in keys]
+    x = [belief.observed[key].features for key in keys]
     names = sorted(x[0])
     spread = np.std([row["log macs"] for row in x])
     rows = np.array([[r[n] / (spread if n == "log macs" else 1.0) for n in names] for r in x])
@@ -103,8 +103,8 @@ def test_estimates_are_those_of_the_plain_formula() -> None:
     prior = kernel.signal_variance * np.exp(
         -apart / kernel.length
     ) + kernel.residual_variance * np.eye(20)
-    counts = np.array([belief.trainings(key) for key in keys])
-    scores = np.array([np.mean(belief.scores(key)) for key in keys])
+    counts = np.array([len(belief.observed[key].scores) for key in keys])
+    scores = np.array([np.mean(belief.observed[key].scores) for key in keys])
     bend = YeoJohnson.fit(scores)
     bent = bend.transform(scores)
     levels = scores
@@ -135,14 +135,14 @@ def test_among_many_that_are_equally_good_the_luckiest_is_not_believed() -> None
         means, _ = belief.estimate(list(truth))
         best = int(np.argmax(means))
         over.append(means[best] - list(truth.values())[best])
-        raw.append(max(np.mean(belief.scores(key)) - truth[key] for key in truth))
+        raw.append(max(np.mean(belief.observed[key].scores) - truth[key] for key in truth))
     assert np.mean(raw) > 2 * NOISE
     assert np.mean(over) < NOISE  # 1.4 of it, were scores not bent
 
 
 def test_what_is_unlike_all_that_was_trained_is_uncertain() -> None:
     belief, truth = told_of(1)
-    known = belief.features(next(iter(truth)))
+    known = belief.observed[next(iter(truth))].features
     means, errors = belief.predict([known, {**known, "never seen": 5.0}])
     assert errors[1] > 1.2 * errors[0]
     assert abs(means[1] - 0.3) < abs(means[0] - 0.3) + 0.02

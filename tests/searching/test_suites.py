@@ -207,7 +207,7 @@ def test_what_missed_a_gate_is_learned_from_and_not_known(kit: Any) -> None:
     proposal = proposal_of(kit)
     archive.tell([TrialResult.of(proposal, [(1.0,)], is_ok=False)])
     assert archive.known == []
-    assert archive.models[0].trainings(str(proposal.key)) == 1
+    assert len(archive.models[0].observed[str(proposal.key)].scores) == 1
 
 
 def proposal_of(kit: Any) -> Proposal:
