@@ -1,9 +1,9 @@
-"""Single edits of a mechanism with their descriptions, for ablations and paths.
+"""Single edits of a mechanism with their descriptions.
 
-An edit removes one part or replaces it by a simpler one: a node is bypassed, a normaliser becomes
-``uniform`` or softmax, a score the dot product, a parameter or label its default; a projection is
-switched on or off, a window removed. The result may be illegal or the same mechanism;
-nas.explaining.bounds filters the results.
+An edit removes a part of a mechanism or replaces it by a simpler part: a node is bypassed, a
+normaliser becomes ``uniform`` or softmax, a score becomes the dot product, a parameter or label
+becomes its default, a projection is switched on or off, a window is removed. The result may be
+illegal or the same mechanism; nas.explaining.plan filters the results.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nas.genome.primitives import get
 from nas.genome.primitives.base import STREAM_OF_PORT, Kind, Role
 from nas.genome.types import infer
 
-# Replacements by role: the standard operation, and for normalisers the uniform control too.
+# Replacements by role: the standard operation, and for normalisers also the control "uniform".
 PLAIN: Final = {Role.SCORE: ("scaled_dot_product",), Role.NORMALIZE: ("uniform", "softmax")}
 
 
@@ -27,7 +27,8 @@ class Edit:
     """One change of a genome.
 
     Attributes:
-        removed, added: names of the removed and of the added part; empty if there is none.
+        removed: name of the removed part; empty if no part is removed.
+        added: name of the added part; empty if no part is added.
         genome: the edited genome.
         is_repaired: whether a further change was needed to make the genome legal.
     """
@@ -39,7 +40,7 @@ class Edit:
 
     @property
     def words(self) -> str:
-        """The edit as a phrase."""
+        """A phrase that describes the edit."""
         if self.removed and self.added:
             words = f"{self.added} in place of {self.removed}"
         else:
@@ -47,12 +48,12 @@ class Edit:
         return f"{words}, repaired" if self.is_repaired else words
 
     def undone(self, genome: Genome) -> Edit:
-        """The reverse edit, whose result is ``genome``."""
+        """Return the reverse edit, whose result is ``genome``."""
         return replace(self, removed=self.added, added=self.removed, genome=genome)
 
 
 def ablations(genome: Genome) -> Iterator[Edit]:
-    """The ablations of a mechanism in normal form."""
+    """Return the edits of a mechanism in normal form that remove or simplify one part."""
     return chain(
         _bypassed(genome),
         _plainer(genome),
@@ -65,12 +66,12 @@ def ablations(genome: Genome) -> Iterator[Edit]:
 
 
 def steps(genome: Genome) -> Iterator[Edit]:
-    """The edits allowed on a path between two genomes: ablations, and rewired inputs of a node."""
+    """Return the ablations of a mechanism, and edits that connect other inputs to a node."""
     return chain(ablations(genome), _reread(genome), _attending(genome))
 
 
 def _bypassed(genome: Genome) -> Iterator[Edit]:
-    """One edit per node and operand of the same type: the operand takes the node's place."""
+    """Replace each node by each of its operands of the same type."""
     typing, last = infer(genome), len(genome.nodes) - 1
     for index, node in enumerate(genome.nodes):
         kind, role = typing.of(index).kind, typing.role(index)
@@ -117,19 +118,13 @@ def _switched(genome: Genome) -> Iterator[Edit]:
 
 
 def _projected(genome: Genome) -> Iterator[Edit]:
-    """Give an operand that reads the unprojected input a projection of its own."""
-    typing, used = infer(genome), {ref for node in genome.nodes for ref in node.inputs}
-    for index, node in enumerate(genome.nodes):
-        ports = typing.signatures[index].inputs
-        for slot, (ref, port) in enumerate(zip(node.inputs, ports, strict=True)):
-            stream = STREAM_OF_PORT.get(port.name)
-            if not isinstance(ref, str) or stream is None or stream in used:
-                continue
-            if not genome.projections.has_projection(ref):
-                edited = genome.with_node(index, node.reading(slot, stream))
-                yield Edit(
-                    "", f"W_{stream.upper()}", _projecting(edited, **{f"has_w{stream}": True})
-                )
+    """Project an operand that is the unprojected input, if no node uses that projection yet."""
+    used = {ref for node in genome.nodes for ref in node.inputs}
+    for index, slot, ref, default in _stream_inputs(genome):
+        if default not in used and not genome.projections.has_projection(ref):
+            edited = genome.with_node(index, genome.nodes[index].reading(slot, default))
+            edited = _projecting(edited, **{f"has_w{default}": True})
+            yield Edit("", f"W_{default.upper()}", edited)
 
 
 def _relabelled(genome: Genome) -> Iterator[Edit]:
@@ -157,22 +152,16 @@ def _opened(genome: Genome) -> Iterator[Edit]:
 
 
 def _reread(genome: Genome) -> Iterator[Edit]:
-    """Connect each port to its default stream."""
-    typing = infer(genome)
-    for index, node in enumerate(genome.nodes):
-        ports = typing.signatures[index].inputs
-        for slot, (ref, port) in enumerate(zip(node.inputs, ports, strict=True)):
-            default = STREAM_OF_PORT.get(port.name)
-            if isinstance(ref, str) and default is not None and ref != default:
-                part = f"{_name(genome, index)} of"
-                edited = genome.with_node(index, node.reading(slot, default))
-                yield Edit(
-                    f"{part} {_name(genome, ref)}", f"{part} {_name(genome, default)}", edited
-                )
+    """Connect each input of a node that is a projected stream to the stream that is usual there."""
+    for index, slot, ref, default in _stream_inputs(genome):
+        if ref != default:
+            part = f"{_name(genome, index)} of"
+            edited = genome.with_node(index, genome.nodes[index].reading(slot, default))
+            yield Edit(f"{part} {_name(genome, ref)}", f"{part} {_name(genome, default)}", edited)
 
 
 def _attending(genome: Genome) -> Iterator[Edit]:
-    """Replace weights that read no scores by those of standard attention."""
+    """Replace weights that are not computed from scores by the weights of standard attention."""
     typing = infer(genome)
     for index, node in enumerate(genome.nodes):
         is_mean = typing.role(index) is Role.NORMALIZE and all(
@@ -188,13 +177,28 @@ def _attending(genome: Genome) -> Iterator[Edit]:
             yield Edit(_name(genome, index), "softmax of scores", edited)
 
 
+def _stream_inputs(genome: Genome) -> Iterator[tuple[int, int, str, str]]:
+    """Yield the inputs of nodes that are streams (q, k, v) and have a usual stream.
+
+    Yields:
+        Index of the node, index of the input, its stream, and the usual stream of the input.
+    """
+    typing = infer(genome)
+    for index, node in enumerate(genome.nodes):
+        ports = typing.signatures[index].inputs
+        for slot, (ref, port) in enumerate(zip(node.inputs, ports, strict=True)):
+            usual = STREAM_OF_PORT.get(port.name)
+            if isinstance(ref, str) and usual is not None:
+                yield index, slot, ref, usual
+
+
 def _projecting(genome: Genome, **changed: bool | str) -> Genome:
     projections: Projections = replace(genome.projections, **changed)  # type: ignore[arg-type]
     return replace(genome, projections=projections)
 
 
 def _name(genome: Genome, ref: Ref) -> str:
-    """The name of a stream or operation; with the node's number if the operation is not unique."""
+    """Return the name of a stream or operation, with the node's number if it is not unique."""
     if isinstance(ref, str):
         return ref.upper() if genome.projections.has_projection(ref) else "x"
     op = genome.nodes[ref].op

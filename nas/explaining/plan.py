@@ -1,36 +1,89 @@
-"""Plan the comparisons of an explanation: edits, a path from standard attention, and controls.
+"""Plan the comparisons of an explanation: single edits, a path, and controls.
 
-Controls are standard attention with fewer heads or narrower keys: the variant with the most similar
-number of multiply-adds and the variant with the most similar number of parameters. They separate
-the effect of the design from that of the costs.
+The path leads from standard attention to the explained mechanism by single legal edits. Controls
+are standard attention with fewer heads or narrower keys: the variant with the most similar number
+of multiply-adds and the variant with the most similar number of parameters. They separate the
+effect of the design from the effect of the costs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from nas.costs import CostContext, costs_of, size_costs
-from nas.explaining.edits import Edit, ablations
-from nas.explaining.path import STANDARD, path
-from nas.genome import LABELS, Genome, Projections
+from nas.evaluation.study import why_not
+from nas.explaining.edits import Edit, ablations, steps
+from nas.genome import FLAGS, LABELS, Genome, Projections, Visibility
 from nas.genome.mechanisms import mechanism
+from nas.genome.primitives.base import STREAM_OF_PORT
+from nas.genome.types import infer
+from nas.space.validation import Policy, nearest_legal, validate
+from nas.tasks import ModelTask
 
 if TYPE_CHECKING:
-    from nas.explaining.bounds import Bounds
+    from nas.compiler import ResolvedGenome
+
+    Steps = list[tuple[str, Edit]]
 
 Part: TypeAlias = Literal["edits", "path", "controls"]
+STANDARD: Final = "mha"
+BEAM: Final = 4  # number of genomes that the search for a path keeps after each step
+MOST_STEPS: Final = 40
 _LABELS: Final = ("q_heads", "kv_heads", "qk_dim")
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """The policy and the task that limit which mechanisms are compared."""
+
+    policy: Policy
+    task: ModelTask
+
+    def key(self, genome: Genome) -> str:
+        """Return the digest of a mechanism at the task's sizes."""
+        return self.task.resolve(genome).key
+
+    def admitted(self, genome: Genome) -> ResolvedGenome | None:
+        """Return the resolved form of a genome that may be trained; None for any other genome."""
+        if infer(genome).problems or validate(genome, self.policy) or why_not(genome, self.task):
+            return None
+        resolved = self.task.resolve(genome)
+        return None if validate(resolved.genome, self.policy) else resolved
+
+    def distinct(
+        self, edits: Iterable[Edit], known: Iterable[str], *, repairs: bool = False
+    ) -> Iterator[tuple[str, Edit]]:
+        """Yield the edits that lead to distinct mechanisms, with the keys of these mechanisms.
+
+        The genomes of the yielded edits are in normal form.
+
+        Args:
+            known: keys of mechanisms that are left out.
+            repairs: whether a genome that is not legal is replaced by the nearest legal genome.
+        """
+        keys = set(known)
+        for edit in edits:
+            resolved, is_repaired = self.admitted(edit.genome), False
+            if resolved is None and repairs:
+                repaired = nearest_legal(edit.genome.pruned(), self.policy)
+                resolved, is_repaired = None if repaired is None else self.admitted(repaired), True
+            if resolved is not None and resolved.key not in keys:
+                keys.add(resolved.key)
+                yield resolved.key, replace(edit, genome=resolved.genome, is_repaired=is_repaired)
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """Two mechanisms that are trained with the same seeds, by key.
+    """Two mechanisms that are trained with the same seeds.
 
     Attributes:
-        words: description of the edit from ``before`` to ``after``.
+        part: the part of the explanation that the comparison belongs to.
+        words: description of the edit that changes the first mechanism into the second.
+        before: key of the first mechanism.
+        after: key of the second mechanism.
     """
 
     part: Part
@@ -40,7 +93,7 @@ class Comparison:
 
     @property
     def pair(self) -> tuple[str, str]:
-        """The two keys in order, so that each pair is compared once."""
+        """Both keys, sorted, so that each pair is compared once."""
         return (self.before, self.after) if self.before < self.after else (self.after, self.before)
 
 
@@ -51,7 +104,7 @@ class Explanation:
     Attributes:
         source: key of the explained mechanism.
         mechanisms: genomes in normal form, by key.
-        comparisons: comparisons of edits, then of the path, then of controls.
+        comparisons: comparisons with edited mechanisms, then along the path, then with controls.
         has_path: whether a path from standard attention was found.
     """
 
@@ -64,8 +117,11 @@ class Explanation:
 def plan_explanation(genome: Genome, bounds: Bounds, context: CostContext) -> Explanation:
     """Plan the comparisons of a legal mechanism.
 
+    Args:
+        context: sizes and options at which costs are computed, to select the controls.
+
     Raises:
-        GenomeError: it does not exist at the task's sizes.
+        GenomeError: the mechanism cannot be built at the task's sizes.
     """
     resolved = bounds.task.resolve(genome)
     genome, source = resolved.genome, resolved.key
@@ -74,24 +130,73 @@ def plan_explanation(genome: Genome, bounds: Bounds, context: CostContext) -> Ex
         mechanisms[key] = edit.genome
         comparisons.append(Comparison("edits", edit.words, source, key))
     standard = bounds.admitted(mechanism(STANDARD).genome)
-    steps = None if standard is None else path(genome, bounds)
+    path = None if standard is None else find_path(genome, bounds)
     if standard is not None:
         before = standard.key
         mechanisms.setdefault(before, standard.genome)
-        for key, edit in steps or ():
+        for key, edit in path or ():
             mechanisms.setdefault(key, edit.genome)
             comparisons.append(Comparison("path", edit.words, before, key))
             before = key
         for key, edit in _controls(genome, source, bounds, context):
             mechanisms.setdefault(key, edit.genome)
             comparisons.append(Comparison("controls", edit.added, source, key))
-    return Explanation(source, mechanisms, tuple(comparisons), steps is not None)
+    return Explanation(source, mechanisms, tuple(comparisons), path is not None)
+
+
+def find_path(target: Genome, bounds: Bounds) -> Steps | None:
+    """Return the edits that lead from standard attention to a mechanism, with their keys.
+
+    A beam search edits the mechanism towards standard attention and keeps the few nearest genomes
+    after each step. Its edits are then reversed.
+
+    Args:
+        target: the mechanism in normal form.
+
+    Returns:
+        Edits, each with the key of the mechanism that it leads to. The list is empty for standard
+        attention itself; the result is None if no path was found.
+    """
+    standard, first = bounds.key(mechanism(STANDARD).genome), bounds.key(target)
+    if first == standard:
+        return []
+    beam: list[tuple[str, Genome, Steps]] = [(first, target, [])]
+    visited = {first}
+    for _ in range(MOST_STEPS):
+        candidates: list[tuple[str, Genome, Steps]] = []
+        for before, genome, later_steps in beam:
+            for key, edit in bounds.distinct(steps(genome), visited):
+                path = [(before, edit.undone(genome)), *later_steps]
+                if key == standard:
+                    return path
+                visited.add(key)
+                candidates.append((key, edit.genome, path))
+        candidates.sort(key=lambda candidate: _distance(candidate[1]))
+        beam = candidates[:BEAM]
+    return None
+
+
+def _distance(genome: Genome) -> int:
+    """Return the approximate number of edits from a genome in normal form to standard attention."""
+    plain, actual, typing = Projections(), genome.projections, infer(genome)
+    edits: int = sum(getattr(actual, name) != getattr(plain, name) for name in (*FLAGS, *LABELS))
+    edits += (genome.placement != "all") + (genome.visibility != Visibility())
+    usual = [node.op for node in mechanism(STANDARD).genome.nodes]
+    for index, node in enumerate(genome.nodes):
+        if node.op in usual:
+            usual.remove(node.op)
+        else:
+            edits += 1
+        edits += len(node.params)
+        for ref, port in zip(node.inputs, typing.signatures[index].inputs, strict=True):
+            edits += isinstance(ref, str) and STREAM_OF_PORT.get(port.name, ref) != ref
+    return edits + len(usual)
 
 
 def _controls(
     genome: Genome, source: str, bounds: Bounds, context: CostContext
 ) -> Iterator[tuple[str, Edit]]:
-    """Standard attention and its variants of most similar costs; none for standard attention."""
+    """Yield standard attention and its variants of most similar costs; none for itself."""
     forms = list(bounds.distinct(_narrowed(), [source]))
     if not forms or forms[0][1].added != STANDARD:
         return
@@ -106,7 +211,7 @@ def _controls(
 
 
 def _narrowed() -> Iterator[Edit]:
-    """Standard attention, then its variants with fewer heads or narrower keys."""
+    """Yield standard attention, then its variants with fewer heads or narrower keys."""
     genome, plain = mechanism(STANDARD).genome, Projections()
     for labels in product(*(LABELS[name] for name in _LABELS)):
         values: dict[str, Any] = dict(zip(_LABELS, labels, strict=True))

@@ -1,8 +1,8 @@
-"""Train the mechanisms of an explanation; unresolved comparisons get further seeds.
+"""Train the mechanisms of an explanation. Unresolved comparisons get further seeds.
 
 All mechanisms share each seed, and no other command uses these seeds. nas.common.differences
-corrects verdicts for repeated interim analyses ("looks"). A pair with a failed training gets no
-verdict, because the remaining trainings are a biased selection.
+corrects verdicts for repeated interim analyses. A pair with a failed training gets no verdict,
+because the remaining trainings are a biased selection.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Race:
-    """The trainings of an explanation so far, and what to train next.
+    """The trainings of an explanation so far, and the choice what to train next.
 
     Attributes:
-        looks: numbers of seeds after which verdicts are computed, ascending.
-        evaluations: finished trainings, by key and repeat.
+        plan: the mechanisms and their comparisons.
+        metric: the metric that is compared.
+        looks: numbers of seeds after which verdicts are computed (interim analyses), ascending.
+        margin: largest difference of the metric that counts as no difference.
+        evaluations: finished trainings, by the key of the mechanism and the repeat.
     """
 
     plan: Explanation
@@ -38,16 +41,19 @@ class Race:
     evaluations: dict[str, dict[int, Evaluation]] = field(default_factory=lambda: defaultdict(dict))
 
     def values(self, key: str) -> dict[int, float]:
-        """The metric of each successful training, by repeat."""
+        """Return the metric of each successful training of a mechanism, by repeat."""
         evaluations = sorted(self.evaluations[key].items())
         return {repeat: e.metrics[self.metric.name] for repeat, e in evaluations if e.is_ok}
 
     def has_failed(self, pair: Sequence[str]) -> bool:
-        """Whether a training of one of the two mechanisms failed or was stopped."""
+        """Return whether a training of a mechanism of the pair failed or was stopped."""
         return not all(e.is_ok for key in pair for e in self.evaluations[key].values())
 
     def findings(self) -> dict[tuple[str, str], Finding | None]:
-        """The finding on the second mechanism less the first, by pair; None without enough data."""
+        """Return the finding on each pair: the difference of the second mechanism to the first.
+
+        A finding is None if there are too few trainings.
+        """
         pairs = list(dict.fromkeys(comparison.pair for comparison in self.plan.comparisons))
         gains = [
             [] if self.has_failed(pair) else paired(self.values(pair[1]), self.values(pair[0]))
@@ -57,7 +63,7 @@ class Race:
         return dict(zip(pairs, results, strict=True))
 
     def undecided(self) -> list[str]:
-        """Keys to train with further seeds: all at first, then those of unresolved pairs."""
+        """Return the keys of mechanisms in unresolved pairs, which need further seeds."""
         open_pairs = [
             pair
             for pair, finding in self.findings().items()
@@ -76,6 +82,7 @@ class Race:
         """Train, and yield each finished training with the number of trainings planned so far.
 
         Args:
+            seed: a seed from which the seeds of the trainings derive.
             known: recorded trainings, which are not repeated.
         """
         total = 0

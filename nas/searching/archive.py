@@ -119,7 +119,7 @@ class Archive:
         return means, errors
 
     def p_non_dominated(self) -> Array:
-        """Return the probability of each ``known`` mechanism that no other mechanism dominates it."""
+        """Return, for each ``known`` mechanism, the probability that it is in the front."""
         if self._p is None:
             means, errors = self.estimates()
             self._p = _non_dominated(means).astype(float)
@@ -140,7 +140,7 @@ class Archive:
         return p
 
     def select_reevaluation(self) -> TrialResult | None:
-        """Return the mechanism whose re-evaluation is worth most; None if there is no such mechanism.
+        """Return the mechanism whose re-evaluation is worth most; None if there is none.
 
         The worth is the probability that the mechanism is in the front, times the variance of its
         estimate that another training removes.

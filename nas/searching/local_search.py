@@ -1,9 +1,9 @@
-"""Pareto local search: neighbours of non-dominated candidates.
+"""Pareto local search: mutants of the non-dominated candidates.
 
 White et al. 2021, "Exploring the loss landscape in neural architecture search" (local search is a
 strong baseline), and Paquete et al. 2004, "Pareto local optimum sets in the biobjective traveling
-salesman problem": every neighbour of every member of the archive's front is tried. Here neighbours
-are drawn at random: one mutation of one member, all members with equal probability.
+salesman problem". The paper tries every neighbour of every non-dominated candidate. Here neighbours
+are drawn at random: one mutation of one candidate, with equal probability for all candidates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nas.searching.results import Attempt, TrialResult
 
 @ALGORITHMS.register("local-search")
 class LocalSearch:
-    """Pareto local search; see the module."""
+    """Pareto local search, see the module docstring."""
 
     def __init__(self, context: SearchContext) -> None:
         self._context = context
@@ -32,7 +32,7 @@ class LocalSearch:
         self._front = [rows[i][0] for i in non_dominated([costs for _, costs in rows])]
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """Draw a mutant of a random member."""
+        """Return a mutant of a random non-dominated candidate."""
         if not self._front:
             return self._context.sample(rng)
         parent = self._front[int(rng.integers(len(self._front)))]

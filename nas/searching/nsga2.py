@@ -1,10 +1,10 @@
-"""NSGA-II: pymoo's ranking and survival, applied to results as they come.
+"""NSGA-II: a genetic algorithm that ranks candidates by dominance and crowding distance.
 
 Deb et al. 2002, "A fast and elitist multiobjective genetic algorithm: NSGA-II": parents win binary
 tournaments by rank and crowding distance, and the best of parents and offspring survive by the
-same order. A call of ``tell`` for each generation is the paper's algorithm; a call for each result
-is the steady-state form of Durillo et al. 2009, "On the effect of the steady-state selection
-scheme".
+same order. pymoo computes ranks and survivors. A call of ``tell`` for each generation is the
+paper's algorithm. A call for each result is the steady-state form of Durillo et al. 2009, "On the
+effect of the steady-state selection scheme".
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from pymoo.operators.survival.rank_and_crowding import RankAndCrowding
 from nas.searching.algorithm import ALGORITHMS, PATIENCE, TELL, SearchContext
 from nas.searching.results import Attempt, TrialResult
 
-# Share of offspring by crossover; the others are mutants. On an analytic landscape over two spaces,
-# shares of 0.5 to 0.9 were equally good, and better than 0 or than mutating a crossover's child.
+# Share of offspring by crossover; all other offspring are mutants. On an analytic landscape over
+# two spaces, shares of 0.5 to 0.9 were equally good, and better than 0 or than mutating a
+# crossover's child.
 CROSSOVER_SHARE: Final = 0.75
 # Any finite number: pymoo ranks NaN above a valid candidate. The constraint ranks failures last.
 FAILED_COST: Final = 0.0
@@ -34,7 +35,7 @@ Config.warnings["not_compiled"] = False
 
 @ALGORITHMS.register("nsga2")
 class Nsga2:
-    """NSGA-II. A failed candidate is infeasible and ranks behind all others."""
+    """NSGA-II. A failed candidate is infeasible and ranks behind every successful candidate."""
 
     def __init__(self, context: SearchContext) -> None:
         self._context = context
@@ -49,7 +50,7 @@ class Nsga2:
         return [member.get(RESULT) for member in self._members]
 
     def tell(self, results: Sequence[TrialResult]) -> None:
-        """Rank new results among the population; the best survive."""
+        """Add new results to the population and keep the best."""
         new = [result for result in results if not result.is_repeat]
         if not new:
             return
@@ -62,7 +63,7 @@ class Nsga2:
         )
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """Draw the offspring of the winners of two tournaments."""
+        """Return an offspring of the winners of two tournaments."""
         if len(self._members) == 0:
             return self._context.sample(rng)
         a, b = self._winner(rng), self._winner(rng)
@@ -72,7 +73,7 @@ class Nsga2:
         return self._context.mutant(a, rng, num_failed)
 
     def _winner(self, rng: np.random.Generator) -> TrialResult:
-        """The better of two random members; the first if they are equal."""
+        """Return the better of two random members, or the first if they are equal."""
         count = len(self._members)
         drawn = rng.choice(count, size=2, replace=count < 2)
         winner: TrialResult = min((self._members[i] for i in drawn), key=_standing).get(RESULT)
@@ -88,7 +89,7 @@ class Nsga2:
 
 
 def _standing(member: Any) -> tuple[bool, float, float]:
-    """The crowded comparison: failures last, then by rank, then by crowding distance."""
+    """Return a sort key: failures last, then by rank, then by decreasing crowding distance."""
     if member.get(RESULT).costs is None:
         return True, 0.0, 0.0
     return False, float(member.get("rank")), -float(member.get("crowding"))

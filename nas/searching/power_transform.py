@@ -1,4 +1,4 @@
-"""A power transform that makes scores approximately normal.
+"""A power transform that makes the distribution of scores approximately normal.
 
 Yeo & Johnson 2000, "A new family of power transformations to improve normality or symmetry", with
 t = (score - centre) / spread:
@@ -6,7 +6,7 @@ t = (score - centre) / spread:
     z = ((1 + t)^p - 1) / p                    where t >= 0   (log(1 + t) at p = 0)
     z = (1 - (1 - t)^(2 - p)) / (2 - p)        where t < 0    (-log(1 - t) at p = 2)
 
-p = 1 is the identity; p > 1 spreads high scores, p < 1 low ones.
+p = 1 is the identity. p > 1 spreads high scores, p < 1 spreads low scores.
 """
 
 from __future__ import annotations
@@ -31,7 +31,13 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 
 @dataclass(frozen=True)
 class YeoJohnson:
-    """A fitted transform: its power, and centre and spread of the scores."""
+    """A fitted transform.
+
+    Attributes:
+        power: the power p of the module docstring.
+        centre: mean of the scores that the transform was fitted to.
+        spread: standard deviation of these scores.
+    """
 
     power: float
     centre: float
@@ -39,7 +45,7 @@ class YeoJohnson:
 
     @classmethod
     def fit(cls, scores: Array) -> YeoJohnson:
-        """The transform whose power has the greatest posterior probability."""
+        """Return the transform whose power has the greatest posterior probability."""
         centre = float(scores.mean())
         spread = float(scores.std()) if np.ptp(scores) > 0 else 1.0
         if len(set(scores)) < 3:  # too few to fit a power
@@ -52,28 +58,33 @@ class YeoJohnson:
         return cls(float(minimize_scalar(cost, bounds=POWERS, method="bounded").x), centre, spread)
 
     def transform(self, scores: Array) -> Array:
-        """Scores on the transformed scale."""
+        """Return transformed scores."""
         t = (scores - self.centre) / self.spread
         high = boxcox(1 + np.maximum(t, 0), self.power)
         transformed: Array = high - boxcox(1 + np.maximum(-t, 0), 2 - self.power)
         return transformed
 
     def derivative(self, scores: Array) -> Array:
-        """The derivative of ``transform``."""
+        """Return the derivative of ``transform`` at each score."""
         t = (scores - self.centre) / self.spread
         power = np.where(t >= 0, self.power - 1, 1 - self.power)
         derivative: Array = (1 + np.abs(t)) ** power / self.spread
         return derivative
 
     def inverse(self, transformed: Array) -> Array:
-        """Scores of values on the transformed scale."""
+        """Return the scores of which ``transform`` gives these values."""
         high = inv_boxcox(np.maximum(transformed, 0), self.power)
         t = high - inv_boxcox(np.maximum(-transformed, 0), 2 - self.power)
         scores: Array = self.centre + self.spread * t
         return scores
 
     def moments(self, mean: Array, deviation: Array) -> tuple[Array, Array]:
-        """Mean and deviation of scores whose transformed values are normal with these moments."""
+        """Return mean and standard deviation of scores whose transformed values are normal.
+
+        Args:
+            mean: means of the transformed values.
+            deviation: standard deviations of the transformed values.
+        """
         scores = self.inverse(mean[:, None] + deviation[:, None] * NODES)
         weights = WEIGHTS / WEIGHTS.sum()
         means = scores @ weights

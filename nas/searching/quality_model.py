@@ -145,15 +145,15 @@ class NoisyGP:
 
     @property
     def noise(self) -> float:
-        """The standard deviation of the score of one training due to its seed, in the score's unit."""
+        """The standard deviation of scores due to seeds, in the score's unit."""
         return math.sqrt(self.kernel.noise)
 
     def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
-        """Return posterior mean and standard error of observed mechanisms' qualities: (keys,) each."""
+        """Return mean and standard error of the qualities of observed mechanisms: (keys,) each."""
         return self._fitted().estimate(keys)
 
     def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
-        """Return posterior mean and standard error of unobserved mechanisms: (candidates,) each."""
+        """Return mean and standard error of the qualities of new mechanisms: (candidates,) each."""
         return self._fitted().predict(candidates)
 
     def draws(self, keys: Sequence[str], number: int, rng: np.random.Generator) -> Array:

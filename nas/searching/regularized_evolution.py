@@ -1,8 +1,8 @@
 """Regularised evolution: the best of a random sample of the youngest candidates is the parent.
 
-Real et al. 2019, "Regularized evolution for image classifier architecture search", algorithm 1. A
-parent is the best of a random sample of the population, its mutant joins, the oldest leaves.
-Departures from the paper, each with its reason:
+Real et al. 2019, "Regularized evolution for image classifier architecture search", algorithm 1. The
+best of a random sample of the population becomes a parent, its mutant joins the population, and the
+oldest candidate leaves it. Departures from the paper, with reasons:
 
 - The population holds two generations: without a lag a whole generation joins at once, and with one
   generation no candidate would stay long enough to become a parent.
@@ -30,18 +30,18 @@ SAMPLE_SHARE: Final = 0.25
 
 @ALGORITHMS.register("regularized-evolution")
 class RegularizedEvolution:
-    """Aging evolution with Pareto tournaments."""
+    """Regularised evolution, see the module docstring."""
 
     def __init__(self, context: SearchContext) -> None:
         self._context = context
         self._alive: deque[TrialResult] = deque(maxlen=GENERATIONS_ALIVE * context.population)
 
     def tell(self, results: Sequence[TrialResult]) -> None:
-        """Add new candidates; the oldest leave."""
+        """Add new candidates to the population, and remove the oldest."""
         self._alive.extend(result for result in results if not result.is_repeat)
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """Draw a mutant of the winner of a tournament."""
+        """Return a mutant of the best of a random sample."""
         fit = [(result, result.costs) for result in self._alive if result.costs is not None]
         if not fit:
             return self._context.sample(rng)

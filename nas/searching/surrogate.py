@@ -1,15 +1,15 @@
 """NSGA-II with a surrogate model: offspring are screened by expected hypervolume improvement.
 
 Parents are selected by estimates among all trained mechanisms. Of many offspring, the search
-proposes the one with the greatest expected improvement of the front's hypervolume, given pending
-proposals; one in five is proposed without screening, so that a wrong model cannot mislead the
-search. Costs are known exactly; only quality is predicted (as in NSGANetV2, Lu et al. 2020, arXiv
-2007.10396).
+proposes the offspring with the greatest expected improvement of the front's hypervolume, given
+pending proposals. One in five offspring is proposed without screening, so that a wrong model cannot
+mislead the search. Costs are known exactly; only quality is predicted (as in NSGANetV2, Lu et al.
+2020, arXiv 2007.10396).
 
 If another training of a known mechanism has a greater expected gain than every offspring, that
-mechanism is re-evaluated: late in a search, good mechanisms have to be distinguished. The gain of a
-re-evaluation is the knowledge gradient (Frazier et al. 2009, "The knowledge-gradient policy for
-correlated normal beliefs") of the hypervolume of the estimates, with the other estimates fixed.
+mechanism is trained again: late in a search, good mechanisms have to be distinguished. The gain of
+a re-evaluation is the knowledge gradient (Frazier et al. 2009, "The knowledge-gradient policy for
+correlated normal beliefs") of the hypervolume of the estimates, with all other estimates fixed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ POINTS: Final = (-1.47, -0.79, -0.37, 0.0, 0.37, 0.79, 1.47)
 
 @ALGORITHMS.register("surrogate")
 class Surrogate:
-    """NSGA-II with screened offspring; see the module."""
+    """NSGA-II with screened offspring, see the module docstring."""
 
     def __init__(self, context: SearchContext) -> None:
         self._context = context
@@ -54,13 +54,14 @@ class Surrogate:
         self._evolution = None
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """Draw offspring and return the one of greatest expected gain, or a re-evaluation."""
+        """Return the offspring with the greatest expected gain, or a re-evaluation."""
         evolution = self._parents()
         drawn = evolution.propose(rng, num_failed)
         if not self._archive.is_informed or rng.random() < UNSCREENED:
             return drawn
         pool: dict[str, tuple[Attempt, tuple[Genome, Mapping[str, float]]]] = {}
-        num_missed = num_failed  # in a row; all neighbours of the parents may have been trained
+        # Draws in a row that are not new; all neighbours of the parents may have been trained.
+        num_missed = num_failed
         for _ in range(POOL):
             info = self._context.filter.inspect(drawn.genome)
             num_missed = 0 if info.is_new else num_missed + 1
@@ -78,7 +79,7 @@ class Surrogate:
         return list(pool.values())[best][0]
 
     def _parents(self) -> Nsga2:
-        """NSGA-II whose population is the best of all known mechanisms, by estimates."""
+        """Return an NSGA-II whose population is the best of all known mechanisms by estimates."""
         if self._evolution is None:
             self._evolution = Nsga2(self._context)
             known, (means, _) = self._archive.known, self._archive.estimates()
@@ -90,13 +91,13 @@ class Surrogate:
     def _gains(
         self, front: Array, candidates: Sequence[tuple[Genome, Mapping[str, float]]]
     ) -> Array:
-        """Expected hypervolume improvement of each candidate: (candidates,)."""
+        """Return the expected hypervolume improvement of each candidate: (candidates,)."""
         means, errors = self._archive.predict(candidates)
         rows = zip(self._scaled(means), errors / self._span, strict=True)
         return np.array([_expected_gain(front, *row) for row in rows])
 
     def _best_reevaluation(self, front: Array) -> tuple[float, TrialResult | None]:
-        """The gain of the best re-evaluation, and its mechanism; 0 and None if there is none."""
+        """Return the gain of the best re-evaluation and its mechanism; 0 and None without any."""
         known = self._archive.known
         shifts = self._archive.expected_shift() / self._span
         members = front[is_nondominated(front)]
@@ -112,7 +113,7 @@ class Surrogate:
         return max(options, key=itemgetter(0))
 
     def _expected(self) -> Array:
-        """Scaled estimates of known mechanisms, then of pending ones."""
+        """Return scaled estimates of known mechanisms, then of pending proposals."""
         archive = self._archive
         means, _ = archive.estimates()
         pending = [(p.genome, p.costs) for p in archive.pending if p.is_new]
@@ -120,24 +121,24 @@ class Surrogate:
         return self._scaled(rows)
 
     def _scaled(self, rows: Array) -> Array:
-        """Objectives with each ideal at 0 and each reference at 1."""
+        """Return objectives scaled so that each ideal is 0 and each reference is 1."""
         scaled: Array = (rows - self._ideal) / self._span
         return scaled
 
 
 def _expected_gain(front: Array, row: Array, spread: Array) -> float:
-    """Expected volume that a normal row with this standard deviation adds to a front."""
+    """Return the expected hypervolume that a normally distributed row adds to a front."""
     return float(np.mean([_gain(front, row + point * spread) for point in POINTS]))
 
 
 def _gain(front: Array, row: Array) -> float:
-    """The volume within the unit box that a row dominates and the front does not."""
+    """Return the volume in the unit box that a row dominates and the front does not."""
     if (row >= 1).any():
         return 0.0
     return float(np.prod(1 - row)) - _volume(np.maximum(front, row))
 
 
 def _volume(rows: Array) -> float:
-    """The volume within the unit box that rows dominate."""
+    """Return the volume in the unit box that rows dominate."""
     inside = rows[(rows < 1).all(axis=1)]
     return float(hypervolume(inside, np.ones(rows.shape[1]))) if len(inside) else 0.0

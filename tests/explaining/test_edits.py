@@ -9,7 +9,7 @@ import pytest
 from nas.costs import costs_of
 from nas.evaluation.study import why_not
 from nas.explaining import Bounds, plan_explanation
-from nas.explaining.path import path
+from nas.explaining.plan import find_path
 from nas.genome import Visibility
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.searching.setup import cost_context
@@ -99,7 +99,7 @@ def test_paths_lead_from_standard_attention_step_by_step():
     assert words(planned(mechanism("qana").genome), "path") == [
         "qana in place of scaled_dot_product"
     ]
-    assert path(IMAGES.resolve(mechanism("mha").genome).genome, bounds) == []
+    assert find_path(IMAGES.resolve(mechanism("mha").genome).genome, bounds) == []
     assert len(words(planned(RICH), "path")) == 5  # softcap, sigmoid, two gelus, kv_heads
 
 

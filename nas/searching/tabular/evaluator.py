@@ -1,7 +1,8 @@
-"""An evaluator that returns trainings of a table: a search takes seconds.
+"""An evaluator that returns recorded trainings of a table, so that a search takes seconds.
 
 The order of a mechanism's trainings is drawn for each search, so that the noise differs between
-searches. A search may use the first ``seen`` trainings; the others give the true score.
+searches. A search may use the first ``seen`` trainings. The mean of all further trainings counts as
+the true score.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from nas.searching.tabular.table import Table
 
 
 class TableEvaluator:
-    """An `Evaluator` that simulates workers; trainings end in the order of their recorded times.
+    """An ``Evaluator`` that simulates workers. Trainings take their recorded times.
 
     Args:
         seed: seed of the order of each mechanism's trainings.
@@ -26,8 +27,8 @@ class TableEvaluator:
         workers: number of simulated workers.
 
     Attributes:
-        now: simulated time, s.
-        busy: processor time of all trainings begun so far, s.
+        now: simulated time in seconds.
+        busy: sum of the processor times of all trainings that have begun, in seconds.
     """
 
     def __init__(self, table: Table, *, seed: int = 0, seen: int = 2, workers: int = 1) -> None:
@@ -41,18 +42,18 @@ class TableEvaluator:
         self._num_submitted = 0
 
     def calibrate(self) -> Mapping[str, Any]:
-        """An empty calibration: a table has no hardware."""
+        """Return an empty calibration, since a table has no hardware."""
         return {}
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Queue trials; those with most work start first."""
+        """Queue trials. Trials with most work start first."""
         for trial in trials:
             self._num_submitted += 1
             heapq.heappush(self._waiting, (-trial.work, self._num_submitted, trial))
         self._start()
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """The training that ends next; empty if none is running."""
+        """Return the trial that ends next with its evaluation; empty if no trial is running."""
         if not self._running:
             return []
         self.now, _, trial, evaluation = heapq.heappop(self._running)
@@ -63,12 +64,15 @@ class TableEvaluator:
         """Do nothing."""
 
     def order(self, key: str) -> list[int]:
-        """Indices of a mechanism's trainings in the order of this search."""
+        """Return the indices of a mechanism's trainings in the order of this search."""
         rng = np.random.default_rng([self._seed, int(key, 16)])
         return [int(i) for i in rng.permutation(len(self._table.trainings[key]))]
 
     def truth(self, key: str, metric: str) -> float:
-        """The mean of a metric over the trainings that the search cannot use; NaN if one failed."""
+        """Return the mean of a metric over the trainings that the search cannot use.
+
+        The mean is NaN if one of these trainings failed.
+        """
         unseen = [self._table.trainings[key][i] for i in self.order(key)[self._seen :]]
         return float(np.mean([training.metrics.get(metric, np.nan) for training in unseen]))
 

@@ -1,4 +1,4 @@
-"""Agreement between the rankings of short and long trainings: Kendall's tau, and regret."""
+"""Agreement between rankings of mechanisms by short and by long trainings."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from nas.searching.tabular.table import Table
 if TYPE_CHECKING:
     Values = NDArray[np.float64]
 
-NUM_DRAWS: Final = 1000
-LEAST: Final = 10  # least number of mechanisms for a rank correlation
-TOP: Final = 5
+NUM_DRAWS: Final = 1000  # samples of the bootstrap
+NUM_LEAST: Final = 10  # least number of mechanisms for a rank correlation
+TOP: Final = 5  # number of mechanisms ranked first that the regret is computed from
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A statistic over mechanisms with its 95 % bootstrap interval."""
+    """A statistic over mechanisms, with the lower and upper end of its 95 % bootstrap interval."""
 
     value: float
     low: float
@@ -49,19 +49,22 @@ class Agreement:
 
 
 def agreements(short: Table, long: Table, metric: str) -> tuple[int, list[Agreement]]:
-    """Agreement of single short trainings with the means of the long ones.
+    """Return how well scores of single short trainings agree with the true ranking.
 
-    The statistics of a score are means over its seeds, since a search trains a mechanism once. The
-    last agreement is an upper bound: that of a single long training with the mean of the others.
+    The true score of a mechanism is the mean of its long trainings. The statistics of a score are
+    means over the seeds, since a search trains a mechanism once. The last agreement is an upper
+    bound: it compares a single long training with the mean of all further long trainings.
 
     Args:
-        metric: a metric of the long trainings; more is better.
+        short: the table of short trainings.
+        long: the table of long trainings.
+        metric: a metric of both tables for which more is better.
 
     Returns:
-        The number of mechanisms that both tables hold, and an agreement for each score.
+        The number of mechanisms that both tables contain, and an agreement for each score.
 
     Raises:
-        TableError: the tables share too few mechanisms, or one lacks the metric.
+        TableError: the tables share too few mechanisms, or a table lacks the metric.
     """
     for table in (short, long):
         if metric not in table.metrics:
@@ -71,10 +74,10 @@ def agreements(short: Table, long: Table, metric: str) -> tuple[int, list[Agreem
     # A mechanism's key is resolved at a task's sizes, so it differs between tables.
     short_keys = {key: _key_in(short, genome) for key, genome in long.mechanisms.items()}
     keys = [key for key in short_keys if _is_good(long, key) and _is_good(short, short_keys[key])]
-    if len(keys) < LEAST:
+    if len(keys) < NUM_LEAST:
         raise TableError(
             f"tables {short.name} and {long.name} share {len(keys)} mechanisms whose trainings "
-            f"ended well; expected at least {LEAST}."
+            f"ended well; expected at least {NUM_LEAST}."
         )
     every = list(long.scores(metric)[_rows(long, keys)].T)
     truth = np.mean(every, axis=0)
@@ -94,7 +97,7 @@ def agreements(short: Table, long: Table, metric: str) -> tuple[int, list[Agreem
 
 
 def _key_in(table: Table, genome: Genome) -> str:
-    """The key of a mechanism in a table; empty if the table lacks it."""
+    """Return the key of a mechanism in a table; empty if the table lacks the mechanism."""
     try:
         return table.key_of(genome)
     except (GenomeError, TableError):
@@ -120,14 +123,14 @@ def _agreement(name: str, scores: list[Values], truths: list[Values]) -> Agreeme
 
 
 def _interval(pairs: list[tuple[Values, Values]]) -> Interval:
-    """The mean of tau over pairs; the bootstrap draws the same mechanisms for each pair."""
+    """Return the mean tau over pairs. The bootstrap draws the same mechanisms for each pair."""
     value, *draws = np.mean([_taus(*pair) for pair in pairs], axis=0)
     low, high = np.nanpercentile(draws, (2.5, 97.5))
     return Interval(float(value), float(low), float(high))
 
 
 def _taus(score: Values, truth: Values) -> Values:
-    """Kendall's tau-b of all mechanisms, then of each bootstrap draw; NaN if all are tied."""
+    """Return tau-b of all mechanisms, then of each bootstrap sample; NaN if all are tied."""
     rng, num = np.random.default_rng(0), len(score)
     drawn = (rng.integers(num, size=num) for _ in range(NUM_DRAWS))
     times = np.array([np.ones(num), *(np.bincount(rows, minlength=num) for rows in drawn)])

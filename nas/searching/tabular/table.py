@@ -1,7 +1,8 @@
-"""A table of trainings: every mechanism of a space, several seeds each, a report for each epoch.
+"""A table of trainings: every mechanism of a space, with several seeds, and a report per epoch.
 
-A table is one gzipped JSON file: space, policy and task as texts with fingerprints, command and
-versions, the mechanisms in normal form, and the trainings. Built-in tables lie beside this module.
+A table is a gzipped JSON file. It contains space, policy and task as texts with fingerprints, the
+command and versions that made it, the mechanisms in normal form, and the trainings. Built-in tables
+lie in the folder of this module.
 """
 
 from __future__ import annotations
@@ -29,21 +30,26 @@ from nas.tasks import parse_task
 from nas.training import Report
 
 VERSION: Final = 1
+# Errors of functions that read a damaged file.
+_DAMAGE: Final = (
+    *(ArithmeticError, AttributeError, EOFError, LookupError, RecursionError, TypeError),
+    *(ValueError, zlib.error),
+)
 SUFFIX: Final = ".json.gz"
 FOLDER: Final = Path(__file__).parent
-REPORT_FIELDS: Final = ("train_loss", "core_seconds")  # numbers of a report beside its metrics
+REPORT_FIELDS: Final = ("train_loss", "core_seconds")  # numbers of a report besides its metrics
 MAX_BYTES: Final = 2**26  # size of an uncompressed table
 DIGITS: Final = 6  # significant digits of a stored number
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The provenance of a table.
+    """The origin of a table.
 
     Attributes:
         command: the command that creates the table.
         date: date of the last training, as year-month-day.
-        hardware: processors and GPUs that trained, each kind once.
+        hardware: names of the processors and GPUs that trained.
         versions: versions of libraries, by name.
     """
 
@@ -58,9 +64,11 @@ class Table:
     """Trainings of mechanisms under one task.
 
     Attributes:
-        space, policy, task: frozen copies; the task's fingerprint covers its data.
-        mechanisms: genomes in normal form, by key: the digest resolved at the task's sizes.
-        trainings: by key, one for each seed, in the order of the seeds.
+        name: name of the table.
+        about: one sentence on the table.
+        space, policy, task: frozen copies. The task's fingerprint covers its data.
+        mechanisms: genomes in normal form, by the digest at the task's sizes.
+        trainings: trainings of each mechanism, by the same digest, in the order of the seeds.
     """
 
     name: str
@@ -74,7 +82,7 @@ class Table:
 
     @cached_property
     def repeats(self) -> int:
-        """Number of seeds that every mechanism was trained with."""
+        """The number of seeds that every mechanism was trained with."""
         return min((len(trainings) for trainings in self.trainings.values()), default=0)
 
     @cached_property
@@ -85,16 +93,16 @@ class Table:
 
     @cached_property
     def setting(self) -> CostContext:
-        """The sizes and options at which its mechanisms are counted."""
+        """The sizes and options at which costs of the mechanisms are computed."""
         model = parse_task(parse_yaml(self.task.text, self.name), f"table {self.name}").main
         return CostContext(model.sizes, model.qkv_bias, model.is_causal, calibration={})
 
     def key_of(self, genome: Genome) -> str:
-        """The key of a mechanism: its digest at the table's sizes.
+        """Return the key of a mechanism in this table, that is, its digest at the table's sizes.
 
         Raises:
-            GenomeError: it does not exist at these sizes.
-            TableError: it is not in the table.
+            GenomeError: the mechanism cannot be built at these sizes.
+            TableError: the mechanism is not in the table.
         """
         key = self.setting.resolve(genome).key
         if key not in self.mechanisms:
@@ -105,15 +113,15 @@ class Table:
         return key
 
     def costs(self, key: str, names: Iterable[str]) -> dict[str, float]:
-        """Costs of a mechanism at the sizes of its task, by name."""
+        """Return costs of a mechanism at the sizes of the task, by name."""
         return costs_of(self.setting.resolve(self.mechanisms[key]), self.setting, names)
 
     def scores(self, name: str, epoch: int | None = None) -> NDArray[np.float64]:
-        """A number of every training, NaN for a failed one: (mechanisms, repeats).
+        """Return a number of every training: (mechanisms, repeats). It is NaN if a training failed.
 
         Args:
-            name: a metric, ``train_loss`` or ``core_seconds``.
-            epoch: from 1; None for the last.
+            name: name of a metric, "train_loss" or "core_seconds".
+            epoch: number of the epoch, from 1; None for the last epoch.
         """
         rows = [self.trainings[key][: self.repeats] for key in self.mechanisms]
         return np.array([[_number(training, name, epoch) for training in row] for row in rows])
@@ -132,7 +140,7 @@ class Table:
 
 
 def tables() -> list[str]:
-    """The names of the built-in tables."""
+    """Return the names of the built-in tables."""
     return sorted(path.name.removesuffix(SUFFIX) for path in FOLDER.glob(f"*{SUFFIX}"))
 
 
@@ -140,7 +148,7 @@ def load_table(name_or_path: str) -> Table:
     """Read a table by name or by path.
 
     Raises:
-        TableError: there is no such table, or the file holds no table.
+        TableError: there is no such table, or the file contains no table.
     """
     path = Path(name_or_path)
     if not path.suffix:
@@ -160,16 +168,7 @@ def load_table(name_or_path: str) -> Table:
         return _from_dict(json.loads(content))
     except OSError as error:
         raise TableError(f"{path}: cannot be read ({error.strerror or error}).") from None
-    except (
-        ArithmeticError,
-        AttributeError,
-        EOFError,
-        LookupError,
-        RecursionError,
-        TypeError,
-        ValueError,
-        zlib.error,
-    ) as error:
+    except _DAMAGE as error:
         raise TableError(
             f"{path}: is no table of this version ({type(error).__name__}: {error})."
         ) from None
@@ -202,7 +201,7 @@ def _to_dict(table: Table) -> dict[str, Any]:
 
 
 def _row(evaluation: Evaluation, metrics: Sequence[str]) -> list[Any]:
-    """Seed, status, reason, budget, hardware, and for each epoch loss, time and metrics."""
+    """Return seed, status, reason, budget, hardware, and loss, time and metrics of each epoch."""
     reports = [
         [_short(n) for n in (r.train_loss, r.core_seconds, *(r.metrics[m] for m in metrics))]
         for r in evaluation.reports
@@ -251,7 +250,7 @@ def _document(data: Mapping[str, Any]) -> Document:
 
 
 def _words(value: Any) -> tuple[str, ...]:
-    """A list of distinct words as a tuple; ValueError for any other value."""
+    """Return a list of distinct words as a tuple; raise ValueError for any other value."""
     words = tuple(str(word) for word in value)
     if not isinstance(value, list) or len({*words}) < len(words):
         raise ValueError(f"{describe(value)}, expected a list of different words")
@@ -283,5 +282,5 @@ def _training(row: Sequence[Any], metrics: Sequence[str]) -> Evaluation:
 
 
 def _short(number: float) -> float | str:
-    """A number rounded to ``DIGITS`` digits, or text if it is not finite, as JSON requires."""
+    """Return a number rounded to ``DIGITS`` digits, or text if it is not finite."""
     return float(f"{number:.{DIGITS}g}") if np.isfinite(number) else str(number)
