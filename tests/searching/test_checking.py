@@ -27,7 +27,7 @@ def folder(recorded_run: Path, tmp_path: Path) -> Path:
     with open_run(own) as run:
         write_front(run)
         (own / "weights").mkdir()
-        for member in front(run):
+        for member in run.front():
             path = weights_path(own, str(member.proposal.key))
             save_file({"layers.0.q": np.zeros(1, np.float32)}, path)
     return own

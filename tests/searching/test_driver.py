@@ -76,7 +76,7 @@ def test_search_on_digits_trains_and_finds_a_front(kit: Any, task: Any, heard: A
         # Twice what standard attention costs, and one of ten classes by chance.
         assert (accuracy.name, accuracy.reference, accuracy.ideal) == ("accuracy", 0.1, 1.0)
         assert (macs.name, macs.reference, macs.ideal) == ("macs", 2 * mha.costs["macs"], 0.0)
-        for member in front(run):
+        for member in run.front():
             path = weights_path(run.folder, str(member.proposal.key))
             assert path.stat().st_size > 1000
 
