@@ -12,7 +12,7 @@ from nas.common.errors import RunError, SpaceExhausted
 from nas.evaluation.trial import training_seed
 from nas.genome import ModelSizes
 from nas.searching.front_file import FRONT_FILE
-from nas.searching.listener import Evaluated, GenerationDone, Listener
+from nas.searching.listener import CompositeListener, Evaluated, GenerationDone, Listener
 from nas.searching.loop import LIKELY
 from nas.space import SearchSpace
 from nas.space.validation import validate
@@ -294,3 +294,16 @@ def test_loop_a_space_without_any_mechanism_at_these_sizes_is_an_error(kit: Any)
     writer = kit.create(space=SearchSpace.model_validate(data))
     with pytest.raises(SpaceExhausted, match=r"space 'tiny' holds no mechanism.*3/4 of 2"):
         kit.search(writer)
+
+
+def test_composite_listener_forwards_every_event() -> None:
+    names = [name for name in vars(Listener) if name.startswith("on_")]
+    calls: list[tuple[int, str, str]] = []
+    listeners = [Listener(), Listener()]
+    for index, listener in enumerate(listeners):
+        for name in names:
+            setattr(listener, name, lambda event, i=index, n=name: calls.append((i, n, event)))
+    composite = CompositeListener(*listeners)
+    for name in names:
+        getattr(composite, name)("event")
+    assert calls == [(i, name, "event") for name in names for i in range(2)]
