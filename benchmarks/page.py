@@ -11,9 +11,9 @@ from statistics import median
 from time import process_time
 from typing import Any, Final
 
+from benchmarks.big_run import record_big_run
 from benchmarks.figures import Figure, fastest, single
 from nas.report.page import write_report
-from tests.big_run import record_big_run
 
 SIZES: Final = (10_000, 100_000)
 ROUNDS: Final = 3

@@ -157,21 +157,19 @@ def _task_and_policy(
 
     Each is taken from the argument, or from the run of the source, or from the defaults.
     """
-    rules = None if policy is None else load_policy(policy)
-    if source.run is None or task is not None:
-        chosen = load_task(task or TASK, data=data)
-        check_one_model(chosen)
-        loaded = chosen.load()
-        if source.run is None or rules is not None:
-            return chosen.main, loaded, rules or load_policy(POLICY)
-    with open_run(source.run) as run:
-        setup = run.setup
-    run_policy = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
-    if task is None:
-        chosen = load_frozen_task(setup.task, data)
-        check_one_model(chosen)
-        loaded = load_unchanged(source.run, setup.task, chosen)
-    return chosen.main, loaded, rules or run_policy
+    run_task, rules = None, load_policy(policy or POLICY)
+    if source.run is not None:
+        with open_run(source.run) as run:
+            setup = run.setup
+        if policy is None:
+            rules = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
+        if task is None:
+            run_task = load_frozen_task(setup.task, data)
+    chosen = run_task or load_task(task or TASK, data=data)
+    check_one_model(chosen)
+    if run_task and source.run is not None:
+        return chosen.main, load_unchanged(source.run, setup.task, chosen), rules
+    return chosen.main, chosen.load(), rules
 
 
 def _names(source: Source, plan: Explanation) -> dict[str, str]:

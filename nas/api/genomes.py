@@ -53,17 +53,11 @@ def cost(  # type: ignore[overload-overlap]
 
 @overload
 def cost(
-    sources: Sequence[AnySource],
+    sources: AnySource | Sequence[AnySource],
     *,
     dim: int = 64,
     heads: int = 4,
     tokens: int | Sequence[int] = 65,
-) -> CostTable: ...
-
-
-@overload
-def cost(
-    sources: AnySource, *, dim: int = 64, heads: int = 4, tokens: Sequence[int]
 ) -> CostTable: ...
 
 

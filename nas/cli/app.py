@@ -28,12 +28,9 @@ app = typer.Typer(
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        from importlib.metadata import PackageNotFoundError, version
+        from importlib.metadata import version
 
-        try:
-            typer.echo(f"nas {version('nas')}")
-        except PackageNotFoundError:
-            typer.echo("nas, not installed")
+        typer.echo(f"nas {version('nas')}")
         raise typer.Exit
 
 

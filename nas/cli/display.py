@@ -31,7 +31,6 @@ from nas.cli.progress import (
     pace,
     read_progress,
     value_of,
-    workers_text,
 )
 from nas.common.text import message, plural, printable
 from nas.evaluation.trial import Incident
@@ -194,7 +193,8 @@ class Display(Listener):
             ),
         ]
         if self._is_watching:
-            rows += [("workers", workers_text(progress)), ("expected end", end_text(progress, now))]
+            workers = f"{progress.busy} of {progress.workers} busy"
+            rows += [("workers", workers), ("expected end", end_text(progress, now))]
         return rows
 
 

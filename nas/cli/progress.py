@@ -16,7 +16,7 @@ from nas.common.objectives import Objective
 from nas.common.text import plural
 from nas.evaluation.trial import Training
 from nas.report.front import run_line
-from nas.report.units import duration, percent, quantity
+from nas.report.units import duration, quantity
 from nas.searching.results import REPEAT
 from nas.store import Candidate, Counts, Proposal, Run, RunSetup, named_members
 
@@ -44,7 +44,6 @@ class Progress:
         last: the most recent trainings with their proposals, newest last.
         times: the end of each training in the rate window, in seconds since the epoch. The first
             value is the start of the session, or the end of the training before the window.
-        trained_seconds: sum of the training times in the rate window.
     """
 
     run: str
@@ -56,7 +55,6 @@ class Progress:
     leaders: Mapping[str, tuple[Candidate, Objective]]
     last: tuple[tuple[Proposal, Training], ...]
     times: tuple[float, ...]
-    trained_seconds: float
 
     @property
     def generations_done(self) -> int:
@@ -100,12 +98,6 @@ class Progress:
         under_way = first * self.setup.config.repeats + counts.repeated - self.done
         return max(0, min(self.workers, under_way))
 
-    @property
-    def busy_share(self) -> float | None:
-        """Fraction of the workers' time in the rate window that they spent in trainings."""
-        available = (self.times[-1] - self.times[0]) * self.workers
-        return min(1.0, self.trained_seconds / available) if available > 0 else None
-
 
 def read_progress(run: Run, before: Progress | None = None) -> Progress:
     """Read the progress of a run.
@@ -135,7 +127,6 @@ def read_progress(run: Run, before: Progress | None = None) -> Progress:
         leaders=leaders,
         last=last,
         times=tuple(t.timestamp() for t in (since, *(training.recorded for training in recent))),
-        trained_seconds=sum(training.evaluation.wall_seconds for training in recent),
     )
 
 
@@ -185,7 +176,8 @@ def generation_line(progress: Progress, now: float) -> str:
 def change_line(progress: Progress, now: float) -> str:
     """Return the line of ``generation_line`` with numbers of trainings and busy workers."""
     done = f"{progress.done} of {plural(progress.total, 'training')}"
-    return f"{done}, {generation_line(progress, now)}, workers {workers_text(progress)}"
+    workers = f"workers {progress.busy} of {progress.workers} busy"
+    return f"{done}, {generation_line(progress, now)}, {workers}"
 
 
 def pace(progress: Progress, now: float) -> str:
@@ -196,13 +188,6 @@ def pace(progress: Progress, now: float) -> str:
     if rate is None or seconds is None:
         return f"{progress.to_go} to go"
     return f"{progress.to_go} to go at {rate:.3g} a minute: {duration(seconds)} left"
-
-
-def workers_text(progress: Progress) -> str:
-    """Return the number of busy workers and the share of recent time spent in trainings."""
-    share = progress.busy_share
-    recent = "" if share is None else f", training {percent(share)} % of the time lately"
-    return f"{progress.busy} of {progress.workers} busy{recent}"
 
 
 def end_text(progress: Progress, now: float) -> str:

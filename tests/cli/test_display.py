@@ -109,7 +109,6 @@ def test_rate_and_time_left(recorded_run: Path) -> None:
     recorded = progress_of(recorded_run)
     # The clock of the recorded run advances by a minute with every record.
     assert recorded.per_minute == pytest.approx(0.9, abs=0.11)
-    assert recorded.busy_share == pytest.approx(3.5 * recorded.per_minute / 60 / 2, rel=0.05)
     times = tuple(SECONDS * i for i in range(7))
     progress = replace(recorded, done=6, times=times)
     assert progress.per_minute == pytest.approx(60 / SECONDS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from nas.common.objectives import Objective
 from nas.genome.mechanisms import MECHANISMS
 from nas.store import create_run, open_run
-from tests.recorded_run import ACCURACY, MACS
+from tests.recorded_run import MACS
 
 
 def test_front_finds_a_run_by_default_name_or_path(nas: Any, at_runs: Path) -> None:
@@ -125,17 +124,6 @@ def test_mechanism_is_explained(nas: Any, name: str) -> None:
     assert answer["formula"] in result.out
     assert answer["sizes"]["heads"] == 8
     assert answer["costs"]["macs"] > 0
-
-
-def test_member_names_without_a_cost_objective(nas: Any, make_run: Any, tmp_path: Path) -> None:
-    """A run with two metrics."""
-    objectives = (ACCURACY, replace(MACS, is_metric=True))
-    folder = make_run(tmp_path, generations=1, objectives=objectives)
-    result = nas("show", f"{folder}/cheapest")
-    assert (result.status, result.out) == (2, "")
-    assert "no cost among its objectives, so none is cheapest; expected one of best" in result.err
-    assert nas("show", f"{folder}/best").status == 0
-    assert nas("front", folder, "--plot", tmp_path / "front.svg").status == 0
 
 
 def test_member_names_without_a_metric_objective(
