@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import weakref
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -14,8 +15,9 @@ import pytest
 
 import nas
 from nas.common.errors import RunError
+from nas.common.interrupts import garbage_collection_paused
 from nas.common.objectives import Objective
-from nas.report.page.writer import SCRIPTS, page_script
+from nas.report.page.writer import SCRIPTS, page, page_script
 from nas.report.run_view import RunView
 from nas.report.units import amount
 from nas.store import open_run
@@ -158,5 +160,16 @@ def test_prose_shows_commands_as_code(example: Path, tmp_path: Path, page_file: 
         database.execute("DELETE FROM trainings WHERE purpose = 'confirm'")
     text = nas.write_report(tmp_path / "run", tmp_path / "page.html").read_text("utf-8")
     assert "<code>nas confirm" in text
-    for page in (text, page_file.read_text("utf-8")):
-        assert "`" not in page[page.index("<body>") : page.index('<section id="repeat">')]
+    for html in (text, page_file.read_text("utf-8")):
+        assert "`" not in html[html.index("<body>") : html.index('<section id="repeat">')]
+
+
+def test_page_keeps_no_view_in_a_reference_cycle(example: Path) -> None:
+    """Garbage collection would visit all objects of a large run."""
+    with open_run(example) as run:
+        view = RunView.read(run)
+    alive = weakref.ref(view)
+    with garbage_collection_paused():
+        page([view])
+        del view
+        assert alive() is None
