@@ -18,7 +18,9 @@ https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final
@@ -106,12 +108,19 @@ class CudaGraphs:
         self._device = device
 
     def warm_up(self, work: Callable[[], None], times: int) -> None:
-        """Run ``work`` several times on the stream of captures, after the current stream."""
+        """Run ``work`` several times on the stream of captures, after the current stream.
+
+        Raises:
+            RuntimeError: in the last run, ``work`` waited for the GPU, which no graph can contain.
+                A capture that fails keeps its memory, so the wait is found before a capture.
+        """
         stream, current = _side_stream(self._device), torch.cuda.current_stream(self._device)
         stream.wait_stream(current)
         try:
             with torch.cuda.stream(stream):
-                for _ in range(times):
+                for _ in range(times - 1):  # the first runs wait while kernels are loaded
+                    work()
+                with _waits_are_errors():
                     work()
         finally:
             current.wait_stream(stream)
@@ -138,6 +147,19 @@ class CudaGraphs:
                 generator.graphsafe_set_state(state)
             raise
         return graph.replay
+
+
+@contextmanager
+def _waits_are_errors() -> Iterator[None]:
+    """Let an operation that waits for the GPU raise RuntimeError."""
+    mode = torch.cuda.get_sync_debug_mode()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch announces that the mode is a prototype
+            torch.cuda.set_sync_debug_mode("error")
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
 
 
 def _python_state(model: nn.Module) -> dict[str, Any]:

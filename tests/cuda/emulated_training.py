@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from nas.costs.timing.design import designs
+from nas.costs.timing.calibration import designs
 
 from nas.evaluation.trainer import train_candidate
 from nas.evaluation.trial import Trial
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.genome.primitives import names
 from nas.tasks import load_task
+from nas.tasks.images.task import ImageTask
+from nas.training.cuda_graphs import CudaGraphs
 from tests.cuda import emulation
 
 SMALL = {"image_size": 8, "width": 32, "heads": 8, "depth": 2, "train_images": 256,
@@ -71,3 +73,19 @@ def test_the_host_reads_results_once_an_epoch(task, data):
         train(mechanism("mha").genome, task.model_copy(update={"batch_size": batch}), data)
         copies.append(emulation.counter("copies_to_host"))
     assert copies[0] == copies[1]
+
+
+class WaitingTask(ImageTask):
+    """A plug-in's task that reads a result in every step."""
+
+    def loss(self, model, batch):
+        total, count = super().loss(model, batch)
+        return total, int(count)
+
+
+def test_a_task_that_waits_trains_eagerly_and_leaves_no_broken_graph(task, data):
+    waiting = WaitingTask(**dict(task))
+    evaluation = train(mechanism("mha").genome, waiting, data)
+    assert "called a synchronizing CUDA operation" in evaluation.execution
+    assert emulation.counter("captures") == 0
+    assert not CudaGraphs.broken
