@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from nas.costs.timing.calibration import designs
 
+from nas.costs.timing.calibration import designs
 from nas.evaluation.trainer import train_candidate
 from nas.evaluation.trial import Trial
 from nas.genome.mechanisms import MECHANISMS, mechanism
