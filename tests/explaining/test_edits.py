@@ -58,19 +58,19 @@ def test_every_part_is_edited_once():
     ]
 
 
-def test_a_projection_is_given_to_what_shares_the_input():
+def test_edit_adds_a_projection_to_an_unprojected_input():
     assert "with W_K" in words(planned(mechanism("patterns").genome), "edits")
     plan = planned(mechanism("champion_2025").genome)
     assert {"without gelu", "without layer_norm", "with W_K"} <= set(words(plan, "edits"))
 
 
-def test_what_an_edit_breaks_is_repaired_and_said():
+def test_illegal_edit_is_repaired_and_marked():
     plan = planned(mechanism("sqa").genome)  # half of the heads do not fill the width without W_O
     assert "without W_O, repaired" in words(plan, "edits")
 
 
 @pytest.mark.parametrize("task", [IMAGES, RECALL], ids=["images", "recall"])
-def test_all_that_is_trained_is_legal_and_there_once(task):
+def test_planned_mechanisms_are_legal_and_distinct(task):
     named = [one.genome for one in MECHANISMS.values()]
     for genome in (RICH, *named[::9], *samples("attention_v2", 12)[::6]):
         if why_not(genome, task):
@@ -85,7 +85,7 @@ def test_all_that_is_trained_is_legal_and_there_once(task):
         assert len({plan.source, *edited}) == 1 + len(edited)
 
 
-def test_paths_lead_from_standard_attention_step_by_step():
+def test_path_leads_from_standard_attention_by_single_edits():
     bounds = Bounds(POLICY, IMAGES)
     standard = bounds.key(mechanism("mha").genome)
     for genome in (RICH, *(MECHANISMS[name].genome for name in NAMES)):
@@ -103,7 +103,7 @@ def test_paths_lead_from_standard_attention_step_by_step():
     assert len(words(planned(RICH), "path")) == 5  # softcap, sigmoid, two gelus, kv_heads
 
 
-def test_controls_are_standard_attention_of_nearly_the_same_costs():
+def test_controls_are_standard_attention_with_similar_costs():
     setting = cost_context(IMAGES, {})
     for name in ("champion_2025", "sqa", "gqa"):
         plan = planned(mechanism(name).genome)

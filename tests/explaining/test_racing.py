@@ -102,7 +102,7 @@ def verdict(race, found, words):
     return finding.verdict if one.pair == (one.before, one.after) else finding.reversed().verdict
 
 
-def test_planted_parts_are_told_apart_and_verdicts_are_right_in_20_repetitions():
+def test_verdicts_on_planted_parts_are_right_in_20_repetitions():
     apart = wrong = 0
     for repetition in range(20):
         race, found = raced(repetition)
@@ -121,7 +121,7 @@ def test_planted_parts_are_told_apart_and_verdicts_are_right_in_20_repetitions()
     assert wrong <= 1
 
 
-def test_what_is_resolved_is_trained_no_further():
+def test_resolved_pairs_get_no_further_seeds():
     evaluator = Known()
     race, _ = raced(0, evaluator)
     [uniform] = [c for c in plan().comparisons if c.words == "uniform in place of softmax"]
@@ -131,7 +131,7 @@ def test_what_is_resolved_is_trained_no_further():
     assert len(evaluator.trials) < LOOKS[-1] * len(plan().mechanisms)
 
 
-def test_nothing_is_said_where_trainings_failed():
+def test_pair_with_a_failed_training_gets_no_verdict():
     race, found = raced(0, Known(failing="uniform"))
     [uniform] = [c for c in plan().comparisons if c.words == "uniform in place of softmax"]
     assert found[uniform.pair] is None

@@ -18,13 +18,15 @@ both_forms = pytest.mark.parametrize("lag", [None, 4])
 
 @every_algorithm
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
-def test_algorithm(promise: Promise, name: str) -> None:
+def test_algorithm_keeps_its_promise(promise: Promise, name: str) -> None:
     keep(name, [promise], name)
 
 
 @every_algorithm
 @both_forms
-def test_algorithm_first_come_the_named_mechanisms(kit: Any, name: str, lag: int | None) -> None:
+def test_first_generation_begins_with_named_mechanisms(
+    kit: Any, name: str, lag: int | None
+) -> None:
     drawn = drive(kit.proposer(name, lag), 10)
     first = [p for attempts in drawn for p in attempts]
     assert [(p.operator, p.name) for p in first[:2]] == [
@@ -35,7 +37,7 @@ def test_algorithm_first_come_the_named_mechanisms(kit: Any, name: str, lag: int
 
 
 @every_algorithm
-def test_algorithm_a_population_smaller_than_the_mechanisms(kit: Any, name: str) -> None:
+def test_population_smaller_than_the_number_of_named_mechanisms(kit: Any, name: str) -> None:
     drawn = drive(kit.proposer(name, population=1), 3)
     assert drawn[0][0].name == "mha"
     assert all(p.name is None for attempts in drawn[1:] for p in attempts)
@@ -43,7 +45,7 @@ def test_algorithm_a_population_smaller_than_the_mechanisms(kit: Any, name: str)
 
 @every_algorithm
 @both_forms
-def test_algorithm_has_parents_unless_it_is_random(name: str, lag: int | None) -> None:
+def test_offspring_have_parents_except_in_random_search(name: str, lag: int | None) -> None:
     last_generation = driven(name, lag)[-10:]
     assert any(p.parents for ps in last_generation for p in ps) is (name != "random")
 

@@ -39,7 +39,7 @@ def change(folder: Path, *statements: str) -> None:
             connection.execute(statement)
 
 
-def test_a_run_that_is_well_has_no_faults(folder: Path) -> None:
+def test_undamaged_run_has_no_faults(folder: Path) -> None:
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert check_run(folder) == []
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
@@ -59,20 +59,20 @@ def test_a_run_that_is_well_has_no_faults(folder: Path) -> None:
         ),
     ],
 )
-def test_a_fault_of_the_record_is_named(folder: Path, statement: str, words: str) -> None:
+def test_fault_of_the_database_is_named(folder: Path, statement: str, words: str) -> None:
     change(folder, statement)
     found = " ".join(check_run(folder))
     assert words in found
     assert bool(found) == bool(words)
 
 
-def test_a_log_that_is_not_folded_is_named(folder: Path) -> None:
+def test_separate_log_of_a_finished_run_is_named(folder: Path) -> None:
     change(folder, "PRAGMA journal_mode = WAL")
     (fault,) = check_run(folder)
     assert "its log is not folded into run.sqlite; `nas resume" in fault
 
 
-def test_a_front_that_is_lost_or_stale_is_named(folder: Path) -> None:
+def test_missing_or_stale_front_file_is_named(folder: Path) -> None:
     (folder / "front.json").write_text(json.dumps({"members": []}))
     (fault,) = check_run(folder)
     assert "front.json: does not say what the record says; `nas resume" in fault
@@ -81,7 +81,7 @@ def test_a_front_that_is_lost_or_stale_is_named(folder: Path) -> None:
     assert "front.json: is missing; `nas resume" in fault
 
 
-def test_renamed_run_and_front_of_another_nas_are_no_faults(folder: Path) -> None:
+def test_renamed_run_and_front_file_with_fewer_keys_are_no_faults(folder: Path) -> None:
     renamed = folder.rename(folder.with_name("renamed"))
     path = renamed / "front.json"
     front = json.loads(path.read_text())
@@ -93,7 +93,7 @@ def test_renamed_run_and_front_of_another_nas_are_no_faults(folder: Path) -> Non
     assert "front.json: does not say what the record says" in fault
 
 
-def test_copies_and_weights_and_leftovers_are_named(folder: Path) -> None:
+def test_changed_copy_missing_weights_and_temporary_folder_are_named(folder: Path) -> None:
     (folder / "space.yaml").write_text("name: other")
     lost, spoilt, *_ = sorted((folder / "weights").iterdir())
     lost.unlink()
@@ -112,13 +112,13 @@ def test_copies_and_weights_and_leftovers_are_named(folder: Path) -> None:
     assert len(found) == 4
 
 
-def test_what_lies_beside_a_run_that_is_written_is_left_alone(folder: Path) -> None:
+def test_files_beside_a_run_that_is_written_are_not_checked(folder: Path) -> None:
     (folder / "front.json").unlink()
     with open_writer(folder, None):
         assert check_run(folder) == []
 
 
-def test_no_run_is_an_error(tmp_path: Path) -> None:
+def test_folder_without_a_run_is_a_fault(tmp_path: Path) -> None:
     assert "is no run folder" in check_run(tmp_path)[0]
     with pytest.raises(RunError):
         open_run(tmp_path)

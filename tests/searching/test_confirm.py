@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -36,7 +35,9 @@ def confirm(folder: Any, table: Any, **options: Any) -> dict[str, Any]:
         return make_confirmation(writer.run, plan).to_dict()
 
 
-def test_members_are_chosen_and_paired_with_fresh_seeds(folder: Any, make_table: Any) -> None:
+def test_confirmation_trains_named_members_and_controls_with_fresh_seeds(
+    folder: Any, make_table: Any
+) -> None:
     table = make_table()
     answer = confirm(folder, table)
     with open_run(folder) as run:
@@ -62,7 +63,7 @@ def test_members_are_chosen_and_paired_with_fresh_seeds(folder: Any, make_table:
             assert one["over_mha"]["fresh"] == {"mean": mean, "error": error, "values": gains}
 
 
-def test_stopped_goes_on_without_repeating(folder: Any, make_table: Any) -> None:
+def test_interrupted_confirmation_resumes_without_repeating(folder: Any, make_table: Any) -> None:
     first, second, third = make_table(stop_after=4), make_table(), make_table()
     with pytest.raises(KeyboardInterrupt):
         confirm(folder, first)
@@ -76,7 +77,7 @@ def test_stopped_goes_on_without_repeating(folder: Any, make_table: Any) -> None
     assert len(third.trained) == len(more["members"])
 
 
-def test_lost_trainings_are_tried_again(folder: Any, make_table: Any) -> None:
+def test_lost_trainings_are_repeated(folder: Any, make_table: Any) -> None:
     table, again = make_table(), make_table()
     table.lost_repeats = {training_seed(4, "confirm", 1)}
     answer = confirm(folder, table)
@@ -86,7 +87,9 @@ def test_lost_trainings_are_tried_again(folder: Any, make_table: Any) -> None:
         assert "worker_lost" not in {one.evaluation.reason for one in run.trainings("confirm")}
 
 
-def test_members_by_id_and_other_parts(folder: Any, make_table: Any) -> None:
+def test_confirmation_by_id_under_a_longer_task_and_on_the_test_set(
+    folder: Any, make_table: Any
+) -> None:
     answer = confirm(folder, make_table(), ids=["cheapest"], long="comparison", is_tested=True)
     assert len(answer["members"]) <= 3
     assert answer["tasks"] == {"fresh": "vit-cifar10", "long": "comparison", "test": "comparison"}
@@ -97,7 +100,7 @@ def test_members_by_id_and_other_parts(folder: Any, make_table: Any) -> None:
     assert {one.stage for one in found} == {"search", "long", "test"}
 
 
-def test_test_images_are_the_data_s_own_and_training_stays(task: Any) -> None:
+def test_test_set_of_images_keeps_the_training_images(task: Any) -> None:
     own, test = task.load(), task.load_test()
     assert test.count("validation") == 359
     assert test.digest != own.digest
@@ -117,11 +120,6 @@ def test_test_images_are_the_data_s_own_and_training_stays(task: Any) -> None:
         ({"data": "digit"}, ConfigError, "did you mean 'digits'"),
     ],
 )
-def test_bad_input_is_one_sentence(folder: Any, options: Any, kind: Any, words: str) -> None:
+def test_invalid_argument_is_refused(folder: Any, options: Any, kind: Any, words: str) -> None:
     with open_writer(folder, None) as writer, pytest.raises(kind, match=words):
         plan_confirmation(writer.run, **options)
-
-
-def test_a_run_that_is_written_is_refused(folder: Any, make_table: Any) -> None:
-    with open_writer(folder, None), pytest.raises(RunError, match="is being written"):
-        partial(confirm, folder)(make_table())

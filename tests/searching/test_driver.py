@@ -81,7 +81,7 @@ def test_search_on_digits_trains_and_finds_a_front(kit: Any, task: Any, heard: A
             assert path.stat().st_size > 1000
 
 
-def test_search_closes_its_evaluator_whatever_happens(begin: Any, make_table: Any) -> None:
+def test_search_closes_its_evaluator(begin: Any, make_table: Any) -> None:
     made = [make_table(), make_table(stop_after=3)]
     waiting = list(made)
     begin = partial(begin, make_evaluator=lambda *_: waiting.pop(0))
@@ -137,7 +137,7 @@ def test_resume_needs_the_run_folder_alone(
         assert [past.session.command for past in run.sessions()] == ["nas.search", "nas resume"]
 
 
-def test_search_interrupted_says_how_to_go_on(
+def test_interrupted_search_names_the_command_that_resumes_it(
     kit: Any, begin: Any, heard: Any, monkeypatch: Any
 ) -> None:
     ended = begin(stop_after=8, listener=heard)
@@ -152,7 +152,7 @@ def test_search_interrupted_says_how_to_go_on(
     assert find_run("two", Path("runs"))
 
 
-def test_resume_of_a_complete_run_says_so_and_starts_nothing(kit: Any, begin: Any) -> None:
+def test_resume_of_a_complete_run_trains_nothing(kit: Any, begin: Any) -> None:
     folder = begin().folder
     before = kit.recorded()
     for generations in (None, 2, 3):
@@ -168,7 +168,7 @@ def test_resume_of_a_complete_run_refuses_data_that_do_not_exist(begin: Any) -> 
         resume_search(begin().folder, make_evaluator=refuse, data="imagefolder:nowhere")
 
 
-def test_resume_of_a_complete_run_mends_what_a_kill_left(
+def test_resume_of_a_complete_run_completes_the_files_of_a_killed_process(
     kit: Any, begin: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     finish = driver.open_writer.__globals__["RunWriter"].finish
@@ -193,7 +193,7 @@ def refuse(*_: Any) -> Any:
     raise AssertionError("nothing is to be trained")
 
 
-def test_resume_of_a_complete_run_with_more_generations_goes_on(
+def test_resume_with_more_generations_equals_a_longer_search(
     kit: Any, begin: Any, table: Any, heard: Any
 ) -> None:
     begin(SearchConfig(population=6, generations=5, seed=4), name="whole")
@@ -204,9 +204,7 @@ def test_resume_of_a_complete_run_with_more_generations_goes_on(
     assert heard.events[0].num_recorded == 18
 
 
-def test_resume_of_a_complete_run_tries_lost_trainings_again(
-    kit: Any, begin: Any, make_table: Any, heard: Any
-) -> None:
+def test_resume_repeats_lost_trainings(kit: Any, begin: Any, make_table: Any, heard: Any) -> None:
     one = SearchConfig(population=8, generations=1, repeats=2, seed=4)
     begin(one, name="whole")
     unlucky = make_table()
@@ -222,7 +220,7 @@ def test_resume_of_a_complete_run_tries_lost_trainings_again(
     assert (ended.status, "complete with 1 generation;" in ended.message) == ("finished", True)
 
 
-def test_resume_tries_other_failures_again_where_it_is_asked_to(
+def test_resume_repeats_all_failed_trainings_on_request(
     kit: Any, begin: Any, make_table: Any, heard: Any
 ) -> None:
     """A failure of a machine, of which no worker was lost, was a candidate's for ever."""
@@ -239,7 +237,7 @@ def test_resume_tries_other_failures_again_where_it_is_asked_to(
     assert kit.recorded() == kit.recorded("whole")
 
 
-def test_what_befalls_machines_is_recorded_and_told(
+def test_incidents_are_recorded_and_sent_to_the_listener(
     begin: Any, make_table: Any, heard: Any
 ) -> None:
     table, told = make_table(), Incident("node", "a worker was lost (node): gone.", "host:1")
@@ -257,7 +255,7 @@ def test_what_befalls_machines_is_recorded_and_told(
         assert run.incidents() == (told,)
 
 
-def test_resume_after_a_lost_repeat_finds_the_weights_of_the_others(
+def test_resume_after_a_lost_repeat_keeps_the_weights_of_other_repeats(
     kit: Any, begin: Any, make_table: Any
 ) -> None:
     one = SearchConfig(population=8, generations=1, repeats=2, seed=4)
@@ -276,7 +274,7 @@ def test_resume_after_a_lost_repeat_finds_the_weights_of_the_others(
     assert kit.recorded()["weights"]
 
 
-def test_resume_of_an_exhausted_run_says_so(kit: Any, begin: Any, table: Any) -> None:
+def test_resume_of_an_exhausted_run_trains_nothing(kit: Any, begin: Any, table: Any) -> None:
     settings = SearchConfig(algorithm="random", population=30, generations=9)
     ended = begin(settings, space=kit.tiny)
     assert ended.status == "exhausted"
@@ -295,7 +293,7 @@ def test_resume_while_another_process_writes_is_refused(kit: Any, begin: Any, ta
         resume_search(folder, make_evaluator=table, generations=9)
 
 
-def test_resume_takes_the_same_data_from_elsewhere_and_no_others(
+def test_resume_accepts_moved_data_and_refuses_changed_data(
     kit: Any, begin: Any, task: Any, table: Any, monkeypatch: Any
 ) -> None:
     begin(name="whole")
@@ -323,7 +321,7 @@ def test_resume_takes_the_same_data_from_elsewhere_and_no_others(
     assert kit.recorded() == kit.recorded("whole")
 
 
-def test_resume_of_what_cannot_be_is_one_sentence(kit: Any, table: Any) -> None:
+def test_resume_refuses_an_invalid_argument(kit: Any, table: Any) -> None:
     with pytest.raises(RunError, match="is no run folder"):
         resume_search(kit.root / "nothing", make_evaluator=table)
     with pytest.raises(ConfigError, match="generations: found -1; expected a number from 1 to"):
@@ -334,7 +332,7 @@ def test_resume_of_what_cannot_be_is_one_sentence(kit: Any, table: Any) -> None:
     ("changes", "message"),
     [({"mechanisms": ["qana"]}, "mechanisms: qana"), ({"objectives": ["mac"]}, "no objective")],
 )
-def test_search_a_space_with_a_fault_makes_no_folder(
+def test_search_of_an_invalid_space_makes_no_folder(
     kit: Any, begin: Any, changes: dict[str, Any], message: str
 ) -> None:
     space = SearchSpace.model_validate(kit.space.model_dump() | changes)
@@ -350,7 +348,7 @@ def test_search_with_an_unknown_algorithm_makes_no_folder(kit: Any, begin: Any) 
 
 
 @pytest.mark.slow
-def test_search_same_seed_same_front_on_every_backend(kit: Any, task: Any) -> None:
+def test_same_seed_gives_the_same_record_on_every_backend(kit: Any, task: Any) -> None:
     settings = SearchConfig(population=8, generations=3, seed=3)
     for name, backend, workers in (("a", "local", 1), ("b", "ray", 1), ("c", "ray", 2)):
         make = partial(make_evaluator, Execution(backend, workers=workers))

@@ -52,7 +52,7 @@ def test_front_answer_of_a_run_without_results_is_empty(kit: Any) -> None:
     assert (answer["members"], answer["hypervolume"]) == ([], 0.0)
 
 
-def test_front_file_is_the_answer_and_mended_where_it_is_not(folder: Path) -> None:
+def test_damaged_or_missing_front_file_is_written_again(folder: Path) -> None:
     path = folder / FRONT_FILE
     right = path.read_bytes()
     with open_run(folder) as run:

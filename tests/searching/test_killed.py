@@ -33,7 +33,7 @@ KILLED = Path(__file__).with_name("killed.py")
         ),
     ],
 )
-def test_killed_and_resumed_is_as_if_it_never_was(
+def test_killed_and_resumed_run_equals_an_uninterrupted_run(
     kit: Any, task: Any, mode: str, settings: SearchConfig, num_kills: int
 ) -> None:
     make: Any = LocalEvaluator if mode == "real" else partial(LocalEvaluator, train=kit.look_up)

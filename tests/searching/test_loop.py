@@ -52,7 +52,7 @@ def test_loop_records_every_proposal_and_trains_every_new_one_once(
 
 @both_forms
 @pytest.mark.parametrize("algorithm", ["surrogate", "nsga2", "regularized-evolution", "random"])
-def test_loop_the_front_does_not_depend_on_workers_or_order(
+def test_record_does_not_depend_on_workers_or_order(
     kit: Any, make_table: Callable[..., Any], algorithm: str, lag: int | None
 ) -> None:
     found = []
@@ -76,7 +76,7 @@ def test_loop_with_a_lag_waits_for_no_generation(kit: Any, make_table: Callable[
 
 @both_forms
 @pytest.mark.parametrize("stop_after", [0, 13, 61])
-def test_loop_interrupted_and_resumed_is_as_if_it_never_was(
+def test_interrupted_and_resumed_run_equals_an_uninterrupted_run(
     kit: Any, make_table: Callable[..., Any], stop_after: int, lag: int | None
 ) -> None:
     kit.search(kit.create("whole", lag=lag, repeats=2))
@@ -94,7 +94,7 @@ def test_loop_interrupted_and_resumed_is_as_if_it_never_was(
 
 
 @both_forms
-def test_loop_interrupted_as_a_lost_training_is_made_up_for_is_as_if_it_never_was(
+def test_resume_after_an_interrupt_while_a_lost_training_is_repeated(
     kit: Any, make_table: Any, lag: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What later generations had come to stayed as it was, without the mechanism, for ever."""
@@ -124,7 +124,7 @@ def test_loop_interrupted_as_a_lost_training_is_made_up_for_is_as_if_it_never_wa
         assert run.estimates() == whole.estimates()
 
 
-def test_loop_all_that_had_arrived_is_recorded_before_any_of_it_is_told(
+def test_all_finished_trainings_are_recorded_before_the_first_event(
     kit: Any, make_table: Any
 ) -> None:
     class Several(make_table):  # type: ignore[misc]
@@ -142,7 +142,7 @@ def test_loop_all_that_had_arrived_is_recorded_before_any_of_it_is_told(
 
 
 @both_forms
-def test_loop_extended_is_as_if_it_had_been_longer_from_the_start(
+def test_extended_run_equals_a_longer_run(
     kit: Any, make_table: Callable[..., Any], heard: Any, lag: int | None
 ) -> None:
     kit.search(kit.create("whole", generations=6, lag=lag))
@@ -160,7 +160,7 @@ def test_loop_extended_is_as_if_it_had_been_longer_from_the_start(
         assert [e.generation for e in heard.of(GenerationDone)] == list(run.generations())
 
 
-def test_loop_follows_the_record_where_it_would_now_propose_otherwise(
+def test_resumed_run_keeps_recorded_proposals_that_it_would_now_draw_differently(
     kit: Any, make_table: Callable[..., Any]
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
@@ -222,13 +222,13 @@ def test_weights_of_likely_members_and_files_of_the_user_are_kept(
     assert weights == {f"{key}.safetensors": key.encode() for key in likely}
 
 
-def test_loop_a_task_that_does_not_measure_an_objective_is_one_sentence(kit: Any) -> None:
+def test_task_that_does_not_measure_an_objective_is_refused(kit: Any) -> None:
     bleu = type(kit.accuracy)("bleu", "max", "fraction", "", 1.0, 0.0, is_metric=True)
     with pytest.raises(RunError, match="task 'toy' did not measure bleu"):
         kit.search(kit.create(objectives=(bleu, kit.macs)))
 
 
-def test_loop_a_record_with_a_gap_is_one_sentence(kit: Any) -> None:
+def test_record_with_a_missing_proposal_is_refused(kit: Any) -> None:
     kit.search(kit.create())
     writer = kit.open()
     writer.run._database.execute("DELETE FROM proposals WHERE number = 3")
@@ -236,7 +236,7 @@ def test_loop_a_record_with_a_gap_is_one_sentence(kit: Any) -> None:
         kit.search(writer)
 
 
-def test_loop_listener_hears_what_is_recorded_already(kit: Any, heard: Any) -> None:
+def test_event_is_sent_after_its_record(kit: Any, heard: Any) -> None:
     writer = kit.create(generations=2)
     seen: list[bool] = []
     append = heard.events.append
@@ -285,7 +285,7 @@ def test_loop_ends_when_the_space_is_exhausted(
     assert kit.search(kit.open(), table) is True
 
 
-def test_loop_a_space_without_any_mechanism_at_these_sizes_is_an_error(kit: Any) -> None:
+def test_space_without_any_mechanism_at_these_sizes_is_refused(kit: Any) -> None:
     data = kit.tiny.model_dump() | {
         "mechanisms": [],
         "projections": {"kv_heads": ["3/4"], "q_heads": ["3/4"]},

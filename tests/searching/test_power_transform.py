@@ -12,7 +12,7 @@ SCORES = np.random.default_rng(0).normal(0.3, 0.1, 50)
 
 
 @pytest.mark.parametrize("power", [0.0, 0.3, 1.0, 1.6, 2.0])
-def test_bent_is_scipys_transformation_and_straight_its_inverse(power: float) -> None:
+def test_transform_equals_scipy_and_is_inverted(power: float) -> None:
     bend = YeoJohnson(power, float(SCORES.mean()), float(SCORES.std()))
     bent = bend.transform(SCORES)
     t = (SCORES - SCORES.mean()) / SCORES.std()
@@ -23,7 +23,7 @@ def test_bent_is_scipys_transformation_and_straight_its_inverse(power: float) ->
     np.testing.assert_allclose(bend.derivative(SCORES), slope, rtol=1e-6)
 
 
-def test_what_is_high_is_drawn_apart_where_it_lies_close_together() -> None:
+def test_power_spreads_crowded_scores() -> None:
     rng = np.random.default_rng(1)
     crowded = 0.4 - 0.05 * rng.gamma(1.0, size=200)  # many near the best, few far below
     assert YeoJohnson.fit(crowded).power > 1.4
@@ -32,19 +32,19 @@ def test_what_is_high_is_drawn_apart_where_it_lies_close_together() -> None:
 
 
 @pytest.mark.parametrize("scores", [[0.2], [0.2, 0.3], [0.3, 0.3, 0.3, 0.3], [0.2, 0.2, 0.9]])
-def test_where_there_is_no_shape_to_see_nothing_is_bent(scores: list[float]) -> None:
+def test_too_few_distinct_scores_give_a_linear_transform(scores: list[float]) -> None:
     bend = YeoJohnson.fit(np.array(scores))
     np.testing.assert_allclose(np.diff(bend.derivative(np.linspace(0, 1, 5))), 0, atol=1e-12)
 
 
-def test_few_scores_bend_little() -> None:
+def test_power_of_few_scores_is_close_to_1() -> None:
     rng = np.random.default_rng(2)
     powers = [YeoJohnson.fit(rng.normal(size=5)).power for _ in range(50)]
     assert np.std(powers) < 0.5
     assert np.mean(powers) == pytest.approx(1.0, abs=0.15)
 
 
-def test_moments_are_those_of_draws() -> None:
+def test_moments_equal_moments_of_samples() -> None:
     bend = YeoJohnson(1.6, 0.3, 0.05)
     mean, deviation = np.array([-1.0, 0.0, 1.5]), np.array([0.2, 0.4, 0.3])
     draws = np.random.default_rng(3).normal(mean, deviation, (200_000, 3))

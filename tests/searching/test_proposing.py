@@ -20,7 +20,7 @@ from nas.space.variation import Variation
 MHA, GQA = mechanism("mha").genome, mechanism("gqa").genome
 
 
-def test_judge_the_first_is_new_and_the_second_replayed(kit: Any) -> None:
+def test_second_proposal_of_a_mechanism_is_replayed(kit: Any) -> None:
     judge = kit.judge()
     first = judge.propose(Attempt(MHA, "mechanism", "mha"), 0, 0)
     again = judge.propose(Attempt(MHA, "crossover", parents=(first.digest,)), 1, 3)
@@ -32,7 +32,7 @@ def test_judge_the_first_is_new_and_the_second_replayed(kit: Any) -> None:
     assert again.costs == {}
 
 
-def test_judge_takes_the_normal_form_for_the_attempt(kit: Any) -> None:
+def test_proposal_contains_the_normal_form(kit: Any) -> None:
     dead = Node("gelu", ("v",))
     shifted = tuple(
         dataclasses.replace(n, inputs=tuple(r + 1 if isinstance(r, int) else r for r in n.inputs))
@@ -46,7 +46,7 @@ def test_judge_takes_the_normal_form_for_the_attempt(kit: Any) -> None:
     assert written.digest == digest(MHA)
 
 
-def test_judge_tells_apart_at_the_tasks_sizes_only(kit: Any) -> None:
+def test_mechanisms_that_are_equal_at_the_sizes_have_the_same_key(kit: Any) -> None:
     judge = kit.judge()
     gqa = judge.propose(Attempt(GQA, "mechanism"), 0, 0)
     mqa = judge.propose(Attempt(mechanism("mqa").genome, "mechanism"), 1, 0)
@@ -54,7 +54,7 @@ def test_judge_tells_apart_at_the_tasks_sizes_only(kit: Any) -> None:
     assert mqa.verdict == "replayed"
 
 
-def test_judge_rejects_what_does_not_exist_at_the_tasks_sizes(kit: Any) -> None:
+def test_genome_that_the_sizes_forbid_is_rejected(kit: Any) -> None:
     projections = dataclasses.replace(MHA.projections, q_heads="3/4", kv_heads="3/4")
     odd = dataclasses.replace(MHA, projections=projections)
     rejected = kit.judge(ModelSizes(32, 2, 2, 17)).propose(Attempt(odd, "sample"), 0, 0)
@@ -62,7 +62,7 @@ def test_judge_rejects_what_does_not_exist_at_the_tasks_sizes(kit: Any) -> None:
     assert "3/4 of 2" in rejected.note
 
 
-def test_judge_rejects_what_the_policy_forbids(kit: Any) -> None:
+def test_genome_that_the_policy_forbids_is_rejected(kit: Any) -> None:
     raw = Genome((Node("scaled_dot_product", ("q", "k")), Node("weighted_sum", (0, "v"))))
     rejected = kit.judge().propose(Attempt(raw, "crossover"), 0, 0)
     assert (rejected.verdict, rejected.key) == ("rejected", None)
@@ -70,7 +70,7 @@ def test_judge_rejects_what_the_policy_forbids(kit: Any) -> None:
 
 
 @pytest.mark.parametrize("space", ["small", "tiny"])
-def test_judge_rejects_no_variation(kit: Any, space: str) -> None:
+def test_no_result_of_variation_is_rejected(kit: Any, space: str) -> None:
     space = {"small": kit.space, "tiny": kit.tiny}[space]
     variation, rng, judge = Variation(space, kit.policy), np.random.default_rng(0), kit.judge()
     pool = [variation.sample(rng) for _ in range(100)]
@@ -81,7 +81,7 @@ def test_judge_rejects_no_variation(kit: Any, space: str) -> None:
     assert all(validate(p.genome, kit.policy) == () for p in judged)
 
 
-def test_judge_takes_a_normal_form_of_primitives_that_the_space_lacks(kit: Any) -> None:
+def test_normal_form_may_contain_primitives_outside_the_space(kit: Any) -> None:
     space = load_space("attention_v2")
     names = ("scaled_dot_product", "topk_filter", "softmax", "weighted_sum")
     data = space.model_dump(mode="json", by_alias=True)

@@ -18,84 +18,84 @@ from nas.searching.results import TrialResult
 NOISE = 0.01
 
 
-def told_of(seed: int, repeats: int = 1, count: int = 80) -> tuple[NoisyGP, dict[str, float]]:
-    """A belief told of noisy scores, and the truth: smooth in three features, with parts apart."""
+def model_of(seed: int, repeats: int = 1, count: int = 80) -> tuple[NoisyGP, dict[str, float]]:
+    """A model told of noisy scores, and the truth: smooth in three features, with parts apart."""
     rng = np.random.default_rng(seed)
-    belief, truth = NoisyGP(), {}
+    model, truth = NoisyGP(), {}
     for i in range(count):
         x = {f"f{j}": float(rng.integers(3)) for j in range(3)} | {"log macs": float(rng.random())}
         key = f"{i:04x}"
         truth[key] = 0.3 + 0.04 * np.sin(sum(x.values())) + 0.01 * rng.standard_normal()
         for _ in range(repeats if i % 5 else 3):
-            belief.tell(key, x, truth[key] + NOISE * rng.standard_normal())
-    return belief, truth
+            model.tell(key, x, truth[key] + NOISE * rng.standard_normal())
+    return model, truth
 
 
-def test_estimates_cover_the_truth_as_often_as_they_say() -> None:
+def test_intervals_of_estimates_have_their_nominal_coverage() -> None:
     inside, closer, noises = [], [], []
     for seed in range(12):
-        belief, truth = told_of(seed)
-        means, errors = belief.estimate(list(truth))
+        model, truth = model_of(seed)
+        means, errors = model.estimate(list(truth))
         true = np.array(list(truth.values()))
         inside += list(np.abs(means - true) <= 1.2816 * errors)  # 80 % of a normal distribution
-        raw = np.array([np.mean(belief.observed[key].scores) for key in truth])
+        raw = np.array([np.mean(model.observed[key].scores) for key in truth])
         closer.append(np.mean((means - true) ** 2) / np.mean((raw - true) ** 2))
-        noises.append(belief.noise)
+        noises.append(model.noise)
     assert 0.72 <= np.mean(inside) <= 0.88
     assert np.mean(closer) < 0.8
     assert np.mean(noises) == pytest.approx(NOISE, rel=0.2)
 
 
-def test_a_belief_without_repeats_is_not_too_sure() -> None:
+def test_intervals_without_repeats_are_not_too_narrow() -> None:
     inside = []
     for seed in range(12):
-        rng, belief, truth = np.random.default_rng(seed), NoisyGP(), {}
+        rng, model, truth = np.random.default_rng(seed), NoisyGP(), {}
         for i in range(30):
             x = {f"f{j}": float(rng.integers(3)) for j in range(3)}
             truth[f"{i}"] = 0.3 + 0.02 * np.sin(sum(x.values()))
-            belief.tell(f"{i}", x, truth[f"{i}"] + NOISE * rng.standard_normal())
-        means, errors = belief.estimate(list(truth))
+            model.tell(f"{i}", x, truth[f"{i}"] + NOISE * rng.standard_normal())
+        means, errors = model.estimate(list(truth))
         inside += list(np.abs(means - list(truth.values())) <= 1.2816 * errors)
     assert 0.72 <= np.mean(inside) <= 0.95
 
 
-def test_repeats_overrule_what_is_usual_where_it_is_far_off() -> None:
-    rng, belief = np.random.default_rng(0), NoisyGP()
+def test_repeats_overrule_a_wrong_prior_of_the_noise() -> None:
+    rng, model = np.random.default_rng(0), NoisyGP()
     for i in range(60):  # as in recall: learned or not, and hardly any noise
         for _ in range(2 if i % 4 == 0 else 1):
-            belief.tell(f"{i}", {"f": float(i % 2)}, -(0.95 * (i % 2)) + rng.normal(0, 0.003))
-    assert 0.003 < belief.noise < 0.009
+            model.tell(f"{i}", {"f": float(i % 2)}, -(0.95 * (i % 2)) + rng.normal(0, 0.003))
+    assert 0.003 < model.noise < 0.009
 
 
-def test_the_best_is_drawn_back_from_its_luck() -> None:
+def test_estimate_of_the_highest_score_is_less_biased_than_the_score() -> None:
     lucky, believed = [], []
     for seed in range(12):
-        belief, truth = told_of(seed)
-        raw = {key: float(np.mean(belief.observed[key].scores)) for key in truth}
+        model, truth = model_of(seed)
+        raw = {key: float(np.mean(model.observed[key].scores)) for key in truth}
         best = max(raw, key=raw.__getitem__)
         lucky.append(raw[best] - truth[best])
-        means, _ = belief.estimate([best])
+        means, _ = model.estimate([best])
         believed.append(means[0] - truth[best])
     assert np.mean(lucky) > 0.005
     assert abs(np.mean(believed)) < 0.5 * np.mean(lucky)
 
 
 def test_more_trainings_of_a_mechanism_make_its_error_smaller() -> None:
-    belief, truth = told_of(0)
-    key = next(k for k in truth if len(belief.observed[k].scores) == 1)
-    _, before = belief.estimate([key])
+    model, truth = model_of(0)
+    key = next(k for k in truth if len(model.observed[k].scores) == 1)
+    _, before = model.estimate([key])
     for _ in range(8):
-        belief.tell(key, belief.observed[key].features, truth[key])
-    _, after = belief.estimate([key])
+        model.tell(key, model.observed[key].features, truth[key])
+    _, after = model.estimate([key])
     assert after < 0.6 * before
-    assert len(belief.observed[key].scores) == 9
+    assert len(model.observed[key].scores) == 9
 
 
-def test_estimates_are_those_of_the_plain_formula() -> None:
-    belief, truth = told_of(3, count=20)
+def test_estimates_equal_the_formula() -> None:
+    model, truth = model_of(3, count=20)
     keys = list(truth)
-    kernel = belief.kernel
-    x = [belief.observed[key].features for key in keys]
+    kernel = model.kernel
+    x = [model.observed[key].features for key in keys]
     names = sorted(x[0])
     spread = np.std([row["log macs"] for row in x])
     rows = np.array([[r[n] / (spread if n == "log macs" else 1.0) for n in names] for r in x])
@@ -103,8 +103,8 @@ def test_estimates_are_those_of_the_plain_formula() -> None:
     prior = kernel.signal_variance * np.exp(
         -apart / kernel.length
     ) + kernel.residual_variance * np.eye(20)
-    counts = np.array([len(belief.observed[key].scores) for key in keys])
-    scores = np.array([np.mean(belief.observed[key].scores) for key in keys])
+    counts = np.array([len(model.observed[key].scores) for key in keys])
+    scores = np.array([np.mean(model.observed[key].scores) for key in keys])
     bend = YeoJohnson.fit(scores)
     bent = bend.transform(scores)
     levels = scores
@@ -114,41 +114,41 @@ def test_estimates_are_those_of_the_plain_formula() -> None:
         wanted = bent.mean() + gain @ (bent - bent.mean())
         levels = bend.inverse(wanted)
     left = np.sqrt(np.diag(prior - gain @ prior))
-    means, errors = belief.estimate(keys)
+    means, errors = model.estimate(keys)
     expected = bend.moments(wanted, left)
     np.testing.assert_allclose(means, expected[0], atol=1e-6)
     np.testing.assert_allclose(errors, expected[1], atol=1e-5)
-    draws = belief.draws(keys, 4000, np.random.default_rng(0))
+    draws = model.draws(keys, 4000, np.random.default_rng(0))
     np.testing.assert_allclose(draws.mean(0), means, atol=6 * errors.max() / 4000**0.5)
     np.testing.assert_allclose(draws.std(0), errors, rtol=0.1)
 
 
-def test_among_many_that_are_equally_good_the_luckiest_is_not_believed() -> None:
+def test_best_estimate_on_a_plateau_is_hardly_biased() -> None:
     over, raw = [], []
     for seed in range(20):
-        rng, belief, truth = np.random.default_rng(seed), NoisyGP(), {}
+        rng, model, truth = np.random.default_rng(seed), NoisyGP(), {}
         for i in range(80):
             x = {f"f{j}": float(rng.integers(3)) for j in range(4)}
             truth[f"{i}"] = 0.38 - 0.08 * max(0.0, 2.5 - sum(x.values())) ** 0.5  # a plateau
             for _ in range(3 if i % 5 == 0 else 1):
-                belief.tell(f"{i}", x, truth[f"{i}"] + NOISE * rng.standard_normal())
-        means, _ = belief.estimate(list(truth))
+                model.tell(f"{i}", x, truth[f"{i}"] + NOISE * rng.standard_normal())
+        means, _ = model.estimate(list(truth))
         best = int(np.argmax(means))
         over.append(means[best] - list(truth.values())[best])
-        raw.append(max(np.mean(belief.observed[key].scores) - truth[key] for key in truth))
+        raw.append(max(np.mean(model.observed[key].scores) - truth[key] for key in truth))
     assert np.mean(raw) > 2 * NOISE
     assert np.mean(over) < NOISE  # 1.4 of it, were scores not bent
 
 
-def test_what_is_unlike_all_that_was_trained_is_uncertain() -> None:
-    belief, truth = told_of(1)
-    known = belief.observed[next(iter(truth))].features
-    means, errors = belief.predict([known, {**known, "never seen": 5.0}])
+def test_prediction_of_an_unusual_genome_is_uncertain() -> None:
+    model, truth = model_of(1)
+    known = model.observed[next(iter(truth))].features
+    means, errors = model.predict([known, {**known, "never seen": 5.0}])
     assert errors[1] > 1.2 * errors[0]
     assert abs(means[1] - 0.3) < abs(means[0] - 0.3) + 0.02
 
 
-def test_features_count_what_a_genome_is_made_of() -> None:
+def test_features_count_parts_of_a_genome() -> None:
     found = features(mechanism("mha").genome, {"macs": 0.0, "params": np.e - 1})
     assert found["softmax"] == found["q > scaled_dot_product.0"] == found["has_wq=True"] == 1
     assert found["softmax > weighted_sum.0"] == 1
@@ -165,7 +165,7 @@ def results(kit: Any, values: list[float | None]) -> list[TrialResult]:
     ]
 
 
-def test_archive_forgets_what_failed_and_believes_nothing_of_few(kit: Any) -> None:
+def test_archive_leaves_out_failures_and_fits_nothing_to_few_results(kit: Any) -> None:
     archive = Archive((kit.accuracy, kit.macs))
     archive.tell(results(kit, [0.3, None, 0.5]))
     assert [one.key for one in archive.known] == ["0000", "0002"]
@@ -185,7 +185,7 @@ def test_scores_worse_than_chance_count_as_chance(kit: Any) -> None:
     assert found["0008"].means == again["0008"].means
 
 
-def test_the_doubtful_are_trained_again_and_not_twice_at_once(kit: Any) -> None:
+def test_reevaluation_selects_likely_members_that_are_not_pending(kit: Any) -> None:
     rng = np.random.default_rng(0)
     archive = Archive((kit.accuracy, kit.macs))
     archive.tell(results(kit, [0.3 + 0.01 * float(rng.random()) for _ in range(10)]))
@@ -215,6 +215,7 @@ def test_a_missed_gate_does_not_count_as_seed_noise(kit: Any) -> None:
     archive.tell([*history, replace(missed, is_repeat=True)])
     (model,) = archive.models.values()
     assert model.noise < 0.01
+    assert len(model.observed[history[6].key].scores) == 2
     keys = [result.key for result in archive.known]
     estimates = dict(zip(keys, archive.estimates()[0][:, 0], strict=True))
     assert history[6].key not in estimates

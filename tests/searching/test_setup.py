@@ -29,7 +29,7 @@ from nas.store.frozen import from_text, frozen
         ({"seed": 2**63}, "seed: found 9223372036854775808; expected"),
     ],
 )
-def test_settings_refuse_what_means_nothing(changes: dict[str, Any], message: str) -> None:
+def test_setting_out_of_range_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SearchConfig(**changes)
 

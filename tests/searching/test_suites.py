@@ -11,21 +11,18 @@ import pytest
 from rich.console import Console
 
 from nas.common.errors import RunError
-from nas.common.objectives import Objective
 from nas.common.search_config import SearchConfig
 from nas.evaluation.local import LocalEvaluator
 from nas.report.confirmation import confirmation_table, make_confirmation
 from nas.report.front import no_front
 from nas.report.history import history_of, results
 from nas.report.run_view import RunView
-from nas.searching.archive import Archive
 from nas.searching.checking import check_run
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
 from nas.searching.listener import Listener
-from nas.searching.results import TrialResult
 from nas.space import SearchSpace
-from nas.store import Proposal, candidates, open_run, open_writer
+from nas.store import candidates, open_run, open_writer
 from nas.tasks import parse_task
 from nas.tasks.suite import Reference, Suite
 
@@ -76,7 +73,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return ended, heard
 
 
-def test_references_are_measured_once_and_kept(searched: Any) -> None:
+def test_references_are_trained_once_and_recorded(searched: Any) -> None:
     ended, heard = searched
     assert heard.references == [(i, 6) for i in range(1, 7)]
     with open_run(ended.folder) as run:
@@ -97,7 +94,7 @@ def parse_task_of(run: Any) -> Suite:
     return task
 
 
-def test_mechanism_that_misses_a_gate_is_no_candidate(searched: Any) -> None:
+def test_mechanism_that_misses_a_required_score_is_no_candidate(searched: Any) -> None:
     ended, _ = searched
     with open_run(ended.folder) as run:
         keys = {p.name: str(p.key) for p in run.proposals() if p.is_trained}
@@ -110,7 +107,7 @@ def test_mechanism_that_misses_a_gate_is_no_candidate(searched: Any) -> None:
         assert "uniform" not in members
         assert run.counts().stopped >= 1
         assert run.counts().failed == 0
-        best = members_of(run)[0]
+        best = run.front()[0].digest
         missing = next(p.digest for p in run.proposals() if p.name == "uniform")
     again = resume_search(ended.folder, make_evaluator=LocalEvaluator)
     assert again.counts == ended.counts
@@ -119,16 +116,12 @@ def test_mechanism_that_misses_a_gate_is_no_candidate(searched: Any) -> None:
     assert named(results(history_of(ended.folder, missing)))["stopped"].startswith("gate of gate")
 
 
-def members_of(run: Any) -> list[str]:
-    return [member.digest for member in run.front()]
-
-
 def named(columns: Any) -> dict[str, str]:
     names, values = (column.cells for column in columns)
     return dict(zip(names, values, strict=True))
 
 
-def test_a_suite_that_tells_nothing_apart_is_refused(tmp_path: Any) -> None:
+def test_suite_without_a_clear_difference_of_references_is_refused(tmp_path: Any) -> None:
     with pytest.raises(RunError, match="standard attention is not clearly better than the mean"):
         run_search(
             SPACE,
@@ -157,7 +150,7 @@ class Interrupted(LocalEvaluator):
         return finished
 
 
-def test_interrupted_references_are_resumed_and_not_repeated(
+def test_interrupted_references_are_resumed_without_repeating(
     searched: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suite = suite_of(gate={**RECALL, "gate": GATE}, recall=RECALL)
@@ -183,7 +176,7 @@ def test_interrupted_references_are_resumed_and_not_repeated(
         assert check_run(run.folder) == []
 
 
-def test_a_search_whose_first_candidates_all_miss_a_gate_goes_on(tmp_path: Any) -> None:
+def test_search_continues_when_all_candidates_miss_a_required_score(tmp_path: Any) -> None:
     suite = suite_of(gate={**RECALL, "train_examples": 50, "gate": {**GATE, "at_least": 1.01}},
                      recall=RECALL)  # fmt: skip
     known = suite.with_references({"recall": Reference(metric="accuracy", mha=1.0, uniform=0.5)})
@@ -201,28 +194,7 @@ def test_a_search_whose_first_candidates_all_miss_a_gate_goes_on(tmp_path: Any) 
     assert f"stopped at a gate: {ended.counts.stopped}." in told
 
 
-def test_what_missed_a_gate_is_learned_from_and_not_known(kit: Any) -> None:
-    regret = Objective("worst_regret", "min", "", "", 0.0, 1.0, is_metric=True)
-    archive = Archive((regret,))
-    proposal = proposal_of(kit)
-    archive.tell([TrialResult.of(proposal, [(1.0,)], is_ok=False)])
-    assert archive.known == []
-    assert len(archive.models[0].observed[str(proposal.key)].scores) == 1
-
-
-def proposal_of(kit: Any) -> Proposal:
-    from nas.genome.canonical import digest
-    from nas.genome.mechanisms import mechanism
-
-    genome = mechanism("mha").genome
-    name = digest(genome)
-    return Proposal(
-        number=0, attempt=0, digest=name, key=name, genome=genome, formula="", operator="seed",
-        name=None, parents=(), verdict="new", note="", costs={"macs": 1.0},
-    )  # fmt: skip
-
-
-def test_a_confirmation_says_how_each_task_differs(searched: Any, tmp_path: Path) -> None:
+def test_confirmation_compares_each_task(searched: Any, tmp_path: Path) -> None:
     folder = shutil.copytree(searched[0].folder, tmp_path / "run")
     with open_writer(folder, None) as writer:
         plan = plan_confirmation(writer.run, members=3, seeds=2)

@@ -15,7 +15,7 @@ from nas.store import Proposal
 LEVELS = 12  # of quality: a landscape that is soon known, under noise
 
 
-def test_an_expected_gain_is_the_mean_over_qualities_drawn() -> None:
+def test_expected_gain_equals_the_mean_over_samples() -> None:
     rng = np.random.default_rng(0)
     front = np.array([[0.2, 0.7], [0.5, 0.4], [0.6, 0.5]])
     for row in ([0.45, 0.5], [0.3, 0.3], [0.55, 0.6]):
@@ -37,7 +37,7 @@ def search(kit: Any, count: int, noise: float, *, repeats: bool) -> list[Proposa
     return drawn
 
 
-def test_surrogate_trains_again_where_that_teaches_more(kit: Any) -> None:
+def test_surrogate_reevaluates_under_noise(kit: Any) -> None:
     drawn = search(kit, 60, 0.05, repeats=True)
     again = [p for p in drawn if p.operator == REPEAT and p.number % 10 != 9]
     assert again
@@ -52,11 +52,11 @@ def test_surrogate_trains_again_where_that_teaches_more(kit: Any) -> None:
         assert proposal.verdict == "repeated"
 
 
-def test_surrogate_trains_nothing_again_where_that_is_not_asked_for(kit: Any) -> None:
+def test_surrogate_reevaluates_nothing_with_a_limit_of_one_training(kit: Any) -> None:
     assert all(p.is_new for p in search(kit, 40, 0.05, repeats=False))
 
 
-def test_what_was_trained_often_teaches_less(kit: Any) -> None:
+def test_worth_of_a_reevaluation_falls_with_the_number_of_trainings(kit: Any) -> None:
     context = kit.context()
     surrogate, rng = Surrogate(context), np.random.default_rng(0)
     drawn = search(kit, 20, 0.0, repeats=False)

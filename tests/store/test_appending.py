@@ -28,7 +28,7 @@ def test_same_question_replaces_its_answer(writer):
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", "[" * 100_000])
-def test_damaged_answer_is_one_sentence(writer, text):
+def test_damaged_answer_is_refused(writer, text):
     append_answer(writer.run.folder, "explain", ["a"], {})
     writer._database.execute("UPDATE answers SET answer = :text", text=text)
     with pytest.raises(RunError, match="record that cannot be read"):
@@ -44,7 +44,7 @@ def test_training_is_appended_while_a_search_writes_the_run(writer, samples, tra
     assert len(writer.run.trainings()) == 1
 
 
-def test_failed_training_gives_way_to_a_later_result(writer, samples, training):
+def test_later_result_replaces_a_failed_training(writer, samples, training):
     failure = samples.failure(seed=training.evaluation.seed)
     append_training(writer.run.folder, dataclasses.replace(training, evaluation=failure))
     append_training(writer.run.folder, training)

@@ -85,7 +85,7 @@ def try_to_write(folder):
     return done.stderr
 
 
-def test_store_kill_9_loses_nothing_that_was_reported(new_run, samples):
+def test_kill_9_loses_no_reported_training(new_run, samples):
     with new_run() as writer:
         writer.record_proposals([samples.proposal(i) for i in range(10_000)])
         folder = writer.run.folder
@@ -105,7 +105,7 @@ def test_store_kill_9_loses_nothing_that_was_reported(new_run, samples):
     assert len(reported) > 6
 
 
-def test_store_what_a_killed_process_left_half_done_is_undone(new_run, samples):
+def test_reader_rolls_back_the_transaction_of_a_killed_process(new_run, samples):
     """A reader said "attempt to write a readonly database"; `nas resume` reads first."""
     with new_run() as writer:
         samples.fill(writer, [(i / 100, float(i)) for i in range(100)])
@@ -119,7 +119,7 @@ def test_store_what_a_killed_process_left_half_done_is_undone(new_run, samples):
     assert not (folder / "run.sqlite-journal").exists()
 
 
-def test_store_an_orphan_of_a_killed_writer_is_no_obstacle(new_run, samples):
+def test_child_of_a_killed_writer_does_not_hold_the_lock(new_run, samples):
     with new_run() as writer:
         folder = writer.run.folder
     command = [sys.executable, "-c", FORK, str(folder)]
@@ -131,7 +131,7 @@ def test_store_an_orphan_of_a_killed_writer_is_no_obstacle(new_run, samples):
         os.kill(int(done.stdout), signal.SIGKILL)
 
 
-def test_store_reads_while_another_process_writes(new_run, samples):
+def test_run_is_read_while_another_process_writes(new_run, samples):
     with new_run() as writer:
         writer.record_proposals([samples.proposal(i) for i in range(10_000)])
         folder = writer.run.folder
@@ -149,7 +149,7 @@ def test_store_reads_while_another_process_writes(new_run, samples):
     assert counts[-1] > counts[0]
 
 
-def test_store_a_snapshot_is_of_one_moment(writer, samples):
+def test_snapshot_shows_one_state(writer, samples):
     samples.fill(writer, [(0.5, 1.0)])
     with open_run(writer.run.folder) as run, run.snapshot():
         assert run.counts().proposed == 1
@@ -157,7 +157,7 @@ def test_store_a_snapshot_is_of_one_moment(writer, samples):
         assert run.counts().proposed == 1
 
 
-def test_store_a_second_writer_is_refused_in_any_process(writer, samples):
+def test_second_writer_is_refused_in_any_process(writer, samples):
     folder = writer.run.folder
     message = f"run 'one' is being written by process {os.getpid()} on "
     with pytest.raises(RunError, match=message):

@@ -27,27 +27,20 @@ def test_create_run_names_by_date_space_and_seed(samples, tmp_path):
     assert names == [f"2026-03-01_{end}" for end in ends]
 
 
-def test_create_run_keeps_copies_for_people(new_run, samples):
-    folder = new_run().run.folder
-    setup = samples.setup()
-    for kind in ("space", "policy", "task"):
-        assert (folder / f"{kind}.yaml").read_text() == getattr(setup, kind).text
-
-
 @pytest.mark.parametrize("name", ["latest", "", "..", "a/b", ".hidden", "a b", "-x", "x" * 101])
-def test_create_run_a_name_that_is_none_is_one_sentence(new_run, name):
+def test_create_run_refuses_an_invalid_name(new_run, name):
     with pytest.raises(RunError, match="cannot name a run; expected letters"):
         new_run(name)
 
 
-def test_create_run_a_taken_name_is_one_sentence(new_run, tmp_path):
+def test_create_run_refuses_an_existing_name(new_run, tmp_path):
     new_run("mine")
     with pytest.raises(RunError, match=r"mine: exists already; `nas resume .*/mine`"):
         new_run("mine")
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["mine"]
 
 
-def test_create_run_where_nothing_can_be_made_is_one_sentence(samples, tmp_path):
+def test_create_run_refuses_a_root_that_is_a_file(samples, tmp_path):
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(RunError, match="runs: no run can be made here"):
         create_run(tmp_path / "runs", samples.setup(), samples.session)
@@ -74,7 +67,7 @@ def test_create_run_by_several_processes_at_once(tmp_path):
     assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())
 
 
-def test_list_runs_by_activity_with_what_cannot_be_read(new_run, samples, tmp_path):
+def test_list_runs_sorts_by_activity_and_returns_errors(new_run, samples, tmp_path):
     first, second = new_run("first"), new_run("second")
     first.close()
     samples.fill(second, [(0.5, 1.0), (0.4, 2.0)])
@@ -104,7 +97,7 @@ def test_find_run_by_name_path_or_file(new_run, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("source", ["", "on", "nowhere/at/all", "x" * 5000, "a\0b"])
-def test_find_run_that_is_not_there_is_one_sentence(new_run, tmp_path, source):
+def test_find_run_refuses_an_unknown_run(new_run, tmp_path, source):
     new_run("one")
     match = r"there is no such run in .*the last ones: one"
     with pytest.raises(RunError, match=match) as caught:
@@ -113,7 +106,7 @@ def test_find_run_that_is_not_there_is_one_sentence(new_run, tmp_path, source):
     assert ("did you mean 'one'" in str(caught.value)) == (source == "on")
 
 
-def test_find_run_latest_of_none_is_one_sentence(tmp_path):
+def test_find_run_refuses_latest_without_runs(tmp_path):
     assert list_runs(tmp_path / "nowhere") == ([], [])
     with pytest.raises(RunError, match="holds no run yet; `nas search` makes one"):
         find_run("latest", tmp_path)
@@ -127,7 +120,7 @@ def test_split_member():
             split_member(source)
 
 
-def test_what_a_killed_process_left_is_removed_an_hour_later(new_run, samples, tmp_path):
+def test_temporary_files_of_killed_processes_are_removed_after_an_hour(new_run, samples, tmp_path):
     new_run("one").close()
     root, hexes = tmp_path / "runs", "0" * 32
     left = [root / f".new-{hexes}", root / "one" / f".front.json.{hexes}"]
@@ -150,7 +143,7 @@ def test_what_a_killed_process_left_is_removed_an_hour_later(new_run, samples, t
     assert all(path.exists() for path in (fresh, *others, root / "one" / "run.sqlite"))
 
 
-def test_what_a_killed_export_left_is_removed_when_it_is_made_again(tmp_path):
+def test_repeated_export_removes_temporary_files_of_a_killed_export(tmp_path):
     hexes, long_ago = "0" * 32, time.time() - STALE_SECONDS - 1
     left = [tmp_path / f".{name}.{hexes}" for name in ("best.py", "folder")]
     # Another process's of just now, another file's, and what only looks alike.

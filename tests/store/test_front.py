@@ -93,7 +93,7 @@ def test_find_proposal_best_knee_cheapest(writer, samples):
     assert found == [best, knee, cheapest]
 
 
-def test_find_proposal_cheapest_without_a_cost_is_one_sentence(new_run, samples):
+def test_find_proposal_refuses_cheapest_without_a_cost(new_run, samples):
     writer = new_run(objectives=(samples.accuracy,))
     samples.fill(writer, [(0.5, 1.0)])
     assert find_proposal(writer.run, "knee") == find_proposal(writer.run, "best")
@@ -102,7 +102,7 @@ def test_find_proposal_cheapest_without_a_cost_is_one_sentence(new_run, samples)
 
 
 @pytest.mark.parametrize("name", ["best", "knee", "cheapest"])
-def test_find_proposal_in_an_empty_run_is_one_sentence(new_run, name):
+def test_find_proposal_refuses_names_in_an_empty_run(new_run, name):
     with pytest.raises(RunError, match=f"'one' has no candidate yet .* none is {name}"):
         find_proposal(new_run().run, name)
 
@@ -125,7 +125,7 @@ def test_find_proposal_by_the_beginning_of_a_digest(writer, samples):
 
 
 @pytest.mark.parametrize("member", ["", "zebra", "bst", "a*", "%", "'; DROP TABLE run"])
-def test_find_proposal_of_no_digest_is_one_sentence(new_run, member):
+def test_find_proposal_refuses_other_texts(new_run, member):
     with pytest.raises(RunError, match=r"names no member; expected .* best, knee, cheapest"):
         find_proposal(new_run().run, member)
 

@@ -33,7 +33,7 @@ def test_lock_is_seen_by_this_process_and_by_others(tmp_path):
     assert ask(tmp_path) == "False"
 
 
-def test_lock_is_one_whatever_the_folder_is_called(tmp_path):
+def test_lock_is_the_same_through_a_link(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "run")
     held = lock.acquire(tmp_path / "run")
@@ -42,19 +42,19 @@ def test_lock_is_one_whatever_the_folder_is_called(tmp_path):
     held.release()
 
 
-def test_lock_of_a_crash_is_taken_over_whatever_it_holds(tmp_path):
+def test_lock_file_of_a_killed_process_is_overwritten(tmp_path):
     (tmp_path / lock.LOCK_FILE).write_bytes(b'{"pid": 1, "host": "elsewhere"}\xff' * 50)
     held = lock.acquire(tmp_path)
     assert ask(tmp_path) == "True"
     held.release()
 
 
-def test_lock_in_a_folder_that_is_not_there_is_one_sentence(tmp_path):
+def test_lock_in_a_missing_folder_is_refused(tmp_path):
     with pytest.raises(RunError, match="cannot be locked for writing"):
         lock.acquire(tmp_path / "nowhere")
 
 
-def test_lock_is_not_written_through_a_planted_link(new_run, samples, tmp_path):
+def test_lock_is_not_written_through_a_link(new_run, samples, tmp_path):
     new_run().close()
     folder, other = tmp_path / "runs" / "one", tmp_path / "other"
     other.write_text("somebody else's")
@@ -66,7 +66,7 @@ def test_lock_is_not_written_through_a_planted_link(new_run, samples, tmp_path):
     assert not lock.is_held(folder)
 
 
-def test_a_pipe_in_the_locks_place_is_not_waited_for(new_run, tmp_path):
+def test_lock_that_is_a_pipe_is_not_opened(new_run, tmp_path):
     new_run().close()
     folder = tmp_path / "runs" / "one"
     (folder / "lock").unlink()

@@ -16,7 +16,7 @@ from nas.genome.mechanisms import MECHANISMS
 from nas.store.sources import Source, load_genome, resolve
 
 
-def test_a_mechanism_with_other_parameters() -> None:
+def test_source_changes_parameters() -> None:
     source = resolve("qana:hidden=8,activation=relu,rope=true,basis=null")
     assert source.name == "qana:hidden=8,activation=relu,rope=true,basis=null"
     assert source.genome.nodes[0].param_dict() == {
@@ -28,7 +28,7 @@ def test_a_mechanism_with_other_parameters() -> None:
     assert source.genome.nodes[1:] == MECHANISMS["qana"].genome.nodes[1:]
 
 
-def test_a_mechanism_with_other_surroundings() -> None:
+def test_source_changes_projections_placement_and_window() -> None:
     found = load_genome("mha:qk_dim=1/4, placement=first, has_wo=false, window=16")
     projections = replace(MECHANISMS["mha"].genome.projections, qk_dim="1/4", has_wo=False)
     assert found == Genome(
@@ -36,7 +36,7 @@ def test_a_mechanism_with_other_surroundings() -> None:
     )
 
 
-def test_what_changes_nothing_has_the_same_digest() -> None:
+def test_source_with_default_values_has_the_same_digest() -> None:
     assert digest(load_genome("qana:hidden=4")) == digest(MECHANISMS["qana"].genome)
 
 
@@ -55,19 +55,19 @@ def test_what_changes_nothing_has_the_same_digest() -> None:
         ("mah:qk_dim=1/2", "is no mechanism"),
     ],
 )
-def test_what_cannot_be_changed_is_told(text: str, words: str) -> None:
+def test_invalid_source_is_refused(text: str, words: str) -> None:
     with pytest.raises(NasError) as caught:
         resolve(text)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_genome_is_its_own_source() -> None:
+def test_genome_is_its_own_source() -> None:
     genome = MECHANISMS["mha"].genome
     assert resolve(genome) == Source(digest(genome), genome)
 
 
-def test_an_exported_file_holds_its_genome(tmp_path: Path) -> None:
+def test_exported_file_contains_its_genome(tmp_path: Path) -> None:
     path = tmp_path / "sqa.py"
     nas.export("sqa", path)
     assert load_genome(path) == load_genome("sqa")
@@ -76,7 +76,7 @@ def test_an_exported_file_holds_its_genome(tmp_path: Path) -> None:
         resolve(str(tmp_path / "missing.py"))
 
 
-def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+def test_pipe_is_refused(tmp_path: Path) -> None:
     """Reading one would wait for whoever writes it."""
     for name in ("genome.py", "genome.json"):
         os.mkfifo(tmp_path / name)

@@ -35,7 +35,7 @@ def trained(accuracy: float) -> Evaluation:
     return Evaluation("ok", None, reports[0].metrics, *given)
 
 
-def test_a_perfect_score_a_reversed_one_and_the_ceiling() -> None:
+def test_agreement_of_perfect_and_reversed_scores() -> None:
     rng = np.random.default_rng(0)
     true = rng.permutation(40) / 100
     long = made("long", np.stack([true, true, true], axis=1))
@@ -53,7 +53,7 @@ def test_a_perfect_score_a_reversed_one_and_the_ceiling() -> None:
     assert scores["macs"].tau.low < scores["macs"].tau.value < scores["macs"].tau.high
 
 
-def test_noise_lowers_the_ceiling() -> None:
+def test_agreement_of_noisy_trainings_has_the_expected_tau() -> None:
     rng = np.random.default_rng(1)
     true = rng.normal(size=(200, 1))
     long = made("long", true + rng.normal(size=(200, 3)))
@@ -66,7 +66,7 @@ def test_noise_lowers_the_ceiling() -> None:
     assert ceiling == pytest.approx(2 / np.pi * np.arcsin(3**-0.5), abs=0.05)
 
 
-def test_tables_that_share_little_are_refused() -> None:
+def test_tables_that_share_few_mechanisms_are_refused() -> None:
     long = made("long", np.zeros((20, 2)))
     kept = dict(list(long.trainings.items())[:4])
     few = replace(long, trainings=kept, mechanisms={key: long.mechanisms[key] for key in kept})
@@ -74,7 +74,7 @@ def test_tables_that_share_little_are_refused() -> None:
         agreements(few, long, "accuracy")
 
 
-def test_tau_is_that_of_kendall_where_scores_are_tied_and_mechanisms_are_drawn_twice(
+def test_tau_equals_scipy_with_ties_and_repeated_draws(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ranking, "NUM_DRAWS", 20)
@@ -86,7 +86,7 @@ def test_tau_is_that_of_kendall_where_scores_are_tied_and_mechanisms_are_drawn_t
     np.testing.assert_allclose(ranking._taus(score, truth), wanted, rtol=0, atol=1e-12)
 
 
-def test_halves_may_differ_in_size_where_trainings_are_tied() -> None:
+def test_agreement_with_tied_trainings() -> None:
     rng = np.random.default_rng(0)
     long = made("long", rng.integers(4, size=(20, 3)) / 10)
     _, found = agreements(long, long, "accuracy")
