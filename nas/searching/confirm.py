@@ -197,10 +197,10 @@ def _select(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Can
 def _likely_members(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
     """Return mechanisms that are likely to be in the front, most important first.
 
-    The mechanisms named best, knee and cheapest come first, then the other members of the front by
-    the hypervolume that each adds to the preceding ones, then likely members by their probability.
-    Sorted by probability alone, cheap mechanisms would come first: expensive mechanisms resemble
-    each other, so that each of them is less likely to be in the front.
+    The mechanisms named best, knee and cheapest come first. The other members of the front follow
+    by the hypervolume that each adds to the preceding mechanisms, and likely members by their
+    probability. Sorted by probability alone, cheap mechanisms would come first: expensive
+    mechanisms resemble each other, so that each of them is less likely to be in the front.
     """
     members = run.front()
     if not members:

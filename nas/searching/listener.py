@@ -99,7 +99,7 @@ class Listener:
     """
 
     def on_reference(self, done: int, total: int) -> None:
-        """A training of a reference mechanism has ended, before the search itself begins.
+        """Called when a training of a reference mechanism has ended, before the search begins.
 
         Args:
             done: number of reference trainings that have ended.
@@ -107,19 +107,19 @@ class Listener:
         """
 
     def on_start(self, event: Started) -> None:
-        """The run is open."""
+        """Called when the run is open."""
 
     def on_evaluation(self, event: Evaluated) -> None:
-        """A training has ended."""
+        """Called when a training has ended."""
 
     def on_incident(self, event: Incident) -> None:
-        """A worker has failed."""
+        """Called when a worker has failed."""
 
     def on_generation(self, event: GenerationDone) -> None:
-        """A generation is complete."""
+        """Called when a generation is complete."""
 
     def on_end(self, event: SearchResult) -> None:
-        """The run is closed."""
+        """Called when the run is closed."""
 
 
 class CompositeListener(Listener):

@@ -219,7 +219,6 @@ class Loop:
         return number
 
     def _on_incident(self, incident: Incident) -> None:
-        """Record a failure of a worker."""
         self._writer.record_incident(incident)
         self._listener.on_incident(incident)
 

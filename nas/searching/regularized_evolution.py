@@ -8,7 +8,7 @@ oldest candidate leaves it. Departures from the paper, with reasons:
   generation no candidate would stay long enough to become a parent.
 - With several objectives the parent is drawn uniformly from the sample's non-dominated members:
   crowding distance would always select the two ends of a small front.
-- A candidate whose training failed ages like the others and is never a parent.
+- A candidate whose training failed ages like any other and is never a parent.
 """
 
 from __future__ import annotations

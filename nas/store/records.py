@@ -94,7 +94,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class PastSession:
-    """A recorded session.
+    """A recorded session, that is, a process that wrote the run.
 
     Attributes:
         session: the description of the process.

@@ -99,7 +99,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self.record_training(training, generation)
 
     def complete_setup(self, setup: RunSetup) -> None:
-        """Replace the recorded task and objectives by those of ``setup``.
+        """Replace the recorded task and objectives by the task and objectives of ``setup``.
 
         A run of several tasks calls this after it has trained standard attention and ``uniform``,
         whose scores its objectives refer to.

@@ -1,4 +1,4 @@
-"""Edits and paths: each legal, each another mechanism, each said in words."""
+"""Edits, paths and controls are legal, distinct and described."""
 
 from __future__ import annotations
 

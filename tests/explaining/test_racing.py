@@ -1,8 +1,8 @@
-"""Planted parts: a useless one and an essential one are told apart; racing spends where it must.
+"""A race distinguishes a useless from an essential part, and trains unresolved pairs further.
 
-The race, its seeds and its statistics are the real ones. What trains is known: the truth of a
-genome, and luck drawn from the table ``attention-bench``, which says how far trainings of one
-mechanism under ``vit-cifar10`` lie from their mean.
+The race, its seeds and its statistics are real; the trainings are invented. A score is the known
+quality of a genome plus noise, which is drawn from the deviations of trainings from their mean in
+the table ``attention-bench``.
 """
 
 from __future__ import annotations

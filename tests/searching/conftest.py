@@ -1,4 +1,4 @@
-"""A small real space, and runs of it with a table in place of training."""
+"""A small search space, and searches in it without training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract that every algorithm keeps, run over all of them, in both forms."""
+"""Promises of all algorithms, with and without a lag."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ def test_algorithm_keeps_its_promise(promise: Promise, name: str) -> None:
 
 @every_algorithm
 @both_forms
-def test_first_generation_begins_with_named_mechanisms(
-    kit: Any, name: str, lag: int | None
-) -> None:
+def test_named_mechanisms_are_proposed_first(kit: Any, name: str, lag: int | None) -> None:
     drawn = drive(kit.proposer(name, lag), 10)
     first = [p for attempts in drawn for p in attempts]
     assert [(p.operator, p.name) for p in first[:2]] == [

@@ -1,4 +1,4 @@
-"""Each fault of a run's folder gets a sentence, and a run that is well gets none."""
+"""Faults of a run folder are reported, and an undamaged run has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A confirmation trains with seeds of its own, goes on where it was stopped, and is told apart."""
+"""A confirmation trains with fresh seeds, is resumed, and compares with standard attention."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ def confirm(folder: Any, table: Any, **options: Any) -> dict[str, Any]:
         return make_confirmation(writer.run, plan).to_dict()
 
 
-def test_confirmation_trains_named_members_and_controls_with_fresh_seeds(
-    folder: Any, make_table: Any
-) -> None:
+def test_confirmation_trains_members_with_fresh_seeds(folder: Any, make_table: Any) -> None:
     table = make_table()
     answer = confirm(folder, table)
     with open_run(folder) as run:
@@ -87,9 +85,7 @@ def test_lost_trainings_are_repeated(folder: Any, make_table: Any) -> None:
         assert "worker_lost" not in {one.evaluation.reason for one in run.trainings("confirm")}
 
 
-def test_confirmation_by_id_under_a_longer_task_and_on_the_test_set(
-    folder: Any, make_table: Any
-) -> None:
+def test_confirmation_by_id_under_other_tasks(folder: Any, make_table: Any) -> None:
     answer = confirm(folder, make_table(), ids=["cheapest"], long="comparison", is_tested=True)
     assert len(answer["members"]) <= 3
     assert answer["tasks"] == {"fresh": "vit-cifar10", "long": "comparison", "test": "comparison"}

@@ -1,4 +1,4 @@
-"""Begin, resume, interrupt: what the command line calls."""
+"""A search is begun, interrupted and resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer of `nas front --json`: stable keys, from the record alone."""
+"""The answer of `nas front --json`, and front.json."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real processes, killed with signal 9 at random moments: nothing is lost, nothing differs."""
+"""Processes killed with signal 9 at random moments lose no result and change none."""
 
 from __future__ import annotations
 

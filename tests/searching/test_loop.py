@@ -1,4 +1,4 @@
-"""The loop: everything recorded, nothing trained twice, the same front on every way to it."""
+"""The loop records everything, trains nothing twice, and its record depends on the seed alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What NSGA-II promises: the best survive, a failure never beats a success."""
+"""NSGA-II keeps the best, and no failure beats a success."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores that are bent, and back: against scipy, numbers by hand, and draws."""
+"""The power transform, compared with scipy and with samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""New, replayed, rejected: what is judged is the normal form at the task's sizes."""
+"""The filter decides on normal forms at the sizes of the task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it better than random? On a landscape whose truth is known.
+"""Searches beat random search on a landscape whose truth is known.
 
 The landscape: each operation, each edge and each path of two edges of a genome has a fixed worth,
 drawn from a hash, as in Kauffman's NK model; accuracy is a squashed sum. Parts matter together, so

@@ -1,4 +1,4 @@
-"""What is believed: against the plainest formula, and against truths that were drawn."""
+"""The model of quality, compared with a direct formula and with known truths."""
 
 from __future__ import annotations
 

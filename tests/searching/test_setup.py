@@ -1,4 +1,4 @@
-"""Search settings, and a setup whose frozen copies become the same objects again."""
+"""Settings and objectives of a search, and frozen copies of space and policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search over several tasks: references first, gates kept, the worst regret minimised."""
+"""A search over several tasks: references, required scores, and the worst regret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training is worth: against the plainest count, and in a search."""
+"""The expected gain of a training, compared with samples and in a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small real runs for the store's tests."""
+"""Factories of records and of small runs for the tests of the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainings and answers that commands add to a run beside its search."""
+"""Trainings and answers of other commands are recorded in a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real processes: kill -9 loses nothing that was reported, one writes while others read."""
+"""Kill -9 loses no reported record; a run is read while another process writes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run folders are there whole or not at all, and are found by name, path or as the latest."""
+"""Run folders are created completely or not at all, and found by name, path or "latest"."""
 
 from __future__ import annotations
 

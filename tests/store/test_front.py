@@ -1,4 +1,4 @@
-"""Only what ended well on every repeat reaches the front; members are found by name or digest."""
+"""The front contains only successful mechanisms; mechanisms are found by name or digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lock of a run folder: who has it is written down, asking for it changes nothing."""
+"""The lock of a run folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SOURCE strings that change a named mechanism."""
+"""SOURCE strings are resolved to genomes."""
 
 from __future__ import annotations
 

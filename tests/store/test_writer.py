@@ -1,4 +1,4 @@
-"""What is recorded is there, in full; generations follow from it."""
+"""Records read back as written, and generations follow from them."""
 
 from __future__ import annotations
 

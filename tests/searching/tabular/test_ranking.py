@@ -1,4 +1,4 @@
-"""Rank correlations between tables, where the answer is known."""
+"""Rank correlations between tables with known results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables: written and read alike, refused where damaged, and searched like the real thing."""
+"""Tables are written, read and searched; damaged tables are refused."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def trial(table: Table, index: int, repeat: int = 0, work: float = 0.0) -> Trial
     return Trial(key, table.mechanisms[key], seed=0, repeat=repeat, work=work)
 
 
-def test_evaluator_returns_some_trainings_and_the_mean_of_all_others_is_the_truth(
+def test_search_sees_some_trainings_and_all_others_are_the_truth(
     table: Table,
 ) -> None:
     key = next(k for k, found in table.trainings.items() if all(one.is_ok for one in found))
