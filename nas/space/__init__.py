@@ -1,4 +1,4 @@
-"""Search spaces, the validator, and variation of genomes."""
+"""Search spaces, the validator, and random variation of genomes."""
 
 from nas.space.space import SearchSpace, load_space
 

@@ -1,4 +1,4 @@
-"""The validator: type checks, then path rules of a policy; violations carry witness and repair."""
+"""The validator: type checks, then the rules of a policy, and repairs of illegal genomes."""
 
 from nas.space.validation.policy import Policy, PolicyFile, Rule, compile_policy, load_policy
 from nas.space.validation.repair import nearest_legal, with_repairs

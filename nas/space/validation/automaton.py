@@ -1,10 +1,10 @@
-"""Regular expressions over words, compiled to deterministic automata.
+"""Regular expressions over the nodes of a path, compiled to deterministic automata.
 
     ".* score (score | adjust)* normalize"
 
-A symbol of a path is a node. Two words match it: the name of its primitive, and its role.
-Operators: juxtaposition, ``|``, ``*``, ``+``, ``?``, parentheses, and ``.`` for any node. Sets of
-states are bit masks, so that one pass over a DAG follows all paths.
+Each node is a symbol, matched by the name of its primitive and by its role. Operators are
+juxtaposition, ``|``, ``*``, ``+``, ``?``, parentheses, and ``.`` for any node. Sets of states are
+bit masks, so that one pass over a DAG follows all paths.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MAX_STEPS: Final = 300_000
 
 @dataclass
 class Budget:
-    """The remaining work to compile all expressions of one policy.
+    """The remaining work allowed to compile all expressions of one policy.
 
     Attributes:
-        tokens: words and signs of the expressions; bounds the nondeterministic automata.
+        tokens: words and operators; bounds the size of the nondeterministic automata.
         states: states of the deterministic automata; bounds the work to validate a node.
-        steps: edges followed while compiling.
+        steps: edges that are followed while compiling.
     """
 
     tokens: int = MAX_TOKENS
@@ -36,22 +36,20 @@ class Budget:
     steps: int = MAX_STEPS
 
     def spend(self, steps: int = 0, states: int = 0, tokens: int = 0) -> None:
-        """Subtract work from the budget; ValueError if a limit is exceeded."""
+        """Subtract work from the budget; raise ValueError if a limit is exceeded."""
         self.steps, self.states = self.steps - steps, self.states - states
         self.tokens -= tokens
-        if min(self.tokens, self.states, self.steps) < 0:
-            limit = (
-                f"{MAX_TOKENS} words and signs"
-                if self.tokens < 0
-                else f"{MAX_STATES} states"
-                if self.states < 0
-                else f"{MAX_STEPS} steps to compile"
-            )
-            raise ValueError(f"the rules take more than {limit}; expected fewer or simpler ones")
+        for remaining, limit in (
+            (self.tokens, f"{MAX_TOKENS} words and signs"),
+            (self.states, f"{MAX_STATES} states"),
+            (self.steps, f"{MAX_STEPS} steps to compile"),
+        ):
+            if remaining < 0:
+                raise ValueError(f"the rules take more than {limit}; expected simpler rules")
 
 
 class Symbol(NamedTuple):
-    """A symbol of the alphabet: the primitive's name and the role of a node."""
+    """A symbol of the automata's alphabet: the primitive and the role of a node."""
 
     op: str
     role: str
@@ -63,8 +61,8 @@ class Automaton:
 
     Attributes:
         pattern: the expression as written.
-        accepting: mask of the accepting states.
-        steps: for each symbol the successor of each state.
+        accepting: bit mask of the accepting states.
+        steps: for each symbol the next state of each state.
     """
 
     pattern: str
@@ -74,11 +72,11 @@ class Automaton:
 
     @property
     def all_states(self) -> int:
-        """The mask of every state."""
+        """The bit mask of all states."""
         return (1 << len(next(iter(self.steps.values())))) - 1
 
     def advance(self, mask: int, symbol: Symbol) -> int:
-        """The states reached from any state of ``mask`` by one symbol."""
+        """Return the states reached from the states in ``mask`` by one symbol."""
         result = self._masks.get((mask, symbol))
         if result is None:
             result = 0
@@ -89,21 +87,22 @@ class Automaton:
         return result
 
     def retreat(self, mask: int, symbol: Symbol) -> int:
-        """The states from which one symbol leads into ``mask``."""
+        """Return the states from which one symbol leads to a state in ``mask``."""
         return sum(1 << s for s, after in enumerate(self.steps[symbol]) if mask >> after & 1)
 
 
 def compile_pattern(
     pattern: str, symbols: Sequence[Symbol], words: Set[str], budget: Budget | None = None
 ) -> Automaton:
-    """Compile an expression over an alphabet.
+    """Compile an expression.
 
     Args:
-        budget: limits the work; by default a new ``Budget``.
+        symbols: the alphabet.
+        words: words that expressions may contain.
+        budget: the allowed work; by default a new ``Budget``.
 
     Raises:
-        ValueError: the expression is malformed, uses a word that is not among ``words``, or
-            exceeds the budget.
+        ValueError: the expression is malformed, contains another word, or exceeds the budget.
     """
     parser = _Parser(pattern, words, budget or Budget())
     nfa = parser.parse()
@@ -128,7 +127,10 @@ def compile_pattern(
 
 
 class _Nfa:
-    """Thompson's construction: words on edges, None for an empty edge, "." for any symbol."""
+    """A nondeterministic automaton, by Thompson's construction.
+
+    An edge has a word, "." for any symbol, or None if it consumes no symbol.
+    """
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
@@ -165,7 +167,7 @@ Fragment = tuple[int, int]
 
 
 class _Parser:
-    """Recursive descent: alternatives of sequences of repeated atoms."""
+    """A recursive descent parser: alternatives of sequences of repeated atoms."""
 
     def __init__(self, pattern: str, words: Set[str], budget: Budget) -> None:
         self.pattern, self.words = pattern, words

@@ -1,14 +1,15 @@
-"""Policies: path rules over the roles in a genome, as data.
+"""Policies: rules about the paths in a genome's graph, as data.
 
     - {name: weights_path, to: aggregate.weights, from: input, match: "transform* score normalize"}
     - {name: values_from, to: aggregate.values, some: input.v}
     - {name: values_only, to: aggregate.values, none: input.q}
 
-A path is the sequence of nodes between a source and a place, both ends excluded. A rule with
-``from`` requires that every path matches, with ``some`` that at least one path does, with ``none``
-that no path does. Without ``match``, every path matches. A place is ``output``, a role or a
-primitive, or one of its ports; a source is ``input`` (any stream, or a node without inputs) or one
-stream. ``nas.space.validation.automaton`` defines the expressions.
+A path is the sequence of nodes from a source to a place, without its ends. A rule with ``from``
+requires that all paths match, with ``some`` that at least one path matches, with ``none`` that no
+path matches. Without ``match``, every path matches. The place ``to`` is ``output``, or an operand
+of a primitive or of a role, such as ``aggregate.values``. A source is ``input`` (any stream, or a
+node without inputs) or one stream, such as ``input.v``. ``nas.space.validation.automaton`` defines
+the expressions.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Quantifier = Literal["every", "some", "none"]
 
 
 class RuleFile(Frozen):
-    """A rule as written in the file."""
+    """A rule as written in a policy file."""
 
     name: Name
     to: str
@@ -48,7 +49,7 @@ class RuleFile(Frozen):
 
     @property
     def source(self) -> str:
-        """Where the paths begin."""
+        """The source of the paths."""
         return self.from_ or self.some or self.none or ""
 
     @model_validator(mode="after")
@@ -61,7 +62,12 @@ class RuleFile(Frozen):
 
 
 class PolicyFile(Frozen):
-    """A policy as written in the file; ``arity`` sets input counts of roles or primitives."""
+    """A policy as written in a file.
+
+    Attributes:
+        types: whether genomes must type-check.
+        arity: required number of operands, by role or primitive.
+    """
 
     name: Name
     about: str = ""
@@ -72,7 +78,13 @@ class PolicyFile(Frozen):
 
 @dataclass(frozen=True)
 class Rule:
-    """A compiled rule: ``word`` and ``port`` name the place (None: the output)."""
+    """A compiled rule.
+
+    Attributes:
+        place: the place as written in the file.
+        word: role or primitive of the place; None for the output.
+        port: name of the operand of the place; None for the output.
+    """
 
     name: str
     place: str
@@ -83,15 +95,11 @@ class Rule:
     automaton: Automaton
 
     def starts(self, ref: Ref | None) -> bool:
-        """Whether paths begin at a stream, or (None) at a node without inputs."""
+        """Return whether paths begin at a stream, or for None at a node without inputs."""
         return self.source == "input" or (ref is not None and self.source == f"input.{ref}")
 
     def slot(self, symbol: Symbol, signature: Signature) -> int | None:
-        """The index of the input that this rule constrains; None if it constrains no input here.
-
-        Args:
-            symbol: the words of the node.
-        """
+        """Return the index of a node's operand that is a place of this rule, or None."""
         if self.word not in symbol:
             return None
         ports = [port.name for port in signature.inputs]
@@ -100,14 +108,14 @@ class Rule:
 
 @dataclass(frozen=True)
 class Policy:
-    """A compiled policy; see ``nas.space.validation.validate``."""
+    """A compiled policy, which ``nas.space.validation.validate`` applies."""
 
     file: PolicyFile
     rules: tuple[Rule, ...]
 
     @property
     def name(self) -> str:
-        """The policy's name."""
+        """The name of the policy."""
         return self.file.name
 
 
@@ -122,7 +130,11 @@ def load_policy(name_or_path: str) -> Policy:
 
 
 def compile_policy(file: PolicyFile, path: Path | str) -> Policy:
-    """Compile a policy's rules; errors name the file and the rule."""
+    """Compile the rules of a policy.
+
+    Raises:
+        PolicyError: a rule is malformed; the message names ``path`` and the rule.
+    """
     for name, count in Counter(rule.name for rule in file.rules).items():
         if count > 1:
             raise PolicyError(f"{path}: two rules are named {name!r}.")
@@ -140,7 +152,7 @@ def compile_policy(file: PolicyFile, path: Path | str) -> Policy:
 
 
 def _words() -> frozenset[str]:
-    """All words of patterns: the roles and the names of primitives."""
+    """The words of expressions: roles and names of primitives."""
     return frozenset(names()) | {role.value for role in Role}
 
 
@@ -168,8 +180,9 @@ def _place(to: str, where: str) -> tuple[str | None, str | None]:
             f"{where}: the place {shortened(to)!r} is neither 'output' nor a role or primitive"
             f"{near(word, _words())}."
         )
-    readings = (s for n in names() for s in get(n).signatures if word in (n, s.role.value))
-    ports = sorted({p.name for s in readings for p in s.inputs})
+    pairs = ((name, signature) for name in names() for signature in get(name).signatures)
+    matching = (s for name, s in pairs if word in (name, s.role.value))
+    ports = sorted({port.name for signature in matching for port in signature.inputs})
     if port not in ports:
         raise PolicyError(
             f"{where}: {word} has no port {port!r}; expected {word}. with one of "

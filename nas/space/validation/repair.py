@@ -1,7 +1,8 @@
-"""The nearest legal genome: beam search for the fewest edits that remove all violations.
+"""Repair illegal genomes: beam search for the fewest edits that remove all violations.
 
-One edit changes an operation, an input, a flag or label, or adds or bypasses one node. All genomes
-one edit away are validated; the search continues from the BEAM genomes with the fewest violations.
+One edit changes an operation, an operand, a flag or label, or adds or bypasses one node. All
+neighbours, that is, genomes one edit away, are validated. The search continues from the BEAM
+neighbours with the fewest violations.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
-from nas.genome import FLAGS, LABELS, STREAMS, Genome, Node, Projections, Ref
+from nas.genome import FLAGS, LABELS, STREAMS, Genome, Node, Ref
 from nas.genome.primitives import get, names
 from nas.genome.primitives.base import STREAM_OF_PORT
 from nas.genome.types import infer
@@ -21,16 +22,16 @@ from nas.space.validation.validator import Violation, validate
 MAX_EDITS: Final = 4
 BEAM: Final = 6
 MAX_NODES: Final = 24  # larger graphs are not searched: validating a neighbour takes too long
-MAX_JUDGED: Final = 150_000  # nodes of all validated neighbours together
+MAX_JUDGED: Final = 150_000  # sum of the nodes of all validated neighbours
 USUAL_STATES: Final = 64  # states of a policy's automata; with more, fewer nodes are validated
-# Operations that are tried first among repairs of equal distance.
+# Operations that are tried first among repairs with equally many edits.
 USUAL: Final = ("scaled_dot_product", "softmax", "weighted_sum", "linear", "gelu", "layer_norm")
 
 
 def with_repairs(
     genome: Genome, policy: Policy, violations: Sequence[Violation]
 ) -> tuple[Violation, ...]:
-    """The violations, each with the nearest legal genome, which repairs all of them."""
+    """Return the violations, each with one legal genome that repairs all violations."""
     if not violations:
         return ()
     repair = nearest_legal(genome, policy)
@@ -38,22 +39,22 @@ def with_repairs(
 
 
 def nearest_legal(genome: Genome, policy: Policy) -> Genome | None:
-    """A legal genome with few edits; it type-checks even if the policy does not check types.
+    """Return a legal genome with few edits; it also type-checks.
 
-    If the search fails: the graph as the values of standard attention, else standard attention;
-    None if the policy forbids that too.
+    If the search fails, return standard attention whose values are the genome's output, else plain
+    standard attention. Return None if the policy forbids both.
 
     Raises:
         GenomeError: a node names a primitive that does not exist.
     """
-    repaired = _searched(genome, policy) if 0 < len(genome.nodes) <= MAX_NODES else None
+    repaired = _search(genome, policy) if 0 < len(genome.nodes) <= MAX_NODES else None
     for candidate in [repaired] if repaired else _rebuilt(genome):
-        if not _problems(candidate, policy):
+        if not _count_problems(candidate, policy):
             return candidate
     return None
 
 
-def _searched(genome: Genome, policy: Policy) -> Genome | None:
+def _search(genome: Genome, policy: Policy) -> Genome | None:
     beam, visited, judged = [genome], {genome}, 0
     states = sum(rule.automaton.all_states.bit_length() for rule in policy.rules)
     weight = max(1, states // USUAL_STATES)
@@ -66,7 +67,7 @@ def _searched(genome: Genome, policy: Policy) -> Genome | None:
             judged += len(child.nodes) * weight
             if judged > MAX_JUDGED:
                 return None
-            problems = _problems(child, policy)
+            problems = _count_problems(child, policy)
             if not problems:
                 return child.pruned()
             ranked.append((problems, len(ranked), child))
@@ -74,14 +75,13 @@ def _searched(genome: Genome, policy: Policy) -> Genome | None:
     return None
 
 
-def _problems(genome: Genome, policy: Policy) -> int:
-    """The number of violations and type errors."""
+def _count_problems(genome: Genome, policy: Policy) -> int:
     count = len(validate(genome, policy))
     return count if policy.file.types else count + len(infer(genome).problems)
 
 
 def _rebuilt(genome: Genome) -> Iterator[Genome]:
-    """Standard attention over the graph's last result, over v, and without its projections."""
+    """Standard attention with the genome's output as values, with v, and with default fields."""
     last = len(genome.nodes) - 1
     score, weights = Node("scaled_dot_product", ("q", "k")), Node("softmax", (last + 1,))
     if genome.nodes:
@@ -93,13 +93,11 @@ def _rebuilt(genome: Genome) -> Iterator[Genome]:
 
 
 def _neighbours(genome: Genome, policy: Policy) -> Iterator[Genome]:
-    """Genomes one edit away; labels first if heads or widths are violated, else last."""
+    """Genomes one edit away; changes of labels come first if heads or widths are violated."""
+    edits = [_inserted, _renamed, _bypassed, _extended, _rewired]
     rules = {violation.rule for violation in validate(genome, policy)}
-    labels = _relabelled(genome)
-    others = chain(
-        _inserted(genome), _renamed(genome), _bypassed(genome), _extended(genome), _rewired(genome)
-    )
-    return chain(labels, others) if rules & {"heads", "widths"} else chain(others, labels)
+    edits.insert(0 if rules & {"heads", "widths"} else len(edits), _relabelled)
+    return chain.from_iterable(edit(genome) for edit in edits)
 
 
 def _operations(arity: int) -> list[str]:
@@ -167,8 +165,8 @@ def _relabelled(genome: Genome) -> Iterator[Genome]:
         choices: tuple[bool | str, ...] = (True, False) if name in FLAGS else LABELS[name]
         for value in choices:
             if value != getattr(genome.projections, name):
-                projections: Projections = replace(genome.projections, **{name: value})  # type: ignore[arg-type]
-                yield replace(genome, projections=projections)
+                changed: dict[str, Any] = {name: value}
+                yield replace(genome, projections=replace(genome.projections, **changed))
 
 
 def _refs(index: int) -> list[Ref]:

@@ -1,6 +1,7 @@
-"""Validate a genome: types first, then a policy's path rules, in one pass over the DAG.
+"""Validate a genome: type checks, then the rules of a policy.
 
-The time is proportional to nodes times rules; only violated rules need a witness path.
+The time is proportional to nodes times rules. For each violation a path that breaks the rule is
+found as its witness.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ class Violation:
     """A broken rule.
 
     Attributes:
-        rule: the policy's rule, or "arity", "types", "heads", "widths", "output", "empty",
-            "constant".
-        path: the witness, from a stream to the place of the rule.
-        found, expected: the words of the path, and the pattern of the rule.
-        repair: the nearest legal genome; None without a search or a result.
+        rule: name of the policy's rule, or one of "arity", "types", "heads", "widths", "output",
+            "empty" and "constant".
+        path: a path that breaks the rule, from a stream to the place of the rule.
+        found: roles of the nodes on the path, or what was found instead.
+        expected: expression of the rule, or what was expected.
+        repair: the nearest legal genome; None if none was searched or found.
     """
 
     rule: str
@@ -37,12 +39,12 @@ class Violation:
 
     @property
     def message(self) -> str:
-        """A sentence with the place, the found and the expected words."""
+        """A sentence with the rule, the path, and what was found and expected."""
         place = " -> ".join(self.path) or "the graph"
         return f"{self.rule}: {place} reads {self.found!r}; expected {self.expected!r}."
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON answer of ``nas validate``."""
+        """Return the JSON form that ``nas validate --json`` prints."""
         return {
             "rule": self.rule,
             "path": list(self.path),
@@ -54,10 +56,10 @@ class Violation:
 
 
 def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
-    """The violations of a genome; empty for a legal one.
+    """Return the violations of a genome; a legal genome has none.
 
-    The genome is validated as given, not in normal form. The policy's rules are skipped for an
-    ill-typed genome, whose roles are unknown.
+    The genome is not brought into normal form. Rules are not applied to an ill-typed genome,
+    because the roles of its nodes are unknown.
 
     Raises:
         GenomeError: a node names a primitive that does not exist.
@@ -77,7 +79,7 @@ def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
 
 
 class _Graph:
-    """The symbols of a genome's nodes; rules apply to live nodes only."""
+    """A genome with the symbols of its nodes; rules apply to live nodes only."""
 
     def __init__(self, genome: Genome, typing: Typing) -> None:
         self.nodes, self.live, self.signatures = genome.nodes, genome.live(), typing.signatures
@@ -85,7 +87,7 @@ class _Graph:
         self.genome = genome
 
     def of_arity(self, policy: Policy) -> list[Violation]:
-        """The nodes whose number of inputs differs from the policy's."""
+        """The nodes whose number of operands differs from the policy's."""
         broken = []
         for word, count in policy.file.arity.items():
             for index in self.live:
@@ -96,7 +98,7 @@ class _Graph:
         return broken
 
     def of_rule(self, rule: Rule) -> list[Violation]:
-        """The first violations of a rule, each with a witness path."""
+        """At most ``MAX_PLACES`` violations of a rule, each with a path that breaks it."""
         masks = self._reached(rule)
         accepting = rule.automaton.accepting
         broken: list[Violation] = []
@@ -113,7 +115,7 @@ class _Graph:
         return broken
 
     def _reached(self, rule: Rule) -> dict[Ref, int]:
-        """For each stream and node the mask of the states in which the rule's paths arrive."""
+        """For each stream and node, the states of the rule's automaton in which paths leave it."""
         masks: dict[Ref, int] = {stream: int(rule.starts(stream)) for stream in STREAMS}
         masks |= dict.fromkeys(range(len(self.nodes)), 0)
         for index in self.live:
@@ -147,7 +149,7 @@ class _Graph:
         return path[::-1]
 
     def _violation(self, rule: Rule, node: int | None, path: list[Ref]) -> Violation:
-        """A violation at a node (None: the output) by a path, or by a missing path."""
+        """A violation at a node, or for None at the output."""
         end = "output" if node is None else f"{node}:{self.nodes[node].op}.{rule.port}"
         words = " ".join(self.symbols[ref].role for ref in path if isinstance(ref, int))
         pattern = rule.automaton.pattern
