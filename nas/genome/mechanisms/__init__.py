@@ -1,14 +1,13 @@
 """The named mechanisms: published attention mechanisms as genomes.
 
-Each file holds one family. A mechanism is a function; its docstring gives the equations with the
-paper's numbers, the shapes, and decisions where the paper is ambiguous or wrong. Other packages add
-modules under the entry point group ``nas.mechanisms``.
+Each file contains one family. A mechanism is a function that returns a genome. Its docstring gives
+equations with their numbers in the paper, shapes, and decisions where the paper is ambiguous or
+wrong. Other packages add modules under the entry point group ``nas.mechanisms``.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Final
 
 from nas.genome import Genome
 from nas.genome.canonical import digest
@@ -16,22 +15,21 @@ from nas.genome.mechanisms.base import MECHANISMS, NamedMechanism
 
 __all__ = ["MECHANISMS", "NamedMechanism", "mechanism", "names_of"]
 
-# Fixes the order of the mechanisms.
-FAMILIES: Final = ("standard", "sqa", "qana", "neural", "patterns", "evolving", "controls")
-for _family in FAMILIES:
+# In this order the mechanisms are listed.
+for _family in ("standard", "sqa", "neural", "patterns", "evolving"):
     import_module(f"{__name__}.{_family}")
 
 
 def mechanism(name: str) -> NamedMechanism:
-    """The mechanism of that name.
+    """Return the mechanism of that name.
 
     Raises:
-        GenomeError: unknown name; the message suggests the nearest name.
+        GenomeError: unknown name; the message suggests the most similar name.
     """
     return MECHANISMS.get(name)
 
 
 def names_of(genome: Genome) -> tuple[str, ...]:
-    """The names of the mechanisms with the genome's digest."""
+    """Return the names of all mechanisms that equal the genome."""
     key = digest(genome)
     return tuple(name for name, entry in MECHANISMS.items() if digest(entry.genome) == key)

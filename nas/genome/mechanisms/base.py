@@ -1,15 +1,16 @@
-"""Named mechanisms: the type, the registry and helpers to define one.
+"""The class of named mechanisms, their registry, and functions to define a mechanism.
 
     @named(paper="Shazeer 2019")
     def mqa() -> Genome:
-        "One key and value head. ... equations, shapes, readings ..."
+        "One key and value head. ... equations, shapes, decisions ..."
         return dot_product(kv_heads="one")
 
-The function's name is the mechanism's name. Its docstring is the mechanism's ``reading``: a summary
-line, then equations, shapes and decisions. Head counts are fractions of the backbone's heads.
+The function's name is the mechanism's name. Its docstring is the mechanism's ``reading``, that is,
+how the paper was understood: a summary line, then equations, shapes and decisions. Head counts are
+fractions of the backbone's heads.
 
 Notation of all readings: n tokens, d the width of the backbone, H its heads, d_h = d / H, X the
-block's input (n x d), x_i a token; subscripts number tokens unless stated otherwise. Lines have at
+block's input (n x d), x_i a token. Subscripts number tokens unless stated otherwise. Lines have at
 most 80 columns.
 """
 
@@ -32,8 +33,8 @@ class NamedMechanism:
     """A genome with a name.
 
     Attributes:
-        paper: the source, or "control".
-        reading: equations, shapes, and decisions where the paper is ambiguous.
+        paper: the source, or "control" for a baseline.
+        reading: equations, shapes, and decisions where the paper is ambiguous or wrong.
     """
 
     name: str
@@ -43,7 +44,7 @@ class NamedMechanism:
 
     @property
     def about(self) -> str:
-        """The reading's first line, without its full stop."""
+        """The first line of the reading, without its full stop."""
         return self.reading.split("\n", 1)[0].removesuffix(".")
 
 
@@ -60,7 +61,7 @@ MECHANISMS: Final[Registry[NamedMechanism]] = Registry(
 
 
 def named(paper: str) -> Callable[[Callable[[], Genome]], NamedMechanism]:
-    """Register the mechanism whose genome a function returns."""
+    """Return a decorator that registers the mechanism whose genome a function returns."""
 
     def make(build: Callable[[], Genome]) -> NamedMechanism:
         name = build.__name__
@@ -71,7 +72,7 @@ def named(paper: str) -> Callable[[Callable[[], Genome]], NamedMechanism]:
 
 
 def graph(*nodes: tuple[Any, ...], placement: str = "all", **projections: Any) -> Genome:
-    """A genome from (op, inputs) or (op, inputs, params) tuples; the last one is the output."""
+    """Build a genome from tuples (op, inputs) or (op, inputs, params); the last is the output."""
     built = tuple(
         Node(op, tuple(inputs), tuple(sorted(params[0].items())) if params else ())
         for op, inputs, *params in nodes
@@ -80,10 +81,10 @@ def graph(*nodes: tuple[Any, ...], placement: str = "all", **projections: Any) -
 
 
 def scored(op: str, **keywords: Any) -> Genome:
-    """Standard attention with another score."""
+    """Build standard attention with another primitive for the scores."""
     return graph((op, "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]), **keywords)
 
 
 def dot_product(**projections: Any) -> Genome:
-    """Standard attention with other projections."""
+    """Build standard attention with other fields of ``Projections``."""
     return scored("scaled_dot_product", **projections)

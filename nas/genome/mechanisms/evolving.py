@@ -1,6 +1,6 @@
-"""Evolving Attention: the champion of the published search.
+"""Evolving Attention: the champion of the published search (Hamza 2025), and two controls.
 
-Hamza 2025, section 3.1. Its control, which the paper does not report, is in `controls`.
+A control is a baseline that shows the effect of a design.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 from nas.genome import Genome
 from nas.genome.mechanisms.base import graph, named
 
-# The champion projects values and output only.
+# The champion projects only values and output.
 PROJECTIONS: Final[Mapping[str, Any]] = {"has_wq": False, "has_wk": False}
 
 
@@ -23,15 +23,17 @@ def champion_2025() -> Genome:
         Transformed = LayerNorm(gelu(V))                                 (eq. 2)
         Output = Weights Transformed                                     (eq. 3)
 
-    V = X W_V, cut into H heads of d_k = d_h; K is X itself, cut likewise, since key
-    and query have no projection (proj_config of section 3.1); W_V, W_O: d x d.
+    V = X W_V, cut into H heads of d_k = d_h. K is X itself, also cut into heads,
+    since key and query have no projection (proj_config of section 3.1). W_V, W_O:
+    d x d.
 
-    Readings. The sigmoid is as published, without a bias of -log n: rows of Weights
-    sum to about n / 2 and the output grows with the length (sigmoid's length_bias
-    mends that). LayerNorm is over a head's d_h features, one for all heads, as in
-    the authors' code. "Query-less" is a name: k and q would be the same tensor
-    here. Standard attention over the same two projections is champion_control,
-    which the paper does not report; it is cheaper by GELU and norm.
+    Decisions. The sigmoid is as published, without a bias of -log n: rows of
+    Weights sum to about n / 2, and the output grows with the length. The parameter
+    length_bias of sigmoid adds the bias. LayerNorm is over the d_h features of a
+    head and shared by all heads, as in the authors' code. The paper calls the
+    champion query-less, but here k and q would be the same tensor. The control
+    champion_control is standard attention with the same two projections; it is
+    cheaper by GELU and LayerNorm.
     """
     return graph(
         ("scaled_dot_product", "vk"),
@@ -40,4 +42,35 @@ def champion_2025() -> Genome:
         ("layer_norm", [2]),
         ("weighted_sum", [1, 3]),
         **PROJECTIONS,
+    )
+
+
+@named(paper="control")
+def uniform() -> Genome:
+    """The mean of all values: no attention.
+
+        out_i = ((1 / n_i) sum_j V_j) W_O,   j over the n_i tokens that i sees
+
+    W_V, W_O: d x d. Without a mask every token gets the same mean, with a causal
+    mask the mean of its past. Scores are not computed and cost nothing, since only
+    their shape matters.
+    """
+    return graph(
+        ("scaled_dot_product", "kk"), ("uniform", [0]), ("weighted_sum", [1, "v"]), **PROJECTIONS
+    )
+
+
+@named(paper="control")
+def champion_control() -> Genome:
+    """Standard attention with the champion's two projections.
+
+        out = softmax(V K^T / sqrt(d_h)) V W_O,   K = X cut into heads
+
+    The champion of Evolving Attention with softmax in place of the sigmoid, and
+    without GELU and LayerNorm on the values. The paper compares the champion only
+    with standard attention of four projections; this control has the effect of
+    omitting two of them.
+    """
+    return graph(
+        ("scaled_dot_product", "vk"), ("softmax", [0]), ("weighted_sum", [1, "v"]), **PROJECTIONS
     )

@@ -1,12 +1,14 @@
-"""Sparse Query Attention: fewer query heads, so that fewer score maps are computed.
+"""Sparse Query Attention (SQA): fewer query heads, so that fewer score maps are computed.
 
 Filipek 2025, section 3.2; the docstring of ``sqa`` has the equations. H_q is the number of query
-heads, H_kv that of key and value heads. Readings of all members: d_h = d / H for every H_q
-(section 3.2 says "typically"). K' and V' repeat each head in place, as in grouped-query attention
-("analogous to the one used in GQA"); the paper's "G times along the head dimension" would also fit
-tiling, which gives other numbers. The paper mentions no biases: W_Q, W_K, W_V have none and W_O has
-one, as in the authors' code: d d_h (2 H_q + 2 H_kv) + d parameters a layer. H_q = H is allowed,
-so that mha, gqa and mqa are members; the paper requires H_q < H.
+heads, H_kv the number of key and value heads. Decisions for the whole family:
+
+- d_h = d / H for every H_q; section 3.2 says "typically".
+- K' and V' repeat each head in place, as in grouped-query attention ("analogous to the one used in
+  GQA"). The paper's "G times along the head dimension" could also mean tiling.
+- The paper mentions no biases. As in the authors' code only W_O has one, and a layer has
+  d d_h (2 H_q + 2 H_kv) + d parameters.
+- H_q = H is allowed, so that the family includes mha, gqa and mqa; the paper requires H_q < H.
 """
 
 from __future__ import annotations
@@ -33,9 +35,9 @@ def sqa() -> Genome:
     H_q = H / 2 and H_kv = H / 4; K', V' are K, V with each head repeated H_q / H_kv
     times in place. d_h = d / H, with H the heads of the backbone.
 
-    Reading: section 3.3 leaves both counts open ("standard SQA"); these are those
-    of its experiments (8 and 4 of 16). W_O alone has a bias, as in the authors'
-    code.
+    Decisions. Section 3.3 leaves both counts open ("standard SQA"); these counts
+    are those of its experiments (8 and 4 of 16). Only W_O has a bias, as in the
+    authors' code.
     """
     return dot_product(q_heads="1/2", kv_heads="1/4")
 
@@ -46,9 +48,9 @@ def ssqa() -> Genome:
 
         H_q = H_kv = H / 2;  eqs. 4 to 8 as in sqa                   (section 3.3)
 
-    No head is repeated, K' = K and V' = V: multi-head attention of half the heads
-    at their full width, W_Q, W_K, W_V: d x d / 2 and W_O: d / 2 x d, for which
-    every kernel for standard attention fits.
+    No head is repeated (K' = K and V' = V): it is multi-head attention with half of
+    the heads at their full width. W_Q, W_K, W_V: d x d / 2, W_O: d / 2 x d. Every
+    kernel for standard attention can compute it.
     """
     return dot_product(q_heads="1/2", kv_heads="1/2")
 
@@ -59,8 +61,8 @@ def xsqa() -> Genome:
 
         H_q = H_kv = H / 4;  eqs. 4 to 8 as in sqa                     (section 3.3)
 
-    Reading: section 3.3 says H_q <= H / 4, with any H_kv <= H_q; these are the
-    counts of tables 1 and 2 (4 and 4 of 16, 2 and 2 of 8), whose KV cache equals
+    Decisions. Section 3.3 says H_q <= H / 4, with any H_kv <= H_q; these are the
+    counts of tables 1 and 2 (4 and 4 of 16, 2 and 2 of 8). The KV cache equals
     gqa's.
     """
     return dot_product(q_heads="1/4", kv_heads="1/4")
@@ -72,10 +74,10 @@ def xsmqa() -> Genome:
 
         H_q = H / 4, H_kv = 1;  eqs. 4 to 8 as in sqa                    (table 1)
 
-    The smallest of table 1 in parameters and KV cache, and no faster than xsqa: the
-    score maps are as many.
+    It has the fewest parameters and the smallest KV cache of table 1. It has as
+    many score maps as xsqa and is no faster.
 
-    Reading: the paper has the name in table 1 only (4 and 1 of 16).
+    Decisions. The paper has the name only in table 1 (4 and 1 of 16).
     """
     return dot_product(q_heads="1/4", kv_heads="one")
 
@@ -86,10 +88,10 @@ def lsqa() -> Genome:
 
         H_q = 3 H / 4, H_kv = H / 4;  eqs. 4 to 8 as in sqa              (section 6)
 
-    Exists where 4 divides H. Each key and value head serves three query heads.
+    H must be a multiple of 4. Three query heads share a key and value head.
 
-    Reading: section 6 says H_q = 0.75 H and nothing of H_kv, which must divide H_q;
-    a quarter keeps the KV cache of gqa and sqa. "25 % speed-up" is meant as 25 %
+    Decisions. Section 6 says H_q = 0.75 H and does not give H_kv, which must divide
+    H_q; a quarter keeps the KV cache of gqa and sqa. "25 % speed-up" means 25 %
     fewer operations, which is 1.33 times faster by eq. 9.
     """
     return dot_product(q_heads="3/4", kv_heads="1/4")
@@ -105,9 +107,9 @@ def rsqa() -> Genome:
     H_q = H / 4 and H_kv = H / 2; Q' is Q with each head repeated H_kv / H_q times
     in place, so that there are H_kv score maps and scores cost 2 H_kv n^2 d_h MACs.
 
-    Reading: section 6 ("the query heads would be repeated") contradicts the
-    constraint H_kv <= H_q of section 3.2; here it wins, for this member alone. The
-    section gives no counts; 4 and 8 of 16 mirror sqa.
+    Decisions. Section 6 ("the query heads would be repeated") contradicts the
+    constraint H_kv <= H_q of section 3.2, which does not apply to rsqa here.
+    Section 6 gives no counts; 4 and 8 of 16 are those of sqa, exchanged.
     """
     return dot_product(q_heads="1/4", kv_heads="1/2")
 
@@ -121,27 +123,27 @@ def sw_sqa() -> Genome:
 
     for the query at position t; counts of heads as in sqa.
 
-    Readings. The interval [t - w/2, t + w/2] of section 2.5 holds w + 1 tokens for
-    even w, and other systems' windows differ by one; the causal window here is w
-    tokens, its own included. The paper names no width for SW-SQA; 32 is half of a
-    small vision transformer's tokens. Change it: sw_sqa:window=128.
+    Decisions. The interval [t - w/2, t + w/2] of section 2.5 contains w + 1 tokens
+    for even w, and other systems differ by one. The causal window here contains w
+    tokens, with t itself. The paper names no width for SW-SQA; 32 is half of the
+    tokens of a small vision transformer. Another width: sw_sqa:window=128.
     """
     return replace(dot_product(q_heads="1/2", kv_heads="1/4"), visibility=Visibility(window=32))
 
 
 @named(PAPER)
 def flex_sqa() -> Genome:
-    """Window and global tokens: ssqa, where four tokens see and are seen by all.
+    """Window and global tokens: ssqa, with four tokens that see all and that all see.
 
         head_i as in ssqa, over the keys j with |t - j| <= w / 2, or t < g, or j < g
 
-    for the query at position t, w = 32 and g = 4; under a causal mask j <= t too.
+    for the query at position t, with w = 32 and g = 4; under a causal mask also
+    j <= t.
 
-    Readings. Section 6 asks for heads that the kernel likes (H_q = H_kv) and for
-    windows with global tokens; these are those of Longformer, the first g tokens,
-    with the projections of all others. (In the authors' code the global tokens are
-    queries whose outputs are cut away: nothing ever reaches them.) A class token,
-    which stands first, is one of them.
+    Decisions. Section 6 asks for H_q = H_kv, which kernels support best, and for
+    windows with global tokens. As in Longformer the first g tokens are global, but
+    without projections of their own. A class token stands first and is global. (In
+    the authors' code the outputs of the global tokens are discarded.)
     """
     visibility = Visibility(window=32, global_tokens=4)
     return replace(dot_product(q_heads="1/2", kv_heads="1/2"), visibility=visibility)

@@ -16,8 +16,9 @@ def mha() -> Genome:
     i counts heads; Q_i, K_i, V_i: n x d_h are the columns of X W_Q, X W_K, X W_V
     that belong to head i; all four matrices are d x d.
 
-    Reading: W_Q, W_K and W_V have no bias unless the task says qkv_bias; W_O has
-    one. With biases it equals nn.MultiheadAttention, whose weights map one to one.
+    Decisions. W_Q, W_K and W_V have no bias unless the task sets qkv_bias; W_O has
+    a bias. With qkv_bias the block equals nn.MultiheadAttention with the same
+    weights.
     """
     return dot_product()
 
@@ -28,12 +29,12 @@ def gqa() -> Genome:
 
         head_i = softmax(Q_i K_g^T / sqrt(d_h)) V_g,  g = floor(i / G) (section 2.2)
 
-    G = H / H_kv query heads in a row, counted from 0, share one of the H_kv = H / 4
-    key and value heads. W_Q, W_O: d x d; W_K, W_V: d x H_kv d_h.
+    G = H / H_kv adjacent query heads share one of the H_kv = H / 4 key and value
+    heads. W_Q, W_O: d x d; W_K, W_V: d x H_kv d_h.
 
-    Reading: the paper leaves the number of groups open; a quarter is the reference
-    of the SQA paper (4 of 16). Heads are repeated in place (0, 0, 1, 1), never
-    tiled (0, 1, 0, 1), as F.scaled_dot_product_attention(enable_gqa=True) has it.
+    Decisions. The paper leaves the number of groups open; a quarter is the baseline
+    of the SQA paper (4 of 16). Heads are repeated in place (0, 0, 1, 1) and not
+    tiled (0, 1, 0, 1), as by F.scaled_dot_product_attention(enable_gqa=True).
     """
     return dot_product(kv_heads="1/4")
 
@@ -44,11 +45,10 @@ def mqa() -> Genome:
 
         head_i = softmax(Q_i K^T / sqrt(d_h)) V                          (section 3)
 
-    All H query heads read the same K, V: n x d_h; W_K, W_V: d x d_h. Decoding keeps
-    2 d_h numbers of a token in place of 2 d.
+    All H query heads read the same K, V: n x d_h; W_K, W_V: d x d_h. Decoding
+    caches 2 d_h numbers of a token in place of 2 d.
 
-    Reading: scores are divided by sqrt(d_h); the paper's code leaves that to the
-    weights.
+    Decisions. Scores are divided by sqrt(d_h); the paper's code does not divide.
     """
     return dot_product(kv_heads="one")
 
@@ -62,9 +62,9 @@ def additive() -> Genome:
     W_1, W_2: d_h x d_h and v: d_h, without biases; q_i, k_j: d_h, projected as in
     mha; softmax over j and the rest as there.
 
-    Reading: the paper scores one decoder state against the encoder's; here each
-    token is a query. The hidden layer is as wide as a head and one for all heads,
-    as in Evolving Attention's code, and there is no scale. It is Neural Attention's
-    eq. 4 with tanh, without biases: both split W [q; k] into W_1 q + W_2 k.
+    Decisions. The paper scores one decoder state against the encoder's states; here
+    each token is a query. The hidden layer is as wide as a head and shared by all
+    heads, as in Evolving Attention's code, and there is no scale. It equals Neural
+    Attention's eq. 4 with tanh and without biases.
     """
     return scored("additive_attention_score")
