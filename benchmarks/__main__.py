@@ -32,7 +32,6 @@ BENCHMARKS: Final = {
     "sequences": "the same on tokens",
     "reviews": "accuracy of TF-IDF on texts, --data textfolder:PATH",
     "search": "core-seconds per mechanism of a whole search",
-    "versions": "the same for two versions, alternately",
     "published": "the published evaluation and ours, 30 genomes alternately",
     "gpu": "training and long sequences on a CUDA device",
     "peers": "other optimisers and ours on the same trainings",
@@ -90,9 +89,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--decode", action="store_true", help="timing: of decoding instead")
     parser.add_argument(
         "--published", type=Path, metavar="FOLDER", help="a copy of the published code"
-    )
-    parser.add_argument(
-        "--before", type=Path, metavar="FOLDER", help="a checkout of another version, for versions"
     )
     parser.add_argument(
         "--history", type=Path, metavar="FILE", help="append figures, one JSON line per benchmark"

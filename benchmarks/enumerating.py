@@ -1,8 +1,10 @@
-"""Enumerate all mechanisms of a small space, each once, for a table of trainings.
+"""Enumerate all mechanisms of a small search space, each once, for a table of trainings.
 
-Graphs grow from the same goals as samples (``growing``), over all choices. A goal is met by a
-stream, an existing node or a new node. So each graph within the space's limit of nodes is generated
-at least once; the resolved digest removes duplicates.
+Graphs grow as those of random samples do (``nas.space.variation.growing``), but over all choices.
+Each input of an operation is a grammar goal, that is, a type of value that the operation needs. A
+stream (q, k or v), an existing node or a new node meets the goal. So each graph within the space's
+limit of nodes is generated at least once; the digest removes duplicates. Graphs are generated one
+at a time; only the digests of earlier mechanisms stay in memory.
 """
 
 from __future__ import annotations
@@ -22,21 +24,21 @@ from nas.space.variation.growing import changed
 from nas.space.variation.projecting import FIELDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from nas.genome import ModelSizes, Ref
     from nas.space import SearchSpace
     from nas.space.validation import Policy
     from nas.space.variation.draft import Vertex
-    from nas.space.variation.grammar import Goal, Production
+    from nas.space.variation.grammar import Goal
 
-    Partial = tuple[tuple[Vertex, ...], Ref]
+    Vertices = tuple[Vertex, ...]
 
 
 def enumerate_space(
     space: SearchSpace, policy: Policy, sizes: ModelSizes, *, is_causal: bool = False
 ) -> Iterator[tuple[str, Genome]]:
-    """Yield (resolved digest, normal form) of each mechanism of the space at these sizes.
+    """Yield digest and genome in normal form of each mechanism of the space at a task's sizes.
 
     Raises:
         SpaceError: no genome of the space obeys the policy.
@@ -44,7 +46,7 @@ def enumerate_space(
     grammar = Grammar(space, policy)
     surroundings = list(_surroundings(space))
     keys = set()
-    for vertices, _ in _grown(Draft(grammar), grammar.start, space.nodes.max, space):
+    for vertices, _ in _grown(space, grammar, (), grammar.start, space.nodes.max):
         draft = Draft(grammar, list(vertices))
         for projections, placement, visibility in surroundings:
             genome = draft.genome(projections, placement, visibility)
@@ -66,38 +68,40 @@ def _surroundings(space: SearchSpace) -> Iterator[tuple[Projections, str, Visibi
         yield projections, placement, Visibility(**dict(zip(names, mask, strict=True)))
 
 
-def _grown(draft: Draft, goal: Goal, budget: int, space: SearchSpace) -> Iterator[Partial]:
-    """All ways to meet a goal with at most ``budget`` new nodes: all nodes, and the reference."""
-    before = tuple(draft.vertices)
-    for stream in draft.grammar.leaves(goal):
-        yield before, stream
-    for index in range(len(before)):
+def _grown(
+    space: SearchSpace, grammar: Grammar, vertices: Vertices, goal: Goal, budget: int
+) -> Iterator[tuple[Vertices, Ref]]:
+    """Yield all ways to meet a goal with at most ``budget`` new nodes: nodes and result."""
+    draft = Draft(grammar, list(vertices))
+    for stream in grammar.leaves(goal):
+        yield vertices, stream
+    for index in range(len(vertices)):
         if draft.fits(index, goal):
-            yield before, index
-    if budget > 0:  # the size of a production would count a node that is read twice as two
-        for production in draft.grammar.productions(goal):
-            yield from _with_node(draft, production, budget, space)
+            yield vertices, index
+    if budget < 1:
+        return
+    # The size of a production cannot be used: it counts a node that is read twice as two nodes.
+    for production in grammar.productions(goal):
+        op = production.operation.op
+        for before, inputs in _inputs(space, grammar, vertices, production.goals, budget - 1):
+            for params in space.combinations(op):
+                grown = Draft(grammar, list(before))
+                ref = grown.add(production.operation, inputs, changed(op, params))
+                yield tuple(grown.vertices), ref
 
 
-def _with_node(
-    draft: Draft, production: Production, budget: int, space: SearchSpace
-) -> Iterator[Partial]:
-    before = len(draft.vertices)
-    op = production.operation.op
-    partials: list[tuple[tuple[Vertex, ...], tuple[Ref, ...]]] = [(tuple(draft.vertices), ())]
-    for goal in production.goals:
-        partials = [
-            (vertices, (*inputs, ref))
-            for before_goal, inputs in partials
-            for vertices, ref in _grown(
-                Draft(draft.grammar, list(before_goal)),
-                goal,
-                budget - 1 - (len(before_goal) - before),
-                space,
-            )
-        ]
-    for vertices, inputs in partials:
-        for params in space.combinations(op):
-            grown = Draft(draft.grammar, list(vertices))
-            ref = grown.add(production.operation, inputs, changed(op, params))
-            yield tuple(grown.vertices), ref
+def _inputs(
+    space: SearchSpace,
+    grammar: Grammar,
+    vertices: Vertices,
+    goals: Sequence[Goal],
+    budget: int,
+) -> Iterator[tuple[Vertices, tuple[Ref, ...]]]:
+    """Yield all ways to meet several goals: nodes, and the result for each goal."""
+    if not goals:
+        yield vertices, ()
+        return
+    for grown, ref in _grown(space, grammar, vertices, goals[0], budget):
+        left = budget - (len(grown) - len(vertices))
+        for last, refs in _inputs(space, grammar, grown, goals[1:], left):
+            yield last, (ref, *refs)

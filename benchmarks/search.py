@@ -14,9 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from benchmarks.figures import TIMES, Figure, single
 from nas.report.run_view import RunView
@@ -49,19 +48,14 @@ def search(options: argparse.Namespace) -> list[Figure]:
 
 
 def run_and_measure(folder: str, data: str) -> dict[str, float]:
-    """Run a search in ``folder``; return core-seconds by name of program."""
+    """Run a search in ``folder``; return the core-seconds of its processes by name of program."""
     options = {
         "space": SPACE, "task": TASK, "data": data, "pop": POPULATION, "gens": GENERATIONS,
         "workers": WORKERS, "seed": 0, "runs": folder, "run": "benchmark",
     }  # fmt: skip
     arguments = [text for name, value in options.items() for text in (f"--{name}", str(value))]
-    command = [sys.executable, "-c", "from nas.cli import main; main()"]
-    return core_seconds_of([*command, "search", *arguments])
-
-
-def core_seconds_of(command: Sequence[str], **options: Any) -> dict[str, float]:
-    """Run a command; return the core-seconds of its processes by name of program."""
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, **options) as process:
+    command = [sys.executable, "-c", "from nas.cli import main; main()", "search", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         family = Family(process.pid)
         while process.poll() is None:
             family.poll()

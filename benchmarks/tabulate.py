@@ -15,7 +15,7 @@ import shlex
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -30,7 +30,8 @@ from nas.evaluation.trial import Trial, run_trials, training_seed
 from nas.searching.setup import cost_context
 from nas.searching.tabular.table import SUFFIX, Origin, Table
 from nas.space import load_space
-from nas.space.validation import load_policy
+from nas.space.validation import load_policy, validate
+from nas.space.variation import Variation
 from nas.store import this_session
 from nas.store.frozen import frozen_space, frozen_task
 from nas.store.sources import resolve
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from nas.space import SearchSpace
     from nas.store import Document
     from nas.tasks.base import Task
+
+MAX_KNOWN: Final = 1000  # samples in a row without a new mechanism, after which sampling ends
 
 
 def tabulate(
@@ -67,7 +70,8 @@ def tabulate(
         sources: mechanisms of the space, as SOURCE strings, in place of all.
         about: a description in one sentence.
         task: a task, by name or path; the space's by default.
-        limit: number of mechanisms, the first of an order drawn once.
+        limit: number of mechanisms, drawn at random by the grammar of the space; by default all
+            mechanisms of the space are trained.
         command: the command line, for the record.
 
     Raises:
@@ -81,11 +85,11 @@ def tabulate(
     search_space = load_space(space)
     training_task = task_of(search_space, task, data)
     check_one_model(training_task)
-    mechanisms = mechanisms_of(search_space, training_task, None if sources else limit)
     if sources:
-        mechanisms = _only(
-            mechanisms, [resolve(s).genome for s in sources], training_task, search_space.name
-        )
+        genomes = [resolve(source).genome for source in sources]
+        mechanisms = _members(search_space, training_task, genomes)
+    else:
+        mechanisms = mechanisms_of(search_space, training_task, limit)
     dataset, name = training_task.load(), path.name.removesuffix(SUFFIX)
     total, done = seeds * len(mechanisms), 0
 
@@ -111,16 +115,31 @@ def tabulate(
 
 
 def mechanisms_of(space: SearchSpace, task: Task, limit: int | None = None) -> dict[str, Genome]:
-    """The space's mechanisms at a task's sizes by key, in an order drawn once.
+    """Return mechanisms of a space by digest, as genomes in normal form at a task's sizes.
+
+    Args:
+        limit: number of distinct mechanisms to sample, without an enumeration of the space; fewer
+            if ``MAX_KNOWN`` samples in a row are not new. By default, all mechanisms of the space
+            are returned in random order.
 
     Raises:
-        SpaceError: there are none.
+        SpaceError: the space has no mechanism.
     """
-    model, policy = task.main, load_policy(space.policy)
-    genomes = dict(enumerate_space(space, policy, model.sizes, is_causal=model.is_causal))
-    keys = sorted(genomes)
-    order = np.random.default_rng(0).permutation(len(keys))[:limit]
-    return {keys[i]: genomes[keys[i]] for i in order}
+    model, policy, rng = task.main, load_policy(space.policy), np.random.default_rng(0)
+    if limit is None:
+        genomes = dict(enumerate_space(space, policy, model.sizes, is_causal=model.is_causal))
+        keys = sorted(genomes)
+        return {keys[i]: genomes[keys[i]] for i in rng.permutation(len(keys))}
+    variation = Variation(space, policy, model.is_causal)
+    mechanisms: dict[str, Genome] = {}
+    num_known = 0
+    while len(mechanisms) < limit and num_known < MAX_KNOWN:
+        resolved = task.resolve(variation.sample(rng))
+        num_known += 1
+        if resolved.key not in mechanisms and space.excludes(resolved.genome) is None:
+            mechanisms[resolved.key] = resolved.genome
+            num_known = 0
+    return mechanisms
 
 
 def train_table(
@@ -176,17 +195,15 @@ def table_of(
     return Table(name, about, *documents, origin, mechanisms, trainings)
 
 
-def _only(
-    mechanisms: Mapping[str, Genome], genomes: Sequence[Genome], task: Task, space: str
-) -> dict[str, Genome]:
-    """The mechanisms of a space that genomes equal at the task's sizes."""
-    selected = {}
+def _members(space: SearchSpace, task: Task, genomes: Sequence[Genome]) -> dict[str, Genome]:
+    """Return genomes in normal form by digest; raise an error if one is not in the space."""
+    members, policy = {}, load_policy(space.policy)
     for genome in genomes:
-        key = task.resolve(genome).key
-        if key not in mechanisms:
-            raise TableError(f"mechanism {key} is not in the space {space}.")
-        selected[key] = mechanisms[key]
-    return selected
+        resolved = task.resolve(genome)
+        if space.excludes(resolved.genome) or validate(resolved.genome, policy):
+            raise TableError(f"mechanism {resolved.key} is not in the space {space.name}.")
+        members[resolved.key] = resolved.genome
+    return members
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -199,7 +216,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--task", help="a task, by name or path")
     parser.add_argument("--data", help="training data, as for `nas search`")
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each mechanism")
-    parser.add_argument("--limit", type=int, help="number of mechanisms")
+    parser.add_argument("--limit", type=int, help="number of random mechanisms; default: all")
     parser.add_argument("--backend", default="ray", help="ray, or local: in this process")
     parser.add_argument("--workers", help="number of workers")
     options = vars(parser.parse_args(words))

@@ -156,6 +156,18 @@ def test_block_with_other_output_is_detected(tmp_path: Path) -> None:
     assert follow(foretold, folder) == "exit 3\n"
 
 
+@pytest.mark.parametrize("words", ["run slow", "run"])
+def test_only_a_slow_block_kills_the_process_that_it_starts(tmp_path: Path, words: str) -> None:
+    program = "import os, time; print(os.getpid(), flush=True); time.sleep(3)"
+    lines = (
+        f"python -c '{program}' > pid &",
+        "until [ -s pid ]; do sleep .1; done; kill -9 $!; wait $! || true",
+        "kill -0 $(cat pid)",  # the exit status tells whether the process is alive
+    )
+    (block,) = blocks("\n".join((f"```bash {words} exit={int('slow' in words)}", *lines, "```\n")))
+    assert follow(block, Folder(tmp_path)) == block.text
+
+
 def test_top_level_has_no_other_folders() -> None:
     listed = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False

@@ -100,7 +100,7 @@ class _Hook:
 HOOK: Final = _Hook()
 
 
-def observe(work: Callable[[], object], folder: Path) -> Seen:
+def observe(work: Callable[[], object], folder: Path) -> Observation:
     """Run ``work``, which may write only into ``folder``, and return its effects."""
     observation = Observation()
     HOOK.set()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import product
+from itertools import islice, product
 
 import numpy as np
 import pytest
 
 from benchmarks.enumerating import enumerate_space
+from benchmarks.tabulate import mechanisms_of
 from nas.compiler import resolve
 from nas.genome import Genome, ModelSizes
 from nas.genome.canonical import canonicalise
@@ -17,6 +18,7 @@ from nas.genome.primitives import get
 from nas.space import SearchSpace, load_space
 from nas.space.validation import load_policy, validate
 from nas.space.variation import Variation
+from nas.tasks import load_task
 
 SIZES = ModelSizes(64, 4, 2, 65)
 POLICY = load_policy("score_normalize_aggregate")
@@ -78,6 +80,16 @@ def test_number_of_chains_with_flags_equals_hand_count() -> None:
     scores = [("q", "k"), ("q", "q"), ("q", "v"), ("v", "q"), ("v", "v")]
     assert len(genomes) == len(list(product(scores, flags["has_wv"], flags["has_wo"])))
     assert resolve(mechanism("mha").genome, SIZES).key in genomes
+
+
+def test_large_space_is_enumerated_and_sampled_without_listing_it() -> None:
+    space, task = load_space("quickstart"), load_task("vit-cifar10")
+    first = list(islice(enumerate_space(space, load_policy(space.policy), task.sizes), 50))
+    assert len(dict(first)) == 50
+    sampled = mechanisms_of(space, task, limit=8)
+    assert len(sampled) == 8
+    assert list(mechanisms_of(space, task, limit=3)) == list(sampled)[:3]
+    assert {task.resolve(genome).key for genome in sampled.values()} == set(sampled)
 
 
 def test_causal_space_contains_only_causal_convolutions() -> None:

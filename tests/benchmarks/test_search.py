@@ -6,9 +6,7 @@ import subprocess
 import sys
 from typing import Final
 
-import pytest
-
-from benchmarks import search, versions
+from benchmarks import search
 
 # A process starts another one and exits; the orphan computes for one second.
 ORPHAN: Final = """
@@ -33,9 +31,3 @@ def test_program_name_may_contain_spaces_and_brackets() -> None:
     stat = search.Stat(f"17 (a (b) c) S {numbers}")
     assert (stat.pid, stat.name, stat.parent) == (17, "a (b) c", 3)
     assert (stat.ticks, stat.started) == (13 + 14, 21)
-
-
-@pytest.mark.slow
-def test_version_trains_the_fixed_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "MECHANISMS", 4)
-    assert versions._search(versions.HERE, "digits") > 0.0

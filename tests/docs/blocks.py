@@ -1,4 +1,4 @@
-"""Blocks of Markdown that are run: what their fences say, and what comes of them.
+"""Run the fenced blocks of Markdown documents, and compare or replace what they show.
 
     ```bash run                 commands
     ```python run               a program
@@ -8,11 +8,12 @@
     ```json file=NAME           a file that later blocks read
     ```python from=PATH         the text of a file of this repository
 
-Further words: ``slow`` (left to the slow tests), ``exit=N`` (of the last command), ``first=N`` (of
-what is printed, so many lines are shown). The blocks of a document run in order in one folder that
-looks like a fresh checkout.
+Further words: ``slow`` (run by the slow tests only), ``exit=N`` (expected exit status of the last
+command), ``first=N`` (number of printed lines shown). The blocks of a document run in order
+in one folder that looks like a fresh checkout. ``nas`` and ``python -c`` run in forks of a server,
+without the time of imports; in a slow block they are processes as in a shell, which it can kill.
 
-    python -m tests.docs.blocks [--slow] FILE...    write what is printed today into documents
+    python -m tests.docs.blocks [--slow] FILE...    write today's output into documents
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class Block:
     """A fenced block.
 
     Attributes:
-        words: what follows the language.
-        start, end: its first line of text and the line of its closing fence, from 0.
+        words: the words of the fence after the language.
+        start, end: numbers of the first line of text and of the closing fence, from 0.
     """
 
     language: str
@@ -64,9 +65,9 @@ class Block:
         return "slow" in self.words
 
     def value(self, name: str) -> str | None:
-        """What stands behind ``name=``."""
-        found = [w.partition("=")[2] for w in self.words if w.startswith(f"{name}=")]
-        return found[0] if found else None
+        """Return the text after ``name=`` in the fence; None if there is none."""
+        words = dict(word.partition("=")[::2] for word in self.words)
+        return words.get(name)
 
     @property
     def status(self) -> int:
@@ -74,9 +75,9 @@ class Block:
 
 
 def blocks(document: str) -> list[Block]:
-    """The fenced blocks of a document, in order."""
+    """Return the fenced blocks of a document, in order."""
     lines = document.splitlines()
-    found, opened = [], None
+    fenced, opened = [], None
     for number, line in enumerate(lines):
         fence = FENCE.match(line)
         if fence is None:
@@ -87,29 +88,20 @@ def blocks(document: str) -> list[Block]:
             first, words = opened
             text = "".join(f"{each}\n" for each in lines[first + 1 : number])
             language, *rest = words or [""]
-            found.append(Block(language, tuple(rest), text, first + 1, number))
+            fenced.append(Block(language, tuple(rest), text, first + 1, number))
             opened = None
     assert opened is None, f"the block from line {opened and opened[0] + 1} on has no end"
-    return found
+    return fenced
 
 
 def commands(session: str) -> list[tuple[str, str]]:
-    """The commands of a console session with what each one prints."""
-    found: list[tuple[str, str]] = []
-    is_open = False
-    for line in session.splitlines(keepends=True):
-        if line.startswith("$ "):
-            found.append((line[2:], ""))
-        elif is_open:
-            found[-1] = (found[-1][0] + line, "")
-        else:
-            found[-1] = (found[-1][0], found[-1][1] + line)
-        is_open = found[-1][0].endswith("\\\n") and not found[-1][1]
-    return found
+    """Return each command of a console session with its output."""
+    parts = re.split(r"^\$ ((?:.*\\\n)*.*\n)", session, flags=re.MULTILINE)
+    return list(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def is_printed(expected: str, printed: str) -> bool:
-    """Whether the text shown is the text printed."""
+    """Return whether a document shows what was printed, with three dots for omitted text."""
     pattern = ""
     for line in expected.rstrip("\n").splitlines():
         some = ".*".join(re.escape(part) for part in line.split(ANY))
@@ -118,7 +110,7 @@ def is_printed(expected: str, printed: str) -> bool:
 
 
 def _trimmed(printed: str) -> str:
-    """Without spaces at the ends of lines, which documents do not keep."""
+    """Return the text without spaces at the ends of lines."""
     text = "".join(f"{line.rstrip()}\n" for line in printed.rstrip("\n").splitlines())
     return text if printed.strip() else ""
 
@@ -133,7 +125,7 @@ SETTINGS = {
 
 @cache
 def client() -> str:
-    """A program that calls a process that runs programs, and ends with this one: see server.py."""
+    """Start server.py, which ends with this process; return the text of a client program."""
     command = [sys.executable, "-m", "tests.docs.server"]
     pipe = subprocess.PIPE
     server = subprocess.Popen(command, cwd=ROOT, env=os.environ | SETTINGS, stdin=pipe, stdout=pipe)
@@ -145,7 +137,7 @@ def client() -> str:
 
 
 class Folder:
-    """A folder that looks like a fresh checkout with `nas` installed."""
+    """A folder that looks like a fresh checkout, with the programs `nas`, `python` and `pytest`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path / "checkout"
@@ -153,29 +145,34 @@ class Folder:
         for name in SEEN:
             (self.path / name).symlink_to(ROOT / name)
         shutil.copytree(ROOT / "runs" / "example", self.path / "runs" / "example")
-        programs = path / "bin"
-        programs.mkdir()
-        forked = f'[ "$1" = -c ] && exec {programs}/forked "$@"'
-        for name, text in (
-            ("nas", client()),
-            ("forked", client()),
-            ("python", f'#!/bin/sh\n{forked}\nexec {sys.executable} "$@"\n'),
-            ("pytest", f'#!/bin/sh\nexec {sys.executable} -m pytest "$@"\n'),
+        forks, processes = path / "forks", path / "processes"
+        forked = f'[ "$1" = -c ] && exec {forks}/forked "$@"'
+        nas = """-c 'from nas.cli import main; main()' "$@\""""
+        for program, text in (
+            (processes / "nas", f"#!/bin/sh\nexec {sys.executable} {nas}\n"),
+            (processes / "python", f'#!/bin/sh\nexec {sys.executable} "$@"\n'),
+            (processes / "pytest", f'#!/bin/sh\nexec {sys.executable} -m pytest "$@"\n'),
+            (forks / "nas", client()),
+            (forks / "forked", client()),
+            (forks / "python", f'#!/bin/sh\n{forked}\nexec {sys.executable} "$@"\n'),
         ):
-            (programs / name).write_text(text)
-            (programs / name).chmod(0o755)
-        self.environment = {
-            **os.environ,
-            **SETTINGS,
-            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-        }
+            program.parent.mkdir(exist_ok=True)
+            program.write_text(text)
+            program.chmod(0o755)
+        self._forks, self._processes = str(forks), str(processes)
 
-    def run(self, command: list[str]) -> tuple[int, str, str]:
-        """Exit status, standard output, standard error."""
+    def run(self, command: list[str], *, is_slow: bool = False) -> tuple[int, str, str]:
+        """Run a command; return its exit status, standard output and standard error.
+
+        Args:
+            is_slow: whether `nas` and `python -c` are processes of their own, not forks.
+        """
+        folders = [] if is_slow else [self._forks]
+        path = os.pathsep.join([*folders, self._processes, os.environ["PATH"]])
         done = subprocess.run(
             command,
             cwd=self.path,
-            env=self.environment,
+            env={**os.environ, **SETTINGS, "PATH": path},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -183,15 +180,16 @@ class Folder:
         )
         return done.returncode, done.stdout, done.stderr
 
-    def shell(self, text: str) -> tuple[int, str, str]:
-        return self.run(["bash", "-euo", "pipefail", "-c", text])
+    def shell(self, text: str, *, is_slow: bool = False) -> tuple[int, str, str]:
+        """Run shell commands that stop at the first failure; see ``run``."""
+        return self.run(["bash", "-euo", "pipefail", "-c", text], is_slow=is_slow)
 
 
 def follow(block: Block, folder: Folder) -> str:
-    """Do what a block asks for, and give its text as it should be.
+    """Run a block; return the text that it should have today.
 
     Raises:
-        AssertionError: a command ends with another status than the one that is announced.
+        AssertionError: the exit status of a command differs from the one in the fence.
     """
     name, source = block.value("file"), block.value("from")
     if source is not None:
@@ -205,18 +203,21 @@ def follow(block: Block, folder: Folder) -> str:
             database.execute(block.text).fetchall()
     elif block.is_run:
         program = ["python", "-c", block.text]
-        done = folder.run(program) if block.language == "python" else folder.shell(block.text)
+        if block.language == "python":
+            done = folder.run(program, is_slow=block.is_slow)
+        else:
+            done = folder.shell(block.text, is_slow=block.is_slow)
         _check_status(done, block.status, block.text)
     return block.text
 
 
 def _session(block: Block, folder: Folder) -> str:
-    told = commands(block.text)
+    shown = commands(block.text)
     most = block.value("first")
     text = ""
-    for number, (command, expected) in enumerate(told):
-        done = folder.shell(command)
-        _check_status(done, block.status if number == len(told) - 1 else 0, command)
+    for number, (command, expected) in enumerate(shown):
+        done = folder.shell(command, is_slow=block.is_slow)
+        _check_status(done, block.status if number == len(shown) - 1 else 0, command)
         printed = _trimmed(done[1])
         if most is not None and len(printed.splitlines()) > int(most):
             printed = "".join(printed.splitlines(keepends=True)[: int(most)]) + f"{ANY}\n"
@@ -232,10 +233,10 @@ def _check_status(done: tuple[int, str, str], status: int, command: str) -> None
 
 
 def rewrite(path: Path, *, with_slow: bool) -> list[str]:
-    """Write into a document what its blocks print, and the files that it includes.
+    """Replace the output and the included files in a document by today's.
 
     Returns:
-        What went wrong; those blocks stay as they are.
+        One error for each block that failed; those blocks are unchanged.
     """
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     faults, texts = [], []

@@ -1,8 +1,9 @@
-"""Runs ``nas`` and ``python -c`` in forks of one process that has imported torch and nas once.
+"""Run ``nas`` and ``python -c`` in forks of one process that has imported torch and nas once.
 
-Each is a process of its own still, with its own folder, environment, output and exit status.
+Each call runs in a separate process with the caller's folder, environment and output, and its exit
+status is the caller's. A signal to the caller does not reach this process.
 
-    python -m tests.docs.server     prints its socket; ends with its standard input
+    python -m tests.docs.server     print the path of a socket; end with standard input
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from typing import Final
 import nas
 from nas import cli
 
-# Stands for `nas` and for `python -c`: it sends all that makes up a call, and takes its status.
+# Text of the program that replaces `nas` and `python -c`: it sends its arguments, folder,
+# environment and open files to the socket, and ends with the exit status that it receives.
 CLIENT: Final = """#!{python} -IS
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as asked:
@@ -37,38 +39,46 @@ with socket.socket(socket.AF_UNIX) as asked:
 
 
 def wait_for_call() -> tuple[str, list[str]]:
-    """Listen until standard input ends; each call returns in a fork: a program, its arguments."""
-    place = tempfile.mkdtemp(prefix="nas-")
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(f"{place}/calls")
-        listening.listen()
-        print(f"{place}/calls", flush=True)
-        while listening in select.select([listening, 0], [], [])[0]:
-            asked, _ = listening.accept()
-            with asked:
-                call = _forked(asked)
+    """Accept calls until standard input ends; return in the fork of each call.
+
+    Returns:
+        Path of the called program, and its arguments.
+    """
+    folder = tempfile.mkdtemp(prefix="nas-")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{folder}/calls")
+        server.listen()
+        print(f"{folder}/calls", flush=True)
+        while server in select.select([server, 0], [], [])[0]:
+            connection, _ = server.accept()
+            with connection:
+                call = _forked(connection)
             if call is not None:
                 return call
-    shutil.rmtree(place)
+    shutil.rmtree(folder)
     sys.exit()
 
 
-def _forked(asked: socket.socket) -> tuple[str, list[str]] | None:
-    """The call in its fork, None in the server; a fork between them tells the status."""
+def _forked(connection: socket.socket) -> tuple[str, list[str]] | None:
+    """Fork twice; return the call in the inner fork, and None in the server.
+
+    The outer fork waits for the inner one and sends its exit status. The server does not wait,
+    because one call may read what another one prints.
+    """
     if started := os.fork():
         os.waitpid(started, 0)
         return None
-    if os.fork():  # the server waits for nobody, for one call may read what another prints
+    if os.fork():
         os._exit(0)
-    descriptors = socket.recv_fds(asked, 1, 3)[1]
-    with asked.makefile() as call:
+    descriptors = socket.recv_fds(connection, 1, 3)[1]
+    with connection.makefile() as call:
         (program, *arguments), folder, environment = json.load(call)
-    if own := os.fork():
-        asked.sendall(bytes([os.waitstatus_to_exitcode(os.waitpid(own, 0)[1]) % 256]))
+    if child := os.fork():
+        connection.sendall(bytes([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) % 256]))
         os._exit(0)
-    for target, given in enumerate(descriptors):
-        os.dup2(given, target)
-        os.close(given)
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -76,7 +86,7 @@ def _forked(asked: socket.socket) -> tuple[str, list[str]] | None:
 
 
 def run(program: str, arguments: list[str]) -> int:
-    """Do what was called for, and give its exit status."""
+    """Run ``nas``, or the text of ``python -c``; return the exit status."""
     try:
         if Path(program).name == "nas":
             cli.main(arguments)
@@ -84,8 +94,8 @@ def run(program: str, arguments: list[str]) -> int:
         sys.argv, sys.path[0] = ["-c", *others], ""
         sys.modules["__main__"] = module = ModuleType("__main__")
         exec(compile(text, "<string>", "exec"), vars(module))
-    except SystemExit as ended:
-        return int(ended.code or 0)
+    except SystemExit as error:
+        return int(error.code or 0)
     except BaseException:
         traceback.print_exc()
         return 1
@@ -101,7 +111,7 @@ def main() -> None:
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os._exit(status)  # to take all modules apart takes a second
+    os._exit(status)  # a normal exit would take a second to free all modules
 
 
 if __name__ == "__main__":
