@@ -157,7 +157,7 @@ def ends_each_proposal_with_a_new_mechanism(name: str) -> None:
 
 
 def proposes_legal_genomes(name: str) -> None:
-    """Its proposals are legal, and lie in the search space."""
+    """The algorithm's proposals are legal, and lie in the search space."""
     policy = load_policy(SPACE.policy)
     for proposal in new_proposals(driven(name)):
         for violation in validate(proposal.genome, policy):
@@ -176,7 +176,7 @@ def follows_its_seed(name: str) -> None:
 
 
 def resumes_from_any_point(name: str) -> None:
-    """After a resumption at any point its proposals are identical."""
+    """After a resumption at any point the algorithm's proposals are identical."""
     for lag in LAGS:
         drawn = driven(name, lag)
         results = [result_of(attempts[-1]) for attempts in drawn]
@@ -201,7 +201,7 @@ def proposes_without_changing(name: str) -> None:
 
 
 def survives_failures(name: str) -> None:
-    """It proposes new mechanisms even if all trainings fail."""
+    """The algorithm proposes new mechanisms even if all trainings fail."""
     proposer = proposer_of(name)
     results: list[TrialResult] = []
     for number in range(25):
@@ -211,7 +211,7 @@ def survives_failures(name: str) -> None:
 
 
 def takes_any_number_of_objectives(name: str) -> None:
-    """It searches with one objective and with four objectives."""
+    """The algorithm searches with one objective and with four objectives."""
     for width in (1, 4):
         proposer = proposer_of(name, objectives=OBJECTIVES[:width])
         count = len(new_proposals(drive(proposer, 25, width)))

@@ -28,7 +28,7 @@ def check_cost(name: str) -> None:
 
 
 def is_described(name: str) -> None:
-    """It has its name, a unit and a description."""
+    """The cost has its name, a unit and a description."""
     cost = COSTS.get(name)
     require(cost.name == name, f"it is called {cost.name}")
     require(cost.unit, "it has no unit")
@@ -36,7 +36,7 @@ def is_described(name: str) -> None:
 
 
 def is_a_number(name: str) -> None:
-    """It is finite, not negative, and equal when computed again."""
+    """The cost is finite, not negative, and equal when computed again."""
     cost = COSTS.get(name)
     for context in _CONTEXTS:
         for mechanism in (MECHANISMS["mha"], MECHANISMS["uniform"], MECHANISMS["gqa"]):

@@ -63,7 +63,7 @@ def cores(model: nn.Module) -> list[AttentionCore]:
 
 
 def recognises_and_measures(host: Any, model: nn.Module) -> None:
-    """It recognises attention in the model, and measuring does not change the module."""
+    """The host recognises attention in the model, and measuring does not change the module."""
     modules = [m for m in model.modules() if host.recognises(m)]
     require(modules, "it recognises none")
     for module in modules:

@@ -98,7 +98,7 @@ def _masks(genome: Genome, batch: int) -> Iterator[dict[str, Any]]:
 
 
 def exists_at_other_sizes(genome: Genome) -> None:
-    """At other sizes its outputs are finite, and its costs count its parameters."""
+    """At other sizes the outputs are finite, and the costs count the block's parameters."""
     for dim, heads, tokens in _OTHER_SIZES:
         try:
             block = build_attention(genome, dim, heads)
@@ -113,7 +113,7 @@ def exists_at_other_sizes(genome: Genome) -> None:
 
 
 def equals_the_interpreter(genome: Genome) -> None:
-    """Its fast and exported forms equal the interpreter in outputs and gradients.
+    """The mechanism's fast and exported forms equal the interpreter in outputs and gradients.
 
     They are compared in float64 under every mask. The exported form also has equal initial weights.
     """

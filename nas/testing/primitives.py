@@ -55,7 +55,7 @@ def check_primitive(name: str, reference: Callable[..., Tensor] | None = None) -
 
 
 def equals_its_reference(case: Case, reference: Callable[..., Tensor]) -> None:
-    """Its result equals the result of its reference."""
+    """The primitive's result equals the result of its reference."""
     for mask in (None, causal(LARGE.tokens)):
         module, inputs = build(case, LARGE), draw(case.signature, LARGE, mask)
         expected = reference(module, *inputs.operands, **extras(case, inputs))
@@ -76,7 +76,7 @@ def has_the_declared_shape(case: Case) -> None:
 
 
 def has_the_gradients_of_finite_differences(case: Case) -> None:
-    """Its gradients equal finite differences in float64."""
+    """The primitive's gradients equal finite differences in float64."""
     for sizes in (SMALL, LARGE):
         module = build(case, sizes)
         inputs = draw(case.signature, sizes, causal(sizes.tokens) if sizes is LARGE else None)
@@ -203,7 +203,7 @@ def runs_in_16_bits(case: Case) -> None:
 
 
 def creates_tensors_on_the_device_of_its_operands(case: Case) -> None:
-    """It creates tensors on the device of its operands."""
+    """The primitive creates tensors on the device of its operands."""
     module = build(case, LARGE).to("meta")
     drawn = draw(case.signature, LARGE)
     inputs = drawn.with_tensors(t.to("meta") for t in drawn.tensors())
@@ -229,7 +229,7 @@ def survives_pickle(case: Case) -> None:
 
 
 def costs_what_torch_counts(case: Case) -> None:
-    """Its ``macs`` equal the multiply-adds that torch counts."""
+    """The primitive's ``macs`` equal the multiply-adds that torch counts."""
     counted: dict[Any, Any] = {torch.ops.aten.addcmul: _addcmul}
     for sizes in (SMALL, LARGE):
         inputs, module = draw(case.signature, sizes), build(case, sizes)
@@ -247,7 +247,7 @@ def _addcmul(*shapes: Any, out_shape: tuple[int, ...] = (), **rest: Any) -> int:
 
 
 def is_the_product_of_its_factors(case: Case) -> None:
-    """The products of its declared features are its scores, up to a constant for each query."""
+    """Products of the declared features are the scores, up to a constant for each query."""
     factors = case.primitive.factors
     if factors is None:
         return
@@ -268,7 +268,7 @@ def is_the_product_of_its_factors(case: Case) -> None:
 
 
 def declares_its_parameters(case: Case) -> None:
-    """It declares the keywords of its constructor, and whether it has parameters."""
+    """The primitive declares the keywords of its constructor, and whether it has parameters."""
     primitive = case.primitive
     has_parameters = any(True for _ in build(case, SMALL).parameters())
     require(primitive.is_parametric == has_parameters, "has_parameters is wrong")
@@ -281,7 +281,7 @@ def declares_its_parameters(case: Case) -> None:
 
 
 def explains_itself(case: Case) -> None:
-    """Its notation names only ports and parameters, and it has a docstring and a source."""
+    """The notation names only ports and parameters, and there are a docstring and a source."""
     ports = {port.name: port.name for port in case.signature.inputs}
     require(case.primitive.notation.format(**(case.params | ports)), "it has no notation")
     require(case.primitive.about, "its class has no docstring")
@@ -289,7 +289,7 @@ def explains_itself(case: Case) -> None:
 
 
 def is_exported_as_a_file(case: Case) -> None:
-    """Its source, inlined into a file, runs with torch only."""
+    """The primitive's source, inlined into a file, runs with torch only."""
     scope = {"__name__": "written"}
     exec(file_source(inlined([case.primitive.module])), scope)  # noqa: S102 - what is exported
     require(case.primitive.module.__name__ in scope, "the file lacks its class")

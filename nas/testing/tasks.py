@@ -61,7 +61,7 @@ class Mean(nn.Module):
 
 
 def has_a_fingerprint(task: Task, data: Data) -> None:
-    """It survives its file and pickle; its name and description do not change its fingerprint."""
+    """The task survives its file and pickle; name and description do not change the fingerprint."""
     for again in (parse_task(task.to_dict(), "its copy"), pickle.loads(pickle.dumps(task))):  # noqa: S301
         require(again == task, "a copy differs")
         require(again.fingerprint() == task.fingerprint(), "a copy has another fingerprint")
