@@ -28,7 +28,7 @@ def _request(mechanism: str) -> ExportRequest:
 
 
 def writes_files(name: str) -> None:
-    """The format returns text or bytes or, if it has no suffix, a folder's contents by file name."""
+    """The format returns text or bytes or, without a suffix, a folder's contents by file name."""
     export_format = EXPORTS.get(name)
     for mechanism in ("mha", "gqa"):
         content, suffix = export_format.content(_request(mechanism)), export_format.suffix
