@@ -1,9 +1,9 @@
-"""The form of source for training: fast classes, and the calls of ``nas.compiler.lowering``.
+"""Write source for training, which calls the kernels of ``nas.compiler.kernels``.
 
     query_1 = by_head(q, self.temperature_1.factor * self.scale_0)
     tokens_3 = dot_product_attention(query_1, k, v, mask)
 
-A method ``attend`` holds the steps that are called for blocks of queries.
+Steps that run for one block of queries at a time are in a method ``attend`` of the class.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MASKS = ["x", "attn_mask", "key_padding_mask"]
 
 
 class FastSource(Source):
-    """The form for training; see the module docstring."""
+    """Writes source for training; see the module docstring."""
 
     split = "split_heads({x}, {heads})"
     repeat = "repeat_heads({x}, {heads})"
@@ -43,23 +43,26 @@ class FastSource(Source):
     }
 
     def module(self, step: Step) -> type[nn.Module]:
-        """The fast class of a step's module."""
+        """Return the fast class of a step's module."""
         return fast_class(step.primitive.module)
 
     def input(self) -> tuple[str, list[str]]:
-        """Name of the input and the lines that define it.
+        """Return the variable that projections read, and the lines that compute the variable.
 
-        Under autocast an input of several projections is cast to low precision once.
+        Under autocast, the input of several projections is cast to low precision only once.
         """
         is_shared = sum(stream.is_projected for stream in self.streams) > 1
         return ("shared", ["shared = rounded(x)"]) if is_shared else ("x", [])
 
     def accepts_is_causal(self, call: Lowered) -> bool:
-        """Whether a call takes ``is_causal``; calls with a silent key need a mask instead."""
+        """Whether a call takes ``is_causal``. Calls with an additional key need a mask instead."""
         return not call.has_silent_key
 
     def mask_lines(self) -> list[str]:
-        """The masks of calls on the whole sequence; ``by_windows`` computes the masks of blocks."""
+        """Return the lines of the masks for whole sequences.
+
+        In a mechanism with a window, ``by_windows`` computes the mask of each block of queries.
+        """
         asking, arguments = self.mask_readers(), [*_MASKS, "is_causal"]
         if not self.plan.is_windowed:
             lines = []
@@ -80,11 +83,11 @@ class FastSource(Source):
         visibility = self.plan.genome.visibility
         return [f"window={visibility.window}", f"global_tokens={visibility.global_tokens}"]
 
-    # The pair steps of a stage that runs in blocks of queries become a method.
+    # The steps of a stage that run for one block of queries at a time become a method.
 
     def pairs(self, steps: list[Step]) -> list[str]:
-        """The pair steps of a stage: a call of its method, or the calls themselves."""
-        if not self.plan.is_windowed:  # such a call runs in blocks by itself
+        """Return the lines of a stage's steps on pairs: a call of their method, or the steps."""
+        if not self.plan.is_windowed:  # calls of kernels choose their blocks themselves
             alone = [step for step in steps if step.index in self.calls]
             steps = [step for step in steps if step.index not in self.calls]
             if alone:
@@ -105,13 +108,13 @@ class FastSource(Source):
         if self.plan.is_windowed:
             arguments += [*_MASKS[1:], "is_causal", *self._limits()]
             return [call_line(target, "by_windows", arguments)]
-        # Each step stores its result and its operand for each pair.
+        # Each step stores two numbers for each pair: its result and its operand.
         return [call_line(target, "by_rows", [*arguments, "mask", f"planes={2 * len(steps)}"])]
 
     # Calls that replace aggregations.
 
     def call(self, call: Lowered) -> list[str]:
-        """The lines of a call that replaces aggregations."""
+        """Return the lines of a call that replaces aggregations."""
         causal = ["is_causal=is_causal"] if self.gets_is_causal(call) else []
         mask = "kept" if causal and not self.all_get_is_causal() else "mask"
         if not call.scores:
@@ -135,7 +138,7 @@ class FastSource(Source):
         return [*lines, *self._results(call, function, [*arguments, *shape])]
 
     def _mean(self, call: Lowered, mask: str, causal: list[str]) -> list[str]:
-        """The lines of a mean of values."""
+        """Return the lines of a mean of values."""
         (step,) = call.sums
         name = step.variable
         lines = [
@@ -146,7 +149,7 @@ class FastSource(Source):
         return lines
 
     def _function(self, call: Lowered, score: Features[str]) -> tuple[str, list[str]]:
-        """The function of a call, and its arguments for cap, slopes and weights."""
+        """Return the kernel of a call, and its arguments for cap, slopes and weights."""
         if call.is_linear:
             return "linear_attention", []
         shape = [f"cap={score.cap!r}"] if score.cap else []
@@ -157,7 +160,7 @@ class FastSource(Source):
         return ("shaped_attention" if shape else "dot_product_attention"), shape
 
     def _results(self, call: Lowered, function: str, arguments: list[str]) -> list[str]:
-        """The lines of the call and of the variables for its results."""
+        """Return the lines of a call, and of the variables for its results."""
         first = call.sums[0]
         if len(call.sums) == 1:
             lines = [call_line(first.variable, function, arguments)]
@@ -171,7 +174,7 @@ class FastSource(Source):
         return [*lines, call_line(target, f"sums_{first.index}.split", [f"({widths})", "dim=-1"])]
 
     def _values(self, call: Lowered) -> tuple[str, list[str]]:
-        """The values of the call, and the lines that compute them."""
+        """Return the variable of the values of a call, and the lines that compute the variable."""
         name = f"values_{call.sums[0].index}"
         if len(call.sums) > 1:
             parts = ", ".join(self.arguments(step)[1] for step in call.sums)
@@ -186,7 +189,13 @@ class FastSource(Source):
 def _method(
     name: str, rows: list[str], keys: list[str], body: list[str], results: list[str]
 ) -> list[str]:
-    """The lines of a stage's method."""
+    """Return the lines of the method that computes a stage for one block of queries.
+
+    Args:
+        rows: variables of the queries.
+        keys: variables of keys and values.
+        results: variables that the method returns.
+    """
     names = [*(f"{row}_rows" if row in keys else row for row in rows), *keys, "x"]
     params = ["self", *(f"{arg}: Tensor" for arg in names), "mask: Tensor | None", "start: int"]
     result = "Tensor" if len(results) == 1 else "tuple[Tensor, ...]"
@@ -199,7 +208,7 @@ def _method(
 
 
 def _sides(steps: list[Step], calls: list[Lowered]) -> tuple[list[str], list[str]]:
-    """The tokens that a stage reads as queries, and as keys and values."""
+    """Return the variables that a stage reads as queries, and those it reads as keys or values."""
     rows: dict[str, None] = {}
     keys: dict[str, None] = {}
     for step in [*(part for call in calls for part in (*call.scores, *call.sums)), *steps]:

@@ -1,11 +1,11 @@
-"""Scores as products of features: the queries and keys that a fused call reads.
+"""Features of scores: the queries and keys that a fused kernel reads.
 
     query_0 = self.bilinear_0.query_features(q)
     query_1 = by_head(query_0, self.temperature_1.factor)
 
-A score is scale * query·key^T + bias, with one bias per key. A cap bounds it, and slopes subtract
-the distance of query and key times a number per head. The same functions compute features as
-source text (``TextOperations``) and as tensors (a decoder's running sums).
+A score is scale * query·key^T + bias, with one bias for each key. A cap bounds the score. Slopes
+subtract the distance of query and key times a number for each head. The same functions write
+features as source (``TextOperations``) and compute them as tensors (in nas.costs.decoding).
 """
 
 from __future__ import annotations
@@ -25,9 +25,13 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class Features(Generic[V]):
-    """The parts of a score.
+    """The terms of a score, as source or as tensors.
 
     Attributes:
+        query: features of the queries.
+        key: features of the keys.
+        scale: the factor of the product; None for no factor.
+        bias: the number that each key adds to its scores; None for no bias.
         slopes: for each head, the penalty per unit of distance between query and key.
         cap: the bound of scale * query·key^T + bias; None for no bound.
     """
@@ -41,41 +45,41 @@ class Features(Generic[V]):
 
 
 class Operations(Protocol[V]):
-    """Operations on texts, or on tensors."""
+    """Operations on features, which are either source texts or tensors."""
 
     def operand(self, step: Step, operand: Operand, is_grouped: bool) -> V:
-        """An operand of tokens, with as many heads as the step unless ``is_grouped``."""
+        """Return an operand of a step, with repeated heads unless ``is_grouped``."""
 
     def scale(self, step: Step) -> V:
-        """One over the square root of the step's rank."""
+        """Return one over the square root of the step's rank."""
 
     def attribute(self, step: Step, name: str) -> V:
-        """An attribute of the step's module."""
+        """Return an attribute of the step's module."""
 
     def method(self, step: Step, name: str, value: V) -> V:
-        """The result of a method of the step's module."""
+        """Return the result of a method of the step's module, called with a value."""
 
     def slopes(self, step: Step) -> V:
-        """The slopes that the step's primitive declares."""
+        """Return the slopes that the step's primitive declares, one for each head."""
 
     def by_head(self, value: V, factor: V) -> V:
-        """The value with each head multiplied by its factor."""
+        """Return a value with each head multiplied by its factor."""
 
     def times(self, first: V, second: V) -> V:
-        """The product."""
+        """Return the product of two values."""
 
     def plus(self, first: V, second: V) -> V:
-        """The sum."""
+        """Return the sum of two values."""
 
     def concatenated(self, first: V, second: V) -> V:
-        """The features of both, side by side."""
+        """Return the features of two values, concatenated."""
 
     def named(self, kind: str, step: Step, value: V) -> V:
-        """The value, assigned to a variable of the step."""
+        """Assign a value to a variable of the step, and return the variable."""
 
 
 def features_of(call: Lowered, operations: Operations[V]) -> Features[V]:
-    """The features of the scores that a call's normaliser reads."""
+    """Return the features of the scores that the normaliser of a call reads."""
     forms = forms_of(call, {})
     parts: dict[Any, Features[V]] = {}
     # Concatenated features of several products need equal head counts.
@@ -151,7 +155,7 @@ def _sum(
     has_same_key: bool,
     has_same_query: bool,
 ) -> Features[V]:
-    """The sum of two scores: with a common factor a product of sums, else of concatenations."""
+    """Return the features of the sum of two scores; see ``nas.compiler.lowering.forms_of``."""
     bias, slopes = (
         _sum_of("bias", step, operations, first.bias, second.bias),
         _sum_of("slopes", step, operations, first.slopes, second.slopes),
@@ -180,39 +184,43 @@ def _total(operations: Operations[V], first: V, second: V | None) -> V:
 def _sum_of(
     kind: str, step: Step, operations: Operations[V], first: V | None, second: V | None
 ) -> V | None:
-    """The sum of two optional values; a sum of two present values is assigned to a variable."""
+    """Return the sum of two optional values; if there are two, assign it to a variable."""
     if first is None or second is None:
         return second if first is None else first
     return operations.named(kind, step, operations.plus(first, second))
 
 
 class TextOperations:
-    """Operations that write source; ``lines`` collects the statements."""
+    """Operations that write source.
+
+    Attributes:
+        lines: the statements that assign features to variables.
+    """
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.lines: list[str] = []
 
     def operand(self, step: Step, operand: Operand, is_grouped: bool) -> str:
-        """The variable, with its heads repeated if the step has more."""
+        """Return the operand's variable, with repeated heads unless ``is_grouped``."""
         read = self.source.names if is_grouped else self.source.arguments
         return read(step)[step.operands.index(operand)]
 
     def scale(self, step: Step) -> str:
-        """The name of a constant of the block."""
+        """Return the attribute of the block that contains the scale."""
         return self.source.scale(step)
 
     def attribute(self, step: Step, name: str) -> str:
-        """The text of an attribute of the block's module."""
+        """Return the expression for an attribute of the step's module."""
         self.source.called.add(step.index)
         return f"self.{step.module}.{name}"
 
     def method(self, step: Step, name: str, value: str) -> str:
-        """A call of a method of the block's module."""
+        """Return a call of a method of the step's module."""
         return f"{self.attribute(step, name)}({value})"
 
     def slopes(self, step: Step) -> str:
-        """A call of the declared function, which the source imports or copies."""
+        """Return a call of the function of the slopes, which the source imports or copies."""
         change = step.primitive.score_change
         assert change is not None, "a step with slopes declares them"
         assert change.slopes is not None, "a step with slopes declares them"
@@ -220,23 +228,23 @@ class TextOperations:
         return f"{change.slopes.__name__}({self.source.heads[step.heads]}, x)"
 
     def by_head(self, value: str, factor: str) -> str:
-        """A call of ``by_head``."""
+        """Return a call of ``by_head``."""
         return f"by_head({value}, {factor})"
 
     def times(self, first: str, second: str) -> str:
-        """An infix operation."""
+        """Return an infix product."""
         return f"{first} * {second}"
 
     def plus(self, first: str, second: str) -> str:
-        """An infix operation."""
+        """Return an infix sum."""
         return f"{first} + {second}"
 
     def concatenated(self, first: str, second: str) -> str:
-        """A call of ``torch.cat``."""
+        """Return a call of ``torch.cat``."""
         return f"torch.cat(({first}, {second}), dim=-1)"
 
     def named(self, kind: str, step: Step, value: str) -> str:
-        """Assign the value to a variable; returns its name."""
+        """Add a statement that assigns the value to a variable, and return the variable."""
         name = f"{kind}_{step.index}"
         self.lines.append(f"{name} = {value}")
         return name

@@ -1,14 +1,13 @@
-"""Lowering: replace aggregations of a plan by calls that store no tensor of all weights.
+"""Lowering: replace scores, normaliser and aggregation of a plan by one call of a kernel.
 
-Primitives declare how their scores are products of features and which weights a normaliser computes
-(nas.genome.primitives.factors). Products under softmax run in fused kernels, whose memory is linear
-in the length; so do slopes and caps over the products, if a device has a kernel. Weights that equal
-the scores become sums over the keys (Katharopoulos et al. 2020), and a mean needs no scores. Tests
-compare every rule with the interpreter, which uses none.
+A kernel does not store the weights of all pairs of tokens. Primitives declare how their scores are
+products of features, and which weights a normaliser computes (nas.genome.primitives.factors).
+Products under softmax run in fused kernels, whose memory is linear in the number of tokens. Weights
+that equal the scores become sums over the keys (Katharopoulos et al. 2020). A mean needs no scores.
 
-A rule is the name of a primitive, or one of ``SHARING``. Each can be disabled separately, and each
-saves at least 5 % of a training step at 65 tokens, or 20 % at 1,024. nas.compiler.features computes
-the operands of a call.
+A rule of lowering is the name of a primitive, or a name in ``SHARING``. Each rule can be disabled,
+and saves at least 5 % of a training step at 65 tokens, or 20 % at 1,024 tokens. Tests compare each
+rule with the interpreter, which uses no rule. nas.compiler.features computes the operands of calls.
 """
 
 from __future__ import annotations
@@ -39,11 +38,13 @@ SHARING: Final = (
 
 @dataclass(frozen=True)
 class Lowered:
-    """A call that replaces aggregations.
+    """A call of a kernel that replaces one or several aggregations.
 
     Attributes:
-        sums: the aggregations, all by the weights of ``normaliser``.
-        scores: the steps that compute its scores, the last one its operand; empty for a mean.
+        sums: the steps that aggregate values by the weights of ``normaliser``.
+        normaliser: the step that turns scores into weights.
+        scores: the steps that compute the scores. The normaliser reads the last of these steps. A
+            mean has no scores.
         weights: the kind of the normaliser's weights.
     """
 
@@ -54,33 +55,40 @@ class Lowered:
 
     @property
     def is_grouped(self) -> bool:
-        """Whether heads that share keys and values share the sums over keys."""
+        """Whether the kernel takes keys and values with fewer heads than the queries."""
         return self.weights.is_by_sums
 
     @property
     def shares_weights(self) -> bool:
-        """Whether several value heads share a head of weights."""
+        """Whether several heads of values use the same head of weights."""
         return bool(self.scores) and self.sums[0].operands[0].is_repeated
 
     @property
     def has_silent_key(self) -> bool:
-        """Whether softmax runs over an additional key with score and value zero."""
+        """Whether the softmax includes an additional key, with score and value zero."""
         return self.weights is Weights.SOFTMAX_ONE
 
     @property
     def is_linear(self) -> bool:
-        """Whether the weights are the scores over the number of keys."""
+        """Whether the weights are the scores divided by the number of keys."""
         return self.weights is Weights.LINEAR
 
     @property
     def read(self) -> Iterator[Operand]:
-        """The tokens that the call reads."""
+        """Yield the operands of the call that are tokens."""
         for step in (*self.scores, *self.sums):
             yield from (operand for operand in step.operands if not operand.is_paired)
 
 
 class Form(NamedTuple):
-    """A score as a product: names of its features, their width, whether keys have a bias."""
+    """A score as a product of features.
+
+    Attributes:
+        query: name of the features of the queries.
+        key: name of the features of the keys.
+        width: number of features.
+        has_bias: whether a number for each key is added to the product.
+    """
 
     query: str
     key: str
@@ -89,13 +97,13 @@ class Form(NamedTuple):
 
 
 def forms_of(call: Lowered, widths: Mapping[int, int]) -> dict[Ref, Form]:
-    """The scores of a call as products, by step.
+    """Return the scores of a call as products of features, by index of their step.
 
-    The sum of two scores with the same keys (or queries) is the product of a sum; other sums are
-    products of concatenated features.
+    The sum of two scores with the same keys is a product with the sum of the queries, and vice
+    versa. All other sums of scores are products of concatenated features.
 
     Args:
-        widths: operand width of each score, by step.
+        widths: width of the operands of each score, by index of its step.
     """
     forms: dict[Ref, Form] = {}
     for step in call.scores:
@@ -135,14 +143,14 @@ def _form(step: Step, below: list[Form], width: int) -> Form:
 
 
 def is_shift(step: Step, below: Form) -> bool:
-    """Whether a bias depends on the same keys as the product, so that it can shift the queries."""
+    """Whether a bias reads the same keys as the product, so that it can be added to the queries."""
     change = step.primitive.score_change
     keys = (operand.variable for operand in step.operands if not operand.is_paired)
     return change is not None and change.shifted is not None and below.key in keys
 
 
 def rules() -> tuple[str, ...]:
-    """The names of all rules; softmax is always lowered and no rule."""
+    """Return the names of all rules. Softmax is not a rule, because it is always lowered."""
     declared = []
     for name in names():
         primitive = get(name)
@@ -153,10 +161,10 @@ def rules() -> tuple[str, ...]:
 
 
 def chosen_rules(fuse: bool | Collection[str]) -> frozenset[str]:
-    """The rules that ``fuse`` selects: all, none, or the named ones.
+    """Return the rules that ``fuse`` selects: all rules, no rule, or rules by name.
 
     Raises:
-        ConfigError: a name is no rule.
+        ConfigError: a name is not the name of a rule.
     """
     rule_names = rules()
     if isinstance(fuse, bool):
@@ -172,10 +180,10 @@ def chosen_rules(fuse: bool | Collection[str]) -> frozenset[str]:
 
 
 def lower(plan: Plan, chosen: Collection[str] | None = None) -> dict[int, Lowered]:
-    """The calls that replace a plan's aggregations, by the index of their first aggregation.
+    """Return the calls that replace aggregations, by the index of their first aggregation.
 
     Args:
-        chosen: names of rules; None for all.
+        chosen: names of the rules that may be used; None for all rules.
     """
     chosen = {*(step.primitive.name for step in plan.steps), *SHARING} if chosen is None else chosen
     readers: defaultdict[Ref, list[Step]] = defaultdict(list)
@@ -194,7 +202,7 @@ def lower(plan: Plan, chosen: Collection[str] | None = None) -> dict[int, Lowere
 
 
 def live(plan: Plan, calls: Calls) -> set[Ref]:
-    """The streams and steps that are needed when calls replace aggregations."""
+    """Return the streams and steps that the output needs when calls replace aggregations."""
     of_step = {step.index: call for call in calls.values() for step in call.sums}
     live: set[Ref] = {plan.steps[-1].index}
     for step in reversed(plan.steps):
@@ -205,7 +213,10 @@ def live(plan: Plan, calls: Calls) -> set[Ref]:
 
 
 def uncalled(plan: Plan, calls: Calls) -> set[int]:
-    """The steps without a call: unread ones, and all aggregations of a call but the first."""
+    """Return the indices of steps for which source contains no call.
+
+    These are the steps that the output does not need, and all aggregations of a call but the first.
+    """
     needed = live(plan, calls)
     later = {step.index for call in calls.values() for step in call.sums[1:]}
     return later | {step.index for step in plan.steps if step.index not in needed}
@@ -218,7 +229,7 @@ def _is_read(call: Lowered, needed: set[Ref]) -> bool:
 def _calls(
     plan: Plan, normaliser: Step, readers: Readers, chosen: Collection[str]
 ) -> Iterator[Lowered]:
-    """The calls of the aggregations that read a normaliser's weights."""
+    """Yield the calls that can replace the aggregations by a normaliser's weights."""
     weights = normaliser.primitive.weights(normaliser.params)
     sums = tuple(readers[normaliser.index])
     is_chosen = weights is Weights.SOFTMAX or normaliser.primitive.name in chosen
@@ -249,7 +260,13 @@ def _are_one_call(normaliser: Step, sums: tuple[Step, ...], chosen: Collection[s
 
 
 class _Shape(NamedTuple):
-    """The parts of a score beside products and biases of keys."""
+    """Which terms a score has beside products of features and a number for each key.
+
+    Attributes:
+        has_query_term: whether a number for each query is added.
+        has_slopes: whether the distance of query and key times a number for each head is added.
+        has_cap: whether the score is bounded by ``cap * tanh(score / cap)``.
+    """
 
     has_query_term: bool = False
     has_slopes: bool = False
@@ -259,7 +276,12 @@ class _Shape(NamedTuple):
 def _scores(
     plan: Plan, ref: Ref, reader: Step, readers: Readers, chosen: Collection[str]
 ) -> tuple[tuple[Step, ...], _Shape] | None:
-    """The steps of a score and its further parts; None if a step declares no product."""
+    """Return the steps that compute a score, and its further terms.
+
+    Returns:
+        None if a step does not declare how its score is a product of features, or if its rule is
+        not chosen.
+    """
     assert isinstance(ref, int), "scores are never streams"
     step = plan.steps[ref]
     factors, change = step.primitive.factors, step.primitive.score_change

@@ -1,8 +1,9 @@
-"""The plain form of source: readable torch code.
+"""Write source as readable torch, for exports.
 
-Equal to the fast form in values, gradients and parameters. Dot products under softmax are
-``F.scaled_dot_product_attention``; primitives without parameters become expressions, the classes of
-others are copied. No line depends on a number of tokens, so that exports accept every length.
+The class has the values, gradients and parameters of the source for training. Dot products under
+softmax become ``F.scaled_dot_product_attention``. Primitives without weights become expressions.
+The classes of all other primitives are copied. No line depends on the number of tokens, so that
+exported files accept every length.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _PAST: Final = "torch.ones(n, n, dtype=torch.bool, device=x.device).tril()"
 
 
 def visible_mean(values: Tensor, mask: Tensor | None) -> Tensor:
-    """The mean of the values that each query sees; zeros where it sees none."""
+    """Mean of the values that each query may see; zeros for a query without visible values."""
     if mask is None:
         return values.mean(dim=2, keepdim=True).expand_as(values)
     weights = mask.to(values.dtype) / mask.sum(dim=-1, keepdim=True).clamp(min=1)
@@ -43,7 +44,7 @@ def visible_mean(values: Tensor, mask: Tensor | None) -> Tensor:
 def linear_attention(
     query: Tensor, key: Tensor, values: Tensor, mask: Tensor | None, scale: float
 ) -> Tensor:
-    """query·key^T·values over the number of visible keys: linear in the tokens, if masks allow."""
+    """Compute scale query·key^T·values / n for n visible keys, in linear time if masks allow it."""
     query = query * scale
     if mask is None or mask.shape[-2] == 1:
         kept = torch.ones_like(key[:1, :1, :, :1]) if mask is None else mask.mT.to(values.dtype)
@@ -53,11 +54,11 @@ def linear_attention(
 
 
 class PlainSource(Source):
-    """The plain form; see the module docstring.
+    """Writes readable source; see the module docstring.
 
     Args:
-        rules: names of the rules that may be used; those without a function in torch or in
-            ``nas.compiler.helpers`` are ignored.
+        rules: names of the rules of lowering that may be used. Rules for which neither torch nor
+            this module has a function are ignored.
     """
 
     split = "{x}.unflatten(-1, ({heads}, -1)).transpose(1, 2)"
@@ -130,11 +131,11 @@ class PlainSource(Source):
         return lines
 
     def accepts_is_causal(self, call: Lowered) -> bool:
-        """Whether the function takes ``is_causal``, as torch's fused attention does."""
+        """Whether a call is torch's fused attention, which takes ``is_causal``."""
         return call.weights is Weights.SOFTMAX
 
     def mask_lines(self) -> list[str]:
-        """The lines that compute the masks."""
+        """Return the lines that compute the masks."""
         plan, asking = self.plan, self.mask_readers()
         if not asking:
             return []
@@ -162,7 +163,7 @@ class PlainSource(Source):
         return ["mask, n = attn_mask, x.shape[1]" if needs_length else "mask = attn_mask", *lines]
 
     def _window_lines(self) -> list[str]:
-        """The lines that add the mechanism's window to the mask."""
+        """Return the lines that add the mechanism's window to the mask."""
         visibility = self.plan.genome.visibility
         causal = "" if self.plan.unsafe else f"behind < {visibility.window} if is_causal else "
         lines = [
@@ -177,7 +178,7 @@ class PlainSource(Source):
         return [*lines, "mask = near if mask is None else mask & near"]
 
     def call(self, call: Lowered) -> list[str]:
-        """The call of torch's or a helper's function that replaces aggregations."""
+        """Return the line that replaces aggregations by a call of a function."""
         step = call.sums[0]
         values = self.arguments(step)[1]
         if not call.scores:
@@ -199,7 +200,7 @@ class PlainSource(Source):
 
 
 def _has_function(step: Step) -> bool:
-    """Whether torch or ``nas.compiler.helpers`` has a function for calls with this step."""
+    """Whether torch or this module has a function that replaces a step."""
     primitive = step.primitive
     is_plain = primitive.factors is not None and primitive.factors == Factors(is_scaled=True)
     return is_plain or primitive.weights(step.params) in (Weights.LINEAR, Weights.MEAN)

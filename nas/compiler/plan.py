@@ -1,7 +1,8 @@
-"""The plan: a typed genome in normal form as a list of calls, the input of all back ends.
+"""Plans: a typed genome in normal form as a list of calls.
 
-Heads and widths remain labels, so that a plan is valid at every size. The interpreter turns labels
-into numbers, the emitted source into expressions.
+The interpreter and all writers of source read the plan. Head counts and widths are labels, such as
+"all" or "1/2", so that a plan is valid at every model size. The interpreter turns labels into
+numbers, and generated source turns them into expressions.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Stream:
-    """``q``, ``k`` or ``v``, as the graph reads it."""
+    """One of the inputs ``q``, ``k`` and ``v`` of a mechanism's graph.
+
+    Attributes:
+        is_projected: whether the stream is a projection of the block's input, not the input itself.
+    """
 
     name: str
     type: Type
@@ -31,7 +36,14 @@ class Stream:
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand of a call: its source, its port, and whether its heads must be repeated."""
+    """An operand of a call.
+
+    Attributes:
+        ref: index of the node, or name of the stream, that the operand comes from.
+        variable: the variable in generated source that contains the operand.
+        port: the declaration of the operand in the primitive's signature.
+        is_repeated: whether the operand has fewer heads than the call, so that heads are repeated.
+    """
 
     ref: Ref
     variable: str
@@ -41,20 +53,24 @@ class Operand:
 
     @property
     def is_paired(self) -> bool:
-        """Whether it has an element for each pair of query and key."""
+        """Whether the operand has an element for each pair of query and key."""
         return self.port.kind is not Kind.TOKENS
 
 
 @dataclass(frozen=True)
 class Step:
-    """One call: ``variable = self.module(operands, extras)``.
+    """One call of a plan: ``variable = self.module(operands, extras)``.
 
     Attributes:
-        role: the role in the signature that matches the operands.
-        type: the type of the result; its head count is that of the call.
-        width: the width bound to the letter ``w``; None if no operand holds tokens.
-        is_filtered: whether an earlier filter may have excluded keys.
-        stage: the largest number of aggregations before this call.
+        index: index of the node in the genome.
+        module: name of the attribute of the block that contains the primitive's module.
+        variable: the variable in generated source to which the result is assigned.
+        params: values of all parameters of the primitive.
+        role: the role of the primitive's signature that matches the operands.
+        type: the type of the result; the call has as many heads as the result.
+        width: label of the width of the operands that are tokens; None without such operands.
+        is_filtered: whether an earlier filter may have excluded keys by a score of -inf.
+        stage: the largest number of aggregations on any path from the input to this call.
     """
 
     index: int
@@ -71,12 +87,12 @@ class Step:
 
     @property
     def heads(self) -> str:
-        """The head label of the call."""
+        """Return the label of the call's head count."""
         return self.type.heads
 
     @property
     def makes_tokens(self) -> bool:
-        """Whether the result holds tokens, not scores or weights."""
+        """Whether the result consists of tokens, not of scores or weights."""
         return self.type.kind is Kind.TOKENS
 
     @property
@@ -86,11 +102,14 @@ class Step:
 
     @property
     def rank(self) -> str | None:
-        """The label of the width that scales scores: the head width for whole tokens."""
+        """Return the label of the width whose square root divides scores.
+
+        For tokens of the model's whole width, this is the width of a head.
+        """
         return "all" if self.width == MODEL else self.width
 
     def bind(self, sizes: Mapping[str, T]) -> dict[str, T]:
-        """Select the size arguments that the module's constructor declares.
+        """Return the size arguments that the constructor of the primitive's module takes.
 
         Args:
             sizes: ``dim``, ``heads`` (of this call), ``width``, ``rank``, ``bias`` and
@@ -106,8 +125,12 @@ class Plan:
     """A genome as a list of calls.
 
     Attributes:
-        steps: the calls, operands before their readers; the last one is the output.
-        unsafe: names of the primitives that see later tokens.
+        streams: the inputs of the graph that the genome uses.
+        steps: the calls, each after the calls whose results it reads. The result of the last call
+            is the output.
+        output: the type of the output, before heads are merged.
+        unsafe: names of primitives whose results depend on later tokens, so that the mechanism
+            cannot be causal.
     """
 
     genome: Genome
@@ -118,12 +141,12 @@ class Plan:
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """Warnings about parameters that cannot train."""
+        """Return warnings about parameters that cannot train."""
         texts = (step.primitive.caution(step.params) for step in self.steps)
         return tuple(dict.fromkeys(text for text in texts if text))
 
     def remarks(self, heads: int) -> tuple[str, ...]:
-        """Warnings about head labels that are rounded up to one head."""
+        """Return a warning for each fraction of ``heads`` that is rounded up to one head."""
         labels = {stream.type.heads for stream in self.streams if stream.is_projected}
         return tuple(
             f"{label} of {heads} heads is less than one head: one is used"
@@ -138,7 +161,7 @@ class Plan:
 
     @property
     def is_blockwise(self) -> bool:
-        """Whether the paired steps can be called for blocks of queries."""
+        """Whether all calls on pairs of query and key can run for a block of queries at a time."""
         stages: dict[Ref, int] = {step.index: step.stage for step in self.steps}
         has_gaps = self.genome.visibility.global_tokens > 0
         for step in self.steps:
@@ -155,7 +178,7 @@ class Plan:
         return True
 
     def sizes(self, step: Step, dim: int, heads: int, bias: bool) -> dict[str, int | bool]:
-        """The size arguments of a step's module."""
+        """Return the size arguments of the constructor of a step's module."""
         arguments: dict[str, int | bool] = {"dim": dim, "bias": bias, "filtered": step.is_filtered}
         if "heads" in step.primitive.sizes:
             arguments["heads"] = step.type.head_count(heads)
@@ -165,22 +188,22 @@ class Plan:
         return step.bind(arguments)
 
     def call_sizes(self, step: Step, dim: int, heads: int, tokens: int) -> Sizes:
-        """The sizes at which a step runs, for the formulas of its costs."""
+        """Return the sizes at which a step runs, for the formulas of its costs."""
         width = 0 if step.width is None else width_of(step.width, dim, heads)
         return Sizes(dim, step.type.head_count(heads), width, tokens)
 
     def merged_width(self, dim: int, heads: int) -> int:
-        """The width of the merged heads, before W_O."""
+        """Return the width of the merged heads, which W_O reads."""
         width = self.output.channels(dim, heads)
         is_sum = self.genome.projections.merge == "sum"
         return width if is_sum else width * self.output.head_count(heads)
 
 
 def make_plan(genome: Genome, sizes: ModelSizes | None = None) -> Plan:
-    """The plan of a genome's normal form.
+    """Bring a genome into normal form and return its plan.
 
     Args:
-        sizes: sizes of the normal form; None for the form that is valid at every size.
+        sizes: model sizes of the normal form; None for the normal form that is valid at every size.
 
     Raises:
         GenomeError: a primitive or parameter does not exist.
@@ -192,7 +215,10 @@ def make_plan(genome: Genome, sizes: ModelSizes | None = None) -> Plan:
 
 
 def plan_as_written(genome: Genome, typing: Typing | None = None) -> Plan:
-    """The plan of a well-typed genome, node by node, without rewriting.
+    """Return the plan of a genome with one call for each node, without normalising it.
+
+    Args:
+        typing: the types of the genome; None to infer them.
 
     Raises:
         ViolationError: the genome does not type-check.
@@ -250,7 +276,7 @@ def _step(genome: Genome, index: int, typing: Typing, before: list[Step]) -> Ste
 
 
 def _available(step: Step) -> int:
-    """The stage of a step's readers: one higher if the step aggregates."""
+    """Return the smallest possible stage of a call that reads the result of a step."""
     return step.stage + int(step.is_paired and step.makes_tokens)
 
 

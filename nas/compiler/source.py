@@ -1,8 +1,8 @@
-"""Write a plan as Python source: one readable class, ``Attention(dim, heads)``.
+"""Write a plan as the source of one Python class, ``Attention(dim, heads)``.
 
-Both forms share the streams, masks and calls and their order. A form writes them as the fastest
-functions (fast.py, for training) or as plain torch (plain.py, for reading and export). Every name
-comes from the registry or from a fixed list, so that a genome cannot inject code.
+There are two forms of source, with the same calls in the same order. fast.py writes source for
+training, which calls the fastest kernels. plain.py writes readable torch for exports. All names in
+the source come from the registry or from a fixed list, so that a genome cannot inject code.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Written:
-    """The text of a class and its dependencies.
+    """The source of a class.
 
     Attributes:
-        roots: functions and classes of this package that the text uses.
-        is_specialised: whether files omit options that the mechanism does not use.
+        text: the source.
+        roots: functions and classes of this package that the source uses.
+        is_specialised: whether ``alone`` removes options that the mechanism does not use.
     """
 
     text: str
@@ -51,31 +52,34 @@ class Written:
     is_specialised: bool
 
     def imported(self) -> str:
-        """The class after imports from this package."""
+        """Return the text of a module: imports from this package, then the class."""
         lines = sorted({f"from {item.__module__} import {item.__name__}" for item in self.roots})
         head = ["import torch", "from torch import Tensor, nn", "", *lines]
         return "\n".join(head) + f"\n\n\n{self.text}"
 
     def alone(self) -> list[str]:
-        """Copies of all dependencies, then the class."""
+        """Return the sources of a file without imports: copies of all dependencies, the class."""
         sources = (*inlined(self.roots), self.text)
         return list(specialise(sources) if self.is_specialised else sources)
 
 
 class Source(ABC):
-    """Base of the writers of source.
+    """Base class of the two writers of source.
 
     Args:
         calls: the calls that replace aggregations, by the index of their first aggregation.
+
+    Attributes:
+        split, repeat, merge: the expressions that split a stream into heads, repeat heads, and
+            merge heads.
+        is_specialised: whether exported files omit options that the mechanism does not use.
+        functions: the functions that the source may call, by name.
     """
 
-    # Texts that split a stream into heads, repeat heads, and merge heads.
     split: ClassVar[str]
     repeat: ClassVar[str]
     merge: ClassVar[str]
-    # Whether files omit unused options.
     is_specialised: ClassVar[bool] = False
-    # The functions that the text may call, by name.
     functions: ClassVar[dict[str, Any]] = {"head_count": head_count}
 
     def __init__(self, plan: Plan, calls: dict[int, Lowered]) -> None:
@@ -88,15 +92,16 @@ class Source(ABC):
         self.constants: dict[str, str] = {}
         self.methods: list[str] = []
         self.used: list[Any] = []
-        self.called: set[int] = set()  # steps whose modules are used by calls
-        # Inside a method for blocks of queries, the names of the streams that are keys.
+        self.called: set[int] = set()  # steps of which calls use a module's attribute
+        # In a method for blocks of queries: the variables that are keys or values.
         self.keys: list[str] | None = None
 
     def write(self, dim: int, heads: int, qkv_bias: bool | None) -> Written:
         """Write the class, with ``dim`` and ``heads`` as defaults of its constructor.
 
         Args:
-            qkv_bias: whether W_Q, W_K and W_V have a bias; None makes it an argument of the class.
+            qkv_bias: whether W_Q, W_K and W_V have a bias; None makes ``qkv_bias`` an argument of
+                the class.
         """
         forward = self._forward()
         unused = self.replaced - self.called
@@ -123,43 +128,46 @@ class Source(ABC):
 
     @abstractmethod
     def call(self, call: Lowered) -> list[str]:
-        """The lines of a call that replaces aggregations."""
+        """Return the lines of a call that replaces aggregations."""
 
     @abstractmethod
     def mask_lines(self) -> list[str]:
-        """The lines of the masks: ``mask`` for pairs, and ``seen``, the mask without the window."""
+        """Return the lines that compute ``mask``, and ``seen``: the mask without the window."""
 
     @abstractmethod
     def accepts_is_causal(self, call: Lowered) -> bool:
         """Whether the function of a call has an argument ``is_causal``."""
 
     def step(self, step: Step) -> list[str]:
-        """The lines of a step that no call replaces."""
+        """Return the lines of a step that no call replaces."""
         arguments = [*self.arguments(step), *(f"{k}={v}" for k, v in self.extras(step).items())]
         if self.keys is not None and step.primitive.is_positional:
             arguments.append("start=start")
         return [call_line(step.variable, f"self.{step.module}", arguments)]
 
     def pairs(self, steps: list[Step]) -> list[str]:
-        """The lines of the paired steps of a stage."""
+        """Return the lines of the steps of a stage that work on pairs of query and key."""
         return [line for step in steps for line in self.lines(step)]
 
     def input(self) -> tuple[str, list[str]]:
-        """The variable that projections read, and the lines that compute it."""
+        """Return the variable that projections read, and the lines that compute the variable."""
         return "x", []
 
     def module(self, step: Step) -> type[nn.Module]:
-        """The class of a step's module."""
+        """Return the class of a step's module."""
         return step.primitive.module
 
     # Methods that forms call.
 
     def lines(self, step: Step) -> list[str]:
-        """The lines of a step, or of the call that replaces it."""
+        """Return the lines of a step, or of the call that replaces the step."""
         return self.call(self.calls[step.index]) if step.index in self.calls else self.step(step)
 
     def names(self, step: Step) -> list[str]:
-        """Variables of a step's operands; a stream that is queries and keys has two names."""
+        """Return the variables of a step's operands.
+
+        In a method for blocks of queries, a stream that is both queries and keys has two variables.
+        """
         rows = self.keys or ()
         return [
             f"{o.variable}_rows" if o.port.name == "query" and o.variable in rows else o.variable
@@ -167,18 +175,18 @@ class Source(ABC):
         ]
 
     def arguments(self, step: Step) -> list[str]:
-        """The texts of a step's operands, with as many heads as the step."""
+        """Return the expressions of a step's operands, with as many heads as the step."""
         pairs = zip(self.names(step), step.operands, strict=True)
         return [self.repeated(name, operand, step) for name, operand in pairs]
 
     def repeated(self, name: str, operand: Operand, step: Step) -> str:
-        """An operand's name, with its heads repeated if it has fewer than the step."""
+        """Return the expression of an operand, with repeated heads if the step has more heads."""
         if not operand.is_repeated:
             return name
         return self.repeat.format(x=name, heads=self.heads[step.heads])
 
     def extras(self, step: Step) -> dict[str, str]:
-        """The arguments of a step beside its operands, by name."""
+        """Return the arguments of a step beside its operands, by name."""
         texts = {
             "x": "x",
             "mask": "mask" if step.is_paired or not self.plan.is_windowed else "seen",
@@ -186,17 +194,17 @@ class Source(ABC):
         return {name: texts[name] for name in step.primitive.extras}
 
     def scale(self, score: Step) -> str:
-        """The attribute that scales a score; the constructor sets it."""
+        """Return the attribute of the block that scales a score; the constructor will set it."""
         name = f"scale_{score.index}"
         self.constants[name] = f"({width_text(score.rank)}) ** -0.5"
         return f"self.{name}"
 
     def gets_is_causal(self, call: Lowered) -> bool:
-        """Whether a call gets ``is_causal``, which is faster than a mask."""
+        """Whether a call gets ``is_causal`` as an argument, which is faster than a mask."""
         return self.accepts_is_causal(call) and not self.plan.is_windowed and not self.plan.unsafe
 
     def mask_readers(self) -> list[Step]:
-        """The steps that read a mask."""
+        """Return the steps that read a mask."""
         return [s for s in self.steps if s.index in self.calls or "mask" in s.primitive.extras]
 
     def all_get_is_causal(self) -> bool:
@@ -261,12 +269,12 @@ class Source(ABC):
         return lines
 
     def _count(self, label: str) -> str:
-        """The expression for a head label in the constructor."""
+        """Return the expression for the label of a head count in the constructor."""
         return "heads" if label == "all" else self.heads[label]
 
 
 def _head_names(plan: Plan) -> dict[str, str]:
-    """The expressions for the head labels of a plan."""
+    """Return the expressions for the labels of a plan's head counts."""
     projections = plan.genome.projections
     names = {projections.kv_heads: "self.kv_heads", projections.q_heads: "self.q_heads"}
     names |= {"all": "self.heads", "one": "1"}
@@ -287,7 +295,7 @@ _SIGNATURE = [
 
 
 def _docstring(plan: Plan) -> list[str]:
-    """The docstring of the class."""
+    """Return the lines of the docstring of the class."""
     lines = [*textwrap.wrap(f'"""{formula_of(plan)}', LINE - 8, break_long_words=False), ""]
     window = plan.genome.visibility.window
     if window is not None:

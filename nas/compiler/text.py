@@ -1,4 +1,8 @@
-"""Pieces of Python source: expressions in ``dim`` and ``heads`` for labels, and long lines."""
+"""Write parts of Python source: expressions for labels of sizes, calls, and broken lines.
+
+A label is a name of a head count or width in a genome, such as "all", "one" or "1/2". The
+expression for a label contains the variables ``dim`` and ``heads``.
+"""
 
 from __future__ import annotations
 
@@ -14,28 +18,35 @@ LINE: Final = 100  # most characters of a line
 
 
 def heads_text(label: str, whole: str = "heads") -> str:
-    """The expression for a head label."""
+    """Return the expression for the label of a head count.
+
+    Args:
+        whole: the expression for the number of all heads.
+    """
     if label in ("all", "one"):
         return whole if label == "all" else "1"
     return f'head_count("{label}", {whole})'
 
 
 def width_text(label: str | None) -> str:
-    """The expression for a width label."""
+    """Return the expression for the label of a width."""
     if label in ("all", MODEL):
         return "dim // heads" if label == "all" else "dim"
     return "key_width"
 
 
 def key_width_text(label: str) -> str:
-    """The expression for the key width of a fraction: even, and at least two."""
+    """Return the expression for a fraction of the head width, as an even number of at least 2."""
     top, bottom = label.split("/")
     whole = "dim // heads" if top == "1" else f"{top} * (dim // heads)"
     return f"min(dim // heads, max(2, 2 * round({whole} / {2 * int(bottom)})))"
 
 
 def share_lines(name: str, label: str) -> list[str]:
-    """Statements that set ``name`` to a fraction of the heads, at least one."""
+    """Return statements that set a variable to a fraction of the heads, at least one head.
+
+    The statements raise ValueError if the fraction is not a whole number above one.
+    """
     if label in ("all", "one"):
         return [f"{name} = {heads_text(label)}"]
     top, bottom = label.split("/")
@@ -49,7 +60,7 @@ def share_lines(name: str, label: str) -> list[str]:
 
 
 def times_text(count: str, width: str) -> str:
-    """The expression for a number of heads times a width."""
+    """Return the expression for a number of heads times a width."""
     if count == "1":
         return width
     if (count, width) == ("heads", "dim // heads"):
@@ -58,7 +69,12 @@ def times_text(count: str, width: str) -> str:
 
 
 def size_texts(step: Step, heads: str, bias: str) -> dict[str, str]:
-    """Expressions for the size arguments of a step's module, by name."""
+    """Return expressions for the size arguments of a step's module, by name of the argument.
+
+    Args:
+        heads: the expression for the number of heads of the step.
+        bias: the expression for whether projections have a bias.
+    """
     texts = {"dim": "dim", "heads": heads, "bias": bias}
     if step.width is not None:
         texts["width"], texts["rank"] = width_text(step.width), width_text(step.rank)
@@ -71,12 +87,12 @@ def call_line(target: str, function: str, arguments: list[str]) -> str:
 
 
 def indented(lines: list[str], levels: int = 1) -> list[str]:
-    """Indent lines of source; break long lines inside their first brackets."""
+    """Indent lines of source, and break long lines inside their first brackets."""
     return [part for line in lines for part in wrapped(line, "    " * levels)]
 
 
 def wrapped(text: str, pad: str) -> list[str]:
-    """Return the lines of a statement; the content of its first brackets lies apart if it is long.
+    """Return the lines of a statement, which is broken inside its first brackets if it is long.
 
     Args:
         pad: the indentation of the statement.

@@ -1,13 +1,13 @@
-"""Kernels of compiled mechanisms: fast forms of primitives, and attention in one call.
+"""Kernels: faster subclasses of primitives, and functions that compute attention in one call.
 
-The primitives in ``nas.genome.primitives`` are written for readability. A subclass here has the
-same parameters and a faster ``forward``; the compiler builds the subclass:
+The primitives in ``nas.genome.primitives`` are written for readability. A subclass in this package
+has the same parameters and a faster ``forward``. The compiler uses the subclass for training:
 
     @faster
     class FastQana(Qana): ...
 
-The choice between equivalent forms depends only on device, type and shape, so that equal seeds give
-equal numbers.
+A kernel chooses between equivalent computations by device, type and shape only, so that equal seeds
+give equal numbers.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _FASTER: Final[dict[type[nn.Module], type[nn.Module]]] = {}
 
 
 def faster(module: M) -> M:
-    """Decorate a faster subclass of a primitive's class."""
+    """Register a faster subclass of a primitive's class; used as a decorator."""
     _FASTER[module.__bases__[0]] = module
     return module
 
 
 def fast_class(module: type[nn.Module]) -> type[nn.Module]:
-    """The fast form of a primitive's class, or the class itself."""
+    """Return the faster subclass of a primitive's class, or the class itself without subclass."""
     _load()
     return _FASTER.get(module, module)
 

@@ -18,12 +18,12 @@ def visible_mean(
     queries: int,
     is_causal: bool = False,
 ) -> Sums:
-    """The mean of the values that each query sees; zeros if it sees none.
+    """Return the mean of the values that each query may see; zeros without visible values.
 
     Args:
         mask: broadcastable to (b, h, q, k), True where attention is allowed; None for all.
         queries: number of queries.
-        is_causal: hide later values as well; needs as many queries as values.
+        is_causal: hide later values as well, for as many queries as values.
     """
     # In float32 at least: 16 bits are too few for sums over long sequences.
     exact = values.to(torch.promote_types(values.dtype, torch.float32))
@@ -48,15 +48,16 @@ def linear_attention(
     is_causal: bool = False,
     bias: Float[Tensor, "b t k 1"] | None = None,
 ) -> Sums:
-    """(scale query·key^T + bias^T)·values / n over the n visible keys, by the faster of two ways.
+    """Return (scale query·key^T + bias^T)·values / n for n visible keys, by the faster of two ways.
 
-    Sums over keys first, query·(key^T·values), cost n w v in place of n² (w + v): Katharopoulos
-    et al. 2020, section 3.2. They need a mask that is the same for every query, or causal.
+    The sum over keys first, query·(key^T·values), costs n w v multiply-adds in place of
+    n² (w + v) (Katharopoulos et al. 2020, section 3.2). This way needs a mask that is causal or the
+    same for every query.
 
     Args:
         mask: broadcastable to (b, h, q, k), True where attention is allowed; None for all.
         is_causal: hide later keys as well.
-        bias: what each key adds to its score for every query.
+        bias: number that each key adds to its scores.
     """
     query = query * scale if scale != 1.0 else query
     if bias is not None:
@@ -87,7 +88,7 @@ def linear_attention(
 def sum_of_visible(
     query: Query, key: Float[Tensor, "b g k w"], values: Float[Tensor, "b s k v"], mask: Mask
 ) -> Sums:
-    """Linear attention with explicit scores."""
+    """Return linear attention, computed with a score for each pair of query and key."""
     keys = key.shape[2]
     scores = query @ repeat_heads(key, query.shape[1]).transpose(-2, -1)
     values = repeat_heads(values, query.shape[1])
@@ -100,7 +101,7 @@ def sum_of_visible(
 def sum_of_all(
     query: Query, key: Float[Tensor, "b g k w"], values: Float[Tensor, "b s k v"]
 ) -> Sums:
-    """query·(key^T·values); heads that share keys and values share their product."""
+    """Return query·(key^T·values), with one product key^T·values for heads that share both."""
     groups = max(key.shape[1], values.shape[1])
     sums = repeat_heads(key, groups).transpose(-2, -1) @ repeat_heads(values, groups)
     return query @ repeat_heads(sums, query.shape[1])
@@ -109,9 +110,10 @@ def sum_of_all(
 def sums_so_far(
     query: Tokens, key: Float[Tensor, "b g n w"], values: Float[Tensor, "b s n v"], size: int = 128
 ) -> Float[Tensor, "b h n v"]:
-    """query_i·(the sum of key_j^T values_j over j <= i), in chunks of ``size`` tokens.
+    """Return query_i·(the sum of key_j^T values_j over j <= i), in chunks of ``size`` tokens.
 
-    Within a chunk scores are explicit; earlier chunks contribute the sum of their key^T·values.
+    Scores are computed only within a chunk. All earlier chunks enter as the sum of their
+    key^T·values.
     """
     batch, heads, n, _ = query.shape
     shape = (batch, heads, (n + size - 1) // size, size)

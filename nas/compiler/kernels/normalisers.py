@@ -1,10 +1,11 @@
-"""Fast forms of normalisers: additive masks, and thresholds without sorting.
+"""Faster normalisers: additive masks, and sparse normalisers without sorting.
 
-The sum of a row above a sparse normaliser's threshold falls and is convex in the threshold, so that
-Newton's steps from below never pass its root; for sparsemax they are Michelot's algorithm (1986)
-and end at the root itself. ``Threshold`` computes them in cache, stores the weights and has a
-closed-form gradient (Martins and Astudillo 2016, eq. 14; Peters et al. 2019, proposition 2):
-four times faster than sorting for sparsemax on a CPU, six times for entmax.
+A sparse normaliser subtracts a threshold from the scores of a row, such that the positive
+differences sum to one. ``Threshold`` finds the threshold by Newton's method from below. The steps
+never pass the solution, because the sum is convex and decreasing in the threshold; for sparsemax
+they are Michelot's algorithm (1986). Gradients have a closed form (Martins and Astudillo 2016, eq.
+14; Peters et al. 2019, proposition 2). On a CPU this is four times faster than sorting for
+sparsemax, and six times for entmax.
 """
 
 from __future__ import annotations
@@ -31,22 +32,22 @@ from nas.genome.primitives.sparse import (
 
 
 def add_mask(scores: Scores, mask: Mask) -> Scores:
-    """The scores, with -inf at the keys that the mask hides.
+    """Return the scores, with -inf at the keys that the mask hides.
 
-    Masked filling, forward and backward, takes longer than the softmax. The added tensor is as
-    small as the mask and needs no backward pass, since a normaliser has zero gradient at -inf.
+    Masked filling takes longer than the softmax. The added tensor is as small as the mask, and
+    needs no backward pass, because a normaliser has zero gradient at -inf.
     """
     return scores if mask is None else scores + mask_bias(mask, scores)
 
 
 def mask_bias(mask: Bool[Tensor, "..."], scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """A tensor of the mask's shape with -inf at hidden keys, to add to scores."""
+    """Return a tensor of the mask's shape, with -inf at hidden keys and 0 at visible keys."""
     nothing = torch.zeros(mask.shape, dtype=scores.dtype, device=mask.device)
     return nothing.masked_fill(~mask, -torch.inf)
 
 
 def fast_softmax(scores: Scores, mask: Mask) -> Scores:
-    """``masked_softmax`` of finite scores; float16 scores may be infinite."""
+    """Compute ``masked_softmax`` of finite scores; only float16 scores may be infinite."""
     if mask is None or scores.dtype == torch.float16:
         return masked_softmax(scores, mask, False)
     # Rows without visible keys are not masked, which would give NaN, but multiplied by zero.
@@ -55,14 +56,14 @@ def fast_softmax(scores: Scores, mask: Mask) -> Scores:
 
 
 def fast_keep_largest(scores: Scores, mask: Mask, count: int) -> Scores:
-    """``keep_largest`` without a sort of whole rows."""
+    """Compute ``keep_largest`` without sorting whole rows."""
     hidden = hide(scores, mask)
     largest = hidden.detach().topk(min(count, scores.shape[-1]), dim=-1).values
     return hidden.masked_fill(hidden < largest[..., -1:], -torch.inf)
 
 
 def softmax_of_largest(scores: Scores, count: int) -> Scores:
-    """Softmax over the ``count`` largest scores of each row; needs a score above -inf.
+    """Compute softmax over the ``count`` largest scores of each row, of which one must be finite.
 
     Adding -inf to the other scores takes a third of the time of comparing and filling.
     """
@@ -77,7 +78,7 @@ def softmax_of_largest(scores: Scores, count: int) -> Scores:
 
 
 def fast_threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
-    """``threshold_weights``, without sorting if that is faster."""
+    """Compute ``threshold_weights``, without sorting if that is faster."""
     # Newton's method tests convergence, which synchronises a GPU; for few rows its calls take
     # longer than sorting.
     if is_traced() or scores.device.type != "cpu" or scores.numel() < 2**13:
@@ -86,9 +87,10 @@ def fast_threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
 
 
 class Threshold(torch.autograd.Function):
-    """``threshold_weights`` without a sort, of scores in which -inf is a hidden key.
+    """Computes ``threshold_weights`` without sorting, of scores with -inf at hidden keys.
 
-    Computed in float32, in float64 for float64. Gradients can be taken once.
+    The computation is in float32, and for float64 scores in float64. Second derivatives raise an
+    error.
     """
 
     @staticmethod
@@ -118,10 +120,10 @@ class Threshold(torch.autograd.Function):
 
 
 def weights_by_newton(scores: Float[Tensor, "p q k"], power: int) -> Float[Tensor, "p q k"]:
-    """Entmax weights of a tile of scores.
+    """Return the weights of a tile of scores, by Newton's method for the threshold of each row.
 
-    Newton's method finds each row's threshold: it starts below the solution of "the weights sum
-    to one" and increases to it.
+    Args:
+        power: 1 for sparsemax, 2 for 1.5-entmax.
     """
     z = scores.to(torch.promote_types(scores.dtype, torch.float32), copy=True)
     top = z.amax(dim=-1, keepdim=True).clamp_(min=torch.finfo(z.dtype).min)

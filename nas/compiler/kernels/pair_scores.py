@@ -1,11 +1,10 @@
-"""Scores of every pair by a small network, computed in tiles that fit the cache.
+"""Scores that a small network computes for each pair of query and key, in tiles for the cache.
 
-The plain form stores every hidden unit of all pairs for the backward pass, and each operation reads
-them from memory. Here the units of a tile are computed, summed, discarded, and recomputed in the
-backward pass: on a CPU in 32 bits 1.2 to 2.6 times faster at 65 tokens (a batch of 64, both
-passes), 1.2 to 4 times at 1,024, in memory that does not grow with the units. In 16 bits both forms
-are equally fast. Sums are in float32, in float64 for float64. Gradients can be taken once; second
-derivatives raise an error.
+The primitives store each hidden unit of all pairs for the backward pass. Here the units of a tile
+are computed, summed and discarded, and the backward pass recomputes them. On a CPU in 32 bits this
+is 1.2 to 2.6 times faster at 65 tokens (a batch of 64, forward and backward pass), and 1.2 to 4
+times at 1,024 tokens. Memory does not grow with the number of units. In 16 bits the time is equal.
+Sums are in float32, and for float64 operands in float64. Second derivatives raise an error.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def fast_sum_units(
     shift: Float[Tensor, "..."],
     activation: str,
 ) -> Scores:
-    """``sum_units``, in tiles if that is faster or the units would take too much memory."""
+    """Compute ``sum_units``, in tiles if that is faster or the units would take too much memory."""
     # With few pairs calls dominate; units with tanh are slow to recompute.
     pairs = left[..., 0].numel() * right.shape[2]
     is_faster = pairs >= 2**15 and activation != "tanh"
@@ -52,7 +51,7 @@ def goes_by_pieces(x: Tensor, numbers: int, is_faster: bool) -> bool:
     """Whether to compute in tiles: if that is faster, or units would take too much memory.
 
     Args:
-        numbers: hidden units of all pairs; more than 2^26 are never stored.
+        numbers: number of hidden units of all pairs; more than 2^26 are never stored.
         is_faster: whether tiles are faster on a CPU in 32 bits.
     """
     if is_traced() or x.device.type == "meta":
@@ -68,7 +67,10 @@ def sum_pairs(
     shift: Float[Tensor, "b h q 1"],
     activation: str,
 ) -> Scores:
-    """sum_m out_im act(bias_im + rows_im·keys_j) + shift_i; without rows act(bias_im + keys_jm)."""
+    """Return the scores sum_m out_im act(bias_im + rows_im·keys_j) + shift_i.
+
+    Without rows, keys_jm stands for rows_im·keys_j.
+    """
     kind = torch.promote_types(bias.dtype, torch.promote_types(out.dtype, shift.dtype))
     row_units = None if rows is None else _wide(rows).movedim(3, 0).flatten(1, 2).contiguous()
     columns = by_unit(keys).mT if rows is None else _wide(keys).flatten(0, 1)
@@ -83,14 +85,14 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def by_unit(x: Float[Tensor, "b h n m"]) -> Float[Tensor, "m p n 1"]:
-    """A column per unit, with batch and heads as one dimension; float32 at least."""
+    """Return a column for each unit, with batch and heads as one dimension, in 32 bits or more."""
     return _wide(x).movedim(-1, 0).flatten(1, 2).contiguous().unsqueeze(-1)
 
 
 class UnitSums(torch.autograd.Function):
-    """``sum_pairs``, of bias and out (m, p, q, 1), rows (m, p, q, w) or None and shift (p, q, 1).
+    """Computes ``sum_pairs`` with batch and heads as one dimension p.
 
-    Keys are (p, k, w), without rows (m, p, 1, k).
+    Keys are (p, k, w), and without rows (m, p, 1, k).
     """
 
     @staticmethod
@@ -189,7 +191,7 @@ def fast_sum_layers(
     third: Float[Tensor, "1 g"],
     shift: Float[Tensor, "1"],
 ) -> Scores:
-    """``sum_layers``, in tiles if that is faster or the layers would take too much memory."""
+    """Compute ``sum_layers``, in tiles if that is faster or layers would take too much memory."""
     numbers = left.numel() * right.shape[2]
     if not goes_by_pieces(left, numbers, numbers >= 2**19):
         return sum_layers(left, right, second, bias, third, shift)
@@ -199,7 +201,7 @@ def fast_sum_layers(
 
 
 class LayerSums(torch.autograd.Function):
-    """``sum_layers``, of left (m, p, q, 1), right (m, p, 1, k) and the bias (g, 1)."""
+    """Computes ``sum_layers`` of left (m, p, q, 1), right (m, p, 1, k) and bias (g, 1)."""
 
     @staticmethod
     def forward(ctx: "Any", *operands: Tensor) -> Float[Tensor, "p q k"]:
@@ -244,7 +246,7 @@ def hidden_layers(
     second: Float[Tensor, "g m"],
     bias: Float[Tensor, "g 1"],
 ) -> tuple[Float[Tensor, "m _"], Float[Tensor, "g _"]]:
-    """Both hidden layers of a tile."""
+    """Return the units of both hidden layers of a tile."""
     hidden = (left + right).clamp_min_(0.0).flatten(1)
     return hidden, torch.addmm(bias, second, hidden).clamp_min_(0.0)
 

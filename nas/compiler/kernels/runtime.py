@@ -1,4 +1,4 @@
-"""Functions that generated modules call; exported files hold copies."""
+"""Functions that generated source calls: heads, masks, and softmax attention."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nas.genome.primitives.shapes import Key, Mask, Query, Sums, Tokens, Values
 
 
 def rounded(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-    """x in the precision of autocast, rounded once for several products."""
+    """Cast x to the precision of autocast, once for several products."""
     device = x.device.type
     if device == "meta" or x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
         return x  # autocast knows no meta device, and leaves float64 alone
@@ -20,7 +20,7 @@ def rounded(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
 
 
 def split_heads(x: Float[Tensor, "b n hw"], heads: int) -> Tokens:
-    """Cut the features into heads."""
+    """Split the features into heads."""
     batch, tokens, width = x.shape
     return x.reshape(batch, tokens, heads, width // heads).transpose(1, 2)
 
@@ -31,18 +31,18 @@ def merge_heads(x: Tokens) -> Float[Tensor, "b n hw"]:
 
 
 def repeat_heads(x: Float[Tensor, "b g ..."], heads: int) -> Float[Tensor, "b h ..."]:
-    """Give each group of heads its operand: head i reads i // (heads / groups)."""
+    """Repeat each of g heads heads / g times, so that head i is a copy of head i // (heads / g)."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
 
 
 def fold_heads(values: Tokens, heads: int) -> Float[Tensor, "b g n rw"]:
-    """Put the heads that share one of ``heads`` heads of weights side by side; see repeat_heads."""
+    """Concatenate the features of all heads that share one of ``heads`` heads of weights."""
     batch, _, tokens, width = values.shape
     return values.reshape(batch, heads, -1, tokens, width).transpose(2, 3).flatten(3)
 
 
 def unfold_heads(x: Float[Tensor, "b g n rw"], heads: int) -> Tokens:
-    """The inverse of ``fold_heads``; ``heads`` is the number of unfolded heads."""
+    """Invert ``fold_heads``; ``heads`` is the number of heads of the result."""
     batch, groups, tokens, _ = x.shape
     return x.reshape(batch, groups, tokens, heads // groups, -1).transpose(2, 3).flatten(1, 2)
 
@@ -57,9 +57,10 @@ def with_silent_key(
     values: Values,
     mask: Mask,
 ) -> tuple[Tensor, Tensor, Mask]:
-    """Keys, values and mask with a key of zeros in front, which every query sees.
+    """Return keys, values and mask with an additional first key, which every query sees.
 
-    Softmax over them is softmax_one over the others: one more exp(0) in its denominator.
+    Key and value are zero, so that softmax over all keys has an additional exp(0) in its
+    denominator. This is softmax_one over the original keys.
     """
     key, values = F.pad(key, (0, 0, 1, 0)), F.pad(values, (0, 0, 1, 0))
     return key, values, None if mask is None else F.pad(mask, (1, 0), value=True)
@@ -74,12 +75,12 @@ def dot_product_attention(
     is_causal: bool = False,
     bias: Float[Tensor, "b h k 1"] | None = None,
 ) -> Sums:
-    """softmax(scale query·key^T + bias^T)·values over the visible keys, by the faster of two ways.
+    """Return softmax(scale query·key^T + bias^T)·values over the visible keys.
 
     Args:
         mask: broadcastable to (b, h, q, k), True where attention is allowed; None for all.
         is_causal: hide later keys as well.
-        bias: what each key adds to its score for every query.
+        bias: number that each key adds to its scores.
     """
     if is_causal and mask is not None:
         mask, is_causal = past_keys(query, key, mask), False
@@ -97,12 +98,17 @@ def dot_product_attention(
 
 
 def is_fused(query: Query, keys: int, width: int, values: int) -> bool:
-    """Whether torch's fused kernel is the faster way.
+    """Whether torch's fused kernel is faster than explicit scores.
 
-    On a CPU in 32 bits it is 1.1 to 2.8 times as fast from 48 keys on, both passes, and twice that
-    where attention is causal, if keys and values are equally wide. In 16 bits its backward pass is
-    the slower one up to some thousand keys (2 to 6 times at 65 to 256); its forward pass wins from
-    256 keys on, with heads 64 wide from 512 on.
+    On a CPU in 32 bits the kernel is 1.1 to 2.8 times as fast from 48 keys on (forward and backward
+    pass), and twice that in causal attention, if keys and values are equally wide. In 16 bits its
+    backward pass is 2 to 6 times slower at 65 to 256 keys. Its forward pass is faster from 256 keys
+    on, and from 512 keys on in heads of width 64.
+
+    Args:
+        keys: number of keys.
+        width: width of queries and keys.
+        values: width of values.
     """
     if query.is_cuda or not is_in_16_bits(query):
         return query.is_cuda or keys >= fused_from(width, values)
@@ -112,10 +118,9 @@ def is_fused(query: Query, keys: int, width: int, values: int) -> bool:
 
 
 def fused_from(width: int, values: int) -> int:
-    """The number of keys from which a CPU's fused kernel is faster in 32 bits.
+    """Return the number of keys from which the fused kernel of a CPU is faster in 32 bits.
 
-    The kernel pads the narrower of keys and values, so that with few keys explicit attention
-    multiplies less and takes the same time.
+    The kernel pads the narrower of keys and values, which costs additional multiply-adds.
     """
     if width == values:
         return 0
@@ -123,7 +128,7 @@ def fused_from(width: int, values: int) -> int:
 
 
 def is_in_16_bits(x: Tensor) -> bool:
-    """Whether products with a tensor are rounded to 16 bits."""
+    """Whether products with a tensor are computed in 16 bits."""
     is_short = x.dtype in (torch.bfloat16, torch.float16)
     return is_short or torch.is_autocast_enabled(x.device.type)
 
@@ -131,7 +136,7 @@ def is_in_16_bits(x: Tensor) -> bool:
 def past_keys(
     query: Query, key: Float[Tensor, "b g k w"], mask: Mask = None
 ) -> Bool[Tensor, "..."]:
-    """The causal mask, combined with ``mask``."""
+    """Return the causal mask, combined with ``mask``."""
     shape = (query.shape[2], key.shape[2])
     past = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
     return past if mask is None else mask & past
@@ -146,10 +151,11 @@ def fused_attention(
     is_causal: bool,
     bias: Float[Tensor, "b h k 1"] | None,
 ) -> Sums:
-    """``dot_product_attention`` by torch's fused kernel; not both a mask and is_causal.
+    """Compute ``dot_product_attention`` by torch's fused kernel.
 
     Args:
-        mask: as in ``dot_product_attention``, or numbers to add to the scores.
+        mask: as in ``dot_product_attention``, or numbers to add to the scores; None if
+            ``is_causal``.
     """
     if bias is not None:
         (query, key), scale = with_bias(query * scale, key, bias), 1.0
@@ -166,7 +172,7 @@ def fused_attention(
 def with_bias(
     query: Query, key: Float[Tensor, "b g k w"], bias: Float[Tensor, "b t k 1"]
 ) -> tuple[Float[Tensor, "b h q u"], Float[Tensor, "b s k u"]]:
-    """Append a feature: 1 in every query, and the bias in each key."""
+    """Append one feature to queries and keys: 1 to each query, and the key's bias to each key."""
     groups = max(key.shape[1], bias.shape[1])
     key, bias = repeat_heads(key, groups), repeat_heads(bias, groups)
     return F.pad(query, (0, 1), value=1.0), torch.cat((key, bias.to(key.dtype)), dim=-1)
@@ -183,13 +189,18 @@ def visible_keys(
     key_padding_mask: Tensor | None,
     is_causal: bool,
 ) -> Mask:
-    """One mask, True where attention is allowed, broadcastable to (b, h, n, n); None for all.
+    """Combine masks into one mask, which is broadcastable to (b, h, n, n); None hides nothing.
+
+    The mask is True where attention is allowed.
 
     Args:
-        attn_mask: bool, (n, n) or (b or 1, 1, n, n), True where attention is allowed; heads
-            share it, since a mechanism may have other numbers of heads than its backbone.
+        attn_mask: bool, (n, n) or (b or 1, 1, n, n), True where attention is allowed. All heads
+            share one mask, because the number of heads may differ between mechanisms.
         key_padding_mask: bool, (b, n), True at padding.
         is_causal: token i sees tokens 0 to i only.
+
+    Raises:
+        ValueError: a mask has another type or shape.
     """
     batch, n = x.shape[0], x.shape[1]
     shapes = ((n, n), (1, 1, n, n), (batch, 1, n, n))

@@ -1,7 +1,7 @@
-"""Attention whose scores are changed after the products: softcap, ALiBi, sigmoid.
+"""Attention with changed scores or weights: softcap, ALiBi and sigmoid.
 
-Under a causal mask the penalty of ALiBi is one more product, so that a fused kernel computes it.
-Nonlinear functions of scores are computed for blocks of queries.
+Under a causal mask, the penalty of ALiBi is a product of two additional features, so that a fused
+kernel computes the penalty. All other changes are computed for one block of queries at a time.
 """
 
 from __future__ import annotations
@@ -31,15 +31,17 @@ def shaped_attention(
     start: int = 0,
     weights: str = "softmax",
 ) -> Sums:
-    """weights(s)·values over the visible keys, where s = c tanh(p / c) - slope |i - j| and
-    p = scale query·key^T + bias^T, by the faster of two ways.
+    """Return weights(s)·values over the visible keys, by the faster of two ways.
+
+    The scores are s = cap tanh(p / cap) - slope |i - j|, with p = scale query·key^T + bias^T.
 
     Args:
         mask, is_causal, bias: as in ``dot_product_attention``.
-        cap: c; None for s = p - slope |i - j|.
-        slopes: slope of each head; None for none.
-        start: position of the first query relative to the first key.
-        weights: softmax, sigmoid, or sigmoid_over_length: sigmoid(s - log n), n visible keys.
+        cap: bound of the scores; None for s = p - slope |i - j|.
+        slopes: penalty of each head for a unit of distance; None for no penalty.
+        start: position of the first query minus the position of the first key.
+        weights: "softmax", "sigmoid", or "sigmoid_over_length": sigmoid(s - log n) for n visible
+            keys.
     """
     has_curve = cap is not None or weights != "softmax"
     if slopes is not None and not has_curve and is_sloped(query, key.shape[2], values.shape[-1]):
@@ -68,7 +70,7 @@ def shaped_attention(
 def is_sloped(query: Query, keys: int, values: int) -> bool:
     """Whether the fused kernel with slopes is faster than explicit scores.
 
-    In 32 bits it wins from 65 keys on (1.3 times there, 2.6 times at 1,024).
+    In 32 bits the kernel is 1.3 times as fast at 65 keys, and 2.6 times at 1,024 keys.
     """
     return is_fused(query, keys, query.shape[-1], values)
 
@@ -84,10 +86,10 @@ def sloped_attention(
     slopes: Float[Tensor, "h"],
     start: int,
 ) -> Sums:
-    """Softmax attention with slopes alone, by the fused kernel.
+    """Return softmax attention with slopes and without a cap, by the fused kernel.
 
-    Among earlier keys a slope is one more product; in both directions it is added by the kernel,
-    from a number for each head and pair, some queries at a time.
+    In causal attention the penalty is a product of additional features. Otherwise the kernel adds
+    a number for each head and pair, for one block of queries at a time.
     """
     query = query * scale
     if is_causal:
@@ -110,7 +112,7 @@ def sloped_attention(
 
 
 def pair_weights(scores: Scores, mask: Mask, weights: str) -> Scores:
-    """The weights of scores, by name."""
+    """Return the weights of scores; ``weights`` as in ``shaped_attention``."""
     if weights == "softmax":
         return fast_softmax(scores, mask)
     hidden = add_mask(scores, mask)
@@ -122,10 +124,11 @@ def pair_weights(scores: Scores, mask: Mask, weights: str) -> Scores:
 def with_places(
     query: Query, key: Key, slopes: Float[Tensor, "h"]
 ) -> tuple[Float[Tensor, "b h q u"], Float[Tensor, "b h k u"]]:
-    """Two more features, whose product is slope j: softmax sees no difference to -slope (i - j).
+    """Append two features to queries and keys, whose product is slope * j at key j.
 
-    A position is a multiple of 256 plus a remainder; 16 bits represent both exactly. In 16 bits the
-    gradient of learned slopes is noisy, since its terms nearly cancel.
+    Softmax over the keys gives the same weights as the penalty -slope (i - j). A position j is the
+    sum of a multiple of 256 and a remainder, which 16 bits represent exactly. In 16 bits the
+    gradient of learned slopes is noisy, because its terms nearly cancel.
     """
     places = torch.arange(key.shape[2], device=key.device)
     pair = torch.stack((places - places % 256, places % 256), dim=-1).to(key.dtype)

@@ -1,10 +1,10 @@
-"""Attention in blocks: windows in linear time, and long sequences in bounded memory.
+"""Attention for one block of queries at a time: windows in linear time, and bounded memory.
 
-SW-SQA and Flex-SQA (Sparse Query Attention, sections 2.5 and 6; global tokens as in Longformer,
-Beltagy et al. 2020, section 3.1). The paper's interval [i - k/2, i + k/2] holds k + 1 tokens for
-even k, and other systems' windows differ by one; here token i sees token j if |i - j| <= window //
-2, and under a causal mask if 0 <= i - j < window. The first ``global_tokens`` are seen by all and
-see all.
+Token i sees token j if |i - j| <= window // 2, and under a causal mask if 0 <= i - j < window. The
+first ``global_tokens`` tokens see all tokens, and all tokens see them.
+
+SW-SQA and Flex-SQA: Sparse Query Attention, sections 2.5 and 6. Global tokens: Longformer, Beltagy
+et al. 2020, section 3.1. The papers' interval [i - k/2, i + k/2] contains k + 1 tokens for even k.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def in_window(
     global_tokens: int,
     is_causal: bool,
 ) -> Bool[Tensor, "q k"]:
-    """Which keys the queries may see, from the positions of both."""
+    """Return which keys each query may see, from the positions of queries and keys."""
     behind = queries[:, None] - keys[None, :]
     near = behind < window if is_causal else behind.abs() <= window // 2
     near = near | (queries < global_tokens)[:, None] | (keys < global_tokens)[None, :]
@@ -43,7 +43,7 @@ def windowed_keys(
     window: int,
     global_tokens: int,
 ) -> Mask:
-    """As ``visible_keys``, within the window: one mask for the whole sequence, None for all."""
+    """Return the mask of ``visible_keys`` within the window, for whole sequences; None for all."""
     mask = visible_keys(x, attn_mask, key_padding_mask, False)
     if window // 2 >= x.shape[1] - 1 and not is_causal:
         return mask
@@ -60,15 +60,16 @@ def window_blocks(
     window: int,
     global_tokens: int,
 ) -> list[tuple[slice, slice | Tensor, Mask]]:
-    """Cut the queries into blocks, each with the keys that it reaches and their mask.
+    """Split the queries into blocks, each with the keys that its window reaches.
 
-    A block is at least 64 queries, and as many as the window is wide; the blocks together cost
-    n (window + block + global_tokens) pairs. The global tokens' own rows, which see every key,
-    are blocks too. A sequence of up to two blocks is one: a mask costs less than a second call.
+    A block has as many queries as the window is wide, and at least 64 queries. All blocks together
+    compute n (window + block + global_tokens) pairs. Global tokens have blocks of their own, with
+    all keys. A sequence of up to two blocks is one block, because a mask costs less than a call.
 
     Returns:
-        For each block its queries (a slice), its keys (a slice, or positions where global tokens
-        lie apart), and a bool mask broadcastable to (b, h, queries, keys), None for all.
+        For each block its queries (a slice), its keys (a slice, or positions if global tokens are
+        not next to the window), and a bool mask broadcastable to (b, h, queries, keys); None for
+        all.
     """
     n, size = x.shape[1], max(window, 64)
     if n <= 2 * size:
@@ -107,11 +108,12 @@ def by_windows(
     window: int,
     global_tokens: int,
 ) -> "Any":
-    """The result of ``attend`` for all queries, called once per block with the keys in reach.
+    """Return the result of ``attend`` for all queries, called once for each block of queries.
 
     Args:
-        attend: from (*queries, *keys, x, mask, start), each stream (b, h, q or k, w), to one or
-            several (b, h, q, w); ``start`` is the first query's position from the first key.
+        attend: a function of (*queries, *keys, x, mask, start) that returns one or several tensors
+            (b, h, q, w). Queries are (b, h, q, w), keys are (b, h, k, w). ``start`` is the position
+            of the first query minus the position of the first key.
     """
     blocks = window_blocks(x, attn_mask, key_padding_mask, is_causal, window, global_tokens)
     parts = []
@@ -130,14 +132,15 @@ def by_rows(
     mask: Mask,
     planes: int,
 ) -> "Any":
-    """The result of ``attend`` for all queries, computed in parts to limit memory.
+    """Return the result of ``attend`` for all queries, computed in parts to limit memory.
 
-    A part stores about half a gigabyte (in 32 bits); the backward pass recomputes each part. Short
-    sequences are one part, without recomputation.
+    A part stores about half a gigabyte in 32 bits, and the backward pass recomputes each part.
+    Short sequences are one part, without recomputation.
 
     Args:
-        attend: as for ``by_windows``.
-        planes: approximate numbers that ``attend`` stores per pair of query and key and head.
+        attend: as in ``by_windows``.
+        planes: approximate count of numbers that ``attend`` stores for each head and pair of query
+            and key.
     """
     batch, n = x.shape[:2]
     heads = max(stream.shape[1] for stream in (*queries, *keys))
@@ -158,7 +161,7 @@ def by_rows(
 
 
 def joined(parts: "list[Any]") -> "Any":
-    """Concatenate the results of parts: tensors, or tuples of tensors."""
+    """Concatenate the results of all parts, which are tensors or tuples of tensors."""
     if isinstance(parts[0], tuple):
         return tuple(torch.cat(tensors, dim=2) for tensors in zip(*parts, strict=True))
     return torch.cat(parts, dim=2)
