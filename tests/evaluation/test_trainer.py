@@ -171,12 +171,6 @@ def test_a_block_that_reads_later_tokens_fails_a_causal_task(monkeypatch):
     assert evaluation.error == ("the output for a token depends on later tokens, in a causal task.")
 
 
-def test_a_constant_mechanism_fails_before_training(data, genome):
-    always = genome(("distance", "qk"), ("relu_squared", [0]), ("weighted_sum", [1, "v"]))
-    evaluation = train_candidate(Trial("key", always, 0), task_for(), data)
-    assert (evaluation.reason, evaluation.reports) == ("constant", ())
-
-
 def test_a_mechanism_that_does_not_fit_the_task_has_failed(data):
     evaluation = train_candidate(trial("lsqa"), task_for(heads=2), data)
     assert evaluation.reason == "error"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,13 +41,3 @@ def image_folder(tmp_path: Path) -> Callable[..., Path]:
         return root
 
     return make
-
-
-@pytest.fixture
-def cifar10() -> Path:
-    """The real images, as folders of JPEGs."""
-    root = Path(os.environ.get("NAS_DATA", "")).expanduser()
-    found = root / "cifar10" if (root / "cifar10").is_dir() else root
-    if not os.environ.get("NAS_DATA") or not (found / "train").is_dir():
-        pytest.skip("NAS_DATA names no folder with train/ and test/")
-    return found
