@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, Type
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from nas.common.errors import RunError
+from nas.common.text import message
 from nas.training import Report
 
 if TYPE_CHECKING:
@@ -221,8 +222,7 @@ class Incident:
 
 def log(incident: Incident) -> None:
     """Log an incident to the logger ``nas``; Python's default prints it on standard error."""
-    text = "".join(c if c.isprintable() else "?" for c in incident.text)
-    logging.getLogger("nas").warning("%s", text[:MAX_ERROR_CHARACTERS])
+    logging.getLogger("nas").warning("%s", message(incident.text))
 
 
 class Evaluator(Protocol):

@@ -44,22 +44,20 @@ class ScheduledAdamW:
 
     def __init__(self, weights: Iterable[nn.Parameter], task: ModelTask, steps: int) -> None:
         self._task, self._steps, self._count = task, steps, 0
-        self._moments: dict[nn.Parameter, tuple[Tensor, Tensor, Tensor]] = {}
-        self._by_decay: dict[float, list[nn.Parameter]] = {}
+        # By weight decay: weights with their first and second moments, and numbers of steps.
+        self._groups: dict[float, list[tuple[nn.Parameter, Tensor, Tensor, Tensor]]] = {}
         for weight in weights:
-            self._by_decay.setdefault(decay_of(weight, task), []).append(weight)
+            moments, count = torch.zeros_like(weight), torch.zeros((), device=weight.device)
+            group = self._groups.setdefault(decay_of(weight, task), [])
+            group.append((weight, moments, moments.clone(), count))
 
     @torch.no_grad()
     def step(self) -> None:
         """Update all weights that have a gradient."""
         rate, momentum = rate_and_momentum(self._task, self._count, self._steps)
         self._count += 1
-        for decay, group in self._by_decay.items():
-            rows = [
-                (weight, weight.grad, *self._state_of(weight))
-                for weight in group
-                if weight.grad is not None
-            ]
+        for decay, group in self._groups.items():
+            rows = [(w, w.grad, *state) for w, *state in group if w.grad is not None]
             if not rows:
                 continue
             weights, gradients, first, second, counts = map(list, zip(*rows, strict=True))
@@ -79,13 +77,6 @@ class ScheduledAdamW:
                 weight_decay=decay,
                 eps=EPSILON,
             )
-
-    def _state_of(self, weight: nn.Parameter) -> tuple[Tensor, Tensor, Tensor]:
-        """Return both moments of a weight, and the number of its steps."""
-        if weight not in self._moments:
-            count = torch.zeros((), device=weight.device)
-            self._moments[weight] = torch.zeros_like(weight), torch.zeros_like(weight), count
-        return self._moments[weight]
 
 
 def decay_of(weight: Tensor, task: ModelTask) -> float:
