@@ -262,13 +262,14 @@ def _seed_compatible(plan: Plan, context: CostContext) -> float:
 
 
 def _time_ms(resolved: ResolvedGenome, context: CostContext) -> float:
-    from nas.costs.timing.prediction import time_ms
+    from nas.costs.timing import predict_ms
 
-    return time_ms(resolved, context)
+    calls = {"is_causal": context.is_causal, "qkv_bias": context.qkv_bias}
+    return predict_ms(resolved, context.calibration, **calls)
 
 
 def _decode_ms(resolved: ResolvedGenome, context: CostContext) -> float:
-    from nas.costs.timing.prediction import decode_ms
+    from nas.costs.timing import decode_ms
 
     return decode_ms(resolved, context)
 

@@ -255,10 +255,6 @@ def _fused_attention(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
     return Counter({"attention": pairs * (query[-1] + value[-1])})
 
 
-def _addcmul(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
-    return Counter({"addcmul": _numel(outputs[0])})
-
-
 def _pointwise(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
     """Count the elements of the largest operand or result."""
     return Counter({ELEMENTWISE: max(_numel(value) for value in [*inputs, outputs[0]])})
@@ -268,7 +264,8 @@ _HANDLES: Final[dict[str, Any]] = (
     {f"aten::{name}": _pointwise for name in _POINTWISE.split()}
     | {f"aten::{name}": None for name in _SHAPE.split()}
     | {"aten::matmul": _product, "aten::mm": _product, "aten::bmm": _product}
-    | {"aten::addcmul": _addcmul, "aten::einsum": _einsum}
+    | {"aten::addcmul": lambda inputs, outputs: Counter({"addcmul": _numel(outputs[0])})}
+    | {"aten::einsum": _einsum}
     | {"aten::scaled_dot_product_attention": _fused_attention}
 )
 

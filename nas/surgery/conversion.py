@@ -54,7 +54,6 @@ class NoTensor:
 
     @classmethod
     def __torch_function__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Refuse every operation."""
         return NotImplemented
 
 

@@ -197,12 +197,6 @@ class AttentionCore(nn.Module):
         """Return a value with the number of heads of a type."""
         return repeat_heads(value, type_.head_count(self.sizes.heads))
 
-    def extra_repr(self) -> str:
-        """Return sizes and changes, for ``print(model)``."""
-        sizes = self.sizes
-        text = f"heads={sizes.heads}, kv_heads={sizes.kv_heads}, width={sizes.width}"
-        return "; ".join((text, *self.changes))
-
 
 @dataclass
 class _Call:

@@ -138,7 +138,7 @@ def _try(module: nn.Module, dim: int, angles: tuple[float, ...]) -> tuple[Tensor
 
 @contextmanager
 def _exact_products() -> Iterator[None]:
-    """Multiply float32 matrices in float32: with TF32, equal computations differ by 5e-4."""
+    """Multiply float32 matrices in float32; with TF32, equal computations differ by 5e-4."""
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -299,7 +299,6 @@ def _kind(module: nn.Module) -> Any:
 
 
 def _forward(kind: Any) -> Any:
-    """Return the forward function of a class, without decorators."""
     return inspect.unwrap(kind.forward)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import warnings
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -11,8 +10,8 @@ import pytest
 import torch
 
 from nas.common.errors import ConfigError, GenomeError, NasError
-from nas.compiler import build_attention, make_plan, resolve
-from nas.costs import COSTS, CostContext, costs_of
+from nas.compiler import make_plan, resolve
+from nas.costs import CostContext, costs_of
 from nas.costs.timing import calibrate, predict_ms
 from nas.costs.timing.calibration import designs
 from nas.costs.timing.work import amounts, decoding_amounts
@@ -21,7 +20,8 @@ from nas.genome.mechanisms import MECHANISMS
 from tests.samples import samples
 
 SIZES = ModelSizes(dim=16, heads=4, depth=4, tokens=9)
-ALIKE = {
+MHA = MECHANISMS["mha"].genome
+OPTIONS = {
     "batch": 2,
     "precision": "float32",
     "device": "cpu",
@@ -30,58 +30,40 @@ ALIKE = {
 }
 
 
-def few(tokens):
+def every_fourth_design(tokens):
     return list(designs(tokens))[::4]
 
 
 @pytest.fixture(scope="module")
 def calibration():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nas.costs.timing.calibration.designs", few)
-        return calibrate(SIZES, **ALIKE, seconds=0.0)
+        patch.setattr("nas.costs.timing.calibration.designs", every_fourth_design)
+        return calibrate(SIZES, **OPTIONS, seconds=0.0)
 
 
-@pytest.fixture(scope="module")
-def drawn():
-    names = ("attention_v2", "attention_v1", "quickstart")
-    return list(dict.fromkeys(genome for name in names for genome in samples(name, 70)))
+@cache
+def kinds(work):
+    """Return the kinds of work of all designs."""
+    found = set()
+    for genome in designs(SIZES.tokens):
+        with suppress(NasError):
+            found |= work(make_plan(genome, SIZES)).keys()
+    return found
 
 
-def exists(genome):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            build_attention(genome, SIZES.dim, SIZES.heads)
-        except NasError:
-            return False
-    return True
+def training_work(plan):
+    return amounts(plan, SIZES, 2, is_causal=False)
 
 
-def test_calibration_is_json_with_its_sizes_and_hardware(calibration):
-    again = json.loads(json.dumps(calibration, allow_nan=False))
-    assert again == calibration
-    assert (again["dim"], again["heads"], again["tokens"], again["batch"]) == (16, 4, 9, 2)
-    assert again["hardware"]
-    assert again["torch"]
-    mha = MECHANISMS["mha"].genome
-    assert predict_ms(resolve(mha, SIZES), again) == predict_ms(resolve(mha, SIZES), calibration)
+def decoding_work(plan):
+    return decoding_amounts(plan, SIZES)
 
 
-def test_prediction_is_a_function_of_genome_sizes_and_calibration(calibration, drawn):
-    first = [predict_ms(resolve(genome, SIZES), calibration) for genome in drawn]
-    assert first == [predict_ms(resolve(genome, SIZES), calibration) for genome in drawn]
-    shuffled = calibration | {"units": dict(reversed(calibration["units"].items()))}
-    assert first == [predict_ms(resolve(genome, SIZES), shuffled) for genome in drawn]
-
-
-def test_every_mechanism_has_a_finite_time(calibration, drawn):
-    genomes = [*(found.genome for found in MECHANISMS.values()), *drawn]
-    there = [genome for genome in genomes if exists(genome)]
-    assert len(there) > 150
-    for genome in there:
-        time = predict_ms(resolve(genome, SIZES), calibration)
-        assert math.isfinite(time), genome
-        assert time > 0, genome
+def equal_units(unit=1.0, **changes):
+    """Return a calibration with the same unit time for every kind of work."""
+    sizes = {"dim": 16, "heads": 4, "tokens": 9}
+    units = dict.fromkeys(kinds(training_work), unit)
+    return {"hardware": "a test", "torch": "2", **OPTIONS, **sizes, "units": units} | changes
 
 
 def dot_product(score="scaled_dot_product", normaliser="softmax", window=None, **projections):
@@ -89,59 +71,57 @@ def dot_product(score="scaled_dot_product", normaliser="softmax", window=None, *
     return Genome(nodes, Projections(**projections), visibility=Visibility(window))
 
 
-@cache
-def units(value=1.0):
-    """Return a calibration with equal unit times for every kind of work."""
-    kinds: set[str] = set()
-    for genome in designs(SIZES.tokens):
-        with suppress(NasError):
-            kinds |= amounts(make_plan(genome, SIZES), SIZES, 2, is_causal=False).keys()
-    where = {"hardware": "a test", "torch": "2", **ALIKE}
-    sizes = {"dim": 16, "heads": 4, "tokens": 9}
-    return {"version": 1, **where, **sizes, "units": dict.fromkeys(kinds, value)}
+def time(genome, calibration=None):
+    return predict_ms(resolve(genome, SIZES), calibration or equal_units())
+
+
+def test_calibration_is_json_with_its_sizes_and_hardware(calibration):
+    assert json.loads(json.dumps(calibration, allow_nan=False)) == calibration
+    sizes = [calibration[name] for name in ("dim", "heads", "tokens", "batch")]
+    assert sizes == [16, 4, 9, 2]
+    assert calibration["hardware"]
+    assert calibration["torch"]
+
+
+def test_every_mechanism_has_a_finite_time_that_is_a_function_of_the_calibration(calibration):
+    spaces = ("attention_v2", "attention_v1", "quickstart")
+    genomes = dict.fromkeys(genome for name in spaces for genome in samples(name, 70))
+    shuffled = calibration | {"units": dict(reversed(calibration["units"].items()))}
+    times = []
+    for genome in (*(mechanism.genome for mechanism in MECHANISMS.values()), *genomes):
+        with suppress(NasError):  # not all mechanisms exist at these sizes
+            times.append(time(genome, calibration))
+            assert time(genome, calibration) == time(genome, shuffled) == times[-1]
+    assert len(times) > 150
+    assert all(0 < value < math.inf for value in times)
 
 
 def test_more_work_takes_longer():
-    known = units()
-
-    def time(**changes):
-        return predict_ms(resolve(dot_product(**changes), SIZES), known)
-
-    assert time(q_heads="one", kv_heads="one") < time(q_heads="1/2", kv_heads="1/2") < time()
-    assert time(qk_dim="1/2") < time()
-    assert time(has_wo=False) < time()
-    assert time() < time(window=3)  # a mask over all pairs: one block at this length
-    assert predict_ms(resolve(dot_product(), SIZES), units(2.0)) == pytest.approx(2 * time())
+    one, half = ({"q_heads": share, "kv_heads": share} for share in ("one", "1/2"))
+    assert time(dot_product(**one)) < time(dot_product(**half)) < time(MHA)
+    assert time(dot_product(qk_dim="1/2")) < time(MHA)
+    assert time(dot_product(has_wo=False)) < time(MHA)
+    assert time(MHA) < time(dot_product(window=3))  # a mask over all pairs at this length
+    assert time(MHA, equal_units(2.0)) == pytest.approx(2 * time(MHA))
 
 
 def test_layers_outside_the_placement_take_the_time_of_standard_attention():
-    known = units()
     qana = MECHANISMS["qana"].genome
-    placed = {p: replace(qana, placement=p) for p in ("first", "all")}
-    slow = {p: predict_ms(resolve(genome, SIZES), known) for p, genome in placed.items()}
-    standard = predict_ms(resolve(MECHANISMS["mha"].genome, SIZES), known)
-    assert slow["first"] < slow["all"]
-    assert slow["first"] == pytest.approx(slow["all"] / 4 + standard * 3 / 4)
+    first = time(replace(qana, placement="first"))
+    assert first < time(replace(qana, placement="all"))
+    assert first == pytest.approx(time(replace(qana, placement="all")) / 4 + time(MHA) * 3 / 4)
 
 
 def test_scores_that_a_mean_does_not_read_take_no_time():
-    known = units()
-
-    def time(score, normaliser):
-        return predict_ms(resolve(dot_product(score, normaliser), SIZES), known)
-
-    assert time("qana", "uniform") == time("additive_attention_score", "uniform")
-    assert time("scaled_dot_product", "uniform") < time("scaled_dot_product", "softmax")
+    uniform = time(dot_product("qana", "uniform"))
+    assert uniform == time(dot_product("additive_attention_score", "uniform")) < time(MHA)
 
 
 def test_unmeasured_work_takes_the_median_time():
-    known = units()
-    without = {kind: unit for kind, unit in known["units"].items() if "qana" not in kind}
-    genome = MECHANISMS["qana"].genome
-    time = predict_ms(resolve(genome, SIZES), known | {"units": without})
-    assert time == pytest.approx(
-        predict_ms(resolve(genome, SIZES), known), rel=0.2
-    )  # choices add nothing
+    units = {kind: 1.0 for kind in kinds(training_work) if "qana" not in kind}
+    qana = MECHANISMS["qana"].genome
+    # Unmeasured choices of a parameter add nothing.
+    assert time(qana, equal_units(units=units)) == pytest.approx(time(qana), rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -158,85 +138,64 @@ def test_unmeasured_work_takes_the_median_time():
     ],
 )
 def test_invalid_or_other_calibration_is_refused(change, words):
-    with pytest.raises(ConfigError, match=words) as caught:
-        predict_ms(resolve(MECHANISMS["mha"].genome, SIZES), units() | change)
-    assert "calibration" in str(caught.value)
+    with pytest.raises(ConfigError, match=f"(?s)calibration.*{words}"):
+        time(MHA, equal_units(**change))
 
 
 def test_time_is_a_cost_of_a_search():
-    found = costs_of(
-        resolve(dot_product(), SIZES), CostContext(SIZES, False, False, units()), ["time_ms"]
-    )
-    assert found == {"time_ms": predict_ms(resolve(dot_product(), SIZES), units())}
-    assert COSTS.get("time_ms").unit == "ms"
-    with pytest.raises(ConfigError, match="is_causal: measured with"):
-        costs_of(
-            resolve(dot_product(), SIZES), CostContext(SIZES, False, True, units()), ["time_ms"]
-        )
-    with pytest.raises(ConfigError, match="calibration"):
-        costs_of(resolve(dot_product(), SIZES), CostContext(SIZES, False, False, {}), ["time_ms"])
+    context = CostContext(SIZES, calibration=equal_units())
+    assert costs_of(resolve(MHA, SIZES), context, ["time_ms"]) == {"time_ms": time(MHA)}
+    for change, words in (({"is_causal": True}, "is_causal: meas"), ({"calibration": {}}, "calib")):
+        with pytest.raises(ConfigError, match=words):
+            costs_of(resolve(MHA, SIZES), replace(context, **change), ["time_ms"])
 
 
 def test_causal_calibration_omits_unsafe_mechanisms(monkeypatch, calibration):
-    monkeypatch.setattr("nas.costs.timing.calibration.designs", few)
+    monkeypatch.setattr("nas.costs.timing.calibration.designs", every_fourth_design)
     sizes, state = ModelSizes(8, 2, 1, 5), torch.random.get_rng_state()
-    causal = ALIKE | {"precision": "bfloat16", "is_causal": True, "qkv_bias": True}
-    found = calibrate(sizes, **causal, seconds=0.0)
-    assert "convolutional_score" not in found["units"]
-    assert predict_ms(resolve(MECHANISMS["mqa"].genome, sizes), found) > 0
-    assert found["decode"]["softmax.call"] > 0
-    assert not calibration["decode"], "decoding is causal"
-    assert torch.equal(torch.random.get_rng_state(), state), "weights were drawn"
+    options = OPTIONS | {"precision": "bfloat16", "is_causal": True, "qkv_bias": True}
+    causal = calibrate(sizes, **options, seconds=0.0)
+    assert "convolutional_score" not in causal["units"]
+    assert predict_ms(resolve(MECHANISMS["mqa"].genome, sizes), causal) > 0
+    assert "softmax.call" in causal["decode"]
+    assert any(causal["decode"].values())
+    assert not calibration["decode"]
+    assert torch.equal(torch.random.get_rng_state(), state)
 
 
 def test_calibrating_needs_heads_that_divide_the_width():
     with pytest.raises(NasError, match="heads that divide dim"):
-        calibrate(ModelSizes(7, 2, 1, 5), **ALIKE)
+        calibrate(ModelSizes(7, 2, 1, 5), **OPTIONS)
 
 
-@cache
-def decode_units():
-    """Return a calibration with equal unit times for every kind of decoding work."""
-    kinds: set[str] = set()
-    for genome in designs(SIZES.tokens):
-        with suppress(NasError):
-            kinds |= decoding_amounts(make_plan(genome, SIZES), SIZES).keys()
-    return units() | {"is_causal": True, "decode": dict.fromkeys(kinds, 1e-3)}
-
-
-def decoded(genome, context=4096):
-    asked = CostContext(SIZES, False, True, decode_units(), context)
+def decoding_time(genome, context=4096, **changes):
+    calibration = {"is_causal": True, "decode": dict.fromkeys(kinds(decoding_work), 1e-3)}
+    asked = CostContext(SIZES, False, True, equal_units(**calibration | changes), context)
     return costs_of(asked.resolve(genome), asked, ["decode_ms"])["decode_ms"]
 
 
 def test_decoding_time_grows_with_the_cache():
-    mha = dot_product()
-    assert decoded(mha, 64) < decoded(mha, 4096)
-    assert decoded(dot_product(q_heads="1/2", kv_heads="1/2")) < decoded(mha)
-    near = dot_product(window=3)
-    assert decoded(near, 64) == decoded(near, 2**16) < decoded(mha, 2**16)
-    linear = dot_product(normaliser="softmax_free")
-    assert decoded(linear, 64) == decoded(linear, 2**16) < decoded(mha, 2**16)
-    assert decoded(mha, None) == decoded(mha, SIZES.tokens)
+    assert decoding_time(MHA, 64) < decoding_time(MHA, 4096)
+    assert decoding_time(dot_product(q_heads="1/2", kv_heads="1/2")) < decoding_time(MHA)
+    for constant in (dot_product(window=3), dot_product(normaliser="softmax_free")):
+        short, long = (decoding_time(constant, tokens) for tokens in (64, 2**16))
+        assert short == long < decoding_time(MHA, 2**16)
+    assert decoding_time(MHA, None) == decoding_time(MHA, SIZES.tokens)
 
 
 def test_every_mechanism_of_the_causal_space_has_a_decoding_time():
-    genomes = [genome for genome in samples("attention_causal", 60) if exists(genome)]
-    assert len(genomes) > 40
-    for genome in genomes:
-        assert 0 < decoded(genome) < math.inf, genome
+    times = []
+    for genome in samples("attention_causal", 60):
+        with suppress(NasError):  # not all mechanisms exist at these sizes
+            times.append(decoding_time(genome))
+    assert len(times) > 40
+    assert all(0 < value < math.inf for value in times)
 
 
-def test_decoding_time_needs_a_causal_mechanism_and_calibration(calibration):
-    ahead = dot_product("convolutional_score")
+def test_decoding_time_needs_a_causal_mechanism_and_calibration():
     with pytest.raises(GenomeError, match="convolutional_score: reads later tokens"):
-        decoded(ahead)
+        decoding_time(dot_product("convolutional_score"))
     with pytest.raises(ConfigError, match="is_causal: measured with False, asked with True"):
-        costs_of(
-            resolve(dot_product(), SIZES),
-            CostContext(SIZES, False, False, calibration),
-            ["decode_ms"],
-        )
-    untimed = CostContext(SIZES, False, True, decode_units() | {"decode": {}})
+        decoding_time(MHA, is_causal=False)
     with pytest.raises(ConfigError, match="decode: no step was timed"):
-        costs_of(resolve(dot_product(), SIZES), untimed, ["decode_ms"])
+        decoding_time(MHA, decode={})

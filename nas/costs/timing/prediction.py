@@ -69,18 +69,24 @@ def _calibration(data: Mapping[str, Any], **expected: object) -> Calibration:
     return calibration
 
 
-def predict_ms(resolved: ResolvedGenome, calibration: Mapping[str, Any]) -> float:
+def predict_ms(
+    resolved: ResolvedGenome, calibration: Mapping[str, Any], **expected: object
+) -> float:
     """Predict the milliseconds of a model's attention layers for one training batch.
 
     The time covers the forward and the backward pass. Layers outside the genome's placement have
     standard attention.
 
+    Args:
+        expected: values that fields of the calibration must have, such as ``is_causal``.
+
     Raises:
-        ConfigError: the calibration is invalid, or of other sizes.
+        ConfigError: the calibration is invalid, of other sizes, or of other calls.
         GenomeError, ViolationError: the mechanism does not exist.
     """
     sizes = resolved.sizes
-    known = _calibration(calibration, dim=sizes.dim, heads=sizes.heads, tokens=sizes.tokens)
+    expected |= {"dim": sizes.dim, "heads": sizes.heads, "tokens": sizes.tokens}
+    known = _calibration(calibration, **expected)
 
     def layer_ms(layer: ResolvedGenome) -> float:
         work = amounts(layer.plan, sizes, known.batch, is_causal=known.is_causal)
@@ -89,20 +95,8 @@ def predict_ms(resolved: ResolvedGenome, calibration: Mapping[str, Any]) -> floa
     return summed_layers(resolved, layer_ms)
 
 
-def time_ms(resolved: ResolvedGenome, context: CostContext) -> float:
-    """Return the cost ``time_ms``: the predicted milliseconds of one training batch.
-
-    Raises:
-        ConfigError: the context's calibration is missing, or of other sizes or calls.
-        GenomeError, ViolationError: the mechanism does not exist.
-    """
-    expected = {"is_causal": context.is_causal, "qkv_bias": context.qkv_bias}
-    _calibration(context.calibration, **expected)
-    return predict_ms(resolved, context.calibration)
-
-
 def decode_ms(resolved: ResolvedGenome, context: CostContext) -> float:
-    """Return the cost ``decode_ms``: the predicted milliseconds to decode one token.
+    """Predict the milliseconds of a model's attention layers to decode one token.
 
     Raises:
         ConfigError: the calibration is missing, of other sizes, or of calls that are not causal.
