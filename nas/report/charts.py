@@ -1,4 +1,4 @@
-"""Charts of costs and benchmarks, and helpers that all figures share; plot.py draws a front.
+"""Figures of costs and benchmarks, and helpers that all figures share; plot.py draws a front.
 
 No window and no global state of matplotlib is used. Lines and marks also differ in darkness, dashes
 and shape, so that figures are readable in greyscale.
@@ -41,11 +41,7 @@ VERDICTS: Final = {
 
 
 def check_picture(path: Path) -> None:
-    """Check the file format of a figure.
-
-    Raises:
-        RunError: the name does not end in one of ``FORMATS``.
-    """
+    """Raise RunError unless the name of a figure's file ends in one of ``FORMATS``."""
     if path.suffix.lower() not in FORMATS:
         raise RunError(
             f"{path}: found the ending {path.suffix or 'none'!r}; expected a picture's: "
@@ -55,7 +51,7 @@ def check_picture(path: Path) -> None:
 
 @contextlib.contextmanager
 def new_axes(title: str, caption: str, across: str, up: str) -> Iterator[Any]:
-    """Axes with titles on a light grid; their figure has a title above and a caption below."""
+    """Yield the axes of a new figure, which has a title above and a caption below."""
     with new_panels(title, caption, [across]) as (_, (axes,)):
         axes.set_ylabel(up)
         yield axes
@@ -65,7 +61,14 @@ def new_axes(title: str, caption: str, across: str, up: str) -> Iterator[Any]:
 def new_panels(
     title: str, caption: str, across: Sequence[str], height: float = INCHES[1]
 ) -> Iterator[tuple[Any, list[Any]]]:
-    """A figure, and axes side by side in it that share the vertical axis; height in inches."""
+    """Yield a new figure and its axes, which lie side by side and share the vertical axis.
+
+    Args:
+        title: title above the figure.
+        caption: text below the figure.
+        across: titles of the horizontal axes; there are as many axes as titles.
+        height: height of the figure in inches.
+    """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -104,7 +107,7 @@ def write_figure(figure: Any, path: Path) -> None:
 
 
 def draw_costs(table: CostTable) -> Any:
-    """A matplotlib figure of multiply-adds against sequence length, a line for each mechanism."""
+    """Draw multiply-adds against sequence length, a line for each mechanism, with matplotlib."""
     from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullLocator
 
     caption = f"dim {table.dim} · {table.heads} heads · batch 1"
@@ -130,16 +133,22 @@ def draw_costs(table: CostTable) -> Any:
 
 
 def draw_benchmark(result: BenchmarkResult) -> Any:
-    """A matplotlib figure of leads with 95 % intervals, by task (panels) and mechanism (lines).
+    """Draw the leads over the reference with 95 % intervals, a panel for each task.
 
-    A lead to the right is better for every metric; the colour is the verdict.
+    A lead to the right is better for every metric; the colour is the verdict. The figure is
+    matplotlib's.
     """
     rows = [row for row in result.mechanisms if row.source != result.against]
     caption = (
         f"mean difference over {result.seeds} pairs of trainings that share a seed, with its "
         f"95 % interval · blue: better, orange: worse, p below {LEVEL} after Holm's correction"
     )
-    titles = [_lead_title(metric) for metric in result.tasks.values()]
+    titles = [
+        f"points of {metric.name}"
+        if metric.unit == FRACTION
+        else f"{'lower ' if metric.direction == 'min' else ''}{metric.name}".replace("_", " ")
+        for metric in result.tasks.values()
+    ]
     height = 1.6 + 0.26 * len(rows)
     with new_panels(f"Compared with {result.against}", caption, titles, height) as (figure, panels):
         for axes, (task, metric) in zip(panels, result.tasks.items(), strict=True):
@@ -165,10 +174,3 @@ def _draw_lead(axes: Any, place: int, cell: BenchmarkCell | None, metric: Metric
     mean, look = scale * difference["mean"], VERDICTS[cell.verdict or "undecided"]
     bars = [[mean - low], [high - mean]]
     axes.errorbar(mean, place, xerr=bars, markersize=4.5, linewidth=1.3, **look)
-
-
-def _lead_title(metric: MetricInfo) -> str:
-    if metric.unit == FRACTION:
-        return f"points of {metric.name}"
-    sign = "lower " if metric.direction == "min" else ""
-    return f"{sign}{metric.name}".replace("_", " ")

@@ -1,11 +1,11 @@
-"""A run as event files for TensorBoard, written from its record by torch's ``SummaryWriter``.
+"""Write a run as event files for TensorBoard, from its record, by torch's ``SummaryWriter``.
 
     DIR/RUN/                        the search; the steps are trainings
-    DIR/RUN/front/ID/               a member of the front: hyperparameters and objectives (HParams)
+    DIR/RUN/front/ID/               a mechanism of the front: hyperparameters and objectives
     DIR/RUN/curves/ID-0/            the learning curve of one of its trainings; the steps are epochs
 
 Each write replaces all files, so that no value is duplicated after a resume or ``kill -9``. Only
-members of the front have files: the HParams plug-in shows at most a thousand.
+mechanisms of the front have files: TensorBoard's HParams plug-in shows at most a thousand.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ MEMBERS, CURVES = "front", "curves"
 
 
 class EventFiles(Listener):
-    """Keeps the event files of a run up to date during the search.
+    """A listener that keeps the event files of a run up to date during the search.
 
     Args:
         target: the folder for TensorBoard.
-        complain: called with the reason if the files cannot be written; the search continues.
+        complain: function that is called with the reason if the files cannot be written; the
+            search continues.
 
     Raises:
         ConfigError: TensorBoard's package is not installed.
@@ -46,12 +47,12 @@ class EventFiles(Listener):
         write_events(self._folder, self._target)
 
     def on_generation(self, event: GenerationDone) -> None:
-        """Write the files."""
+        """Write the files, unless the generation is replayed from the record."""
         if not event.is_replayed:
             self._write()
 
     def on_end(self, _: SearchResult) -> None:
-        """Write the files."""
+        """Write the files after the search."""
         self._write()
 
     def _write(self) -> None:
@@ -65,10 +66,11 @@ def write_events(folder: Path, target: Path) -> tuple[Path, int]:
     """Write the event files of a run.
 
     Args:
-        target: the folder for TensorBoard; the run has a folder with its name in it.
+        folder: folder of the run.
+        target: folder for TensorBoard, in which the run has a folder with its name.
 
     Returns:
-        The run's folder there, and the number of files.
+        The run's folder in ``target``, and the number of files.
 
     Raises:
         ConfigError: TensorBoard's package is not installed.
@@ -92,14 +94,13 @@ def write_events(folder: Path, target: Path) -> tuple[Path, int]:
 
 
 def _write_all(view: RunView, root: Path) -> int:
-    members = [member for member in view.members if member.p is not None]
+    members = {member.key: member for member in view.members if member.p is not None}
     _write_search(view, root)
-    for member in members:
+    for member in members.values():
         _write_member(view, member, root / MEMBERS / view.short(member))
-    keys = {member.key: member for member in members}
-    trainings = [training for training in view.trainings if training.key in keys]
+    trainings = [training for training in view.trainings if training.key in members]
     for training in trainings:
-        name = f"{view.short(keys[training.key])}-{training.repeat}"
+        name = f"{view.short(members[training.key])}-{training.repeat}"
         with _writer(root / CURVES / name) as writer:
             for report in training.evaluation.reports:
                 values = {**report.metrics, "train_loss": report.train_loss}
@@ -132,18 +133,8 @@ def _write_member(view: RunView, member: Candidate, folder: Path) -> None:
 
     names = [objective.name for objective in view.setup.objectives]
     metrics = {name: member.objectives[name] for name in names} | {"p_non_dominated": member.p}
-    about = _hyperparameters(member, view.setup.config.population)
-    summaries = hparams(about, metrics)  # type: ignore[no-untyped-call]
-    with _writer(folder) as writer:
-        for summary in summaries:
-            writer.file_writer.add_summary(summary)
-        for name, value in metrics.items():
-            writer.add_scalar(name, value, view.generations[-1].number)
-
-
-def _hyperparameters(member: Candidate, population: int) -> dict[str, bool | float | str]:
     genome, window = member.proposal.genome, member.proposal.genome.visibility.window
-    return {
+    hyperparameters = {
         "formula": member.proposal.formula,
         "operations": ", ".join(node.op for node in genome.nodes),
         "nodes": len(genome.nodes),
@@ -152,8 +143,14 @@ def _hyperparameters(member: Candidate, population: int) -> dict[str, bool | flo
         "window": "all" if window is None else str(window),
         "global_tokens": genome.visibility.global_tokens,
         "made_by": member.proposal.operator,
-        "generation": member.proposal.number // population + 1,
+        "generation": member.proposal.number // view.setup.config.population + 1,
     }
+    summaries = hparams(hyperparameters, metrics)  # type: ignore[no-untyped-call]
+    with _writer(folder) as writer:
+        for summary in summaries:
+            writer.file_writer.add_summary(summary)
+        for name, value in metrics.items():
+            writer.add_scalar(name, value, view.generations[-1].number)
 
 
 def _writer(folder: Path) -> Any:

@@ -25,18 +25,18 @@ FRACTIONS: Final = ("accuracy",)
 
 
 def list_tables() -> list[dict[str, Any]]:
-    """The JSON answer of ``nas table``: the built-in tables."""
+    """Return the JSON object of ``nas table`` without a name: the built-in tables."""
     return [_facts(load_table(name)) for name in tables()]
 
 
 def table_answer(
     table: Table, genomes: Sequence[Genome] = (), *, against: Table | None = None
 ) -> dict[str, Any]:
-    """The JSON answer about a table: its front by mean scores, or mechanisms with all trainings.
+    """Return the JSON object about a table: its front by mean scores, or some mechanisms.
 
     Args:
-        genomes: mechanisms of the table to show in full.
-        against: a table of longer trainings, whose ranking is compared with this one.
+        genomes: mechanisms of the table that are returned with all trainings.
+        against: a table of longer trainings, whose ranking is compared with the table's ranking.
 
     Raises:
         TableError: a genome is not in the table, or the tables share too little.
@@ -48,7 +48,8 @@ def table_answer(
         entries = [asdict(result) for result in results]
         return answer | {"against": against.name, "shared": count, "agreements": entries}
     if genomes:
-        return answer | {"found": [_whole(table, table.key_of(genome)) for genome in genomes]}
+        entries = [_entry(table, table.key_of(genome), is_whole=True) for genome in genomes]
+        return answer | {"found": entries}
     means = zip(table.mechanisms, table.scores(metric).mean(axis=1), strict=True)
     rows = [
         (table.costs(key, ["macs"])["macs"], -mean, key) for key, mean in means if np.isfinite(mean)
@@ -59,7 +60,7 @@ def table_answer(
 
 
 def show_tables(console: Console, answer: Sequence[dict[str, Any]]) -> None:
-    """Print the list."""
+    """Print the list of tables."""
     say_table(
         console,
         [
@@ -76,7 +77,7 @@ def show_tables(console: Console, answer: Sequence[dict[str, Any]]) -> None:
 
 
 def show_table(console: Console, answer: dict[str, Any]) -> None:
-    """Print the answer about a table."""
+    """Print the JSON object about a table as text."""
     origin = answer["origin"]
     say(console, f"{answer['table']}: {answer['about']}".removesuffix(": "), "")
     what = f"{answer['mechanisms']} mechanisms of {answer['space']}, {answer['repeats']} trainings"
@@ -125,34 +126,31 @@ def _facts(table: Table) -> dict[str, Any]:
     }
 
 
-def _entry(table: Table, key: str) -> dict[str, Any]:
-    """A mechanism with its costs, and mean and deviation of each number over its seeds."""
+def _entry(table: Table, key: str, *, is_whole: bool = False) -> dict[str, Any]:
+    """Return a mechanism with its costs, and mean and deviation of each number over its seeds.
+
+    Args:
+        is_whole: whether the entry includes the genome and the reports of all trainings.
+    """
     genome, good = table.mechanisms[key], [e for e in table.trainings[key] if e.is_ok]
-    numbers: dict[str, Any] = {"core_seconds": _summary([e.core_seconds for e in good])}
-    for name in table.metrics:
-        numbers[name] = _summary([e.metrics[name] for e in good])
-    costs = costs_of(table.setting.resolve(genome), table.setting, size_costs())
-    names = [name for name, named_key in _named(table).items() if named_key == key]
-    return {"key": key, "names": names, "formula": formula(genome), "costs": costs, **numbers}
-
-
-def _whole(table: Table, key: str) -> dict[str, Any]:
-    """The entry of a mechanism with its genome and the reports of all trainings."""
-    trainings = [evaluation.to_dict() for evaluation in table.trainings[key]]
-    fields = ("seed", "status", "reason", "reports", "core_seconds", "hardware")
-    return _entry(table, key) | {
-        "genome": table.mechanisms[key].to_dict(),
-        "trainings": [{name: row[name] for name in fields} for row in trainings],
-    }
-
-
-def _named(table: Table) -> dict[str, str]:
-    """Keys of the named mechanisms in the table, by name."""
-    keys = {}
+    names = []
     for name, mechanism in MECHANISMS.items():
         with suppress(GenomeError, TableError):  # it may not exist at the table's sizes
-            keys[name] = table.key_of(mechanism.genome)
-    return keys
+            names += [name] if table.key_of(mechanism.genome) == key else []
+    entry: dict[str, Any] = {
+        "key": key,
+        "names": names,
+        "formula": formula(genome),
+        "costs": costs_of(table.setting.resolve(genome), table.setting, size_costs()),
+        "core_seconds": _summary([e.core_seconds for e in good]),
+    }
+    entry |= {name: _summary([e.metrics[name] for e in good]) for name in table.metrics}
+    if is_whole:
+        fields = ("seed", "status", "reason", "reports", "core_seconds", "hardware")
+        trainings = [evaluation.to_dict() for evaluation in table.trainings[key]]
+        entry["genome"] = genome.to_dict()
+        entry["trainings"] = [{name: row[name] for name in fields} for row in trainings]
+    return entry
 
 
 def _summary(values: Sequence[float]) -> dict[str, Any] | None:
@@ -163,7 +161,7 @@ def _summary(values: Sequence[float]) -> dict[str, Any] | None:
 
 
 def _noise(table: Table, metric: str) -> dict[str, float]:
-    """Pooled standard deviation over seeds, and standard deviation of the mechanisms' means."""
+    """Return the pooled standard deviation over seeds, and the deviation of mechanisms' means."""
     scores = table.scores(metric)
     scores = scores[np.isfinite(scores).all(axis=1)]
     within = float(np.sqrt(scores.var(axis=1, ddof=1).mean())) if scores.shape[1] > 1 else 0.0
@@ -175,6 +173,8 @@ def _show_rows(console: Console, answer: dict[str, Any]) -> None:
     rows = answer["front"] if selected is None else selected
     say(console, "The front by mean scores:" if selected is None else "From its trainings:", "")
     cells = {name: [_cell(name, row[name]) for row in rows] for name in answer["metrics"]}
+    times = [row["core_seconds"] for row in rows]
+    seconds = [f"{time['mean']:.1f}" if time else "-" for time in times]
     say_table(
         console,
         [
@@ -184,7 +184,7 @@ def _show_rows(console: Console, answer: dict[str, Any]) -> None:
                 TextColumn(header(n), [human(row["costs"][n]) for row in rows], "right")
                 for n in size_costs()
             ),
-            TextColumn("core s", [_seconds(row) for row in rows], "right"),
+            TextColumn("core s", seconds, "right"),
             TextColumn("named", [", ".join(row["names"]) for row in rows]),
             TextColumn("formula", [row["formula"] for row in rows], least=16),
         ],
@@ -216,10 +216,6 @@ def _show_agreements(console: Console, answer: dict[str, Any]) -> None:
             TextColumn("regret", [_shown(metric, row["regret"]) for row in rows], "right"),
         ],
     )
-
-
-def _seconds(row: dict[str, Any]) -> str:
-    return f"{row['core_seconds']['mean']:.1f}" if row["core_seconds"] else "-"
 
 
 def _interval(tau: dict[str, float]) -> str:

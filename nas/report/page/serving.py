@@ -36,11 +36,12 @@ MAX_RENDERING_SHARE: Final = 0.05
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves one run at ``url`` while ``serve_forever`` runs; as a context manager it closes.
+    """A server of the page of one run at ``url``; as a context manager it closes its socket.
 
     Args:
-        label: the run's name as typed on the command line.
-        port: 0 for a free one.
+        folder: folder of the run.
+        label: name of the run as typed on the command line.
+        port: port to listen on; 0 for a free port.
 
     Raises:
         RunError: there is no such run, or the port is not available.
@@ -64,16 +65,16 @@ class PageServer(ThreadingHTTPServer):
         self._rendered: tuple[str, bytes] = "", b""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report errors, except that a client disconnected before the answer."""
+        """Report an error, unless the client disconnected before the answer."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
     def change_token(self) -> str:
-        """The change token of the run as it is now."""
+        """Return the change token of the run as it is now."""
         return change_token(self._folder)
 
     def page(self) -> tuple[str, bytes]:
-        """The change token and the page; concurrent requests share one rendering.
+        """Return the change token and the page; concurrent requests share one rendering.
 
         Raises:
             RunError: the run can no longer be read.
@@ -91,14 +92,14 @@ class PageServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers GET and HEAD of the one address, and nothing else."""
+    """Answers GET and HEAD of the secret address, and nothing else."""
 
     server: PageServer
     server_version, sys_version = "nas", ""
     timeout = 10.0
 
     def do_GET(self) -> None:
-        """Answer with the page."""
+        """Answer a GET request with the page."""
         if self._is_allowed():
             try:
                 token, text = self.server.page()
@@ -108,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(HTTPStatus.OK, text, "text/html", token)
 
     def do_HEAD(self) -> None:
-        """Answer whether the run has changed, without reading its record."""
+        """Answer a HEAD request: whether the run has changed, without reading its record."""
         if self._is_allowed():
             now = self.server.change_token()
             is_known = self.headers.get("If-None-Match") == f'"{now}"'

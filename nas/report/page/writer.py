@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from nas.common.errors import RunError
 from nas.common.interrupts import garbage_collection_paused
-from nas.common.text import plural
+from nas.report.front import headline
 from nas.report.page.figures import confirmed_figure, course_figure, front_figure
 from nas.report.page.packing import pack_page, page_columns, shared_columns
 from nas.report.page.rendering import render
@@ -32,7 +32,7 @@ from nas.report.page.sections import (
     incidents_of,
     operators_of,
 )
-from nas.report.run_view import RunView, task_and_data
+from nas.report.run_view import RunView
 from nas.report.verdict import verdict_of
 from nas.store import RUNS, find_run, open_run
 from nas.store.files import write_file
@@ -52,7 +52,7 @@ SCRIPTS: Final = (
 
 @dataclass(frozen=True)
 class Watched:
-    """The change token of a served page, and the seconds between its checks for a new one."""
+    """The change token of a served page, and the seconds between its checks for a new token."""
 
     change_token: str
     pause_seconds: float
@@ -61,12 +61,15 @@ class Watched:
 def write_report(
     runs: str | Path | Sequence[str | Path], path: str | Path, *, folder: str | Path = RUNS
 ) -> Path:
-    """Write one HTML file that shows runs: the function behind ``nas report``.
+    """Write one HTML file that shows runs, as ``nas report`` does.
 
     Args:
-        runs: names or paths of runs, or ``latest``; several are overlaid in one figure.
-        path: of the file; parent folders are created.
-        folder: the folder that runs are in.
+        runs: names or paths of runs, or ``latest``; several runs are overlaid in one figure.
+        path: path of the file; parent folders are created.
+        folder: folder that contains the runs.
+
+    Returns:
+        The path of the file.
 
     Raises:
         RunError: there is no such run, it cannot be read, or the file cannot be written.
@@ -84,7 +87,7 @@ def write_report(
 
 
 def page(views: Sequence[RunView], watched: Watched | None = None) -> str:
-    """The HTML of the page; ``watched`` makes it check its server for changes of the run."""
+    """Return the HTML of the page; with ``watched`` it checks its server for changes of the run."""
     style, script = (HERE / "page.css").read_text("utf-8"), page_script()
     tables = [page_columns(view) for view in views]
     figures = (confirmed_figure(view) for view in views)
@@ -97,7 +100,7 @@ def page(views: Sequence[RunView], watched: Watched | None = None) -> str:
         script=Markup(script),  # noqa: S704 - ours
         script_hash=_hash(script),
         data=Markup(pack_page(views, tables)),  # noqa: S704 - base64
-        verdicts=[(_about(view), verdict_of(view)) for view in views],
+        verdicts=[(headline(view), f"{view.started:%Y-%m-%d}", verdict_of(view)) for view in views],
         front=front_figure(views),
         members=_members(views, tables),
         confirmed=[figure for figure in figures if figure],
@@ -117,12 +120,12 @@ def page(views: Sequence[RunView], watched: Watched | None = None) -> str:
 
 
 def page_script() -> str:
-    """The texts of all scripts, joined."""
+    """Return the texts of all scripts in the order of ``SCRIPTS``."""
     return "\n".join((HERE / "scripts" / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
 
 
 def _views(labels: Sequence[str], folder: Path) -> list[RunView]:
-    """The views of the runs; runs with the same name are numbered."""
+    """Read the runs; runs with the same name are numbered."""
     views: list[RunView] = []
     for label in labels:
         with open_run(find_run(label, folder)) as run:
@@ -132,23 +135,8 @@ def _views(labels: Sequence[str], folder: Path) -> list[RunView]:
     return views
 
 
-def _about(view: RunView) -> list[str]:
-    """The run's name, space, task, seed, algorithm, status and date."""
-    setup = view.setup
-    done = f"{len(view.generations)} of {plural(setup.config.generations, 'generation')}"
-    return [
-        f"run {view.name}",
-        f"space {setup.space.name}",
-        f"task {task_and_data(setup)}",
-        f"seed {setup.config.seed}",
-        setup.config.algorithm,
-        f"{view.status}, {done}",
-        f"{view.started:%Y-%m-%d}",
-    ]
-
-
 def _members(views: Sequence[RunView], tables: Sequence[Table]) -> dict[str, Any]:
-    """The fronts as a table, for readers without scripts and for paper."""
+    """Return the fronts as a table, for readers without scripts and for paper."""
     columns = [column for column in shared_columns(tables) if column.key not in LEFT_OUT]
     rows = []
     for view, table in zip(views, tables, strict=True):
