@@ -55,7 +55,7 @@ def test_equal_weights_read_no_scores(genome: Build, adjust: tuple[str, ...]) ->
 
 
 @pytest.mark.parametrize("op", ["rope", "layer_norm", "linear", "short_conv"])
-def test_maps_before_equal_weights_go(genome: Build, op: str) -> None:
+def test_maps_before_equal_weights_are_removed(genome: Build, op: str) -> None:
     old = genome(
         (op, "q"), ("cosine", [0, "k"]), ("uniform", [1]), ("linear", "v"), ("weighted_sum", [2, 3])
     )
@@ -71,7 +71,7 @@ def test_equal_weights_keep_the_heads_of_their_scores(genome: Build, heads: str)
     check(old, canonicalise(old))
 
 
-def test_two_uniforms_are_one_read_twice(genome: Build) -> None:
+def test_two_uniform_nodes_become_one(genome: Build) -> None:
     old = genome(
         ("cosine", "qk"),
         ("uniform", [0]),
@@ -83,7 +83,7 @@ def test_two_uniforms_are_one_read_twice(genome: Build) -> None:
     check(old, genome(("uniform", "v"), ("add", [0, 0]), ("weighted_sum", [1, "v"])))
 
 
-def test_a_cut_score_that_decided_a_width_stays(genome: Build) -> None:
+def test_a_score_that_determines_a_width_is_kept(genome: Build) -> None:
     """Its query is as wide as the model because of it, and is read by another part."""
     old = genome(
         ("scaled_dot_product", "qk"),
@@ -98,14 +98,14 @@ def test_a_cut_score_that_decided_a_width_stays(genome: Build) -> None:
     assert len(canonicalise(old).nodes) == len(old.nodes)
 
 
-def test_a_filter_and_softmax_are_one(genome: Build) -> None:
+def test_topk_filter_and_softmax_become_topk_softmax(genome: Build) -> None:
     k = {"k": 3}
     check(scored(genome, ("topk_filter", k), ("softmax",)), scored(genome, ("topk_softmax", k)))
 
 
 @pytest.mark.parametrize(("first", "second"), [(2, 5), (5, 2), (3, 3)])
 @pytest.mark.parametrize("normaliser", ["sigmoid", "topk_softmax"])
-def test_of_two_filters_the_narrower_one_decides(
+def test_two_filters_become_the_one_with_smaller_k(
     genome: Build, first: int, second: int, normaliser: str
 ) -> None:
     least = {"k": min(first, second)}
@@ -131,7 +131,7 @@ def test_filters_agree_on_ties(first: int, second: int) -> None:
     assert torch.equal(once.softmax(-1), TopkSoftmax(k=min(first, second))(scores))
 
 
-def test_a_top_k_of_all_keys_is_none(genome: Build) -> None:
+def test_a_top_k_of_all_keys_is_removed(genome: Build) -> None:
     wide = {"k": SIZES.tokens}
     check(scored(genome, ("topk_softmax", wide)), scored(genome, ("softmax",)), SIZES)
     check(scored(genome, ("topk_filter", wide), ("sigmoid",)), scored(genome, ("sigmoid",)), SIZES)
@@ -150,7 +150,7 @@ def of_values(genome: Build, *maps: tuple[Any, ...]) -> Genome:
     )
 
 
-def test_a_rectifier_of_what_is_never_negative_goes(genome: Build) -> None:
+def test_relu_of_a_non_negative_result_is_removed(genome: Build) -> None:
     check(of_values(genome, ("relu", [3])), of_values(genome))
     check(
         of_values(genome, ("output_gate", [3]), ("relu", [4])),
@@ -188,12 +188,12 @@ def test_means_of_whole_tokens_are_means_of_heads(genome: Build, after: Any) -> 
 
 
 @pytest.mark.parametrize("op", ["layer_norm", "rms_norm", "linear", "gated_value", "rope"])
-def test_means_through_maps_that_know_heads_stay_apart(genome: Build, op: str) -> None:
+def test_means_through_maps_of_single_heads_differ(genome: Build, op: str) -> None:
     forms = [genome(*MEAN, (op, [1]), has_wv=False, raw=raw) for raw in ("slice", "shared")]
     assert digest(forms[0]) != digest(forms[1])
 
 
-def test_attention_over_whole_tokens_stays_apart(genome: Build) -> None:
+def test_attention_over_whole_tokens_differs_from_heads(genome: Build) -> None:
     raw = {"has_wq": False, "has_wk": False, "has_wv": False}
     forms = [scored(genome, ("softmax",), raw=r, **raw) for r in ("slice", "shared")]
     assert digest(forms[0]) != digest(forms[1])
@@ -226,7 +226,7 @@ def test_sums_of_aggregations_are_aggregations_of_sums(genome: Build) -> None:
     )
 
 
-def test_sums_of_aggregations_that_kernels_know_stay_apart(genome: Build) -> None:
+def test_sums_of_aggregations_with_kernels_are_kept(genome: Build) -> None:
     old = genome(
         ("scaled_dot_product", "qk"),
         ("softmax_free", [0]),
@@ -246,7 +246,7 @@ def test_doubled_results_are_results_of_doubled_operands(genome: Build, op: str)
 
 
 @pytest.mark.parametrize("op", ["gelu", "layer_norm", "linear", "gated_value"])
-def test_other_maps_of_doubled_operands_stay_apart(genome: Build, op: str) -> None:
+def test_nonlinear_maps_of_doubled_operands_are_kept(genome: Build, op: str) -> None:
     end = (("scaled_dot_product", "qk"), ("softmax", [2]), ("weighted_sum", [3, 1]))
     apart = genome((op, "v"), ("add", [0, 0]), *end), genome(("add", "vv"), (op, [0]), *end)
     assert digest(apart[0]) != digest(apart[1])
@@ -259,7 +259,7 @@ def test_rotations_of_summands_are_rotations_of_sums(genome: Build) -> None:
     check(old, genome(("add", "qk"), ("rope", [0]), ("bilinear", [1, "k"]), *end))
 
 
-def test_a_result_that_is_read_elsewhere_keeps_its_place(genome: Build) -> None:
+def test_a_doubled_result_with_further_readers_is_kept(genome: Build) -> None:
     """Moving the sum would make a call more."""
     old = genome(*SCORES, ("weighted_sum", [1, "v"]), ("add", [2, 2]), ("multiply", [2, 3]))
     assert len(canonicalise(old).nodes) == 5
@@ -289,7 +289,7 @@ def test_mechanisms_of_zeros_are_constant(genome: Build, maps: Any) -> None:
     assert torch.equal(blocks(x), blocks(other))
 
 
-def test_what_reads_the_input_beside_zeros_is_not_constant(genome: Build) -> None:
+def test_mechanisms_that_also_read_the_input_are_not_constant(genome: Build) -> None:
     assert not is_constant(genome(*ZERO, ("linear", [2]), ("output_gate", [3])))
     assert not is_constant(genome(*ZERO, ("gelu", [2]), ("add", [3, "v"])))
 
@@ -306,7 +306,7 @@ def test_a_sum_with_a_map_of_zeros_is_the_other_summand(genome: Build, op: str) 
     check(values, genome(("cosine", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"])))
 
 
-def test_constants_have_one_form(genome: Build) -> None:
+def test_constant_mechanisms_have_one_normal_form(genome: Build) -> None:
     """Squared rectifiers of distances are zero, whatever else is in the mechanism."""
     plain = genome(("distance", "vv"), ("relu_squared", [0]), ("weighted_sum", [1, "v"]))
     for old in (
@@ -323,7 +323,7 @@ def test_constants_have_one_form(genome: Build) -> None:
         check(old, plain)
 
 
-def test_zero_weights_leave_a_sum(genome: Build) -> None:
+def test_zero_weights_are_removed_from_a_sum(genome: Build) -> None:
     old = genome(
         ("distance", "qk"),
         ("relu_squared", [0]),
@@ -335,7 +335,7 @@ def test_zero_weights_leave_a_sum(genome: Build) -> None:
     check(old, scored(genome, ("softmax",)))
 
 
-def test_scores_that_others_read_stay_below_zero_weights(genome: Build) -> None:
+def test_scores_of_zero_weights_with_other_readers_are_kept(genome: Build) -> None:
     """What softmax reads is not exchanged with what a squared rectifier makes zero."""
     both = [("distance", "qk"), ("softmax", [0]), ("relu_squared", [0])]
     plain = genome(("distance", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
@@ -376,14 +376,14 @@ def test_means_beside_queries_and_keys_that_change_names_have_one_form(genome: B
         check(old, form)
 
 
-def test_a_lone_key_is_a_query(genome: Build) -> None:
+def test_a_key_without_query_is_named_query(genome: Build) -> None:
     end = (("softmax", [0]), ("weighted_sum", [1, "v"]))
     few = {"kv_heads": "1/2"}
     old = genome(("scaled_dot_product", "kk"), *end, has_wq=False, **few)
     assert digest(old) == digest(genome(("scaled_dot_product", "qq"), *end, q_heads="1/2", **few))
 
 
-def test_parameters_without_effect_go(genome: Build) -> None:
+def test_parameters_without_effect_are_removed(genome: Build) -> None:
     def qana(**params: Any) -> Genome:
         return genome(("qana", "qk", params), ("softmax", [0]), ("weighted_sum", [1, "v"]))
 
@@ -408,7 +408,7 @@ def test_parameters_without_effect_go(genome: Build) -> None:
         (Visibility(1, 7), None, False),
     ],
 )
-def test_a_window_that_covers_the_sequence_is_none(
+def test_a_window_that_covers_the_sequence_is_removed(
     seen: Visibility, is_causal: bool | None, is_none: bool
 ) -> None:
     mha = MECHANISMS["mha"].genome
@@ -418,7 +418,7 @@ def test_a_window_that_covers_the_sequence_is_none(
         assert are_twins(replace(mha, visibility=seen), form, *SIZES[:2], SIZES.tokens)
 
 
-def test_windows_that_reach_equally_far_are_one() -> None:
+def test_windows_of_the_same_reach_have_one_normal_form() -> None:
     mha = MECHANISMS["mha"].genome
     even, odd = (replace(mha, visibility=Visibility(w)) for w in (4, 5))
     assert are_twins_without_past(even, odd)
@@ -438,13 +438,13 @@ def are_twins_without_past(even: Genome, odd: Genome) -> bool:
     return torch.equal(blocks[0](x), blocks[1](x))
 
 
-def test_placements_of_the_same_layers_are_one() -> None:
+def test_placements_of_the_same_layers_have_one_normal_form() -> None:
     mha = replace(MECHANISMS["gqa"].genome, placement="alternate")
     assert canonicalise(mha, SIZES).placement == "first"
     assert canonicalise(mha).placement == "alternate"
 
 
-def test_what_does_not_type_check_is_left_alone(genome: Build) -> None:
+def test_ill_typed_genomes_are_not_rewritten(genome: Build) -> None:
     odd = genome(("relu", "v"), ("relu", [0]), ("softmax", [1]), ("weighted_sum", [2, "v"]))
     assert len(canonicalise(odd).nodes) == 4
 
@@ -473,7 +473,7 @@ def check_samples(space_name: str, count: int) -> None:
         assert space.excludes(canonicalise(sample)) is None, sample
 
 
-def test_what_is_zero_is_found_in_one_pass() -> None:
+def test_constant_check_is_linear_in_the_number_of_nodes() -> None:
     """Each node reads the one before it twice: 2^n paths, and n calls deep."""
     data = {
         "graph_def": [

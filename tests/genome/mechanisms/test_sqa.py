@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.common.errors import GenomeError, ViolationError
+from nas.common.errors import GenomeError
 from nas.compiler import build_attention
 from nas.costs import attention_cost
 from nas.genome import Genome
@@ -102,20 +102,6 @@ def test_reverse_repeats_queries_and_keeps_the_width_of_the_keys(heads: int) -> 
         F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
 
-@pytest.mark.parametrize(("kv_heads", "count"), [("one", 1), ("1/8", 2), ("1/4", 4), ("3/4", 12)])
-def test_light_runs_with_every_share_that_divides_its_queries(
-    genome: Build, kv_heads: str, count: int
-) -> None:
-    """S10: 12 query heads of 16, and 1, 2, 4 or 12 key and value heads."""
-    block = block_of(genome(*STANDARD, q_heads="3/4", kv_heads=kv_heads), 16)
-    x = tokens(16)
-    q, k, v = streams(block, x)
-    assert (q.shape[1], k.shape[1]) == (12, count)
-    check_equal(
-        block(x), joined(block, F.scaled_dot_product_attention(q, k, v, enable_gqa=True)), x
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "params"),
     [
@@ -155,19 +141,6 @@ def test_costs_are_those_of_the_papers_formulas(name: str, heads: int) -> None:
     assert cost.kv_cache_bytes_per_token == 2 * (2 * kv_heads * WIDTH)
 
 
-@pytest.mark.parametrize(("q_heads", "kv_heads"), [("3/4", "1/2"), ("1/2", "3/4")])
-def test_head_counts_that_do_not_divide_are_refused(
-    genome: Build, q_heads: str, kv_heads: str
-) -> None:
-    """S8: H_q % H_kv."""
-    with pytest.raises(
-        ViolationError,
-        match=f"heads: .*operands with {q_heads} and {kv_heads} heads; expected head counts of "
-        "which one divides the other",
-    ):
-        build_attention(genome(*STANDARD, q_heads=q_heads, kv_heads=kv_heads), 64, 16)
-
-
 @pytest.mark.parametrize(
     ("name", "heads", "share"),
     [
@@ -183,14 +156,6 @@ def test_shares_that_are_no_whole_number_of_heads_are_refused(
 ) -> None:
     with pytest.raises(GenomeError, match=f"{share} of {heads} heads is no whole number"):
         build_attention(MECHANISMS[name].genome, 12 * heads, heads)
-
-
-@pytest.mark.parametrize(
-    ("name", "heads"), [("gqa", 2), ("sqa", 2), ("xsqa", 2), ("xsmqa", 1), ("rsqa", 1)]
-)
-def test_a_share_of_less_than_one_head_is_one(name: str, heads: int) -> None:
-    block = build_attention(MECHANISMS[name].genome, 8 * heads, heads)
-    assert block.wk.out_features == 8
 
 
 # --- whole models

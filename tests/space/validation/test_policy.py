@@ -23,11 +23,6 @@ def read(folder: Path, text: str) -> Policy:
     return load_policy(str(path))
 
 
-@pytest.mark.parametrize("name", ["score_normalize_aggregate", "published_2025", "two_stage"])
-def test_shipped_policies_compile(name: str) -> None:
-    assert load_policy(name).name == name
-
-
 @pytest.mark.parametrize(
     ("rules", "words"),
     [
@@ -82,16 +77,3 @@ def test_an_empty_expression_matches_the_empty_path_only(genome: Build, tmp_path
 def test_a_name_is_one_plain_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="name"):
         read(tmp_path, f'name: "a\\n\\"\\"\\""\nrules: [{RULE}]\n')
-
-
-@pytest.mark.parametrize("policy", ["score_normalize_aggregate", "two_stage"])
-def test_changes_of_scores_may_read_keys_and_places(genome: Build, policy: str) -> None:
-    found = genome(
-        ("scaled_dot_product", "qk"),
-        ("key_bias", [0, "k"]),
-        ("softcap", [1]),
-        ("alibi", [2]),
-        ("softmax_free", [3]),
-        ("weighted_sum", [4, "v"]),
-    )
-    assert not validate(found, load_policy(policy))

@@ -74,7 +74,7 @@ def population(name: str, count: int, seed: int, is_causal: bool = False) -> lis
 
 @pytest.mark.parametrize("count", [1_000, pytest.param(100_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SPACES)
-def test_nothing_that_variation_makes_is_rejected(name: str, count: int) -> None:
+def test_results_are_legal_and_in_the_space(name: str, count: int) -> None:
     space, policy, _ = setup(name)
     for genome in population(name, count, seed=1):
         assert not validate(genome, policy), genome.to_json()
@@ -84,7 +84,7 @@ def test_nothing_that_variation_makes_is_rejected(name: str, count: int) -> None
 
 @pytest.mark.parametrize("count", [40, pytest.param(1_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SPACES)
-def test_what_variation_makes_is_built_and_runs(name: str, count: int) -> None:
+def test_results_can_be_built_and_run(name: str, count: int) -> None:
     x = torch.randn(2, 9, 32)
     for genome in population(name, count, seed=2):
         out = build_attention(genome, 32, 8)(x)
@@ -98,7 +98,7 @@ def test_the_same_seed_gives_the_same_genomes(name: str) -> None:
     assert population(name, 60, seed=4) != population(name, 60, seed=5)
 
 
-def test_every_primitive_parameter_and_label_of_the_space_turns_up() -> None:
+def test_every_choice_of_the_space_occurs() -> None:
     space, _, _ = setup("attention_v2")
     found = population("attention_v2", 6_000, seed=6)
     seen = {(n.op, k, v) for g in found for n in g.nodes for k, v in n.params}
@@ -112,7 +112,7 @@ def test_every_primitive_parameter_and_label_of_the_space_turns_up() -> None:
     assert {g.placement for g in found} == set(space.placement)
 
 
-def test_what_the_published_rules_let_stand_nowhere_never_does() -> None:
+def test_primitives_that_the_policy_excludes_do_not_occur() -> None:
     ops = {n.op for g in population("attention_v1", 2_000, seed=7) for n in g.nodes}
     assert ops == set(load_space("attention_v1").primitives) - {"topk_filter"}
 
@@ -149,7 +149,7 @@ def test_two_stage_attention_grows_where_the_policy_allows_it() -> None:
     assert any(sum(n.op == "weighted_sum" for n in g.nodes) > 1 for g in found)
 
 
-def test_a_policy_of_ones_own_is_obeyed_too() -> None:
+def test_a_custom_policy_is_obeyed() -> None:
     """Values must have passed a layer norm, and nothing may come from k."""
     policy = own_policy(
         {"to": "output", "from": "input", "match": ".* aggregate"},
@@ -167,7 +167,7 @@ def test_a_policy_of_ones_own_is_obeyed_too() -> None:
         assert not validate(genome, policy), genome.to_json()
 
 
-def test_parameters_never_leave_the_space_however_rarely_they_go_together() -> None:
+def test_rare_valid_combinations_of_parameters_are_drawn() -> None:
     space = load_space("quickstart")
     rare = {"skip": (False,), "init": ("zero_out",) * 60 + ("random",)}
     ops = {**space.primitives, "qana": rare}
@@ -181,21 +181,21 @@ def test_parameters_never_leave_the_space_however_rarely_they_go_together() -> N
         operators(space.model_copy(update={"primitives": ops}))
 
 
-def test_a_space_that_its_policy_leaves_empty_is_refused() -> None:
+def test_a_space_without_legal_genomes_is_refused() -> None:
     space = load_space("quickstart")
     bare = {k: v for k, v in space.primitives.items() if k not in ("softmax", "sigmoid", "uniform")}
     with pytest.raises(SpaceError, match="normalize"):
         operators(space.model_copy(update={"primitives": bare}))
 
 
-def test_a_space_whose_labels_never_fit_says_so() -> None:
+def test_a_space_whose_projections_never_type_check_is_refused() -> None:
     halves = {"has_wo": (False,), "q_heads": ("1/2",), "kv_heads": ("1/2",)}
     space = changed("quickstart", projections=halves)
     with pytest.raises(SpaceError, match="projections fit none"):
         operators(space).sample(np.random.default_rng(0))
 
 
-def test_a_narrow_space_is_never_left() -> None:
+def test_fixed_projections_of_a_space_are_kept() -> None:
     """Canonical genomes have flags off for streams that nobody reads; mutants may read them."""
     narrow = {"has_wq": (True,), "has_wk": (True,), "has_wv": (True,), "has_wo": (True,)}
     space = changed("quickstart", projections=narrow)
@@ -206,7 +206,7 @@ def test_a_narrow_space_is_never_left() -> None:
         assert space.excludes(genome) is None, genome.to_json()
 
 
-def test_windows_of_the_space_turn_up_and_no_others() -> None:
+def test_exactly_the_windows_of_the_space_occur() -> None:
     choices = {"window": (None, 8, 16), "global_tokens": (0, 2)}
     found = load_space("attention_v2")
     space = changed("attention_v2", visibility=choices, mechanisms=())
@@ -241,7 +241,7 @@ def test_choices_that_do_not_exist_are_named(change: dict[str, Any], words: str)
         parse_model(load_space("attention_v2").model_dump() | change, SearchSpace, "a.yaml")
 
 
-def test_nothing_that_causal_variation_makes_sees_later_tokens() -> None:
+def test_causal_variation_yields_only_causal_genomes() -> None:
     found = population("attention_v2", 6_000, seed=20, is_causal=True)
     unsafe = [g for g in dict.fromkeys(found) if make_plan(g).unsafe]
     assert not unsafe, unsafe[0].to_json()
@@ -251,7 +251,7 @@ def test_nothing_that_causal_variation_makes_sees_later_tokens() -> None:
     assert any(make_plan(g).unsafe for g in free), "or the space has nothing to leave out"
 
 
-def test_causal_variation_leaks_nothing_from_later_tokens() -> None:
+def test_outputs_of_causal_variation_ignore_later_tokens() -> None:
     """By computing: with later tokens moved, earlier outputs are those of before."""
     tokens, cut = 40, 24
     generator = torch.Generator().manual_seed(0)
@@ -268,7 +268,7 @@ def test_causal_variation_leaks_nothing_from_later_tokens() -> None:
         torch.testing.assert_close(after, before, rtol=0.0, atol=1e-9, msg=genome.to_json())
 
 
-def test_parents_that_see_later_tokens_have_no_such_children() -> None:
+def test_non_causal_parents_have_causal_children() -> None:
     space, policy, variation = setup("attention_v2", is_causal=True)
     rng = np.random.default_rng(22)
     assert not validate(LOOKS_AHEAD, policy)
@@ -281,7 +281,7 @@ def test_parents_that_see_later_tokens_have_no_such_children() -> None:
     assert not any(make_plan(g).unsafe for g in children)
 
 
-def test_a_space_can_demand_causality_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_causal_space_equals_causal_variation(monkeypatch: pytest.MonkeyPatch) -> None:
     seer = NamedMechanism("seer", LOOKS_AHEAD, "none", "")
     monkeypatch.setitem(MECHANISMS._members, "seer", seer)
     free = changed("attention_v2", mechanisms=("mha", "seer"))
@@ -296,7 +296,7 @@ def test_a_space_can_demand_causality_itself(monkeypatch: pytest.MonkeyPatch) ->
         assert ours.sample(next(rngs)) == theirs.sample(next(rngs))
 
 
-def test_a_space_that_causality_leaves_empty_is_refused() -> None:
+def test_a_causal_space_without_genomes_is_refused() -> None:
     ops = {k: {} for k in ("convolutional_score", "softmax", "weighted_sum")}
     space = changed("attention_v1", primitives=ops, mechanisms=())
     policy = load_policy(space.policy)
@@ -305,7 +305,7 @@ def test_a_space_that_causality_leaves_empty_is_refused() -> None:
         Variation(space, policy, is_causal=True)
 
 
-def test_readings_of_one_primitive_may_differ_in_role_and_kinds(
+def test_signatures_of_one_primitive_may_differ_in_role_and_kind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """uniform of tokens is no score's reader; a rule about scores does not look at it."""
