@@ -258,7 +258,8 @@ class Dispatcher:
         ticket.losses += error.cause not in BLAMELESS
         if ticket.losses == MAX_LOSSES:
             text = f"its worker was lost, {MAX_LOSSES} times: {error}"
-            return self._fail(slot, ticket, error.reason, text)
+            reason: Reason = "out_of_memory" if error.cause == "memory" else "worker_lost"
+            return self._fail(slot, ticket, reason, text)
         self._report(error.cause, f"a worker was lost ({error.cause}): {error}.", slot)
         heapq.heappush(self._pending, ticket)
         return self._replace(slot)

@@ -18,7 +18,6 @@ BACKENDS: Final = ("ray", "local")
 WORKERS_PER_GPU: Final = 4
 """Default number of workers that share a GPU. Small models wait for Python more than for the GPU.
 Each worker holds a CUDA context of about 0.5 GB."""
-_EXPECTED_COUNT: Final = "expected 1 or more, or MIN:MAX such as 4:64."
 _GRAIN: Final = 10_000  # Ray divides a GPU into this many parts
 
 
@@ -49,9 +48,14 @@ class Execution:
     start_seconds: float = 300.0
 
     def __post_init__(self) -> None:
-        fewest = 1 if self.fewest is None else self.fewest
-        if not 1 <= fewest <= (fewest if self.most is None else self.most):
-            raise ConfigError(f"workers: found {self.workers}, {_EXPECTED_COUNT}")
+        try:
+            counts = [n for n in (1, self.fewest, self.most) if n is not None]
+        except ValueError:
+            counts = [1, 0]
+        if counts != sorted(counts):
+            raise ConfigError(
+                f"workers: found {self.workers}, expected 1 or more, or MIN:MAX such as 4:64."
+            )
         gpus = self.gpus_per_worker or 0.0
         if not 0 <= gpus <= 1 or (gpus and gpus * _GRAIN < 1):
             raise ConfigError(
@@ -67,21 +71,13 @@ class Execution:
     @property
     def fewest(self) -> int | None:
         """Smallest number of workers at the start; None for as many as fit."""
-        return self._counts()[0]
+        return None if self.workers is None else int(str(self.workers).partition(":")[0])
 
     @property
     def most(self) -> int | None:
         """Largest number of workers as a cluster grows; None if it does not grow."""
-        return self._counts()[1]
-
-    def _counts(self) -> tuple[int | None, int | None]:
-        if not isinstance(self.workers, str):
-            return self.workers, None
-        first, colon, last = self.workers.partition(":")
-        try:
-            return int(first), int(last) if colon else None
-        except ValueError:
-            raise ConfigError(f"workers: found {self.workers}, {_EXPECTED_COUNT}") from None
+        _, colon, most = str(self.workers).partition(":")
+        return int(most) if colon else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from nas.evaluation.trial import Reason, Trial
+    from nas.evaluation.trial import Trial
 
 Cause: TypeAlias = Literal["preempted", "node", "memory", "process", "gpu_unusable"]
 BLAMELESS: Final[frozenset[Cause]] = frozenset({"preempted", "node", "gpu_unusable"})
@@ -26,11 +26,6 @@ class WorkerLostError(Exception):
     def __init__(self, cause: Cause, text: str) -> None:
         super().__init__(text)
         self.cause = cause
-
-    @property
-    def reason(self) -> Reason:
-        """The reason of a trial that failed because its workers were lost."""
-        return "out_of_memory" if self.cause == "memory" else "worker_lost"
 
 
 class WorkerRefusedError(Exception):
