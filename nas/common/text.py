@@ -38,6 +38,15 @@ def last_line(text: str | None) -> str:
     return message(lines[-1]) if lines else ""
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an exception's message, or the name of its type.
+
+    The first line of a CUDA error is the error; the other lines are advice on debugging.
+    """
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def plural(number: int, noun: str) -> str:
     """Return a count with its noun, such as "1 repeat" or "3 repeats"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -159,6 +159,9 @@ def make_evaluator(execution: Execution, task: Task, data: Data) -> Evaluator:
     import torch
 
     from nas.evaluation.local import LocalEvaluator
+    from nas.training.hardware import check_computes, usable_gpus
 
-    resources = allocate(execution, cores=1, gpus=torch.cuda.device_count())
+    gpus = 0 if execution.gpus_per_worker == 0 else usable_gpus()
+    resources = allocate(execution, cores=1, gpus=gpus)
+    check_computes(torch.device(resources.device))
     return LocalEvaluator(task, data, device=resources.device, time_limit=execution.time_limit)

@@ -35,7 +35,6 @@ from typing import Any, Final
 
 import ray
 import ray.exceptions
-import torch
 
 from nas.common.errors import DeviceError, NasError
 from nas.evaluation import ray_worker
@@ -46,6 +45,7 @@ from nas.evaluation.ray_worker import GpuUnusableError, Identity, UnfitError, Wo
 from nas.evaluation.trainer import Train, budget_of, train_candidate
 from nas.evaluation.trial import Trial
 from nas.tasks import Data, Task
+from nas.training.hardware import usable_gpus
 
 _PROBE_SECONDS: Final = 5.0  # time between two checks of the cluster's head
 _HEAD_SECONDS: Final = 30.0  # longest time without the head; after 60 s Ray ends the process
@@ -257,7 +257,8 @@ def _connect(execution: Execution) -> bool:
         return False
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
-        cores, gpus = os.cpu_count() or 1, torch.cuda.device_count()
+        cores = os.cpu_count() or 1
+        gpus = 0 if execution.gpus_per_worker == 0 else usable_gpus()
         allocate(execution, cores=cores, gpus=gpus)  # Ray itself accepts any number of cores
         num_cpus = min(execution.most or execution.fewest or cores, cores)
         options |= {"num_cpus": num_cpus, "num_gpus": gpus, "include_dashboard": False}

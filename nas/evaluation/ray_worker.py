@@ -29,6 +29,7 @@ from nas.genome.primitives import names as primitive_names
 from nas.genome.primitives.base import REGISTRY
 from nas.tasks import TASKS
 from nas.training.cuda_graphs import CudaGraphs
+from nas.training.hardware import check_computes, usable_gpus
 
 PACKAGE: Final = Path(__file__).resolve().parents[1]
 _CONTEXT_BYTES: Final = 2**29  # GPU memory of each process besides its tensors
@@ -188,11 +189,12 @@ def _unfit(text: str) -> UnfitError:
 
 
 def _prepare_gpu(gpus: float) -> None:
-    if not torch.cuda.is_available():
+    if not usable_gpus():
         raise DeviceError(
             "torch sees no GPU where Ray counts one: install a torch that was built for it, or ask "
             "for 0 GPUs a worker."
         )
+    check_computes(torch.device("cuda"))
     if gpus < 1:
         # A candidate that needs more than its fraction must not make other workers fail.
         fraction = gpus - _CONTEXT_BYTES / torch.cuda.get_device_properties(0).total_memory

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 import torch
 
 from nas.common.errors import DeviceError
+from nas.common.text import first_line
 from nas.compiler import ResolvedGenome
 from nas.costs import CostContext, costs_of
 from nas.evaluation.trial import MAX_ERROR_CHARACTERS, Budget, Evaluation, Reason, Status, Trial
@@ -204,8 +205,9 @@ def _explain(error: Exception) -> tuple[Reason, str]:
             return reason, f"{error}."
     if is_out_of_memory(error):
         return "out_of_memory", f"{type(error).__name__}: {error}"
-    lines = "".join(traceback.format_exception(error)).strip().splitlines()
-    return "error", "\n".join(lines[-TRACEBACK_LINES:])
+    calls = "".join(traceback.format_tb(error.__traceback__)).splitlines()
+    last = f"{type(error).__name__}: {first_line(error)}"
+    return "error", "\n".join([*calls[1 - TRACEBACK_LINES :], last])
 
 
 def _train(

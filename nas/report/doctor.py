@@ -157,11 +157,15 @@ def _torch() -> list[Finding]:
     try:
         import torch
 
-        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        from nas.training.hardware import usable_gpus
+
+        gpus = usable_gpus()
         names = [torch.cuda.get_device_name(i) for i in range(gpus)]
     # torch raises these if it does not match the driver or the processor.
     except (ImportError, OSError, RuntimeError) as error:
         return [Finding("torch", "broken", last_line(str(error)), "install torch again")]
+    except NasError as error:
+        return [Finding("GPU", "broken", str(error))]
     gpu = Finding("GPU", "ok", ", ".join(names) or "none that torch can use")
     try:
         share = allocate(Execution(), cores=os.cpu_count() or 1, gpus=gpus)

@@ -15,12 +15,49 @@ import torch
 
 from nas.common.errors import DeviceError
 from nas.common.processor import multiplies_in_bfloat16, processor_name
+from nas.common.text import first_line, plural
 
 M_TRIM_THRESHOLD: Final = -1  # from malloc.h
 M_MMAP_MAX: Final = -4
 NEVER: Final = 2**31 - 1
 MAX_KEPT: Final = 2**31
 """Resident bytes above which a process returns its free memory before the next training."""
+
+
+def usable_gpus() -> int:
+    """Return the number of GPUs that torch can use.
+
+    Raises:
+        DeviceError: the driver lists GPUs but torch cannot use them; the message says why.
+    """
+    count = torch.cuda.device_count()
+    if count and not torch.cuda.is_available():
+        try:
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            raise DeviceError(
+                f"torch cannot use this machine's {plural(count, 'GPU')}: {first_line(error)} "
+                "Update the driver, or use --gpus-per-worker 0 to train on processor cores."
+            ) from error
+    return count
+
+
+def check_computes(device: torch.device) -> None:
+    """Check that a GPU multiplies matrices; do nothing for a processor.
+
+    Raises:
+        DeviceError: the GPU cannot compute, for example because another process has it alone.
+    """
+    if device.type != "cuda":
+        return
+    try:
+        ones = torch.ones(8, 8, device=device)
+        (ones @ ones).sum().item()
+    except RuntimeError as error:
+        raise DeviceError(
+            f"the GPU cannot compute: {first_line(error)}. Free or repair it, or use "
+            "--gpus-per-worker 0 to train on processor cores."
+        ) from error
 
 
 def check_device(name: str) -> torch.device:
