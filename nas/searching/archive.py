@@ -16,7 +16,7 @@ import numpy as np
 from moocore import is_nondominated
 from numpy.typing import NDArray
 
-from nas.common.objectives import Objective
+from nas.common.objectives import Objective, as_costs
 from nas.genome import Genome
 from nas.searching.quality_model import NoisyGP, features
 from nas.searching.results import Costs, TrialResult
@@ -106,13 +106,8 @@ class Archive:
             Two arrays of shape (candidates, objectives). Lower objectives are better.
         """
         rows = [features(*candidate) for candidate in candidates]
-        means = np.array(
-            [
-                [o.as_cost(costs.get(o.name, 0.0)) for o in self.objectives]
-                for _, costs in candidates
-            ],
-            float,
-        )
+        zeros = {objective.name: 0.0 for objective in self.objectives}
+        means = np.array([as_costs(self.objectives, {**zeros, **costs}) for _, costs in candidates])
         errors = np.zeros_like(means)
         for column, model in self.models.items():
             means[:, column], errors[:, column] = model.predict(rows)

@@ -38,7 +38,7 @@ PLANTED = build(
 
 @cache
 def luck():
-    """How far trainings lie from the mean of their mechanism, as of many seeds."""
+    """Deviations of trainings from the mean of their mechanism, scaled to many seeds."""
     scores = load_table("attention-bench").scores("accuracy")
     scores = scores[~np.isnan(scores).any(axis=1)]
     count = scores.shape[1]
@@ -52,7 +52,7 @@ def truth(genome):
 
 
 class Known:
-    """An `Evaluator` whose trainings give the truth and luck."""
+    """An `Evaluator` that returns the true quality plus noise."""
 
     workers = 1
 
@@ -89,7 +89,7 @@ def plan():
 
 
 def raced(seed, evaluator=None):
-    """A race that has ended, and the verdicts on edits by their words."""
+    """A finished race and its findings."""
     race, evaluator = Race(plan(), ACCURACY, LOOKS, MARGIN), evaluator or Known()
     totals = [total for _, total in race.run(TASK, DATA, evaluator, seed)]
     assert totals[-1] == len(evaluator.trials) == len(totals)

@@ -61,10 +61,10 @@ def hashed(text: str) -> int:
 
 
 class Table:
-    """An evaluator that looks results up in a hash of the key: quick, and the same everywhere.
+    """An evaluator that computes results from a hash of the key, without training.
 
-    One key in ten fails. As many trials as there are workers are under way; one of them ends next,
-    drawn by ``order``.
+    One key in ten fails. Each worker runs a trial; the trial that ends next is drawn with the seed
+    ``order``.
     """
 
     def __init__(self, workers: int = 1, stop_after: int | None = None, order: int = 0) -> None:
@@ -120,12 +120,12 @@ class Table:
 def look_up(
     trial: Trial, task: Task, data: Data, *, device: str, time_limit: float | None
 ) -> Evaluation:
-    """The table as a training function."""
+    """A training function that returns the results of ``Table``."""
     return Table().evaluate(trial)
 
 
 class Heard(Listener):
-    """Keeps what it hears."""
+    """A listener that stores all events."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
@@ -137,7 +137,7 @@ class Heard(Listener):
 
 
 def small_task() -> Task:
-    """Digits, trained in a tenth of a second; sizes as in ``SIZES``."""
+    """A task on digits that trains in a tenth of a second, with the sizes ``SIZES``."""
     sizes = {"image_size": 8, "patch": 2, "width": 32, "depth": 2, "heads": 4}
     budget = {"train_images": 128, "validation_images": 100, "epochs": 1}
     return load_task("vit-cifar10", data="digits", overrides={**sizes, **budget})
@@ -145,7 +145,7 @@ def small_task() -> Task:
 
 @dataclass
 class Kit:
-    """Makes what a search needs; everything not said has a default."""
+    """Makes parts of a search with default values."""
 
     root: Path
     policy: Policy
@@ -168,11 +168,11 @@ class Kit:
         most = math.inf if repeats else 1
         return proposer_of(name, lag, policy=self.policy, most_trainings=most, **changes)
 
-    def proposal_of(self, told: TrialResult) -> Proposal:
-        """A proposal that asks for the same mechanism."""
-        where = {"number": told.number, "attempt": 0, "digest": told.digest, "key": told.key}
+    def proposal_of(self, result: TrialResult) -> Proposal:
+        """A proposal of the same mechanism."""
+        where = {"number": result.number, "attempt": 0, "digest": result.digest, "key": result.key}
         made = {"operator": "sample", "name": None, "parents": (), "verdict": "new"}
-        return Proposal(**where, **made, genome=told.genome, formula="", costs=told.known_costs)
+        return Proposal(**where, **made, genome=result.genome, formula="", costs=result.known_costs)
 
     def create(
         self,
@@ -198,14 +198,14 @@ class Kit:
     def search(
         self, writer: RunWriter, table: Table | None = None, listener: Listener | None = None
     ) -> bool:
-        """Work on a run to its end and close it; gives whether its space is exhausted."""
+        """Search until the run ends, close it, and return whether its space is exhausted."""
         with writer:
             setting = CostContext(self.sizes, False, False, {})
             proposer = make_proposer(writer.run.setup, setting)
             return Loop(writer, proposer, table or Table(), listener or Listener()).run()
 
     def recorded(self, name: str = "run") -> dict[str, Any]:
-        """All of a run that must not depend on workers and interruptions."""
+        """Everything in a run that must not depend on workers and interruptions."""
         with open_run(self.root / name) as run:
             answer = run_answer(run)
             steps = [

@@ -26,7 +26,7 @@ from nas.searching.driver import resume_search
 
 
 def train(trial: Trial, *others: Any, log: Path, mode: str, **named: Any) -> Evaluation:
-    """Train, and write down before it that it is begun."""
+    """Write a line to the log, then train."""
     with log.open("a") as file:
         file.write(f"{trial.key}:{trial.seed}\n")
     if mode == "real":
@@ -49,7 +49,7 @@ def forked(folder: Path, mode: str, log: Path) -> int:
 
 
 def wait(child: int, log: Path, moments: random.Random) -> None:
-    """Let the child begin a few trainings, or none."""
+    """Wait until the child process has begun a few trainings, or none."""
     wanted = num_begun(log) + moments.randrange(8)
     ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
     while num_begun(log) < wanted and not os.waitid(os.P_PID, child, ended):

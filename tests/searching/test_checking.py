@@ -22,7 +22,7 @@ from nas.store import open_run, open_writer, weights_path
 
 @pytest.fixture
 def folder(recorded_run: Path, tmp_path: Path) -> Path:
-    """A copy of a run that is well, with the weights of its front."""
+    """A copy of an undamaged run, with the weights of its front."""
     own = shutil.copytree(recorded_run, tmp_path / "runs" / "example")
     with open_run(own) as run:
         write_front(run)

@@ -20,7 +20,7 @@ FEW = {"seeds": 3, "members": 3}
 
 @pytest.fixture
 def folder(kit: Any, task: Any, make_table: Any) -> Any:
-    """A finished run whose trainings were looked up."""
+    """A finished run with invented trainings."""
     words = {"root": kit.root, "name": "run", "make_evaluator": lambda *_: make_table()}
     return run_search(
         kit.space, task, SearchConfig(population=8, generations=3, seed=4), **words

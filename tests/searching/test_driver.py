@@ -30,7 +30,7 @@ SMALL = SearchConfig(population=6, generations=3, seed=4)
 
 @pytest.fixture
 def begin(kit: Any, task: Any, make_table: Any) -> Any:
-    """Begins a run whose trainings are looked up; Ctrl-C comes after ``stop_after``."""
+    """A function that runs a search with invented trainings, with Ctrl-C after ``stop_after``."""
 
     def run(
         settings: SearchConfig = SMALL, stop_after: int | None = None, **options: Any
@@ -223,7 +223,6 @@ def test_resume_repeats_lost_trainings(kit: Any, begin: Any, make_table: Any, he
 def test_resume_repeats_all_failed_trainings_on_request(
     kit: Any, begin: Any, make_table: Any, heard: Any
 ) -> None:
-    """A failure of a machine, of which no worker was lost, was a candidate's for ever."""
     one = SearchConfig(population=8, generations=1, seed=4)
     begin(one, name="whole")
     broken = make_table()
@@ -240,19 +239,19 @@ def test_resume_repeats_all_failed_trainings_on_request(
 def test_incidents_are_recorded_and_sent_to_the_listener(
     begin: Any, make_table: Any, heard: Any
 ) -> None:
-    table, told = make_table(), Incident("node", "a worker was lost (node): gone.", "host:1")
+    table, incident = make_table(), Incident("node", "a worker was lost (node): gone.", "host:1")
     own_wait, heard.on_incident = table.wait, heard.events.append
 
     def wait() -> Any:
         if not table.trained:
-            table.on_incident(told)
+            table.on_incident(incident)
         return own_wait()
 
     table.wait = wait
     folder = begin(make_evaluator=lambda *_: table, listener=heard).folder
-    assert heard.of(Incident) == [told]
+    assert heard.of(Incident) == [incident]
     with open_run(folder) as run:
-        assert run.incidents() == (told,)
+        assert run.incidents() == (incident,)
 
 
 def test_resume_after_a_lost_repeat_keeps_the_weights_of_other_repeats(

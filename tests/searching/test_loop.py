@@ -97,7 +97,7 @@ def test_interrupted_and_resumed_run_equals_an_uninterrupted_run(
 def test_resume_after_an_interrupt_while_a_lost_training_is_repeated(
     kit: Any, make_table: Any, lag: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What later generations had come to stayed as it was, without the mechanism, for ever."""
+    """All later generations must be computed again with the new result."""
     kit.search(kit.create("first", lag=lag))
     with open_run(kit.root / "first") as run:
         key = run.proposals()[1].key

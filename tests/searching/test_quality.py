@@ -26,14 +26,14 @@ SEEDS = range(6)
 
 @cache
 def worth(*parts: object) -> float:
-    """A standard normal number that belongs to these parts."""
+    """A standard normal number that is computed from a hash of the arguments."""
     raw = hashlib.sha256(repr(parts).encode()).digest()
     u, v = (int.from_bytes(raw[i : i + 7], "big") / 2**56 for i in (0, 7))
     return math.sqrt(-2 * math.log(u + 1e-12)) * math.cos(2 * math.pi * v)
 
 
 def costs(genome: Genome, salt: int) -> tuple[float, float]:
-    """Negated accuracy, and something like MACs."""
+    """The negated accuracy and the cost of a genome."""
     names = [node.op for node in genome.nodes]
 
     def name(ref: str | int) -> str:
@@ -62,17 +62,17 @@ def costs(genome: Genome, salt: int) -> tuple[float, float]:
 
 
 def found(kit: Any, algorithm: str, seed: int, evaluations: int, lag: int | None) -> float:
-    """Hypervolume after so many evaluations, between chance and perfect, and two of mha's costs."""
+    """The hypervolume after a number of evaluations."""
     proposer = kit.proposer(
         algorithm, lag, seed=seed, population=50, space=load_space("quickstart")
     )
-    told: list[TrialResult] = []
+    results: list[TrialResult] = []
     for number in range(evaluations):
         # As late as may be: results become known in generations, or with the lag.
         known = number - number % 50 if lag is None else max(0, number - lag + 1)
-        last = proposer.propose(number, told[:known])[-1]
-        told.append(TrialResult.of(last, [costs(last.genome, seed)]))
-    rows = [one.costs for one in told if one.costs is not None]
+        last = proposer.propose(number, results[:known])[-1]
+        results.append(TrialResult.of(last, [costs(last.genome, seed)]))
+    rows = [one.costs for one in results if one.costs is not None]
     return hypervolume(normalise(rows, (-1.0, 0.0), (-0.1, 8.0 * WIDTH**2)), (1.0, 1.0))
 
 

@@ -19,7 +19,7 @@ NOISE = 0.01
 
 
 def model_of(seed: int, repeats: int = 1, count: int = 80) -> tuple[NoisyGP, dict[str, float]]:
-    """A model told of noisy scores, and the truth: smooth in three features, with parts apart."""
+    """A model of noisy scores, and the true qualities: a smooth function plus a residual."""
     rng = np.random.default_rng(seed)
     model, truth = NoisyGP(), {}
     for i in range(count):

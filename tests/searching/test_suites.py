@@ -136,7 +136,7 @@ def test_suite_without_a_clear_difference_of_references_is_refused(tmp_path: Any
 
 
 class Interrupted(LocalEvaluator):
-    """Ends after some trainings, as Ctrl-C or a kill does."""
+    """An evaluator that is interrupted after some trainings."""
 
     left = 4
     trained: ClassVar[list[int]] = []
@@ -190,8 +190,8 @@ def test_search_continues_when_all_candidates_miss_a_required_score(tmp_path: An
     assert ended.counts.stopped == ended.counts.evaluated >= 8
     with open_run(ended.folder) as run:
         assert run.front() == ()
-        told = no_front(RunView.read(run, "x"))
-    assert f"stopped at a gate: {ended.counts.stopped}." in told
+        message = no_front(RunView.read(run, "x"))
+    assert f"stopped at a gate: {ended.counts.stopped}." in message
 
 
 def test_confirmation_compares_each_task(searched: Any, tmp_path: Path) -> None:

@@ -27,13 +27,13 @@ def test_expected_gain_equals_the_mean_over_samples() -> None:
 
 
 def search(kit: Any, count: int, noise: float, *, repeats: bool) -> list[Proposal]:
-    """Quality grows with the cost; each training adds its noise."""
+    """Run a search in which the quality is computed from the key and trainings are noisy."""
     proposer = kit.proposer("surrogate", lag=1, repeats=repeats)
-    rng, told, drawn = np.random.default_rng(0), [], []
+    rng, results, drawn = np.random.default_rng(0), [], []
     for number in range(count):
-        drawn.append(proposer.propose(number, told)[-1])
+        drawn.append(proposer.propose(number, results)[-1])
         quality = int(str(drawn[-1].key), 16) % LEVELS / 20 + noise * rng.standard_normal()
-        told.append(TrialResult.of(drawn[-1], [(-quality, drawn[-1].costs["macs"])]))
+        results.append(TrialResult.of(drawn[-1], [(-quality, drawn[-1].costs["macs"])]))
     return drawn
 
 
@@ -65,8 +65,8 @@ def test_worth_of_a_reevaluation_falls_with_the_number_of_trainings(kit: Any) ->
     for trainings in (2, 100):
         for _ in range(trainings):
             noise = (0.05 * rng.standard_normal(len(drawn))).tolist()
-            told = [(q + n, macs) for (q, macs), n in zip(costs, noise, strict=True)]
-            pairs = zip(drawn, told, strict=True)
+            results = [(q + n, macs) for (q, macs), n in zip(costs, noise, strict=True)]
+            pairs = zip(drawn, results, strict=True)
             context.archive.tell([TrialResult.of(p, [row]) for p, row in pairs])
         worths.append(surrogate._best_reevaluation(surrogate._expected())[0])
     assert worths[0] > 10 * worths[1]

@@ -33,7 +33,7 @@ GENOME = Genome.from_dict(
 
 
 class Samples:
-    """Makes records; everything not said has a default."""
+    """Makes records with default values."""
 
     accuracy, macs = ACCURACY, MACS
     session = Session("nas search --space quickstart", {"nas": "0.1", "torch": "2.9"}, "a CPU", 2)
@@ -111,5 +111,5 @@ def new_run(tmp_path: Path) -> Iterator[Callable[..., RunWriter]]:
 
 @pytest.fixture
 def writer(new_run: Callable[..., RunWriter]) -> RunWriter:
-    """A new run's, called "one"."""
+    """The writer of a new run with the name "one"."""
     return new_run()

@@ -67,7 +67,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @contextlib.contextmanager
 def started(code, folder):
-    """A process that runs code and has said its first word."""
+    """A context with a process that runs code and has printed "open"."""
     command = [sys.executable, "-c", code, str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -78,7 +78,7 @@ def started(code, folder):
 
 
 def try_to_write(folder):
-    """What another process is told that opens the run to write; nothing if it may."""
+    """The error of another process that opens the run for writing; empty without an error."""
     command = [sys.executable, "-c", TRY, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == (1 if done.stderr else 0)
@@ -106,7 +106,6 @@ def test_kill_9_loses_no_reported_training(new_run, samples):
 
 
 def test_reader_rolls_back_the_transaction_of_a_killed_process(new_run, samples):
-    """A reader said "attempt to write a readonly database"; `nas resume` reads first."""
     with new_run() as writer:
         samples.fill(writer, [(i / 100, float(i)) for i in range(100)])
     folder = writer.run.folder

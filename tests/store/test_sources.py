@@ -77,7 +77,7 @@ def test_exported_file_contains_its_genome(tmp_path: Path) -> None:
 
 
 def test_pipe_is_refused(tmp_path: Path) -> None:
-    """Reading one would wait for whoever writes it."""
+    """Reading a pipe would wait for a process that writes it."""
     for name in ("genome.py", "genome.json"):
         os.mkfifo(tmp_path / name)
         with pytest.raises(NasError, match="no regular file"):

@@ -210,7 +210,7 @@ def test_writer_status_follows_the_run(writer, samples):
 
 
 def test_confirming_writer_marks_a_killed_search_as_stopped(writer, samples):
-    """The run read as running while `nas confirm` held its lock."""
+    """The status must not be "running" while `nas confirm` holds the lock."""
     folder = writer.run.folder
     writer._lock.release()  # as a kill does: nothing is written
     with open_writer(folder, None) as confirming:

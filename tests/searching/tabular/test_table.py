@@ -24,7 +24,7 @@ DOCUMENT = Document.of("x", "name: x\n")
 
 
 class Invented:
-    """An evaluator with results drawn from each trial's own seed."""
+    """An evaluator with results that are drawn with the seed of each trial."""
 
     workers = 1
 
