@@ -1,4 +1,4 @@
-"""Conversion of models to mechanisms that change them: against blocks of the same weights."""
+"""Converted models, compared with blocks of the same weights."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_impossible_conversions_are_refused_before_anything_changes() -> None:
 
 
 def test_projections_interleaved_by_head_are_refused(genome: Build) -> None:
-    """GPT-BigCode holds them so with as many heads of keys; split in three they would be wrong."""
+    """GPT-BigCode interleaves queries, keys and values of each head."""
     sizes = {"vocab_size": 9, "n_embd": DIM, "n_head": HEADS, "n_layer": 1, "multi_query": False}
     model = hf.GPTBigCodeForCausalLM(hf.GPTBigCodeConfig(**sizes))
     with pytest.raises(GenomeError, match="projections in an unknown layout"):

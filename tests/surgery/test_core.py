@@ -35,7 +35,7 @@ def streams() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def test_rotated_qana_score_equals_the_equation() -> None:
-    """Equation 3.1 for one query and key at a time, U and k both turned."""
+    """Equation 3.1 for one query and key at a time; U and k are both rotated."""
     q, k, v, x = streams()
     built = core(qana(hidden=2), HostSizes(12, 4, 2, 6, is_rotated=True))
     module: Any = built.get_submodule("qana_0")
@@ -53,7 +53,7 @@ def test_rotated_qana_score_equals_the_equation() -> None:
 
 
 def test_rope_stays_on_values_and_outputs(genome: Build) -> None:
-    """A host turns queries and keys; what is said to be left out is what is left out."""
+    """The host rotates queries and keys; ``description`` says whether RoPE of these is left out."""
     q, k, v, x = streams()
     q, k, sizes = rotate(q), rotate(k), HostSizes(24, 4, 2, 6, is_rotated=True)
     v = torch.cat([v, v.flip(-1)], dim=-1)

@@ -78,7 +78,7 @@ def test_factoring_does_not_share_separate_keys(genome: Build) -> None:
 def test_factoring_error_equals_the_omitted_singular_values(
     genome: Build, stream: str, rank: int, kv_heads: str
 ) -> None:
-    """Eckart and Young: the norm of the residual is that of the values left out, head by head."""
+    """Eckart and Young: the norm of a head's residual is the norm of its omitted values."""
     forms = {"wq": {"has_wk": False, "raw": "shared"}, "wv": {"has_wo": False, "merge": "sum"}}
     block = built(genome(DOT, *SOFTMAX, **forms[stream], kv_heads=kv_heads))
     what = "patterns" if stream == "wq" else "messages"

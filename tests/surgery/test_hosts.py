@@ -1,4 +1,4 @@
-"""Swapped models of torch, torchvision and timm: the same outputs, whatever the masks and modes."""
+"""Swapped models of torch, torchvision and timm: equal outputs under all masks and modes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def encoder(**options: Any) -> nn.TransformerEncoder:
 def test_an_encoder_keeps_its_outputs(
     options: dict[str, Any], where: Any, train: bool, grad: bool
 ) -> None:
-    """In eval mode without gradients it takes torch's fast path, and nests padded sequences."""
+    """In eval mode without gradients, torch uses its fast path and nested tensors."""
     model = encoder(**options).train(train)
     other = swapped(model, where=where)
     x = torch.randn(3, 7, 32) if options["batch_first"] else torch.randn(7, 3, 32)
@@ -202,7 +202,7 @@ def test_the_vision_transformer_of_timm_keeps_its_outputs(
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("mask", ["none", "bool", "float", "causal"])
 def test_attention_of_timm_keeps_its_outputs_under_masks(mask: str, fused: bool) -> None:
-    """With every part that it may have; what the new part learns moves the outputs."""
+    """With every optional part; new parameters change the outputs."""
     torch.manual_seed(0)
     options = {"qk_norm": True, "scale_norm": True, "gated": True, "norm_layer": nn.LayerNorm}
     model = timm.layers.Attention(32, 4, attn_head_dim=6, dim_out=20, qkv_bias=True, **options)

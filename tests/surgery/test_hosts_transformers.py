@@ -246,7 +246,7 @@ def test_config_of_the_model_is_not_changed() -> None:
 
 
 def test_attention_that_is_more_than_softmax_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a module does beside softmax is found by trying it, and the trial leaves no trace."""
+    """A trial finds the other computation, and leaves the module unchanged."""
     model = build("llama", "eager").train()
     forward = hf.models.llama.modeling_llama.eager_attention_forward
 

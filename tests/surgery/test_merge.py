@@ -36,13 +36,6 @@ if TYPE_CHECKING:
 FORMS = ("patterns", "messages", "both")
 
 
-def biases_at_zero(block: nn.Module, *names: str) -> nn.Module:
-    with torch.no_grad():
-        for name in names:
-            block.get_submodule(name).bias.zero_()
-    return block
-
-
 # Equal forms
 
 
@@ -75,7 +68,6 @@ def test_merged_forms_equal_the_block(name: str, qkv_bias: bool, what: str) -> N
 
 @pytest.mark.parametrize("qkv_bias", [False, True])
 def test_uniform_attention_merges_messages_but_no_patterns(qkv_bias: bool) -> None:
-    """Equal weights read of a stream how long it is, which no merging changes."""
     block = built(MECHANISMS["uniform"].genome, qkv_bias=qkv_bias)
     assert_same_blocks(block, merge(block, "messages"))
     for what in ("patterns", "both"):
@@ -167,32 +159,28 @@ def test_random_genomes_merge_exactly_or_are_refused() -> None:
 # Biases that depend on the normaliser
 
 
-def test_keys_with_a_bias_need_weights_that_ignore_shifts(genome: Build) -> None:
-    found = genome(DOT, ("sigmoid", [0]), ("weighted_sum", [1, "v"]))
-    block = built(found, qkv_bias=True)
-    with pytest.raises(GenomeError, match=r"merge, patterns: the keys have a bias, .* like soft"):
-        merge(block, "patterns")
-    assert_same_blocks(biases_at_zero(block, "wk"), merge(block, "patterns"))
+CAPPED = (DOT, ("softcap", [0], {"cap": 2.0}), ("softmax", [1]), ("weighted_sum", [2, "v"]))
 
 
-def test_a_bounded_score_does_not_ignore_shifts(genome: Build) -> None:
-    found = genome(
-        DOT, ("softcap", [0], {"cap": 2.0}), ("softmax", [1]), ("weighted_sum", [2, "v"])
-    )
-    with pytest.raises(GenomeError, match="the keys have a bias"):
-        merge(built(found, qkv_bias=True), "patterns")
-    block = built(found)
-    assert_same_blocks(block, merge(block))
-
-
-@pytest.mark.parametrize("normaliser", ["sigmoid", "softmax_one", "relu_squared"])
-def test_an_output_bias_needs_weights_that_sum_to_one(genome: Build, normaliser: str) -> None:
-    """A bias of the values has no such condition, since messages have a bias."""
-    found = genome(DOT, (normaliser, [0]), ("weighted_sum", [1, "v"]))
-    block = built(found, qkv_bias=True)
-    with pytest.raises(GenomeError, match=r"merge, messages: the output has a bias, .* sum to one"):
-        merge(block, "messages")
-    assert_same_blocks(biases_at_zero(block, "wo"), merge(block, "messages"))
+@pytest.mark.parametrize(
+    ("nodes", "what", "bias", "words"),
+    [
+        ((DOT, ("sigmoid", [0]), SOFTMAX[1]), "patterns", "wk", "the keys have a bias"),
+        (CAPPED, "patterns", "wk", "the keys have a bias"),
+        ((DOT, ("sigmoid", [0]), SOFTMAX[1]), "messages", "wo", "the output has a bias"),
+        ((DOT, ("softmax_one", [0]), SOFTMAX[1]), "messages", "wo", "the output has a bias"),
+        ((DOT, ("relu_squared", [0]), SOFTMAX[1]), "messages", "wo", "the output has a bias"),
+    ],
+)
+def test_bias_that_changes_the_weights_is_refused(
+    genome: Build, nodes: Any, what: str, bias: str, words: str
+) -> None:
+    block = built(genome(*nodes), qkv_bias=True)
+    with pytest.raises(GenomeError, match=f"merge, {what}: {words}"):
+        merge(block, what)
+    with torch.no_grad():
+        block.get_submodule(bias).bias.zero_()
+    assert_same_blocks(block, merge(block, what))
 
 
 def test_merged_row_without_visible_keys_gives_zero() -> None:
@@ -207,8 +195,8 @@ def test_merged_row_without_visible_keys_gives_zero() -> None:
 # Refusals
 
 
-def sighted(*nodes: Any) -> tuple[Any, ...]:
-    """A graph whose queries and keys are the outcome of two nodes."""
+def scored(*nodes: Any) -> tuple[Any, ...]:
+    """Return a graph whose queries and keys are the results of two nodes."""
     after = (("scaled_dot_product", [0, 1]), ("softmax", [2]), ("weighted_sum", [3, "v"]))
     return (*nodes, *after)
 
@@ -217,10 +205,10 @@ def sighted(*nodes: Any) -> tuple[Any, ...]:
     ("nodes", "flags", "what", "words"),
     [
         # Between queries and keys: positions, norms, neighbours.
-        (sighted(("rope", "q"), ("rope", "k")), {}, "patterns", r"rope_0 stands .* the queries"),
-        (sighted(("rms_norm", "q"), ("rms_norm", "k")), {}, "patterns", "rms_norm_0 stands"),
-        (sighted(("linear", "q"), ("layer_norm", "k")), {}, "patterns", "layer_norm_1 .* keys"),
-        (sighted(("linear", "q"), ("short_conv", "k")), {}, "both", "short_conv_1 .* the keys"),
+        (scored(("rope", "q"), ("rope", "k")), {}, "patterns", r"rope_0 stands .* the queries"),
+        (scored(("rms_norm", "q"), ("rms_norm", "k")), {}, "patterns", "rms_norm_0 stands"),
+        (scored(("linear", "q"), ("layer_norm", "k")), {}, "patterns", "layer_norm_1 .* keys"),
+        (scored(("linear", "q"), ("short_conv", "k")), {}, "both", "short_conv_1 .* the keys"),
         ((DOT, *SOFTMAX, ("output_gate", [2])), {}, "messages",
          "output_gate_3 stands between the aggregation"),
         ((DOT, ("softmax", [0]), ("weighted_sum", [1, "k"])), {}, "patterns",
@@ -290,8 +278,8 @@ def test_merging_changes_neither_the_block_nor_its_kind() -> None:
     assert all(p.requires_grad for p in merged.parameters())
 
 
-def test_saturated_rows_are_not_taken_to_sum_to_one(genome: Build) -> None:
-    """Softmax-one of large scores sums to one on large tokens, and on small ones does not."""
+def test_weights_that_sum_to_one_only_on_large_tokens_are_refused(genome: Build) -> None:
+    """Softmax-one sums to one for large scores only."""
     steep = genome(("scaled_dot_product", "kk"), ("softmax_one", [0]), ("weighted_sum", [1, "v"]))
     block = built(steep)
     with torch.no_grad():

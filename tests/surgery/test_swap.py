@@ -1,4 +1,4 @@
-"""Swapping as a whole: what is swapped, what is refused, and what trains afterwards."""
+"""Swapping attention of a model: selection, refusals, and training afterwards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def model(layers: int = 3) -> nn.TransformerEncoder:
 
 
 def tail(swapped: nn.Module) -> nn.Parameter:
-    """What draws the score's U, V, b and c of each head, in the first layer."""
+    """Return the weight that computes U, V, b and c of each head's score, in the first layer."""
     weight = cores(swapped)[0].get_submodule("qana_0").tail.weight
     assert isinstance(weight, nn.Parameter)
     return weight
@@ -54,7 +54,7 @@ def test_a_model_may_be_the_attention_itself() -> None:
         (lambda name, module: "1" in name and module.num_heads == 4, "all", [1]),
     ],
 )
-def test_placement_or_where_names_the_attention_to_swap_in_the_models_order(
+def test_placement_or_where_selects_the_attention_to_swap(
     genome: Build, where: Any, placement: str, layers: list[int]
 ) -> None:
     encoder = model()
@@ -114,7 +114,7 @@ def test_new_weights_follow_the_global_seed() -> None:
     assert torch.equal(*weights)
 
 
-def test_zero_out_trains_v_at_once_and_u_from_the_second_step() -> None:
+def test_zero_out_trains_v_in_the_first_step_and_u_in_the_second() -> None:
     encoder = model(1)
     swap_attention(encoder, "qana")
     x, target = torch.randn(2, 5, 32), torch.randn(2, 5, 32)
@@ -154,7 +154,7 @@ def test_init_is_set_on_every_primitive_that_has_one() -> None:
         swap_attention(model(), "qana", init="zero")
 
 
-def test_preserving_mechanisms_are_found_by_computing(genome: Build) -> None:
+def test_difference_from_softmax_attention_at_the_start(genome: Build) -> None:
     torch.manual_seed(0)
     state = torch.get_rng_state()
     for init in ("zero_out", "gate", "paper_zero"):
