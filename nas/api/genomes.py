@@ -170,7 +170,7 @@ def list_objectives() -> dict[str, str]:
 
     A search space may also list other metrics of its task.
     """
-    quality = "the first metric of the task that is searched on; its others by their own names"
+    quality = "the first metric of the task that is searched on; other metrics have their own names"
     return {QUALITY: quality} | {name: COSTS.get(name).about for name in COSTS.names()}
 
 

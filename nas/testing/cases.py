@@ -27,7 +27,13 @@ LARGE: Final = Sizes(dim=24, heads=4, width=6, tokens=9)
 
 @dataclass(frozen=True)
 class Case:
-    """A primitive with values of all its parameters and one of its signatures."""
+    """A primitive with values of all its parameters, under a single signature.
+
+    Attributes:
+        primitive: the primitive.
+        params: the value of each parameter by name.
+        signature: a signature of the primitive.
+    """
 
     primitive: Primitive
     params: dict[str, Any]

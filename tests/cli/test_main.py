@@ -23,14 +23,13 @@ PROGRAM = "import sys; from nas.cli import main; main(sys.argv[1:])"
 @pytest.fixture
 def command() -> Iterator[Callable[[Any], str]]:
     """Adds a command that calls a function; removes the command after the test."""
-    before = list(app.registered_commands)
 
     def add(function: Any) -> str:
         app.command("tried")(function)
         return "tried"
 
     yield add
-    app.registered_commands[:] = before
+    app.registered_commands[:] = [c for c in app.registered_commands if c.name != "tried"]
 
 
 def test_help_lists_every_command_and_version_is_printed(nas: Any) -> None:
