@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -243,16 +243,22 @@ class RunView:
         base = self.standard.costs if self.standard else {}
         return {name: cost / base[name] for name, cost in candidate.costs.items() if base.get(name)}
 
-    def values(self, title: str, key: str) -> dict[int, float]:
-        """Return the metric of a mechanism's trainings with fresh seeds, by repeat."""
-        if self.metric is None:
-            return {}
-        trainings, name = self.fresh.get(title, {}).get(key, ()), self.metric.name
-        return {t.repeat: t.evaluation.metrics[name] for t in trainings}
+    def values(self, title: str, key: str, name: str = "") -> dict[int, float]:
+        """Return a metric of a mechanism's trainings with fresh seeds, by repeat.
+
+        Args:
+            title: part of the confirmation, a key of ``fresh``.
+            key: key of the mechanism.
+            name: name of the metric; by default the run's metric.
+        """
+        name = name or (self.metric.name if self.metric else "")
+        metrics = {t.repeat: t.evaluation.metrics for t in self.fresh.get(title, {}).get(key, ())}
+        return {repeat: values[name] for repeat, values in metrics.items() if name in values}
 
     def spread(self, title: str, key: str) -> Spread | None:
         """Return the statistics of ``values``; None without any value."""
-        return spread(self.values(title, key).values())
+        values = [*self.values(title, key).values()]
+        return Spread(*mean_and_error(values), len(values)) if values else None
 
     def gains(self, title: str, key: str) -> list[float]:
         """Return the differences of the metric to standard attention, paired by seed."""
@@ -286,12 +292,6 @@ class RunView:
             error = math.hypot(*(m.errors.get(name, math.inf) for m in (candidate, other)))
             p *= NormalDist().cdf(lead / error) if error else 1.0
         return p
-
-
-def spread(values: Iterable[float]) -> Spread | None:
-    """Return mean, standard error and number of values; None without any value."""
-    numbers = [*values]
-    return Spread(*mean_and_error(numbers), len(numbers)) if numbers else None
 
 
 def spread_answer(values: Sequence[float]) -> dict[str, Any]:

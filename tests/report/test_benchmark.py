@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
-from rich.console import Console
 from scipy.stats import spearmanr, ttest_rel
 
 from nas.common.objectives import Metric
@@ -79,7 +76,7 @@ def test_differences_are_paired_and_verdicts_follow_the_direction(result):
     assert result.mechanisms[0].tasks["images"].verdict is None
 
 
-def test_tasks_with_ten_common_mechanisms_have_a_rank_correlation():
+def test_tasks_with_ten_common_mechanisms_have_a_rank_correlation(pipe):
     level = np.linspace(0.3, 0.6, 11)
     names = ["mha", *(f"m{i}" for i in range(10))]
     short = {name: [v, v + 1e-3] for name, v in zip(names, level, strict=True)}
@@ -91,16 +88,14 @@ def test_tasks_with_ten_common_mechanisms_have_a_rank_correlation():
     (found,) = result.rank_correlations
     assert (found["tasks"], found["mechanisms"]) == (["short", "bits"], 10)  # one failed
     assert (found["rho"], found["low"]) == pytest.approx((1, 1))  # less is better of bits
-    console = Console(file=io.StringIO(), width=200)
-    benchmark_table(console, result)
+    benchmark_table(pipe.console, result)
     said = "short and bits: Spearman's rank correlation 1.00 [1.00, 1.00] over 10 mechanisms."
-    assert said in console.file.getvalue()
+    assert said in pipe.lines
 
 
-def test_table_lists_failures_and_absent_mechanisms(result):
-    console = Console(file=io.StringIO(), width=200)
-    benchmark_table(console, result)
-    text = console.file.getvalue()
+def test_table_lists_failures_and_absent_mechanisms(result, pipe):
+    benchmark_table(pipe.console, result)
+    text = pipe.text
     assert "images: accuracy %, higher is better; bytes: bits per byte, lower is better" in text
     assert "up under recall: sees later tokens" in text
     assert "like under bytes: 2 of 5 failed, diverged: the loss is no number" in text
@@ -133,7 +128,7 @@ def test_the_caption_of_the_picture_is_not_cut(num_tasks):
     assert box.y1 <= min(axes.get_tightbbox().y0 for axes in figure.axes)
 
 
-def test_one_seed_gives_no_verdicts():
+def test_one_seed_gives_no_verdicts(pipe):
     result = compare(
         ["mha", "up"],
         {"images": trainings({"mha": [0.5], "up": [0.6]}, ACCURACY)},
@@ -141,9 +136,8 @@ def test_one_seed_gives_no_verdicts():
         1,
     )
     assert result.mechanisms[1].tasks["images"].verdict is None
-    console = Console(file=io.StringIO(), width=200)
-    benchmark_table(console, result)
-    assert "seeds" not in console.file.getvalue()
+    benchmark_table(pipe.console, result)
+    assert "seeds" not in pipe.text
 
 
 def test_equal_gains_without_a_spread_decide_nothing():

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
+from nas.compiler import formula
 from nas.costs import Cost, attention_cost
 from nas.genome.mechanisms import MECHANISMS
-from nas.report.costs import Sizes, count_costs, price, show_costs, show_price
+from nas.report.costs import (
+    Sizes,
+    count_costs,
+    mechanisms_answer,
+    mechanisms_lines,
+    price,
+    show_costs,
+    show_price,
+)
 from nas.store.sources import resolve
 
 from .conftest import Printed
+
+SMALL = Sizes(dim=32, heads=2, tokens=17)
 
 
 def test_parameters_that_depend_on_the_length_are_a_range(pipe: Printed) -> None:
@@ -36,3 +48,35 @@ def test_a_mechanism_impossible_at_a_size_says_why(pipe: Printed) -> None:
     show_price(pipe.console, price(MECHANISMS["lsqa"].genome, sizes), sizes)
     assert "It does not exist at these sizes: " in pipe.text
     assert "3/4 of 2 heads" in pipe.text
+
+
+def test_mechanisms_answer_has_costs_where_a_mechanism_exists() -> None:
+    answer = json.loads(json.dumps(mechanisms_answer(SMALL)))
+    items = {item["name"]: item for item in answer["mechanisms"]}
+    assert list(items) == list(MECHANISMS)
+    expected = attention_cost(MECHANISMS["mha"].genome, dim=32, heads=2, tokens=17)
+    assert items["mha"]["costs"] == expected.to_dict()
+    assert answer["sizes"]["dim"] == 32
+    # Three quarters of two heads is no number of heads.
+    assert [m["name"] for m in answer["mechanisms"] if m["costs"] is None] == ["lsqa"]
+    row = next(line for line in mechanisms_lines(SMALL, None) if line.plain.startswith("lsqa"))
+    assert row.plain.split()[1:4] == ["-", "-", "-"]
+    one = mechanisms_answer(SMALL, MECHANISMS["sqa"])
+    assert one == {"sizes": answer["sizes"]} | items["sqa"]
+    assert one["reading"].startswith(one["about"])
+
+
+def test_mechanisms_table_fits_any_terminal() -> None:
+    """On a wide terminal a mechanism is one line, else its formula stands below."""
+    for width in (40, 60, 80, 120, 220, None):
+        lines = [line.plain for line in mechanisms_lines(SMALL, width)]
+        assert width is None or max(map(len, lines)) <= width
+        if width in (40, 60):
+            continue
+        words = " ".join("\n".join(lines).split())
+        assert "…" not in words
+        for found in MECHANISMS.values():
+            assert found.paper in words
+            assert " ".join(formula(found.genome).split()) in words
+        is_wide = width in (220, None)
+        assert (len(lines) == 1 + len(MECHANISMS)) == is_wide

@@ -176,24 +176,6 @@ def test_every_sentence_is_true_of_drawn_confirmations(example: RunView, seed: i
     assert ("is not confirmed." in text) == is_missing
 
 
-def test_one_seed_of_a_control_and_a_named_mechanism(example: RunView) -> None:
-    """A run said that its control was level with standard attention, and nothing of qana."""
-    view = alone(example)
-    qana, uniform = key_of(view, "qana"), key_of(view, "uniform")
-    found = verdict_of(confirmed(view, {uniform: [-0.102], qana: [-0.05]}))
-    assert found.headline.startswith("No difference between qana and standard attention is")
-    assert "with 1 fresh seed" in found.headline
-    assert all(figure.kind != "lead" for figure in found.figures)
-
-
-def test_named_mechanisms_count_among_the_confirmed(example: RunView) -> None:
-    view = alone(example)
-    keys = [one.key for one in finds(view)[:4]] + [key_of(view, "qana")]
-    found = verdict_of(confirmed(view, {key: [0.01, 0.012, 0.011] for key in keys}))
-    number = len(dict.fromkeys(keys))
-    assert f"Over the {number} confirmed mechanisms" in sentence(found, "The search had scored")
-
-
 def test_example_has_the_numbers_of_readme(example: RunView) -> None:
     """README's table of `nas confirm example` has these numbers."""
     found = verdict_of(example)

@@ -7,13 +7,13 @@ the axes, means over fresh seeds, and exported sources.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from functools import cache
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.config import parse_yaml
-from nas.common.differences import paired
+from nas.common.differences import mean_and_error, paired
 from nas.common.errors import NasError
 from nas.common.objectives import Objective, of_metric
 from nas.evaluation.trial import Training
@@ -22,7 +22,7 @@ from nas.report.front_columns import front_columns
 from nas.report.page.encoding import ColumnEncoder
 from nas.report.page.rendering import gain
 from nas.report.plot import FrontAxes
-from nas.report.run_view import RunView, spread
+from nas.report.run_view import RunView
 from nas.report.units import amount, duration, header, human
 from nas.store import Candidate
 
@@ -308,34 +308,21 @@ def _fresh(view: RunView) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
     units = {objective.name: objective.unit for objective in view.setup.objectives}
     fresh: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for title, by_key in view.fresh.items():
-        base = by_key.get(view.standard_key or "", ())
-        for key, confirmations in by_key.items():
-            if key in view.trained:
-                fresh.setdefault(view.trained[key].digest, {})[title] = {
-                    name: _spread(name, units.get(name, ""), confirmations, base)
-                    for name in confirmations[0].evaluation.metrics
+        for key in (key for key in by_key if key in view.trained):
+            entry = fresh.setdefault(view.trained[key].digest, {}).setdefault(title, {})
+            for name in by_key[key][0].evaluation.metrics:
+                values, unit = view.values(title, key, name), units.get(name, "")
+                mean, error = mean_and_error([*values.values()])
+                base = view.values(title, view.standard_key or "", name)
+                leads = paired(values, base) if key != view.standard_key else []
+                entry[name] = {
+                    "mean": mean,
+                    "error": error,
+                    "seeds": len(values),
+                    "text": amount(mean, unit, error),
+                    "lead": gain(*mean_and_error(leads), unit) if leads else "",
                 }
     return fresh
-
-
-def _spread(
-    name: str, unit: str, trainings: Sequence[Training], base: Sequence[Training]
-) -> dict[str, Any]:
-    values, others = (_by_repeat(confirmations, name) for confirmations in (trainings, base))
-    fresh, lead = spread(values.values()), spread(paired(values, others))
-    assert fresh is not None
-    return {
-        "mean": fresh.mean,
-        "error": fresh.error,
-        "seeds": fresh.seeds,
-        "text": amount(fresh.mean, unit, fresh.error),
-        "lead": gain(lead.mean, lead.error, unit) if lead and trainings is not base else "",
-    }
-
-
-def _by_repeat(confirmations: Sequence[Training], name: str) -> Mapping[int, float]:
-    metrics = {training.repeat: training.evaluation.metrics for training in confirmations}
-    return {repeat: values[name] for repeat, values in metrics.items() if name in values}
 
 
 def _confirmation(
