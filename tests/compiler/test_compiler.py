@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nas.common.errors import GenomeError, ViolationError
-from nas.compiler import build_attention, emit, formula, make_plan
+from nas.compiler import build_attention, emit, formula
 from nas.genome.mechanisms import MECHANISMS
 from nas.space import load_space
 from nas.space.validation import load_policy
@@ -80,7 +80,7 @@ def masks(n: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_a_mechanism_that_sees_ahead_refuses_to_be_causal(genome: Build) -> None:
+def test_causal_call_of_a_mechanism_that_sees_later_tokens_raises_an_error(genome: Build) -> None:
     found = genome(("convolutional_score", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
     for reference in (True, False):
         block = build_attention(found, 16, 2, reference=reference)
@@ -88,7 +88,7 @@ def test_a_mechanism_that_sees_ahead_refuses_to_be_causal(genome: Build) -> None
             block(torch.randn(1, 4, 16), is_causal=True)
 
 
-def test_masks_mean_what_torchs_attention_means() -> None:
+def test_masks_have_the_meaning_of_torchs_attention() -> None:
     torch.manual_seed(0)
     block = build_attention(MECHANISMS["mha"].genome, 32, 4).double()
     x = torch.randn(2, 5, 32, dtype=torch.float64)
@@ -118,7 +118,9 @@ def test_masks_mean_what_torchs_attention_means() -> None:
         {"key_padding_mask": torch.zeros(2, 5, dtype=torch.bool)},
     ],
 )
-def test_masks_of_the_wrong_kind_are_explained(masks: dict[str, Tensor], reference: bool) -> None:
+def test_masks_of_wrong_type_or_shape_raise_an_error(
+    masks: dict[str, Tensor], reference: bool
+) -> None:
     block = build_attention(MECHANISMS["mha"].genome, 16, 2, reference=reference)
     with pytest.raises(ValueError, match=r"of shape .*; expected torch\.bool, \("):
         block(torch.randn(2, 4, 16), **masks)
@@ -126,12 +128,12 @@ def test_masks_of_the_wrong_kind_are_explained(masks: dict[str, Tensor], referen
 
 @pytest.mark.parametrize(("dim", "heads"), [(30, 4), (0, 1), (16, 0), (-8, 2)])
 @pytest.mark.parametrize("reference", [True, False])
-def test_sizes_that_cannot_be_are_refused(dim: int, heads: int, reference: bool) -> None:
+def test_impossible_sizes_raise_an_error(dim: int, heads: int, reference: bool) -> None:
     with pytest.raises(GenomeError, match=f"dim {dim}"):
         build_attention(MECHANISMS["mha"].genome, dim, heads, reference=reference)
 
 
-def test_an_ill_typed_genome_is_refused_with_the_place(genome: Build) -> None:
+def test_an_ill_typed_genome_raises_an_error_with_the_node(genome: Build) -> None:
     with pytest.raises(ViolationError, match=r"node 1 \(softmax\)"):
         build_attention(
             genome(("scaled_dot_product", "qk"), ("softmax", "q"), ("weighted_sum", [1, "v"])),
@@ -141,20 +143,13 @@ def test_an_ill_typed_genome_is_refused_with_the_place(genome: Build) -> None:
 
 
 @pytest.mark.parametrize("reference", [True, False])
-def test_rope_at_an_odd_width_is_refused(genome: Build, reference: bool) -> None:
+def test_rope_at_an_odd_width_raises_an_error(genome: Build, reference: bool) -> None:
     nodes = ("rope", "q"), ("scaled_dot_product", [0, "k"]), ("softmax", [1])
     with pytest.raises(GenomeError, match="rope"):
         build_attention(genome(*nodes, ("weighted_sum", [2, "v"])), 15, 3, reference=reference)
 
 
-def test_a_plan_serves_several_layers() -> None:
-    plan = make_plan(MECHANISMS["gqa"].genome)
-    layers = [build_attention(plan, 32, 4) for _ in range(2)]
-    assert all(layer.genome == plan.genome for layer in layers)
-    assert list(layers[0].state_dict()) == list(layers[1].state_dict())
-
-
-def test_the_source_is_readable_and_carries_the_formula() -> None:
+def test_generated_source_contains_the_formula_in_short_lines() -> None:
     source = emit(MECHANISMS["sqa"].genome, 64, 8)
     assert "class Attention(nn.Module):" in source
     assert "self.q_heads = max(1, heads // 2)" in source
@@ -175,7 +170,7 @@ def test_formulas(name: str, text: str) -> None:
     assert formula(MECHANISMS[name].genome) == text
 
 
-def test_what_is_read_twice_gets_a_name(genome: Build) -> None:
+def test_formula_names_a_result_with_two_readers(genome: Build) -> None:
     found = genome(
         ("gelu", "v"), ("scaled_dot_product", [0, "k"]), ("softmax", [1]), ("weighted_sum", [2, 0])
     )
@@ -183,7 +178,7 @@ def test_what_is_read_twice_gets_a_name(genome: Build) -> None:
 
 
 @pytest.mark.parametrize("reference", [False, True])
-def test_blocks_survive_pickle_and_copies(reference: bool) -> None:
+def test_pickled_and_copied_blocks_give_equal_outputs(reference: bool) -> None:
     block = build_attention(MECHANISMS["qana"].genome, 32, 8, reference=reference)
     x = torch.randn(2, 5, 32)
     for twin in (pickle.loads(pickle.dumps(block)), copy.deepcopy(block)):
@@ -192,12 +187,12 @@ def test_blocks_survive_pickle_and_copies(reference: bool) -> None:
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_an_empty_batch_is_an_empty_result(name: str) -> None:
+def test_an_empty_batch_gives_an_empty_result(name: str) -> None:
     for block in both(MECHANISMS[name].genome, 32, 8):
         assert block(torch.zeros(0, 5, 32, dtype=torch.float64)).shape == (0, 5, 32)
 
 
-def test_under_autocast_projections_share_what_they_read() -> None:
+def test_projections_share_one_cast_under_autocast() -> None:
     """Rounded once, and as close to exact numbers as each on its own."""
     block = build_attention(MECHANISMS["mha"].genome, 32, 4)
     x = torch.randn(4, 9, 32)

@@ -170,7 +170,7 @@ def test_every_rule_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("fuse", [["dot_produkt"], "softmax", ["cosine", ""]])
-def test_a_rule_that_does_not_exist_is_refused(fuse: object) -> None:
+def test_an_unknown_rule_raises_an_error(fuse: object) -> None:
     with pytest.raises(ConfigError, match="expected True, False or a collection of add"):
         build_attention(MECHANISMS["mha"].genome, 16, 2, fuse=fuse)  # type: ignore[arg-type]
 
@@ -208,7 +208,7 @@ def test_lowered_graphs_run_in_windows(
     "case",
     ["distance", "sum", "temperature", "same_weights", "alibi", "softcap", "uniform"],
 )
-def test_lowered_graphs_take_parts_beside_what_is_not(
+def test_lowered_and_other_aggregations_run_in_one_method(
     genome: Build, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sum that is lowered and one that is not, in one method for some queries at a time."""
@@ -300,7 +300,7 @@ EXPLICIT = ("alibi", "softcap", "sigmoid")
     "case",
     [case for case in CASES if case.find("alibi") < 0 and not case.startswith(EXPLICIT)],
 )
-def test_no_tensor_holds_a_number_for_each_pair(genome: Build, case: str) -> None:
+def test_no_tensor_has_a_number_for_each_pair(genome: Build, case: str) -> None:
     nodes, projections, _ = CASES[case]
     block = build_attention(genome(*nodes, **projections), 32, 8)
     n = 1024
@@ -310,7 +310,7 @@ def test_no_tensor_holds_a_number_for_each_pair(genome: Build, case: str) -> Non
 
 
 @pytest.mark.parametrize("case", ["alibi", "sharp_alibi"])
-def test_causal_slopes_need_no_number_for_each_pair(genome: Build, case: str) -> None:
+def test_causal_slopes_store_no_number_for_each_pair(genome: Build, case: str) -> None:
     nodes, projections, _ = CASES[case]
     block = build_attention(genome(*nodes, **projections), 32, 8)
     with Largest() as largest:
@@ -319,7 +319,7 @@ def test_causal_slopes_need_no_number_for_each_pair(genome: Build, case: str) ->
 
 
 @pytest.mark.parametrize("case", ["uniform", "softmax_free"])
-def test_what_nobody_reads_is_not_computed(genome: Build, case: str) -> None:
+def test_unread_streams_are_not_computed(genome: Build, case: str) -> None:
     """A mean has no queries; a linear sum no weights."""
     nodes, projections, _ = CASES[case]
     found = genome(*nodes, **projections)
@@ -364,7 +364,7 @@ def test_what_nobody_reads_is_not_computed(genome: Build, case: str) -> None:
         ),
     ],
 )
-def test_other_graphs_are_left_as_they_are(
+def test_graphs_without_a_rule_are_not_lowered(
     genome: Build, nodes: tuple[tuple[object, ...], ...]
 ) -> None:
     assert calls(genome(*nodes)) == 0

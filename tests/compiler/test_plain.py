@@ -22,7 +22,7 @@ from tests.tensors import check_same
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch import Tensor, nn
+    from torch import nn
 
     from nas.genome import Genome
 
@@ -85,7 +85,7 @@ def test_1_000_random_genomes_equal_the_interpreter() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_lowered_equals_the_interpreter(genome: Build, case: str) -> None:
+def test_lowered_graphs_equal_the_interpreter(genome: Build, case: str) -> None:
     nodes, projections, _ = CASES[case]
     check_equal(genome(*nodes, **projections))
 
@@ -98,7 +98,7 @@ def test_windows_equal_the_interpreter(name: str, global_tokens: int) -> None:
 
 
 @pytest.mark.parametrize("form", [plain, build_attention])
-def test_a_window_reaches_back_where_is_causal_says_so_alone(form: Any) -> None:
+def test_only_is_causal_moves_the_window(form: Any) -> None:
     """A causal attn_mask hides later tokens of the window around each; nothing widens it."""
     block = form(replace(MECHANISMS["mha"].genome, visibility=Visibility(4)), 16, 2)
     past = torch.ones(9, 9, dtype=torch.bool).tril()
@@ -185,7 +185,7 @@ def test_class_attributes_and_labels_are_not_exported(genome: Build) -> None:
     assert "def key_width" not in plain_source(narrow, 64, 4)
 
 
-def test_options_that_differ_between_calls_stay(genome: Build) -> None:
+def test_options_that_differ_between_calls_are_exported(genome: Build) -> None:
     found = genome(
         ("qana", "qk"),
         ("qana", "qk", {"rope": True}),
@@ -200,9 +200,3 @@ def test_options_that_differ_between_calls_stay(genome: Build) -> None:
 def test_comments_and_layout_of_unchanged_statements_are_kept() -> None:
     source = plain_source(MECHANISMS["qana"].genome, 64, 4)
     assert "# One product for all hidden units" in source
-
-
-def test_biases_of_projections_are_the_callers(genome: Build) -> None:
-    block: Any = plain(MECHANISMS["mha"].genome, 16, 2, qkv_bias=True)
-    bias: Tensor = block.wq.bias
-    assert bias.shape == (16,)

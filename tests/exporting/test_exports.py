@@ -246,7 +246,7 @@ def test_a_missing_package_is_named(
         ("pt2", {"dim": 30}, "dim 30 and heads 4"),
     ],
 )
-def test_an_option_that_a_format_lacks_is_refused(
+def test_unsupported_options_and_sizes_raise_an_error(
     tmp_path: Path, format_: str, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(NasError, match=words):

@@ -16,11 +16,16 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from torch import nn
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     M = TypeVar("M", bound=type[nn.Module])
 
+# Numbers in a tile of scores. On a CPU a tile has 512 KiB, so that three tiles fit a second-level
+# cache. On other devices large tiles save kernel launches.
+PIECE: Final = {"cpu": 2**17, "other": 2**24}
 _FASTER: Final[dict[type[nn.Module], type[nn.Module]]] = {}
 
 
@@ -40,3 +45,25 @@ def fast_class(module: type[nn.Module]) -> type[nn.Module]:
 def _load() -> None:
     for name in ("normalisers", "pair_scores"):
         import_module(f"{__name__}.{name}")
+
+
+def pieces(scores: Float[Tensor, "p q k"], numbers: int = 1) -> list[tuple[slice, slice]]:
+    """Return the slices of planes and rows of each tile of the scores.
+
+    Args:
+        numbers: how many numbers of a tile belong to each pair of query and key.
+    """
+    limit = PIECE["cpu" if scores.device.type == "cpu" else "other"] // numbers
+    planes, rows, columns = scores.shape
+    height = max(1, min(rows, limit // columns))
+    depth = max(1, limit // (height * columns))
+    return [
+        (slice(plane, plane + depth), slice(row, row + height))
+        for plane in range(0, planes, depth)
+        for row in range(0, rows, height)
+    ]
+
+
+def is_traced() -> bool:
+    """Whether torch traces or compiles the call."""
+    return bool(torch.jit.is_tracing() or torch.compiler.is_compiling())  # type: ignore[attr-defined]

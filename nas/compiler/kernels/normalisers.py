@@ -17,8 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.compiler.kernels import faster
-from nas.compiler.kernels.pieces import is_traced, pieces
+from nas.compiler.kernels import faster, is_traced, pieces
 from nas.genome.primitives.masks import hide
 from nas.genome.primitives.normalisers import Softmax, masked_softmax
 from nas.genome.primitives.shapes import Mask, Scores

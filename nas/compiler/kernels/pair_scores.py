@@ -15,8 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nas.compiler.kernels import faster
-from nas.compiler.kernels.pieces import is_traced, pieces
+from nas.compiler.kernels import faster, is_traced, pieces
 from nas.genome.primitives.neural_scores import (
     AdditiveAttentionScore,
     NeuralAttention,

@@ -44,7 +44,9 @@ def shaped_attention(
             keys.
     """
     has_curve = cap is not None or weights != "softmax"
-    if slopes is not None and not has_curve and is_sloped(query, key.shape[2], values.shape[-1]):
+    # In 32 bits the fused kernel is 1.3 times as fast at 65 keys, and 2.6 times at 1,024 keys.
+    sizes = key.shape[2], query.shape[-1], values.shape[-1]
+    if slopes is not None and not has_curve and is_fused(query, *sizes):
         return sloped_attention(query, key, values, mask, scale, is_causal, bias, slopes, start)
 
     def attend(
@@ -65,14 +67,6 @@ def shaped_attention(
     # Four tensors of pairs: the score, its two changes and its weight.
     result: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=4)
     return result
-
-
-def is_sloped(query: Query, keys: int, values: int) -> bool:
-    """Whether the fused kernel with slopes is faster than explicit scores.
-
-    In 32 bits the kernel is 1.3 times as fast at 65 keys, and 2.6 times at 1,024 keys.
-    """
-    return is_fused(query, keys, query.shape[-1], values)
 
 
 def sloped_attention(

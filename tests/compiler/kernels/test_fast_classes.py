@@ -16,7 +16,7 @@ FAST = [case for case in CASES if fast_class(case.primitive.module) is not case.
 LONG = Sizes(dim=12, heads=3, width=4, tokens=80)  # long enough for pieces and Newton's steps
 
 
-def test_every_fast_form_has_a_case() -> None:
+def test_every_fast_class_has_a_case() -> None:
     names = {case.primitive.name for case in FAST}
     scores = {"additive_attention_score", "neural_attention", "neural_attention_authors", "qana"}
     weights = {"softmax", "topk_softmax", "topk_filter", "sparsemax", "entmax15"}
@@ -26,7 +26,7 @@ def test_every_fast_form_has_a_case() -> None:
 
 @pytest.mark.parametrize("case", FAST, ids=str)
 @pytest.mark.parametrize("mask", [None, causal(80), padding(80)], ids=["all", "causal", "padding"])
-def test_a_fast_form_is_the_form_to_read(case: Case, mask: torch.Tensor | None) -> None:
+def test_fast_class_equals_its_primitive(case: Case, mask: torch.Tensor | None) -> None:
     (signature,) = case.primitive.signatures
     plain = build(case, LONG)
     fast = build(case, LONG)

@@ -29,7 +29,7 @@ def check_equal(ours: Tensor, theirs: Tensor, *leaves: Tensor) -> None:
 
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("kind", ["none", "padding", "rows"])
-def test_a_mean_is_of_what_each_query_sees(kind: str, is_causal: bool) -> None:
+def test_mean_of_visible_values(kind: str, is_causal: bool) -> None:
     values = drawn(2, 3, N, 4)
     mask, seen = seen_of(kind, is_causal)
     weights = seen / seen.sum(dim=-1, keepdim=True).clamp(min=1).double()

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from nas.compiler.kernels import fast_class
+from nas.compiler.kernels import PIECE, fast_class
 from nas.compiler.kernels.normalisers import Threshold, fast_threshold_weights
 from nas.compiler.kernels.pair_scores import fast_sum_layers, fast_sum_units, sum_pairs
-from nas.compiler.kernels.pieces import PIECE
 from nas.genome.primitives.neural_scores import split_linear, sum_layers, sum_units
 from nas.genome.primitives.qana import Qana
 from nas.genome.primitives.sparse import threshold_weights
@@ -76,7 +75,7 @@ def operands(kind: str, **options: Any) -> list[Tensor]:
 @EVERY
 @pytest.mark.parametrize("limit", [1, KEYS, 2 * KEYS, 2 * QUERIES * KEYS, 10**6])
 @pytest.mark.parametrize("gradient", ["expanded", "transposed"])
-def test_pieces_are_the_plain_form_with_its_gradients(
+def test_tiles_equal_the_primitive_with_gradients(
     kind: str, limit: int, gradient: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PIECE, "cpu", limit)
@@ -112,7 +111,7 @@ def test_split_linear_gives_every_head_its_own_map() -> None:
 
 
 @EVERY
-def test_second_derivatives_are_refused(kind: str) -> None:
+def test_second_derivatives_raise_an_error(kind: str) -> None:
     own = operands(kind)
     (slope,) = torch.autograd.grad(KINDS[kind][0](*own).square().sum(), own[:1], create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
@@ -138,7 +137,7 @@ def test_sums_of_16_bit_units_are_rounded_once(kind: str, autocast: bool) -> Non
 
 
 @NETWORKS
-def test_no_plane_of_pairs_is_remembered(kind: str) -> None:
+def test_no_tensor_of_all_pairs_is_saved_for_the_backward_pass(kind: str) -> None:
     sizes: list[int] = []
 
     def note(tensor: Tensor) -> Tensor:
@@ -151,7 +150,7 @@ def test_no_plane_of_pairs_is_remembered(kind: str) -> None:
 
 
 @NETWORKS
-def test_pieces_run_as_many_multiply_adds_as_are_charged(kind: str) -> None:
+def test_tiles_run_the_counted_multiply_adds(kind: str) -> None:
     own = [t.detach() for t in operands(kind)]
     counts = []
     for form in KINDS[kind][:2]:
@@ -167,7 +166,7 @@ def _addcmul(*shapes: Any, out_shape: Any = None, **rest: Any) -> int:
 
 
 @EVERY
-def test_no_sequences_are_no_fault(kind: str) -> None:
+def test_an_empty_batch_has_gradients(kind: str) -> None:
     own = [t[:0].detach().requires_grad_() if t.dim() > 3 else t for t in operands(kind)]
     found = KINDS[kind][0](*own)
     assert found.shape == (0, HEADS, QUERIES, KEYS)
@@ -189,7 +188,7 @@ def way(form: Callable[..., Tensor], *own: Any) -> str:
     return found
 
 
-def test_units_and_layers_go_by_pieces_where_pairs_are_many(
+def test_units_and_layers_run_in_tiles_for_many_pairs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.undo()
@@ -204,7 +203,7 @@ def test_units_and_layers_go_by_pieces_where_pairs_are_many(
     assert way(fast_sum_units, large, large, *unit, "tanh") == "pieces"
 
 
-def test_qana_goes_by_pieces_where_pairs_are_many_and_keys_narrow(
+def test_qana_runs_in_tiles_for_many_pairs_and_narrow_keys(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.undo()
@@ -232,7 +231,7 @@ def test_qana_goes_by_pieces_where_pairs_are_many_and_keys_narrow(
         (lambda z: fast_threshold_weights(z, None, 1), ((1, 1, 200, 200),), "aten.sort.default"),
     ],
 )
-def test_an_export_holds_the_plain_form(
+def test_traced_kernels_run_the_primitive(
     form: Callable[..., Tensor],
     shapes: tuple[tuple[int, ...], ...],
     call: str,

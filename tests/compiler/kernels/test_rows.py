@@ -70,7 +70,7 @@ def test_random_genomes_in_parts_equal_the_interpreter(monkeypatch: pytest.Monke
         check_parts(genome, monkeypatch)
 
 
-def test_two_aggregations_in_one_stage_come_back_together(
+def test_one_method_returns_two_aggregations_of_a_stage(
     genome: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both_ways = genome(
@@ -85,7 +85,7 @@ def test_two_aggregations_in_one_stage_come_back_together(
 
 
 @pytest.mark.parametrize("source", ["qana:gate=warmup", "mha", "uniform"])
-def test_what_must_be_one_call_is_one_call(source: str) -> None:
+def test_stateful_gates_and_lowered_calls_do_not_run_in_parts(source: str) -> None:
     """A gate that counts its calls; fused calls and means, which need no parts."""
     assert "by_rows(" not in emit(load_genome(source), 32, 8)
 

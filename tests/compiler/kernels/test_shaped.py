@@ -31,14 +31,14 @@ MASKS = ("none", "padding", "rows", "shared")
 @pytest.fixture
 def _explicit(monkeypatch: pytest.MonkeyPatch) -> None:
     """No fused kernel: a score and a weight of each pair."""
-    monkeypatch.setattr(shaped, "is_sloped", lambda *given: False)
+    monkeypatch.setattr(shaped, "is_fused", lambda *given: False)
 
 
 @pytest.mark.usefixtures("_explicit")
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("weights", WEIGHTS)
-def test_scores_are_bent_and_sloped_before_the_weights(
+def test_shaped_attention_equals_explicit_attention(
     weights: str, kind: str, is_causal: bool
 ) -> None:
     query, key, values, bias, slopes = leaves = operands(4)
@@ -95,7 +95,7 @@ def test_parts_count_from_the_first_key(start: int) -> None:
         ({"weights": "sigmoid"}, False),
     ],
 )
-def test_slopes_alone_take_the_fused_kernel(
+def test_only_slopes_without_cap_use_the_fused_kernel(
     given: dict[str, Any], is_fused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[bool] = []

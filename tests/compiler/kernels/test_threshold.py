@@ -38,7 +38,7 @@ def check_equal(z: Tensor, power: int, tolerance: float = 1e-10) -> None:
 @POWERS
 @pytest.mark.parametrize("size", [1e-6, 0.01, 0.3, 1.0, 30.0, 1e6])
 @pytest.mark.parametrize("length", [1, 2, 9, 65, 300])
-def test_newton_finds_the_weights_of_a_sort(power: int, size: float, length: int) -> None:
+def test_newton_equals_sorting(power: int, size: float, length: int) -> None:
     check_equal(scores(length, size), power)
     if length == 300 and 0.001 < size < 100:
         check_equal(scores(length, size).float(), power, 1e-5)
@@ -90,7 +90,7 @@ def test_16_bit_scores_are_rounded_once(power: int) -> None:
 
 
 @POWERS
-def test_numbers_that_are_none_end_the_search(power: int) -> None:
+def test_nan_scores_end_the_iteration(power: int) -> None:
     z = scores()
     z[0, 0, 0, 0] = torch.nan
     weights = Threshold.apply(z, power)
