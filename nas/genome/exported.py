@@ -13,24 +13,24 @@ _LARGEST_FILE: Final = 2**22
 
 
 def genome_of_export(path: Path) -> Genome:
-    """The genome in an exported file's docstring, without running the file.
+    """Return the genome in an exported file's docstring, without running the file.
 
     Raises:
         ExportError: the file cannot be read or was not written by an export.
-        GenomeError: its content is not a genome.
+        GenomeError: the JSON text in the docstring is not a genome.
     """
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(_LARGEST_FILE)
     except (OSError, UnicodeDecodeError) as error:
         raise ExportError(f"{path}: cannot be read ({error}).") from None
-    about = text[3:].partition('"""')[0] if text.startswith('"""') else ""
-    before, mark, after = about.partition("\nGenome:\n")
+    docstring = text[3:].partition('"""')[0] if text.startswith('"""') else ""
+    about, _, genome = docstring.partition("\nGenome:\n")
     try:
-        data, _ = json.JSONDecoder().raw_decode(after.lstrip())
+        data, _ = json.JSONDecoder().raw_decode(genome.lstrip())
     except (ValueError, RecursionError):
         data = None
-    if not mark or not before or not isinstance(data, dict):
+    if not about or not isinstance(data, dict):
         raise ExportError(
             f"{path}: holds no genome; expected a file that `nas export` has written."
         )

@@ -60,7 +60,7 @@ def test_malformed_patterns_are_explained(pattern: str, words: str) -> None:
         compile_pattern(pattern, SYMBOLS, WORDS)
 
 
-def test_letters_that_an_expression_does_not_tell_apart_cost_nothing_more() -> None:
+def test_symbols_that_an_expression_does_not_distinguish_add_no_work() -> None:
     few, many = Budget(), Budget()
     others = [Symbol(f"d{i}", "d") for i in range(500)]
     compile_pattern("a (b | .)* a2", SYMBOLS, WORDS, few)
