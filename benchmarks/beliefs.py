@@ -1,14 +1,14 @@
-"""Bias, coverage and calibration of estimates, by trainings of a table that no search sees.
+"""Measure bias, coverage and calibration of a search's estimates on a table of trainings.
 
-Runs one search of 200 trainings per seed and reports
+The benchmark runs one search of 200 trainings per seed. It reports
 
 - the bias of the best mechanism: estimate minus ground truth, and score minus ground truth;
 - the coverage of 80 % intervals over all mechanisms;
 - the calibration of the probability of being on the front, by deciles;
-- the hypervolume of an exhaustive search: all mechanisms of the space, by mean scores.
+- the hypervolume of an exhaustive search, which trains all mechanisms and compares mean scores.
 
-The ground truth is a mean of few trainings, so predictions include its noise: the variance of an
-estimate plus that of the mean.
+The ground truth is the mean of few trainings that no search sees. So predictions include its noise:
+their variance is the variance of the estimate plus the variance of this mean.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from benchmarks.figures import Figure
 from benchmarks.peers.ours import archive_of, search_into
 from benchmarks.peers.problem import Problem
 from benchmarks.peers.recorded import Recorded, recorded
+from nas.common.differences import mean_and_error
 from nas.searching.archive import Archive
 from nas.searching.results import TrialResult
 
@@ -39,7 +40,7 @@ Array = NDArray[np.float64]
 
 
 def beliefs(options: argparse.Namespace) -> list[Figure]:
-    """Bias, coverage and calibration over ``options.seeds`` searches."""
+    """Return bias, coverage and calibration over ``options.seeds`` searches."""
     measure = recorded(options.table)
     estimate_biases, score_biases, coverages, shares = [], [], [], []
     probabilities, outcomes, all_keys = [], [], []
@@ -73,7 +74,7 @@ def beliefs(options: argparse.Namespace) -> list[Figure]:
 
 
 def _exhaustive_share(recording: Recorded) -> float:
-    """Hypervolume of the front of all mechanisms by mean scores, as a share of the true one."""
+    """Return the hypervolume of an exhaustive search, as a share of the true front's."""
     mechanisms, repeats = recording.bench.mechanisms, range(int(recording.most_trainings))
     rows = [(-np.mean([recording.evaluate(key, r)[0] for r in repeats]), macs)
             for key, (_, macs) in mechanisms.items()]  # fmt: skip
@@ -93,13 +94,13 @@ def _scores(results: Sequence[TrialResult], key: str) -> list[tuple[float, ...]]
 
 
 def _noise(archive: Archive, recording: Recorded) -> float:
-    """Standard deviation of the truth, a mean of trainings, around the true quality."""
+    """Return the standard deviation of the ground truth around the true quality."""
     [model] = archive.models.values()
     return model.noise / recording.num_unseen**0.5
 
 
 def _front_probabilities(archive: Archive, recording: Recorded, seed: int) -> Array:
-    """Fraction of posterior samples, with the noise of truths, in which each is non-dominated."""
+    """Return the share of noisy posterior samples in which each mechanism is non-dominated."""
     rng, keys = np.random.default_rng(seed), [result.key for result in archive.known]
     costs = archive.estimates()[0][:, 1]
     [model] = archive.models.values()
@@ -118,9 +119,9 @@ def _non_dominated(rows: Array) -> NDArray[np.bool_]:
 def _calibration(
     probabilities: Array, outcomes: NDArray[np.bool_], keys: NDArray[np.str_]
 ) -> list[Figure]:
-    """Share of members in each decile of the probability.
+    """Return the share of non-dominated mechanisms in each decile of the probability.
 
-    Mechanisms recur in the searches of one table with the same ground truth, so the spread is the
+    Mechanisms recur in the searches of one table with the same ground truth. So the spread is the
     interquartile range of a bootstrap over mechanisms.
     """
     rng, figures = np.random.default_rng(0), []
@@ -142,5 +143,5 @@ def _calibration(
 
 
 def _figure(name: str, values: Sequence[float], unit: str) -> Figure:
-    mean, error = float(np.mean(values)), float(np.std(values, ddof=1) / len(values) ** 0.5)
-    return Figure(name, mean, unit, mean - error, mean + error)
+    mean, error = mean_and_error(values)
+    return Figure(name, mean, unit, mean - (error or 0.0), mean + (error or 0.0))

@@ -1,8 +1,8 @@
-"""A search on a Ray cluster whose nodes are killed one by one, compared with an undisturbed one.
+"""Compare a search on a Ray cluster whose nodes are killed with an undisturbed search.
 
-All nodes are on this machine: a head without cores and three nodes with one core. A node is killed
-without notice (its raylet by SIGKILL, as after a power cut), and another one joins. The undisturbed
-search runs in one process. Both must record the same trainings, results and front.
+All nodes are on this machine: a head without cores and three nodes with one core each. A node is
+killed without notice: its raylet receives SIGKILL, as after a power cut. Then another node joins.
+The undisturbed search runs in one process. Both must record the same trainings, results and front.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, single
 from nas.store import open_run
 
 NODES: Final = 3
@@ -68,7 +68,7 @@ class Site:
 
 
 def start_command(folder: Path, command: str, *options: str) -> subprocess.Popen[str]:
-    """Start a `nas` command in a folder, with captured output."""
+    """Start a `nas` command in a folder; its output is captured."""
     (folder / "tiny.yaml").write_text(TASK)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
@@ -82,7 +82,7 @@ def start_command(folder: Path, command: str, *options: str) -> subprocess.Popen
 
 
 def search(generations: int, run: str) -> str:
-    """The command line of the search, with and without kills."""
+    """Return the command line of the search."""
     return (
         f"search --space quickstart --task tiny.yaml --gens {generations} --pop 12 --lag 12 "
         f"--run {run}"
@@ -90,7 +90,7 @@ def search(generations: int, run: str) -> str:
 
 
 def outcome(run: Path) -> dict[str, Any]:
-    """Results of a run that must not depend on workers or times."""
+    """Return results of a run that must not depend on workers or times."""
     with open_run(run) as opened:
         trainings = [(t.key, t.repeat, t.evaluation) for t in opened.trainings()]
         return {
@@ -100,13 +100,13 @@ def outcome(run: Path) -> dict[str, Any]:
 
 
 def incidents(run: Path) -> Counter[str]:
-    """Recorded failures of workers and machines, counted by kind."""
+    """Return the number of recorded failures of workers and machines, by kind."""
     with open_run(run) as opened:
         return Counter(incident.kind for incident in opened.incidents())
 
 
 def num_done(run: Path) -> int:
-    """Number of trainings that a run has recorded."""
+    """Return the number of trainings that a run has recorded."""
     if not run.exists():
         return 0
     with open_run(run) as opened:
@@ -149,7 +149,7 @@ def run_with_kills(
 
 
 def chaos(options: argparse.Namespace) -> list[Figure]:
-    """Trainings lost, repeated or changed in a search whose nodes are killed."""
+    """Return the number of trainings lost, repeated or changed by kills of nodes."""
     with TemporaryDirectory() as name, closing(Site()) as site:
         folder = Path(name)
         start = time.monotonic()
@@ -169,13 +169,14 @@ def chaos(options: argparse.Namespace) -> list[Figure]:
         "with a different result": wrong,
         "failed": failed,
         "restarted after the loss of a node": failures["node"],
-        "restarted after another failure": failures["process"]
-        + failures["memory"]
-        + failures["error"],
+        "restarted after another failure": sum(
+            failures[kind] for kind in ("process", "memory", "error")
+        ),
         "members of the front": len(results["front"]),
         "fronts that differ": float(results["front"] != expected["front"]),
     }
-    figures = [Figure(name, value, "", value, value) for name, value in values.items()]
-    for text, value in (("undisturbed, in one process", calm_seconds), ("with kills", seconds)):
-        figures.append(Figure(f"seconds {text}", value, "s", value, value))
-    return figures
+    return [
+        *(single(name, value, "") for name, value in values.items()),
+        single("seconds undisturbed, in one process", calm_seconds, "s"),
+        single("seconds with kills", seconds, "s"),
+    ]

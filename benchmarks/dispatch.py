@@ -1,8 +1,8 @@
-"""Processor time of the driver per dispatched training, and the busy share of its workers.
+"""Measure the driver's processor time per dispatched training, and the busy share of its workers.
 
-The dispatcher is the real one. Workers are simulated: their trainings take the core-seconds of
-recorded ones. In the last row one training in a hundred is lost half-way with its node. A worker
-takes ten seconds to start.
+The dispatcher is the one of `nas search`. Workers are simulated: their trainings take as long as
+recorded trainings of a table. In the last row one training in a hundred is lost half-way with its
+node. A worker takes ten seconds to start.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, single
 from nas.evaluation.trial import Trial, run_trials
 from nas.searching.tabular.table import load_table
 from tests.evaluation.simulated import SimulatedPool, make_dispatcher
@@ -21,7 +21,7 @@ TRAININGS = 10_000
 
 
 def dispatch(options: argparse.Namespace) -> list[Figure]:
-    """Microseconds per training, total seconds and busy share, by number of workers."""
+    """Return microseconds per training, total seconds and busy share, by number of workers."""
     table = load_table(options.table)
     recorded = [training for trainings in table.trainings.values() for training in trainings]
     genome = next(iter(table.mechanisms.values()))
@@ -40,10 +40,9 @@ def dispatch(options: argparse.Namespace) -> list[Figure]:
         seconds = time.process_time() - start
         share = pool.busy / (workers * (pool.now - pool.start_seconds))
         name = f"{workers:,} workers, {TRAININGS:,} trainings{losses}"
-        for label, value, unit in (
-            ("a training", 1e6 * seconds / TRAININGS, "µs"),
-            ("in all", seconds, "s"),
-            ("busy once started", share, ""),
-        ):
-            figures.append(Figure(f"{name}: {label}", value, unit, value, value))
+        figures += [
+            single(f"{name}: a training", 1e6 * seconds / TRAININGS, "µs"),
+            single(f"{name}: in all", seconds, "s"),
+            single(f"{name}: busy once started", share, ""),
+        ]
     return figures

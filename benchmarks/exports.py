@@ -47,7 +47,7 @@ _BATCH: Final = 32  # genomes per clean process, which imports every framework o
 
 
 def exports(options: argparse.Namespace) -> list[Figure]:
-    """Accepted shares, wrong exports, refusals by reason and the largest difference per format."""
+    """Return share of accepted exports, number of wrong ones and largest error, per format."""
     registry: Any = ONNXRegistry
     registry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))
     graphs.traced = _cached(graphs.traced)
@@ -70,7 +70,7 @@ def exports(options: argparse.Namespace) -> list[Figure]:
 
 
 def _cached(trace: Callable[..., ExportedProgram]) -> Callable[..., ExportedProgram]:
-    """Cache the last program, by export request and source."""
+    """Return ``trace`` with a cache of the last program, by export request and source."""
     last: list[Any] = [None, "", None]
 
     def cached(request: ExportRequest, *, fuse: bool | Collection[str] = True) -> ExportedProgram:
@@ -118,7 +118,7 @@ def _request(number: int, genome: Genome) -> ExportRequest:
 
 
 def _try_exports(genomes: list[tuple[int, Genome]]) -> dict[tuple[str, str], float | str]:
-    """The largest difference of each export, or the reason why there is none."""
+    """Return the largest error of each export, or the reason why there is none."""
     results: dict[tuple[str, str], float | str] = {}
     with tempfile.TemporaryDirectory() as folder:
         jobs = {}
@@ -140,7 +140,7 @@ def _try_exports(genomes: list[tuple[int, Genome]]) -> dict[tuple[str, str], flo
 
 
 def _compare(jobs: list[tuple[Path, str, ExpectedOutputs]]) -> list[float | str]:
-    """Differences of all files in one process; bisect if one of them terminates it."""
+    """Return the errors of all files; bisect if a file terminates the process that runs it."""
     try:
         return differences(jobs) if jobs else []
     except ExportError as error:

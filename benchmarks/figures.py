@@ -1,8 +1,8 @@
-"""Figures of benchmarks with their spread, a table of them, and a history in JSON lines.
+"""Timing of functions in alternation, figures with their spread, a table and a history of figures.
 
-Compared functions run alternately, so that a change of load affects all of them. A time is that of
-the fastest round (on a GPU, the median elapsed time); the spread is the interquartile range over
-the rounds.
+Compared functions run alternately, so that a change of load affects all of them. A time is the
+minimum over the rounds (on a GPU, the median elapsed time). The spread is the interquartile range
+over the rounds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class Figure:
     """One number of a benchmark.
 
     Attributes:
-        low, high: quartiles over the rounds; a minimum may lie outside.
+        low: lower quartile over the rounds; a minimum may lie below.
+        high: upper quartile over the rounds.
     """
 
     name: str
@@ -35,7 +36,7 @@ class Figure:
 
     @property
     def spread(self) -> str:
-        """The quartiles as text."""
+        """Return both quartiles as text."""
         return f"{_number(self.low)} to {_number(self.high)}"
 
     def __str__(self) -> str:
@@ -48,12 +49,14 @@ def interleaved(
     least_seconds: float = 0.0,
     clock: Callable[[], float] = time.process_time,
 ) -> dict[str, list[float]]:
-    """Seconds of each function in each round, alternately, after one warm-up round.
+    """Call functions alternately; return the seconds of each function in each round.
+
+    One round before the others is not counted.
 
     Args:
-        least_seconds: a shorter function is repeated for this time, and its fastest call counts.
-        clock: by default processor time of all threads of this process, which other load on the
-            machine changes little.
+        least_seconds: time for which a short function is repeated; its fastest call counts.
+        clock: clock in seconds; by default processor time of all threads of this process, which
+            other load on the machine changes little.
     """
     taken: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds + 1):
@@ -71,29 +74,29 @@ def interleaved(
 
 
 def single(name: str, value: float, unit: str) -> Figure:
-    """A figure that was measured once or is the same in each round."""
+    """Return a figure without spread: measured once, or equal in all rounds."""
     return Figure(name, value, unit, value, value)
 
 
 def fastest(name: str, samples: Sequence[float], unit: str) -> Figure:
-    """The minimum over the rounds."""
+    """Return the minimum over the rounds."""
     return Figure(name, min(samples), unit, *_quartiles(samples))
 
 
 def median(name: str, samples: Sequence[float], unit: str) -> Figure:
-    """The median over the rounds."""
+    """Return the median over the rounds."""
     return Figure(name, statistics.median(samples), unit, *_quartiles(samples))
 
 
 def rate(name: str, count: int, samples: Sequence[float], unit: str) -> Figure:
-    """``count`` divided by the seconds of the fastest round."""
+    """Return ``count`` divided by the seconds of the fastest round."""
     return Figure(name, count / min(samples), unit, *_quartiles([count / s for s in samples]))
 
 
 def ratio(name: str, slow: Sequence[float], fast: Sequence[float]) -> Figure:
-    """Time of ``slow`` divided by that of ``fast``, from the same rounds.
+    """Return the time of ``slow`` divided by the time of ``fast``.
 
-    The value is the ratio of the fastest rounds, the spread that of the ratios of single rounds.
+    The value is the ratio of the fastest rounds; the spread is over the ratios of single rounds.
     """
     of_rounds = [a / b for a, b in zip(slow, fast, strict=True)]
     return Figure(name, min(slow) / min(fast), TIMES, *_quartiles(of_rounds))
@@ -114,7 +117,10 @@ def print_table(results: Mapping[str, Sequence[Figure]]) -> None:
 def append_history(
     history: Path, benchmark: str, figures: Sequence[Figure], machine: Mapping[str, str]
 ) -> None:
-    """Append a JSON line: date, benchmark, machine, and [value, low, high, unit] by name."""
+    """Append a JSON line to the history: date, benchmark, machine and figures.
+
+    A figure is [value, low, high, unit], by its name.
+    """
     assert len({f.name for f in figures}) == len(figures), f"{benchmark}: duplicate name"
     line = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -1,9 +1,9 @@
-"""Training steps, candidates per hour and long sequences on a GPU.
+"""Measure training steps, candidates per hour and long sequences on a GPU.
 
-Prints three tables; without a CUDA device it prints a message only:
+There are three tables:
 
 - a training step of vit-cifar10, eagerly and as a CUDA graph;
-- candidates trained per hour by one worker and by several that share the GPU;
+- candidates trained per hour by one worker and by several workers that share the GPU;
 - a block forward and backward in bfloat16, compared with the same projections around
   F.scaled_dot_product_attention, at 1,024 to 16,384 tokens; out of memory is reported.
 
@@ -53,7 +53,7 @@ Work = Callable[[], None]
 
 
 def gpu(options: argparse.Namespace) -> list[Figure]:
-    """Print all three tables, or a message if there is no GPU."""
+    """Return the figures of all three tables; none without a CUDA device."""
     if not torch.cuda.is_available():
         print("\ngpu: skipped, because PyTorch finds no CUDA device.")
         return []
@@ -72,7 +72,7 @@ def gpu(options: argparse.Namespace) -> list[Figure]:
 def steps(
     task: Task, data: Data, device: torch.device, rounds: int, count: int = STEPS
 ) -> list[Figure]:
-    """Milliseconds of a training step, eagerly and as a CUDA graph, and their ratio."""
+    """Return milliseconds of a training step, eagerly and as a CUDA graph, and their ratio."""
     print(f"\n{task.name}: a step of {task.batch_size} images, median of {rounds} rounds")
     figures = []
     for name in GENOMES:
@@ -90,7 +90,7 @@ def steps(
 def _training(
     task: Task, data: Data, name: str, form: str, device: torch.device, count: int
 ) -> Work:
-    """A function that runs ``count`` training steps; prints the kind of execution."""
+    """Return a function that runs ``count`` training steps; print the kind of execution."""
     model = build_model(task.resolve(mechanism(name).genome), task, data, 0).to(device)
     train = task.examples(data, "train", device, torch.bfloat16)
     # A constant learning rate, because the number of steps is unknown.
@@ -118,7 +118,7 @@ def candidates(
     numbers: Sequence[int] = WORKERS,
     count: int = CANDIDATES,
 ) -> list[Figure]:
-    """Candidates per hour by number of workers, over the named mechanisms."""
+    """Return candidates per hour by number of workers, over the named mechanisms."""
     print(f"\n{task.name}: candidates per hour, {count} trainings of {task.epochs} epochs")
     figures = []
     for workers in numbers:
@@ -144,13 +144,13 @@ def candidates(
 
 
 def _shared(task: Task, data: Data, workers: int) -> Evaluator:
-    """Workers that share one GPU."""
+    """Return an evaluator whose workers share one GPU."""
     shared = Execution(workers=workers, gpus_per_worker=1 / workers)
     return RayEvaluator(task, data, shared)
 
 
 def _trials(task: Task, count: int, seed: int) -> list[Trial]:
-    """The named mechanisms in turn, each time with another seed."""
+    """Return trials of the named mechanisms in turn, each time with another seed."""
     mechanisms = [
         task.resolve(m.genome) for m in MECHANISMS.values() if _is_buildable(m.genome, task)
     ]
@@ -162,7 +162,7 @@ def _trials(task: Task, count: int, seed: int) -> list[Trial]:
 
 
 def _is_buildable(genome: Genome, task: Task) -> bool:
-    """Whether the genome can be built with the task's number of heads."""
+    """Return whether the genome can be built with the task's number of heads."""
     try:
         build_attention(genome, task.width, task.heads)
     except NasError:
@@ -176,7 +176,7 @@ def attention(
     rounds: int,
     lengths: Sequence[int] = TOKENS,
 ) -> list[Figure]:
-    """Milliseconds of one sequence forward and backward, and the ratio to fused attention."""
+    """Return times of one sequence forward and backward, and the ratio to fused attention."""
     print(f"\none sequence, dim {DIM}, {HEADS} heads, bfloat16: ms forward and backward, peak MiB")
     figures = []
     for tokens in lengths:
@@ -204,7 +204,7 @@ class Fused(nn.Module):
 def compare(
     forms: Mapping[str, nn.Module], tokens: int, device: torch.device, rounds: int
 ) -> list[Figure]:
-    """Compare at one length all blocks that fit into memory."""
+    """Return the times of all blocks that fit into memory, at one length."""
     works: dict[str, Work] = {}
     for name, form in forms.items():
         work = _pass(form, tokens, device)
@@ -240,7 +240,7 @@ def _pass(form: nn.Module, tokens: int, device: torch.device) -> Work:
 
 
 def _peak_mib(work: Work, device: torch.device) -> float:
-    """Peak memory of one pass beyond weights and input in MiB; 0 on a processor."""
+    """Return peak memory of one pass beyond weights and input in MiB; 0 on a processor."""
     if device.type == "cpu":
         work()
         return 0.0
@@ -254,7 +254,7 @@ def _peak_mib(work: Work, device: torch.device) -> float:
 def _elapsed(
     works: Mapping[str, Work], rounds: int, device: torch.device
 ) -> dict[str, list[float]]:
-    """Elapsed seconds of each round, with synchronisation of the device."""
+    """Return elapsed seconds of each round, with synchronisation of the device."""
 
     def synchronised(work: Work) -> Work:
         def run() -> None:
@@ -269,7 +269,7 @@ def _elapsed(
 
 
 def _ratio(name: str, slow: Sequence[float], fast: Sequence[float]) -> Figure:
-    """The median of the rounds' ratios."""
+    """Return the median of the rounds' ratios."""
     return median(name, [a / b for a, b in zip(slow, fast, strict=True)], TIMES)
 
 

@@ -1,8 +1,8 @@
-"""Each mechanism's block and its naive form: forward and backward, one thread, float32.
+"""Compare each mechanism's block with its naive form: forward and backward, one thread, float32.
 
 The naive form is plain einsum code that materialises all pairs and hidden units (naive.py). Each
-mechanism runs in a separate process: memory freed by an earlier one would save the naive form its
-page faults, which take a fifth to a half of its time at 512 tokens.
+mechanism runs in a separate process: in one process, the naive form would reuse freed memory and
+save page faults, which take a fifth to a half of its time at 512 tokens.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SAMPLE_SECONDS: Final = 0.02
 
 
 def kernels(options: argparse.Namespace) -> list[Figure]:
-    """Milliseconds, peak memory and speed-up over the naive form."""
+    """Return the speed-up of each mechanism over its naive form; print times and peak memory."""
     figures = []
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(

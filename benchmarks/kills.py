@@ -1,4 +1,4 @@
-"""Life cycles of a run whose process is killed at random times, compared with one without kills.
+"""Compare life cycles of a run whose process is killed at random times with one without kills.
 
 Each life cycle is continued to its end with the usual commands and must give the results of the
 undisturbed one. Every fourth one trains on a Ray worker. The seed draws the times of the kills; the
@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, single
 from benchmarks.life import (
     BACKENDS,
     EXPORTING,
@@ -36,7 +36,7 @@ START_SHARE: Final = 0.25  # of the kills are timed from the start of the comman
 
 
 def kills(options: argparse.Namespace) -> list[Figure]:
-    """Kill ``options.kills`` times and count losses, repetitions and differences."""
+    """Kill ``options.kills`` times; return the number of losses, repetitions and differences."""
     for name in IMPORTED:
         importlib.import_module(name)
     rng, counts, lives, slowest = random.Random(options.seed), Counter[str](), 0, 0.0
@@ -54,14 +54,10 @@ def kills(options: argparse.Namespace) -> list[Figure]:
             sys.stderr.write(f"{lives} lives: {dict(counts)}\n")
             if not life.counts["kills"]:  # every command ended before its kill: too much load
                 break
-    places = (
-        "start",
-        *(phase.name for phase in PHASES),
-        *(f"by {backend}" for backend in BACKENDS),
-    )
-    names = ("kills", *(f"kills: {place}" for place in places), *MUST_BE_ZERO, "temporary files")
+    places = ["start", *(phase.name for phase in PHASES), *(f"by {name}" for name in BACKENDS)]
+    names = ["kills", *(f"kills: {place}" for place in places), *MUST_BE_ZERO, "temporary files"]
     values = {"lives": lives} | {name: counts[name] for name in names}
-    figures = [Figure(name, value, "", value, value) for name, value in values.items()]
+    figures = [single(name, value, "") for name, value in values.items()]
     return [*figures, Figure("until all processes ended", slowest, "s", 0.0, slowest)]
 
 

@@ -1,8 +1,8 @@
-"""The life cycle of a run by its commands (search, resume, confirm, export), with kills.
+"""Kill the commands of a run's life cycle (search, resume, confirm, export) at random times.
 
-Each command is a process forked from this one, which has already imported the modules, so that a
-kill does not cost three core-seconds of imports. A command is killed by SIGKILL at a random time
-after its start or after its next step; then the continuing command is run.
+Each command is a fork of this process, which has already imported the modules, so that a kill does
+not cost three core-seconds of imports. A command is killed by SIGKILL at a random time after its
+start or after its next step; then the command that continues it is run.
 """
 
 from __future__ import annotations
@@ -71,7 +71,12 @@ MUST_BE_ZERO: Final = (
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a life cycle: its command, and a function that counts its finished steps."""
+    """A phase of a life cycle.
+
+    Attributes:
+        command: command line, without the program.
+        count: returns the number of finished steps in a folder.
+    """
 
     name: str
     command: str
@@ -79,13 +84,13 @@ class Phase:
 
 
 def _num_references(folder: Path) -> int:
-    """Number of reference trainings that the command has printed."""
+    """Return the number of reference trainings that the command has printed."""
     output = folder / OUTPUT
     return output.read_text().count("to compare with") if output.exists() else 0
 
 
 def _num_records(folder: Path) -> int:
-    """Number of records; they are read again only after a write, to spare processor time."""
+    """Return the number of records; read the database only if its files have changed."""
     paths = [folder / RUN / f"run.sqlite{end}" for end in ("", "-wal")]
     return _num_records_at(folder, *(_stamp(path) for path in paths))
 
@@ -128,7 +133,7 @@ class Pace:
 
 
 def records(run: Path) -> dict[tuple[Any, ...], Any]:
-    """All trainings and proposals in the record, with their seconds."""
+    """Return all trainings and proposals in the record, by stage, task, mechanism and repeat."""
     if not (run / "run.sqlite").exists():
         return {}
     with open_run(run) as opened, opened.snapshot():
@@ -140,7 +145,7 @@ def records(run: Path) -> dict[tuple[Any, ...], Any]:
 
 
 def ending(folder: Path) -> dict[str, Any]:
-    """The results of a life cycle that must not depend on workers or times."""
+    """Return the results of a life cycle that must not depend on workers or times."""
     with open_run(folder / RUN) as run:
         confirmed = [
             (c.stage, c.key, c.repeat, c.evaluation.metrics) for c in run.trainings("confirm")
@@ -153,19 +158,16 @@ def ending(folder: Path) -> dict[str, Any]:
 
 
 def files(folder: Path) -> set[Path]:
-    """Relative paths of all files and folders in a folder."""
+    """Return relative paths of all files and folders in a folder."""
     return {path.relative_to(folder) for path in folder.rglob("*")}
 
 
 class Life:
     """One life cycle of a run, in a separate folder.
 
-    Args:
-        backend: the evaluation backend.
-
     Attributes:
-        counts: kills and violations, by name.
-        slowest: most seconds until all processes of a killed command had ended.
+        counts: number of kills and of violations, by name.
+        slowest: largest time until all processes of a killed command had ended, in seconds.
     """
 
     def __init__(self, folder: Path, backend: str) -> None:
@@ -195,7 +197,7 @@ class Life:
         return paces
 
     def has_run(self) -> bool:
-        """Whether the run exists, which implies that its references were measured."""
+        """Return whether the run exists, so that its references were measured."""
         return (self.folder / RUN / "run.sqlite").exists()
 
     def finish(self, phase: Phase) -> None:
@@ -244,7 +246,7 @@ class Life:
         self.counts["faults"] += len(check_run(self.folder / RUN))
 
     def _command(self, phase: Phase) -> str:
-        """The command that continues a phase."""
+        """Return the command that continues a phase."""
         is_begun = phase.command == SEARCH and self.has_run()
         return "resume life" if is_begun else phase.command
 
@@ -300,7 +302,7 @@ class Life:
 
 
 def _alive(session: int) -> list[int]:
-    """Process IDs of a command's session and of all its descendants."""
+    """Return process IDs of a command's session and of all its descendants."""
     mark, pids = f"{MARK}={session}\0".encode(), []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # ended, or not readable
@@ -311,5 +313,5 @@ def _alive(session: int) -> list[int]:
 
 
 def _has_ended(child: int) -> bool:
-    """Whether the child has ended; it is not reaped here."""
+    """Return whether a child has ended; its status can still be read."""
     return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

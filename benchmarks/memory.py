@@ -1,8 +1,8 @@
-"""Peak memory of one pass over a long sequence: 4,096 tokens, 8 heads, forward and backward.
+"""Measure the peak memory of one pass over a long sequence: 4,096 tokens, 8 heads.
 
 A network that scores pairs would need one matrix of pairs per hidden unit; our kernels compute it
-in blocks. Peak memory is the memory allocated by PyTorch beyond weights and input; it is the same
-in each run.
+in blocks. Peak memory is the memory that PyTorch allocates for a forward and a backward pass beyond
+weights and input. It is the same in each run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOKENS: Final = 4096
 
 
 def memory(options: argparse.Namespace) -> list[Figure]:
-    """Peak MiB of each mechanism."""
+    """Return the peak memory of each mechanism, in MiB."""
     print(f"\n{TOKENS:,} tokens, dim {DIM}, {HEADS} heads: peak MiB of forward and backward")
     figures = []
     for name in NAMES:
@@ -42,7 +42,10 @@ def memory(options: argparse.Namespace) -> list[Figure]:
 
 
 def peak_mib(work: Callable[[], object]) -> float:
-    """Peak MiB of a call by the profiler's record of allocations, exact unlike resident pages."""
+    """Return the peak memory of a call in MiB, from the profiler's record of allocations.
+
+    Unlike the resident memory of the process, this is exact.
+    """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # no message at each start of the profiler
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         work()

@@ -1,7 +1,7 @@
-"""Attention as written in the equations: plain einsum code over all pairs, heads and units at once.
+"""Plain einsum code of named mechanisms: all pairs, heads and hidden units at once.
 
-The reference for the values (test_naive.py), time and memory (kernels.py) of the mechanisms. It
-uses the graph and the weights of a block, and no computing code of the package.
+It is the reference for values (tests), time and memory (kernels.py) of our blocks. It uses the
+graph and the weights of a block, and no computing code of the package.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ Weights = Mapping[str, Tensor]
 
 
 def naive(block: Any, x: Tensor) -> Tensor:
-    """The output of ``block`` for x, (b, n, d) to (b, n, d), with its weights.
+    """Return the output of a block for x, computed by plain einsum code with the block's weights.
 
     Args:
-        block: from ``build_attention``; its graph uses the operations in ``OPERATIONS`` with
-            their default parameters.
+        block: attention from ``build_attention``, whose graph uses the operations in ``OPERATIONS``
+            with their default parameters.
+        x: input, shape (batch, tokens, dim), as is the output.
     """
     weights, graph = dict(block.named_parameters()), block.genome.to_dict()["graph_def"]
     values: dict[Any, Any] = {name: _stream(block, weights, x, name) for name in "qkv"}
@@ -43,7 +44,7 @@ def naive(block: Any, x: Tensor) -> Tensor:
 
 
 def _stream(block: Any, weights: Weights, x: Tensor, name: str) -> Tensor:
-    """q, k or v, projected if the block projects it, split into heads."""
+    """Return q, k or v, projected if the block projects it: (batch, heads, tokens, width)."""
     projections = block.genome.projections
     is_whole = projections.merge == "sum" if name == "v" else projections.raw == "shared"
     width = block.dim if is_whole else block.dim // block.heads
@@ -57,13 +58,13 @@ def _has_wo(block: Any) -> bool:
 
 
 def _repeated(operands: list[Tensor]) -> list[Tensor]:
-    """Operands repeated to the largest number of heads."""
+    """Return the operands, repeated to the largest number of heads."""
     heads = max(operand.shape[1] for operand in operands)
     return [o.repeat_interleave(heads // o.shape[1], dim=1) for o in operands]
 
 
 def _window(block: Any, x: Tensor) -> Tensor | None:
-    """The mask of visible pairs; None if all are visible."""
+    """Return the mask of visible pairs, (tokens, tokens); None if all pairs are visible."""
     visibility, n = block.genome.visibility, x.shape[1]
     if visibility.window is None:
         return None
@@ -78,7 +79,7 @@ def _dot(weights: Weights, extras: Any, query: Tensor, key: Tensor) -> Tensor:
 
 
 def _qana(weights: Weights, extras: Any, query: Tensor, key: Tensor) -> Tensor:
-    """Eq. 3.1 of QANA: s·k / sqrt(w) + sum_l V_l gelu(U_l·k + b_l) + c."""
+    """Return scores by Eq. 3.1 of QANA: s·k / sqrt(w) + sum_l V_l gelu(U_l·k + b_l) + c."""
     heads, width = query.shape[1], query.shape[-1]
     tail = F.linear(extras["x"], weights["tail.weight"]).unflatten(-1, (heads, -1)).transpose(1, 2)
     hidden = (tail.shape[-1] - 1) // (width + 2)
@@ -90,21 +91,21 @@ def _qana(weights: Weights, extras: Any, query: Tensor, key: Tensor) -> Tensor:
 
 
 def _additive(weights: Weights, extras: Any, query: Tensor, key: Tensor) -> Tensor:
-    """v·tanh(W_1 q + W_2 k) of Bahdanau et al."""
+    """Return scores of Bahdanau et al.: v·tanh(W_1 q + W_2 k)."""
     left = F.linear(query, weights["query_map.weight"]).unsqueeze(3)
     right = F.linear(key, weights["key_map.weight"]).unsqueeze(2)
     return torch.einsum("bhijm,om->bhij", torch.tanh(left + right), weights["out.weight"])
 
 
 def _neural(weights: Weights, extras: Any, query: Tensor, key: Tensor) -> Tensor:
-    """Eqs. 3, 4 and 7 of Neural Attention: a network over [q; k] of each pair."""
+    """Return scores by Eqs. 3, 4 and 7 of Neural Attention: a network over [q; k] of each pair."""
     hidden = F.linear(_pairs(query, key), weights["hidden_weight"], weights["hidden_bias"])
     scores = torch.einsum("bhijm,m->bhij", F.gelu(hidden), weights["out_weight"])
     return scores + weights["out_bias"]
 
 
 def _neural_authors(weights: Weights, extras: Any, query: Tensor, key: Tensor) -> Tensor:
-    """The authors' network of three layers over [q; k] of each pair."""
+    """Return scores of the authors' network of three layers over [q; k] of each pair."""
     hidden = _pairs(query, key)
     for name in ("first", "second"):
         hidden = F.relu(F.linear(hidden, weights[f"{name}.weight"], weights[f"{name}.bias"]))
@@ -112,7 +113,7 @@ def _neural_authors(weights: Weights, extras: Any, query: Tensor, key: Tensor) -
 
 
 def _pairs(query: Tensor, key: Tensor) -> Tensor:
-    """Concatenation of each query with each key, (b, h, q, k, 2w)."""
+    """Return each query concatenated with each key: (batch, heads, queries, keys, 2 width)."""
     left = query.unsqueeze(3).expand(-1, -1, -1, key.shape[2], -1)
     right = key.unsqueeze(2).expand(-1, -1, query.shape[2], -1, -1)
     return torch.cat((left, right), dim=-1)

@@ -1,4 +1,4 @@
-"""HTML reports of 10,000 and 100,000 mechanisms: time to write, load and hover."""
+"""Measure HTML reports of 10,000 and 100,000 mechanisms: time to write, load and hover."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ POINT: Final = """() => {
 
 
 def page(options: argparse.Namespace) -> list[Figure]:
-    """Processor time to write each report, its size, and its times in a browser."""
+    """Return the time to write each report, its size, and its times in a browser."""
     print(f"\nreports by number of mechanisms, best of {ROUNDS} rounds")
     print(
         f"{'mechanisms':>10}{'written s':>11}{'MB':>7}{'ready ms':>10}{'hover ms':>10}{'worst':>7}"
@@ -63,7 +63,7 @@ def _written(run: Path, path: Path) -> float:
 
 
 def _opened(path: Path) -> tuple[float, float, float]:
-    """Milliseconds until all views are ready; median and maximum of a hover."""
+    """Return milliseconds until all views are ready, and median and maximum of a hover."""
     from playwright.sync_api import sync_playwright
 
     program = shutil.which(os.environ.get("NAS_BROWSER", "chromium"))

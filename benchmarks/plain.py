@@ -1,9 +1,9 @@
-"""A conventional PyTorch training loop, the reference for our evaluation.
+"""A conventional PyTorch training loop on images, the reference for our evaluation.
 
-Model and recipe are those of the task published-proxy: pre-norm layers (by default one with one
-head), a class token, learned positions, AdamW, cross entropy. It uses float32 and no computing code
-of this package. Images are decoded and normalised one by one as in the published code
-(``PerImage``), or come from one prepared tensor (``Preloaded``).
+Model and recipe are those of the task published-proxy: pre-norm layers, a class token, learned
+positions, AdamW, cross entropy, float32. No computing code of this package is used. Images are
+decoded and normalised one by one as in the published code (``PerImage``), or come from one prepared
+tensor (``Preloaded``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Transform = Callable[[Image.Image], Tensor]
 
 
 class Transformer(nn.Module):
-    """The model of published-proxy: (b, channels, size, size) to (b, classes)."""
+    """The model of published-proxy: images (b, channels, size, size) to logits (b, classes)."""
 
     def __init__(self, task: ImageTask, channels: int, num_classes: int) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Transformer(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and a feed-forward network: (b, n, d) to (b, n, d)."""
+    """Attention and a feed-forward network with residual connections: (b, n, d) to (b, n, d)."""
 
     def __init__(self, task: ImageTask) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Layer(nn.Module):
         return x + self.dropout(self.mlp(self.mlp_norm(x)))
 
     def attention(self, x: Tensor) -> Tensor:
-        """Explicit attention, at 65 tokens no slower than the fused function."""
+        """Return explicit attention, which at 65 tokens is no slower than the fused function."""
         query, key, value = (
             stream(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for stream in (self.query, self.key, self.value)
@@ -95,7 +95,7 @@ class PerImage(Dataset[tuple[Tensor, int]]):
 
 
 class Preloaded:
-    """Normalised images in one tensor; batches are slices of a shuffled order."""
+    """Batches of normalised images from one tensor, in random order if ``shuffle``."""
 
     def __init__(self, data: Data, side: Side, batch_size: int, *, shuffle: bool) -> None:
         images, labels = _side(data, side)
@@ -114,7 +114,7 @@ class Preloaded:
 
 
 def loaders(data: Data, batch_size: int) -> tuple[Batches, Batches]:
-    """Training and validation images through a DataLoader in this process."""
+    """Return training and validation images through a DataLoader in this process."""
     mean, std = ([v / 255 for v in data.facts[name]] for name in ("mean", "std"))
     transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize(mean, std)])
     train, held_out = (PerImage(data, side, transform) for side in ("train", "validation"))
@@ -122,7 +122,7 @@ def loaders(data: Data, batch_size: int) -> tuple[Batches, Batches]:
 
 
 def preloaded(data: Data, batch_size: int) -> tuple[Batches, Batches]:
-    """Training and validation images from memory."""
+    """Return training and validation images from memory."""
     return (
         Preloaded(data, "train", batch_size, shuffle=True),
         Preloaded(data, "validation", batch_size, shuffle=False),

@@ -1,11 +1,11 @@
-"""The published evaluation and ours: the same thirty genomes, the same images, one thread.
+"""Compare the published evaluation with ours: thirty genomes, the same images, one thread.
 
-Needs a copy of the published code, rezighamza/Evolving-Attention (docs/benchmarks.md used commit
-b5b18f9), and its dependencies: ``--published FOLDER``. The code runs unchanged with its own loaders
-in a separate process, without our settings of the C library. Only its data set is replaced by one
-with the images of our task, as PIL images and with its own transform. Genomes are drawn by its
-mutations from standard attention. Both systems can train all of them, and they are distinct by our
-digest.
+``--published FOLDER`` is a copy of the published code, rezighamza/Evolving-Attention
+(docs/benchmarks.md used commit b5b18f9), whose dependencies must be installed. The code runs
+unchanged with its own loaders in a separate process, without our settings of the C library. Only
+its data set is replaced: ours gives the images of our task as PIL images, with its own transform.
+Genomes are drawn by its mutations from standard attention. Both systems can train all of them, and
+their digests are distinct.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ STANDARD: Final = {
 
 
 def published(options: argparse.Namespace) -> list[Figure]:
-    """Core-seconds of both systems for each genome, measured alternately."""
+    """Return the ratio of core-seconds of both systems, measured alternately on each genome."""
     if options.published is None:
         print("\npublished: skipped; it needs a copy of the published code, --published FOLDER")
         return []
@@ -94,7 +94,7 @@ def _compare(task: Task, data: Data, process: ProcessPoolExecutor) -> list[Figur
 
 
 def _ours(task: Task, data: Data, chromosome: Any, seed: int) -> tuple[float, float]:
-    """Accuracy and core-seconds of a training as in a search."""
+    """Train as in a search; return accuracy and core-seconds."""
     before = _core_seconds()
     resolved = task.resolve(Genome.from_dict(chromosome))
     trial = Trial(resolved.key, resolved.genome, training_seed(0, "published", seed))
@@ -117,7 +117,7 @@ def _sample(task: Task) -> list[Any]:
 
 
 def _evaluate(chromosome: Any, seed: int) -> tuple[float, float]:
-    """Accuracy and core-seconds of the published code."""
+    """Train by the published code; return accuracy and core-seconds."""
     assert Theirs.instance is not None
     before = _core_seconds()
     accuracy = Theirs.instance.evaluate(chromosome, seed)
@@ -145,7 +145,7 @@ class Theirs:
             return float(self.fitness.calculate_fitness(chromosome)[0])
 
     def sample(self, task: Task) -> list[Any]:
-        """Distinct chromosomes that both systems can train."""
+        """Return distinct chromosomes that both systems can train."""
         random.seed(0)
         x, chromosomes, keys = torch.randn(2, task.sizes.tokens, task.sizes.dim), [], set()
         while len(chromosomes) < GENOMES:
@@ -175,7 +175,7 @@ class Theirs:
 
 
 def _dataset_class(data: Data) -> Any:
-    """A replacement of torchvision's class with our images."""
+    """Return a replacement of torchvision's CIFAR10 class with our images."""
 
     def images(root: str, train: bool, download: bool, transform: Any) -> PerImage:
         return PerImage(data, "train" if train else "validation", transform)
@@ -184,6 +184,6 @@ def _dataset_class(data: Data) -> Any:
 
 
 def _core_seconds() -> float:
-    """Processor time of this process and its finished children, such as loader workers."""
+    """Return the processor time of this process and its finished children, such as loaders."""
     used = os.times()
     return used.user + used.system + used.children_user + used.children_system

@@ -1,7 +1,7 @@
-"""A bag-of-words baseline for text classification: TF-IDF and logistic regression.
+"""Measure a bag-of-words baseline of text classification: TF-IDF and logistic regression.
 
-scikit-learn with default settings, on all training texts at full length, with single words and with
-pairs of words. Attention has to exceed its test accuracy to show a gain from word order.
+It is scikit-learn with default settings, on all training texts at full length, with single words
+and with pairs of words. Attention has to exceed its test accuracy to show a gain from word order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, single
 from nas.tasks.files import expanded
 from nas.tasks.sequences.texts import TEST, TRAIN, read_folder
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def reviews(options: argparse.Namespace) -> list[Figure]:
-    """Accuracy on the whole test set, and core-seconds of fitting and evaluation."""
+    """Return accuracy on the whole test set, and core-seconds of fitting and evaluation."""
     path = expanded(options.data.removeprefix("textfolder:"))
     (_, train), (_, test) = (read_folder(path, part) for part in (TRAIN, TEST))
     figures = []
@@ -34,8 +34,8 @@ def reviews(options: argparse.Namespace) -> list[Figure]:
         score = 100 * model.fit(*_columns(train)).score(*_columns(test))
         seconds = time.process_time() - start
         figures += [
-            Figure(f"{name}: accuracy", score, "%", score, score),
-            Figure(f"{name}: time", seconds, "core-seconds", seconds, seconds),
+            single(f"{name}: accuracy", score, "%"),
+            single(f"{name}: time", seconds, "core-seconds"),
         ]
     return figures
 

@@ -1,9 +1,9 @@
-"""Core-seconds per mechanism of a whole search, compared with the published search.
+"""Measure core-seconds per mechanism of a whole search, and compare with the published search.
 
-``nas search`` runs in a separate process: attention_v1 under published-proxy, 10 generations of
-20, two Ray workers. The figure includes the processor time of all its processes from the first
-import: driver, workers, failed trainings and Ray's services. A mechanism counts once, by its
-digest at the task's sizes, and only if its training succeeded.
+``nas search`` runs in a separate process: attention_v1 under published-proxy, 10 generations of 20,
+two Ray workers. The figure includes the processor time of all its processes from the first import:
+driver, workers, failed trainings and Ray's services. A mechanism counts once, by its digest, and
+only if its training succeeded.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PUBLISHED: Final = {"graphs": 12_588 / 134, "legal mechanisms": 12_588 / 81}
 
 
 def search(options: argparse.Namespace) -> list[Figure]:
-    """Core-seconds per mechanism, utilisation and overhead of one search."""
+    """Return core-seconds per mechanism, busy share of workers and overhead of one search."""
     with tempfile.TemporaryDirectory() as folder:
         print(f"\n{SPACE}, {TASK}, {GENERATIONS} generations of {POPULATION}, {WORKERS} workers")
         seconds = run_and_measure(folder, options.data)
@@ -65,11 +65,10 @@ def run_and_measure(folder: str, data: str) -> dict[str, float]:
 
 
 class Family:
-    """Processor time of a process and all its descendants, including re-parented ones.
+    """Processor time of a process and all its descendants, also after their parents have ended.
 
-    Times are polled, so the time of a process after the last poll is lost, one period at most. The
-    times that the system reports to a parent would omit children that it does not wait for, such as
-    Ray's.
+    Times are read in ``poll``, so the time of a process after the last call is lost. The times that
+    the system reports to a parent would omit children that it does not wait for, such as Ray's.
     """
 
     def __init__(self, pid: int) -> None:
@@ -77,7 +76,7 @@ class Family:
         self._ticks: dict[tuple[int, int], tuple[str, int]] = {}
 
     def is_alive(self) -> bool:
-        """Whether any process existed at the last poll."""
+        """Return whether any process existed at the last poll."""
         return bool(self._pids)
 
     def poll(self) -> None:
@@ -92,7 +91,7 @@ class Family:
         self._pids &= {s.pid for s in stats.values() if not s.has_ended}
 
     def core_seconds(self) -> dict[str, float]:
-        """Core-seconds by name of program, in descending order."""
+        """Return core-seconds by name of program, in descending order."""
         second = os.sysconf("SC_CLK_TCK")
         totals: dict[str, float] = {}
         for name, ticks in self._ticks.values():
@@ -101,7 +100,7 @@ class Family:
 
 
 class Stat:
-    """One line of /proc/PID/stat."""
+    """The state of a process, from the text of /proc/PID/stat."""
 
     def __init__(self, text: str) -> None:
         head, _, tail = text.rpartition(")")
@@ -113,7 +112,7 @@ class Stat:
 
     @classmethod
     def read(cls, folder: Path) -> Stat | None:
-        """Read a process folder; None if the process has ended."""
+        """Return the state from a process folder; None if the process has ended."""
         try:
             return cls((folder / "stat").read_text(encoding="utf-8", errors="replace"))
         except OSError:

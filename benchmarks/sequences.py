@@ -1,8 +1,8 @@
-"""Our evaluation of standard attention on tokens and a plain PyTorch loop.
+"""Compare our evaluation of standard attention on tokens with a plain PyTorch loop.
 
-Same data in memory, same model, same recipe, float32, one thread. The plain model uses torch's
-causal attention, modules and optimiser. Our evaluation also counts costs, probes the mechanism, and
-validates on some examples after each epoch but the last.
+Data in memory, model and recipe are the same: float32, one thread. The plain model uses torch's
+causal attention, modules and optimiser. Our evaluation also counts costs, tests candidates for
+constant outputs, and validates on some examples after each epoch but the last.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.figures import Figure, fastest, interleaved, ratio
+from benchmarks.evaluation import timed, train_ours
+from benchmarks.figures import Figure, fastest, ratio
 from nas.common.differences import mean_and_error
-from nas.evaluation.trainer import train_candidate
-from nas.evaluation.trial import Trial, training_seed
-from nas.genome.mechanisms import mechanism
+from nas.evaluation.trial import training_seed
 from nas.tasks import Data, load_task
 from nas.tasks.classification import IGNORE_INDEX
 
@@ -31,20 +30,16 @@ CPU: Final = torch.device("cpu")
 
 
 def sequences(options: argparse.Namespace) -> list[Figure]:
-    """Core-seconds of each implementation, one seed per round."""
+    """Return core-seconds of each implementation, with one seed per round."""
     figures = []
     for name in TASKS:
         task = load_task(name)
         data = task.load()
-        scores: dict[str, list[float]] = {"ours": [], "plain": []}
-        works = {
-            "ours": partial(_train_next_seed, scores["ours"], partial(_ours, task, data)),
-            "plain": partial(_train_next_seed, scores["plain"], partial(_plain, task, data)),
-        }
-        taken = interleaved(works, options.seeds)
+        forms = {"ours": partial(train_ours, task, data), "plain": partial(_plain, task, data)}
+        taken, scores = timed(forms, options.seeds)
         metric = task.metrics(data)[0].name
         for form, values in scores.items():
-            mean, error = mean_and_error(values[1:])  # without the warm-up round
+            mean, error = mean_and_error(values)
             print(f"  {name:10} {form:6} {min(taken[form]):6.2f} core-seconds, "
                   f"{metric} {mean:.4f} ± {error or 0.0:.4f}")  # fmt: skip
         figures += [
@@ -54,20 +49,9 @@ def sequences(options: argparse.Namespace) -> list[Figure]:
     return figures
 
 
-def _train_next_seed(scores: list[float], form: partial[float]) -> None:
-    """Train with the next seed and append the score."""
-    scores.append(form(training_seed(0, "benchmark", len(scores))))
-
-
-def _ours(task: ModelTask, data: Data, seed: int) -> float:
-    genome = task.resolve(mechanism("mha").genome).genome
-    result = train_candidate(Trial("mha", genome, seed), task, data)
-    assert result.is_ok, result.error
-    return result.metrics[task.metrics(data)[0].name]
-
-
 def _plain(task: ModelTask, data: Data, seed: int) -> float:
     """Train and validate by a conventional loop; return the task's first metric."""
+    seed = training_seed(0, "benchmark", seed)
     torch.manual_seed(seed)
     train, held_out = (task.examples(data, s, CPU, torch.float32) for s in ("train", "validation"))
     model = Plain(task, data)
@@ -95,7 +79,7 @@ def _plain(task: ModelTask, data: Data, seed: int) -> float:
 
 
 def loss(model: nn.Module, examples: Examples, indices: Tensor) -> tuple[Tensor, int, int]:
-    """Mean loss over scored targets, their number, and the number of correct ones."""
+    """Return mean loss over scored targets, their number, and the number of correct ones."""
     tokens, targets = examples.batch(indices)
     logits, targets = model(tokens).flatten(0, 1), targets.flatten()
     correct = (logits.argmax(-1) == targets).sum()
@@ -104,7 +88,7 @@ def loss(model: nn.Module, examples: Examples, indices: Tensor) -> tuple[Tensor,
 
 
 class Plain(nn.Module):
-    """A causal transformer: (b, n) tokens to (b, n or fewer, classes)."""
+    """A causal transformer: tokens (b, n) to logits (b, n or fewer, classes)."""
 
     def __init__(self, task: ModelTask, data: Data) -> None:
         super().__init__()
@@ -127,7 +111,7 @@ class Plain(nn.Module):
 
 
 class PlainLayer(nn.Module):
-    """Attention and a feed-forward network: (b, n, d) to (b, n, d)."""
+    """Attention and a feed-forward network with residual connections: (b, n, d) to (b, n, d)."""
 
     def __init__(self, task: ModelTask) -> None:
         super().__init__()

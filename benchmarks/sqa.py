@@ -1,8 +1,9 @@
-"""Speed-ups of Sparse Query Attention, whose central claim is that fewer query heads are faster.
+"""Measure the speed-up of Sparse Query Attention, whose claim is that fewer query heads are faster.
 
 The paper times whole models of 8 layers on an A100 (Table 3). This benchmark times the attention
-layer alone, with projections, causal, on one thread, and compares its speed-up over multi-head
-attention with the ratio of multiply-adds (all n x n: causality saves each variant the same share).
+layer alone: with projections, causal, on one thread. It compares the speed-up over multi-head
+attention with the ratio of multiply-adds. The multiply-adds are of all n x n pairs, because a
+causal mask saves the same share in each variant.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ PAPER: Final = {
 
 
 def sqa(options: argparse.Namespace) -> list[Figure]:
-    """Measured and predicted speed-ups, and those of the paper."""
+    """Return the speed-up of each variant; print the paper's speed-ups too."""
     print(
         f"\nforward pass, causal, dim {DIM}, {HEADS} heads, float32, batch 1; processor time of one"
         f"\nthread, the fastest of {options.rounds} interleaved rounds"

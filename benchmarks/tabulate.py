@@ -1,11 +1,11 @@
-"""Make a table: train all mechanisms of a space, so that searches of it can be replayed.
+"""Make a table of trainings: train all mechanisms of a space, so that searches can be replayed.
 
     python -m benchmarks.tabulate attention_bench -o mine.json.gz --task mine.yaml --seeds 3
 
-Mechanisms are trained in an order drawn once, so that an interrupted table holds a random part of
-its space. Each mechanism has training seeds of its own, as in a search: with shared seeds, errors
-would be correlated. Finished trainings are kept in a file beside the table; the same command
-continues where it was interrupted.
+Mechanisms are trained in random order, so that an interrupted table holds a random part of its
+space. Each mechanism has training seeds of its own, as in a search; shared seeds would correlate
+errors. Finished trainings are kept in a file beside the table. The same command continues where it
+was interrupted.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ def tabulate(
     backend: str = "ray",
     workers: str | None = None,
 ) -> Table:
-    """Train all mechanisms of a space with several seeds, and write the table.
+    """Train mechanisms of a space with several seeds, and write the table.
 
     Args:
-        space: a search space, by name or path.
-        path: the table, NAME.json.gz.
-        sources: mechanisms of the space, as SOURCE strings, in place of all.
-        about: a description in one sentence.
-        task: a task, by name or path; the space's by default.
-        limit: number of mechanisms, drawn at random by the grammar of the space; by default all
+        space: name or path of a search space.
+        path: file of the table, NAME.json.gz.
+        sources: SOURCE strings of the mechanisms to train; by default all or ``limit``.
+        about: description of the table in one sentence.
+        task: name or path of a task; by default the task of the space.
+        limit: number of mechanisms to draw at random by the grammar of the space; by default all
             mechanisms of the space are trained.
-        command: the command line, for the record.
+        command: command line that is recorded in the table.
 
     Raises:
         NasError: an argument cannot be used; the message names it and what was expected.
@@ -175,10 +175,10 @@ def table_of(
     trainings: Mapping[str, tuple[Evaluation, ...]],
     command: str,
 ) -> Table:
-    """A table of trainings on this machine, with today's date.
+    """Return a table of trainings on this machine, with today's date.
 
     Args:
-        documents: space, policy and task.
+        documents: the documents of space, policy and task.
 
     Raises:
         TableError: there are no mechanisms.

@@ -1,8 +1,9 @@
-"""Accuracy of predicted times for mechanisms that the calibration did not measure.
+"""Measure the accuracy of predicted times for mechanisms that the calibration did not measure.
 
-Distinct random genomes of the spaces and all named mechanisms, forward and backward, compiled for a
-task's sizes; with --decode the causal ones, for one token after a context. Other load affects the
-calibration and the measurements differently, so errors are smaller on an idle machine.
+These are distinct random genomes of the spaces and all named mechanisms, forward and backward, at a
+task's sizes. With --decode they are causal, and a step of one token after a context is measured.
+Other load affects the calibration and the measurements differently, so errors are smaller on an
+idle machine.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from nas.compiler import resolve as resolve_genome
 from nas.costs.decoding.memory import memory_of
 from nas.costs.timing import calibrate, decode_ms, predict_ms
 from nas.costs.timing.measuring import Passes
-from nas.costs.timing.prediction import fitted, total
+from nas.costs.timing.prediction import Calibration, fitted, total
 from nas.genome import Genome, ModelSizes
 from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import MECHANISMS
@@ -59,7 +60,7 @@ SETTINGS: Final = {
 
 
 def timing(options: argparse.Namespace) -> list[Figure]:
-    """Errors and rank correlation of predicted times at two tasks' sizes, or of named genomes."""
+    """Return errors and rank correlation of predicted times at two tasks' sizes."""
     if options.decode:
         return decoding(options.rounds)
     if options.genome:
@@ -67,25 +68,14 @@ def timing(options: argparse.Namespace) -> list[Figure]:
     figures = []
     for name, setting in SETTINGS.items():
         begin = time.process_time()
-        calibration = calibrate(
-            setting.sizes,
-            batch=setting.batch,
-            precision="float32",
-            device="cpu",
-            is_causal=setting.is_causal,
-            qkv_bias=False,
-        )
+        calibration = calibrated(setting)
         seconds = time.process_time() - begin
         genomes = sample_genomes(GENOMES, setting)
         measured = measure(genomes, setting, options.rounds)
         predicted = [predict_ms(resolve_genome(g, setting.sizes), calibration) for g in genomes]
-        errors = [abs(p / m - 1) for p, m in zip(predicted, measured, strict=True)]
-        low, middle, high = (100 * value for value in quantiles(errors, n=4))
-        order = float(spearmanr(predicted, measured).statistic)
         figures += [
             single(f"{name}, calibration", seconds, "s"),
-            Figure(f"{name}, error of {len(genomes)} genomes", middle, "%", low, high),
-            single(f"{name}, Spearman", order, ""),
+            *agreement(name, predicted, measured),
         ]
         print(f"\n{name}: {len(genomes)} genomes, measured best of {options.rounds} rounds")
         for figure in figures[-3:]:
@@ -94,17 +84,10 @@ def timing(options: argparse.Namespace) -> list[Figure]:
 
 
 def relative_to_mha(sources: Sequence[str], rounds: int) -> list[Figure]:
-    """Measured and predicted times of a layer, relative to standard attention."""
+    """Return measured and predicted times of a layer, relative to standard attention."""
     setting = SETTINGS["vit-cifar10"]
     genomes = [resolve(source).genome for source in ("mha", *sources)]
-    calibration = calibrate(
-        setting.sizes,
-        batch=setting.batch,
-        precision="float32",
-        device="cpu",
-        is_causal=False,
-        qkv_bias=False,
-    )
+    calibration = calibrated(setting)
     predicted = [predict_ms(resolve_genome(g, setting.sizes), calibration) for g in genomes]
     measured = measure(genomes, setting, rounds)
     figures = []
@@ -115,14 +98,12 @@ def relative_to_mha(sources: Sequence[str], rounds: int) -> list[Figure]:
 
 
 def decoding(rounds: int) -> list[Figure]:
-    """Predicted and measured times of one decoding step, at the sizes of ``bytes``."""
+    """Return errors of the predicted times of one decoding step, at the sizes of ``bytes``."""
     setting = LayerSetting(ModelSizes(64, 4, 1, 64), 16, is_causal=True)
     sizes = setting.sizes
     passes = Passes(sizes, 1, precision="float32", device="cpu", is_causal=True)
     begin = time.process_time()
-    calibration = calibrate(
-        sizes, batch=16, precision="float32", device="cpu", is_causal=True, qkv_bias=False
-    )
+    calibration = calibrated(setting)
     figures = [single("decode, calibration, time_ms included", time.process_time() - begin, "s")]
     genomes = sample_genomes(20, setting, {"attention_causal": 1.0})
     names = {canonicalise(m.genome, sizes): m.name for m in MECHANISMS.values()}
@@ -149,22 +130,37 @@ def decoding(rounds: int) -> list[Figure]:
         for genome, *row in zip(genomes, predicted, times, baseline, strict=True):
             name = names.get(genome) or " ".join(node.op for node in genome.nodes)
             print("".join(f"{value:9.3f}" for value in row), "", name)
-        for model, values in (("predicted", predicted), ("bytes and calls", baseline)):
-            errors = [abs(p / m - 1) for p, m in zip(values, times, strict=True)]
-            low, middle, high = (100 * value for value in quantiles(errors, n=4))
-            order = float(spearmanr(values, times).statistic)
-            start = f"decode after {context}, {model}"
-            figures += [
-                Figure(f"{start}, error of {len(genomes)} genomes", middle, "%", low, high),
-                single(f"{start}, Spearman", order, ""),
-            ]
+        figures += agreement(f"decode after {context}, predicted", predicted, times)
+        figures += agreement(f"decode after {context}, bytes and calls", baseline, times)
     return figures
+
+
+def calibrated(setting: LayerSetting) -> Calibration:
+    """Return a calibration of the unit times at the sizes of a layer, in float32."""
+    return calibrate(
+        setting.sizes,
+        batch=setting.batch,
+        precision="float32",
+        device="cpu",
+        is_causal=setting.is_causal,
+        qkv_bias=False,
+    )
+
+
+def agreement(name: str, predicted: Sequence[float], measured: Sequence[float]) -> list[Figure]:
+    """Return the median error of predicted times in percent, and Spearman's correlation."""
+    errors = [abs(p / m - 1) for p, m in zip(predicted, measured, strict=True)]
+    low, middle, high = (100 * value for value in quantiles(errors, n=4))
+    return [
+        Figure(f"{name}, error of {len(predicted)} genomes", middle, "%", low, high),
+        single(f"{name}, Spearman", float(spearmanr(predicted, measured).statistic), ""),
+    ]
 
 
 def sample_genomes(
     count: int, setting: LayerSetting, shares: Mapping[str, float] = MappingProxyType(SHARES)
 ) -> list[Genome]:
-    """All named mechanisms and random genomes in normal form that can be built at these sizes."""
+    """Return all named mechanisms and random genomes that can be built at these sizes."""
     rng = np.random.default_rng(5)
     genomes: dict[Genome, None] = {}
     for named in MECHANISMS.values():
@@ -179,7 +175,7 @@ def sample_genomes(
 
 
 def measure(genomes: Sequence[Genome], setting: LayerSetting, rounds: int) -> list[float]:
-    """Milliseconds of a layer with each genome, the minimum over interleaved rounds."""
+    """Return milliseconds of a layer with each genome, the minimum over alternating rounds."""
     sizes = setting.sizes
     passes = Passes(
         sizes, setting.batch, precision="float32", device="cpu", is_causal=setting.is_causal
@@ -190,7 +186,7 @@ def measure(genomes: Sequence[Genome], setting: LayerSetting, rounds: int) -> li
 
 
 def _add(genome: Genome, setting: LayerSetting, genomes: dict[Genome, None]) -> None:
-    """Add a genome if it can be built at these sizes; it is used in all layers."""
+    """Add the normal form of a genome if it can be built at these sizes."""
     genome = canonicalise(genome, setting.sizes)
     try:
         _block(genome, setting.sizes)

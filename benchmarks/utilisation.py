@@ -1,8 +1,7 @@
-"""Busy share of simulated workers, with whole generations and with a lag.
+"""Measure the busy share of simulated workers, with whole generations and with a lag.
 
 Only the dependency rule is simulated: a proposal can be made when the results that it depends on
-are known. Proposals and records take no time. A training takes the core-seconds of a random
-recorded one.
+are known. Proposals and records take no time. A training takes as long as a random recorded one.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections import deque
 
 import numpy as np
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, single
 from benchmarks.peers.problem import bench
 from nas.common.objectives import Objective
 from nas.evaluation.trial import Evaluation, Trial
@@ -28,7 +27,7 @@ PER_WORKER = {"generations of 12 a worker": (12, None), "a lag of 4 a worker": (
 
 
 class Replay(TableEvaluator):
-    """Simulated workers whose trainings take as long as random recorded ones."""
+    """Simulated workers whose trainings take as long as random recorded trainings."""
 
     def __init__(self, table: Table, workers: int) -> None:
         super().__init__(table, workers=workers)
@@ -39,7 +38,7 @@ class Replay(TableEvaluator):
 
 
 def busy(table: Table, workers: int, population: int, lag: int | None) -> float:
-    """Fraction of the workers' time spent on training, until the last training ends."""
+    """Return the share of the workers' time spent on training, until the last training ends."""
     objectives: tuple[Objective, ...] = bench().objectives
     operators = Variation(bench().space, bench().policy)
     archive, candidate_filter = Archive(objectives, most_trainings=1), bench().filter
@@ -63,11 +62,11 @@ def busy(table: Table, workers: int, population: int, lag: int | None) -> float:
 
 
 def utilisation(options: argparse.Namespace) -> list[Figure]:
-    """Busy shares of 2, 64 and 1,000 workers, with generations and with a lag."""
+    """Return busy shares of 2, 64 and 1,000 workers, with generations and with a lag."""
     table = load_table(options.table)
     figures = []
     for name, (generation, lag) in PER_WORKER.items():
         for workers in (2, 64, 1000):
             share = busy(table, workers, generation * workers, lag and lag * workers)
-            figures.append(Figure(f"{workers:,} workers, {name}", share, "busy", share, share))
+            figures.append(single(f"{workers:,} workers, {name}", share, "busy"))
     return figures

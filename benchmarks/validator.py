@@ -1,4 +1,4 @@
-"""Genomes per core-second: validated, sampled, varied, canonicalised, digested."""
+"""Measure how many genomes per core-second are validated, sampled, varied and digested."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROUNDS: Final = 5
 
 
 def validator(options: argparse.Namespace) -> list[Figure]:
-    """Rates of validation, sampling, variation and digests over distinct genomes, uncached."""
+    """Return rates of validation, sampling, variation and digests, without caches."""
     print(f"\ngenomes per core-second, best of {ROUNDS} rounds over distinct genomes")
     print(
         f"{'space':16}{'genomes':>9}{'nodes':>7}{'judged/s':>11}{'sampled/s':>11}"
@@ -46,7 +46,7 @@ def validator(options: argparse.Namespace) -> list[Figure]:
 
 
 def _measure(name: str) -> tuple[list[Genome], list[Figure]]:
-    """Genomes of a space, and the rate of each operation on them."""
+    """Return distinct genomes of a space, and the rate of each operation on them."""
     space = load_space(name)
     policy = load_policy(space.policy)
     variation = Variation(space, policy)
@@ -65,7 +65,7 @@ def _measure(name: str) -> tuple[list[Genome], list[Figure]]:
 
 
 def _samples(variation: Variation, count: int) -> list[Genome]:
-    """Random samples, each mutated once."""
+    """Return random samples, each mutated once."""
     rng = np.random.default_rng(0)
     return [variation.mutate(variation.sample(rng), rng)[0] for _ in range(count)]
 

@@ -1,4 +1,4 @@
-"""A fuzzer of all external input: files, databases, folders, command lines.
+"""A fuzzer of all external input of `nas`: files, databases, folders, command lines.
 
     values.py     hostile values, and mutations of documents, texts and bytes
     watching.py   limits: unexpected errors, time, memory, writes elsewhere, executed programs
@@ -7,5 +7,5 @@
     arguments.py  inputs that are command lines
     running.py    many inputs of all kinds, each with its own seed
 
-Kind, seed and number identify an input and reproduce it.
+The kind, the seed and the number of an input reproduce it.
 """

@@ -1,4 +1,4 @@
-"""Inputs that are command lines: known commands and options with hostile values."""
+"""Fuzzer inputs that are command lines: known commands and options with hostile values."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ EXCLUDED: Final = ("hf:", "cifar10", "timm", "pt2", "onnx")
 
 
 def arguments(rng: Rng, folder: Path) -> Callable[[], object]:
-    """A command line in a folder with one run."""
+    """Return a function that runs a hostile command line in a folder with one run."""
     words = list(EXAMPLES[rng.integers(len(EXAMPLES))])
     for _ in range(1 + rng.geometric(0.6)):
         at = int(rng.integers(len(words)))

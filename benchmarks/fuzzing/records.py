@@ -1,4 +1,4 @@
-"""Inputs that are the record of a run: changed values, bytes, schema and log of its database."""
+"""Fuzzer inputs that are run databases: changed values, bytes, schema and write-ahead log."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TABLES: Final = (
 
 
 def database(rng: Rng, folder: Path) -> Work:
-    """A run database with changed values, deleted rows or damaged bytes."""
+    """Return a function that reads a run with changed values, deleted rows or damaged bytes."""
     run_folder = copy_run(folder)
     path = run_folder / "run.sqlite"
     match rng.integers(10):
@@ -61,7 +61,7 @@ def database(rng: Rng, folder: Path) -> Work:
 
 
 def report(rng: Rng, folder: Path) -> Work:
-    """A record with hostile texts, read by the report page, which must escape them."""
+    """Return a function that writes the page of a run with hostile texts, and checks escapes."""
     run_folder = copy_run(folder)
     with contextlib.closing(
         sqlite3.connect(run_folder / "run.sqlite", isolation_level=None)
@@ -81,7 +81,7 @@ def copy_run(folder: Path) -> Path:
 
 @cache
 def _run() -> Path:
-    """A finished run with a confirmation and a front.json, only to be copied."""
+    """Return the folder of a finished run with a confirmation and a front.json."""
     root = Path(mkdtemp(prefix="nas-fuzz-"))
     folder = record_run(root, generations=1)
     with open_writer(folder, None) as writer:
@@ -139,7 +139,7 @@ def _corrupt(connection: sqlite3.Connection, rng: Rng, *, only_text: bool = Fals
 
 
 def _replacement(value: Any, rng: Rng, *, only_text: bool) -> Any:
-    """A replacement for a value; mostly JSON for JSON."""
+    """Return a replacement of a value; mostly JSON for JSON."""
     with contextlib.suppress(TypeError, ValueError, RecursionError):
         data = json.loads(value)
         replacement = mutate(data, rng)

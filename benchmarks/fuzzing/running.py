@@ -1,4 +1,4 @@
-"""Run many inputs of all kinds, each with its own seed."""
+"""Run many fuzzer inputs of all kinds, each with its own seed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KINDS: Final = {make.__name__: make for make in SHARES}
 
 @dataclass(frozen=True)
 class Input:
-    """One input and its observed effects."""
+    """The identity of an input, and its observed effects."""
 
     kind: str
     seed: int
@@ -45,7 +45,7 @@ class Input:
 
     @property
     def name(self) -> str:
-        """The options that reproduce it."""
+        """Return the command-line options that reproduce the input."""
         return f"--kind {self.kind} --seed {self.seed} --number {self.number}"
 
 

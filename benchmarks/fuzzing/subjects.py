@@ -1,4 +1,7 @@
-"""Inputs that are files: mutations of valid examples, and the functions that read them."""
+"""Fuzzer inputs that are files: mutations of valid examples.
+
+Each public function writes a hostile file and returns a function that reads it.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def genome(rng: Rng, folder: Path) -> Work:
-    """A genome file, or an exported file with a genome; it is validated, shown or exported."""
+    """Write a genome, or an exported file with one, to be validated, shown or exported."""
     if rng.random() < 0.1:
         path = folder / "genome.py"
         path.write_bytes(edit_bytes(_exported(), rng))
@@ -61,7 +64,7 @@ def genome(rng: Rng, folder: Path) -> Work:
 
 
 def _extended(data: dict[str, Any], rng: Rng) -> dict[str, Any]:
-    """The graph extended by many nodes with random inputs."""
+    """Return the graph extended by many nodes with random inputs."""
     graph = data["graph_def"]
     ops = ("add", "multiply", "linear", "gelu", "topk_filter", "relu", "relu_squared", "layer_norm")
     op = str(rng.choice(ops))
@@ -74,7 +77,7 @@ def _extended(data: dict[str, Any], rng: Rng) -> dict[str, Any]:
 
 
 def source(rng: Rng, folder: Path) -> Work:
-    """A SOURCE string."""
+    """Return a function that validates a hostile SOURCE string."""
     names = sorted(MECHANISMS)
     examples = (
         *names,
@@ -88,14 +91,14 @@ def source(rng: Rng, folder: Path) -> Work:
 
 
 def space(rng: Rng, folder: Path) -> Work:
-    """A search space, from which a genome is sampled."""
+    """Write a search space."""
     path = _write_document(folder, "space", mutate(_yaml(_names("search_spaces"), rng), rng), rng)
     is_causal = bool(rng.random() < 0.2)
     return lambda: check_space(load_space(str(path)), is_causal=is_causal)
 
 
 def policy(rng: Rng, folder: Path) -> Work:
-    """A policy, which validates a genome."""
+    """Write a policy, to validate a genome."""
     data = _yaml(_names("validators"), rng)
     if rng.random() < 0.3 and data["rules"]:
         rule = data["rules"][rng.integers(len(data["rules"]))]
@@ -128,7 +131,7 @@ def policy(rng: Rng, folder: Path) -> Work:
 
 
 def task(rng: Rng, folder: Path) -> Work:
-    """A task."""
+    """Write a task."""
     path = _write_document(folder, "task", mutate(_yaml(_names("nas/tasks"), rng), rng), rng)
 
     def work() -> None:
@@ -141,7 +144,7 @@ def task(rng: Rng, folder: Path) -> Work:
 
 
 def journal(rng: Rng, folder: Path) -> Work:
-    """A journal of finished trainings."""
+    """Write a journal of finished trainings."""
     lines = _journal().splitlines()
     at = int(rng.integers(len(lines)))
     if rng.random() < 0.7:
@@ -158,7 +161,7 @@ def journal(rng: Rng, folder: Path) -> Work:
 
 
 def table(rng: Rng, folder: Path) -> Work:
-    """A table of trainings."""
+    """Write a table of trainings."""
     path = folder / "table.json.gz"
     match rng.integers(12):
         case 0:
@@ -180,7 +183,7 @@ def table(rng: Rng, folder: Path) -> Work:
 
 
 def images(rng: Rng, folder: Path) -> Work:
-    """A folder of images with hostile names, types, sizes, links and pipes."""
+    """Write a folder of images with hostile names, types, sizes, links and pipes."""
     root = folder / f"images{rng.integers(2**62):x}"
     for name in ("cats", "dogs"):
         class_folder = root / "train" / name
@@ -217,7 +220,7 @@ def images(rng: Rng, folder: Path) -> Work:
 
 
 def _png_of(edge: int) -> bytes:
-    """A small PNG file whose header claims a square image with this edge in pixels."""
+    """Return a small PNG file whose header claims a square image with this edge in pixels."""
     file = io.BytesIO()
     Image.new("RGB", (1, 1)).save(file, "png")
     content = bytearray(file.getvalue())
@@ -227,7 +230,7 @@ def _png_of(edge: int) -> bytes:
 
 
 def texts(rng: Rng, folder: Path) -> Work:
-    """A folder of texts."""
+    """Write a folder of texts."""
     root = folder / f"texts{rng.integers(2**62):x}"
     for name in ("good", "bad"):
         class_folder = root / "train" / name
@@ -243,7 +246,7 @@ def texts(rng: Rng, folder: Path) -> Work:
 
 
 def weights(rng: Rng, folder: Path) -> Work:
-    """A file of trained weights, or the record of a swapped model."""
+    """Write a file of trained weights, or the record of a swapped model."""
     if rng.random() < 0.3:
         genome = MECHANISMS["mha"].genome.to_dict()
         core = {"genome": genome, "sizes": {"dim": 8, "heads": 2}}
@@ -294,7 +297,7 @@ def _quick_task() -> Any:
 
 @cache
 def _journal() -> bytes:
-    """A journal of two trainings, as written by ``nas evaluate --record``."""
+    """Return a journal of two trainings, as written by ``nas evaluate --record``."""
     from tempfile import TemporaryDirectory
 
     from nas.evaluation.trial import Trial
@@ -321,7 +324,7 @@ def _table_text() -> str:
 
 
 def _table() -> Any:
-    """Three mechanisms of a built-in table."""
+    """Return the document of a table with three mechanisms."""
     return json.loads(_table_text())
 
 

@@ -1,4 +1,4 @@
-"""Hostile values, and mutations of plain data, texts and bytes."""
+"""Hostile values, and random mutations of plain data, texts and bytes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ OTHERS: Final = (None, True, False, [], {}, [[]], {"": {}}, [None] * 3)
 
 
 def hostile(rng: Rng) -> Any:
-    """A random hostile value."""
+    """Return a random hostile value."""
     kinds = (TEXTS, TEXTS, NUMBERS, NUMBERS, OTHERS)
     kind = kinds[rng.integers(len(kinds))]
     if rng.random() < 0.02:
@@ -67,7 +67,7 @@ def hostile(rng: Rng) -> Any:
 
 
 def mutate(data: Any, rng: Rng) -> Any:
-    """A copy of plain data with changed values, keys or branches."""
+    """Return a copy of plain data with changed values, keys or branches."""
     data = copy.deepcopy(data)
     for _ in range(rng.geometric(0.6)):
         data = _changed(data, rng)
@@ -112,7 +112,7 @@ def _places(data: Any) -> Any:
 
 
 def nudge(value: Any, rng: Rng) -> Any:
-    """A similar value."""
+    """Return a similar value."""
     if isinstance(value, bool) or value is None:
         return not value
     if isinstance(value, int | float):
@@ -123,7 +123,7 @@ def nudge(value: Any, rng: Rng) -> Any:
 
 
 def edit_text(text: str, rng: Rng) -> str:
-    """The text with parts removed, repeated or inserted."""
+    """Return the text with parts removed, repeated or inserted."""
     for _ in range(1 + rng.geometric(0.5)):
         a, b = sorted(rng.integers(0, len(text) + 1, 2))
         piece = str(hostile(rng)) if rng.random() < 0.7 else text[a:b] * int(rng.integers(1, 50))
@@ -132,7 +132,7 @@ def edit_text(text: str, rng: Rng) -> str:
 
 
 def edit_bytes(content: bytes, rng: Rng) -> bytes:
-    """The bytes with bits flipped, parts removed or inserted."""
+    """Return the bytes with bits flipped, parts removed or inserted."""
     result = bytearray(content)
     for _ in range(1 + rng.geometric(0.3)):
         at = int(rng.integers(len(result) + 1))
@@ -149,7 +149,7 @@ def edit_bytes(content: bytes, rng: Rng) -> bytes:
 
 
 def serialise(data: Any, rng: Rng, *, is_yaml: bool) -> bytes:
-    """Serialise data as a document, mostly well-formed."""
+    """Return data as the bytes of a JSON or YAML document, mostly well-formed."""
     text = _yaml(data) if is_yaml else json.dumps(data, indent=1)
     depth = int(rng.choice([3, 100, 20_000]))
     text = text.replace(DEEP, "[" * depth + "]" * depth)
@@ -160,7 +160,7 @@ def serialise(data: Any, rng: Rng, *, is_yaml: bool) -> bytes:
 
 
 def _yaml(data: Any) -> str:
-    """YAML, or JSON where YAML cannot represent the data."""
+    """Return data as YAML, or as JSON if YAML cannot represent it."""
     try:
         return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
     except (yaml.YAMLError, UnicodeError, ValueError):

@@ -1,4 +1,4 @@
-"""Limits of an input: errors other than ours, time, memory, writes elsewhere, programs.
+"""Observe an input: unexpected errors, time, memory, writes elsewhere, started programs.
 
 Time is processor time of this process; memory is the increase of the peak. An audit hook (PEP 578)
 reports writes to files and started programs of all Python code.
@@ -46,9 +46,9 @@ class Observation:
 
     Attributes:
         outcome: "accepted" or "refused".
-        seconds: processor time.
-        bytes: increase of peak memory.
-        faults: violations, one line each.
+        seconds: processor time, in seconds.
+        bytes: increase of peak memory, in bytes.
+        faults: violations of the limits, one line each.
     """
 
     outcome: str = "accepted"
@@ -123,12 +123,8 @@ def observe(work: Callable[[], object], folder: Path) -> Observation:
     observation.seconds, observation.bytes = time.process_time() - start, _peak() - before
     if observation.bytes > MAX_BYTES:
         observation.faults.append(f"takes {observation.bytes / 1e6:.0f} MB")
-    return add_faults(observation, HOOK.faults)
-
-
-def add_faults(observation: Observation, more: list[str]) -> Observation:
-    """Add the hook's faults, without duplicates."""
-    observation.faults = [*(printable(fault) for fault in observation.faults), *dict.fromkeys(more)]
+    own = [printable(fault) for fault in observation.faults]
+    observation.faults = [*own, *dict.fromkeys(HOOK.faults)]
     return observation
 
 
@@ -147,7 +143,7 @@ def _timed() -> Iterator[None]:
 
 
 def _where(error: BaseException) -> str:
-    """The last five frames of a traceback, only of this package if there are any."""
+    """Return the last five frames of a traceback, of this package if there are any."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "/nas/" in frame.filename] or frames
     return " < ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in ours[:-6:-1])

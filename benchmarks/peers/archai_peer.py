@@ -1,8 +1,9 @@
-"""Archai's evolution of the Pareto front with default settings: 10 random models first, then in
-each iteration a mutant of each member of the front, 5 crossovers and 5 random models.
+"""Archai's evolution of the Pareto front with default settings.
 
-The space defines sampling, mutation and crossover in Archai: here a mutation redraws one choice,
-and a crossover takes each choice from a random parent. Illegal mechanisms are reported as invalid.
+It trains 10 random models first, then in each iteration a mutant of each member of the front, 5
+crossovers and 5 random models. The space defines sampling, mutation and crossover in Archai: here
+a mutation redraws one choice, and a crossover takes each choice from a random parent. Illegal
+mechanisms are reported as invalid.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ENDLESS = 10**6  # iterations; the budget ends the search
 
 
 class Space(EvolutionarySearchSpace):
-    """Assignments as Archai models; an ID is the text of the assignment."""
+    """The categorical choices as a search space of Archai; a model's ID is its choices as text."""
 
     def __init__(self, problem: Problem, seed: int) -> None:
         self.problem, self.rng = problem, random.Random(seed)
@@ -120,4 +121,4 @@ def evolution_pareto(problem: Problem, seed: int) -> None:
 
 
 def _no_plots(folder: str) -> None:
-    """Omit plots, which would take most of the time."""
+    """Replace Archai's plots, which would take most of the time."""

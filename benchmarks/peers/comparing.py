@@ -1,8 +1,7 @@
 """Run all optimisers on the same recorded trainings, with paired tests of their differences.
 
-Each search runs once, with the largest budget; its reports after fewer trainings give the results
-of smaller budgets and the curves. All algorithms see the same trainings for a seed, so differences
-are paired.
+Each search runs once, with the largest budget. Its reports after fewer trainings give the results
+of smaller budgets. All algorithms see the same trainings for a seed, so differences are paired.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from benchmarks.figures import Figure
 from benchmarks.peers.ours import ours, plain
 from benchmarks.peers.problem import Measure, Problem, SpentError
 from benchmarks.peers.recorded import recorded
+from nas.common.differences import mean_and_error
 from nas.report.charts import COLOURS, DASHES, FONT, new_axes, write_figure
 
 Search = Callable[[Problem, int], None]
@@ -69,10 +69,10 @@ class SearchCurve:
     """The results of one search.
 
     Attributes:
-        hypervolumes: hypervolume of the search's report, as a share of that of the whole space, by
-            number of trainings.
+        hypervolumes: true hypervolume of the report as a share of the whole space's, by number of
+            trainings.
         seconds: processor time of the search, in seconds.
-        start: first generation, one of ``STARTS``.
+        start: kind of first generation, an element of ``STARTS``.
     """
 
     algorithm: str
@@ -83,12 +83,12 @@ class SearchCurve:
 
 
 def is_installed(peer: str) -> bool:
-    """Whether a peer's package is installed; the extra ``peers`` installs all."""
+    """Return whether a peer's package is installed; the extra ``peers`` installs all."""
     return find_spec(PEERS[peer][0]) is not None
 
 
 def search_of(name: str) -> Search:
-    """An algorithm by name."""
+    """Return the function that runs an algorithm."""
     if name in OURS:
         return OURS[name]
     _, module, function = PEERS[name]
@@ -97,7 +97,7 @@ def search_of(name: str) -> Search:
 
 
 def algorithms() -> list[str]:
-    """Our algorithms and the installed peers."""
+    """Return the names of our algorithms and of the installed peers."""
     missing = [peer for peer in PEERS if not is_installed(peer)]
     if missing:
         print(f"  skipped, because not installed: {', '.join(missing)}", file=sys.stderr)
@@ -130,7 +130,7 @@ def run(
 
 
 def hypervolume(problem: Problem, after: int | None = None) -> float:
-    """The true hypervolume of a search's report, as a share of that of the whole space."""
+    """Return the true hypervolume of a search's report, as a share of the whole space's."""
     measure, bench = problem.measure, problem.bench
     reported = bench.hypervolume([measure.truth(key) for key in problem.reported(after)])
     return reported / bench.hypervolume([measure.truth(key) for key in bench.mechanisms])
@@ -144,7 +144,7 @@ def run_and_score(
     is_free: bool,
     start: str,
 ) -> SearchCurve:
-    """Run one search, and score its reports at each of ``points``, numbers of trainings."""
+    """Run one search, and score its reports after each number of trainings in ``points``."""
     began = time.process_time()
     within = [point for point in points if point <= MOST_TRAININGS.get(name, point)]
     problem = run(search_of(name), measure(seed), max(within), seed, is_free=is_free, start=start)
@@ -163,13 +163,13 @@ def compare(
     start: str = "own",
     record: Path | None = None,
 ) -> list[SearchCurve]:
-    """Run all algorithms with all seeds, on all cores.
+    """Run all algorithms with all seeds on all cores; return the results of all searches.
 
     Args:
-        measure: returns the measure of a seed, the same for all algorithms.
+        measure: returns the trainings for a seed, the same for all algorithms.
         is_free: see ``Problem``.
-        start: first generation, see ``run``.
-        record: a file of finished searches, which are not repeated.
+        start: kind of first generation, see ``run``.
+        record: file of finished searches, which are not repeated.
     """
     curves = [] if record is None or not record.exists() else _read(record)
     done = {(curve.algorithm, curve.seed) for curve in curves if curve.start == start}
@@ -213,10 +213,10 @@ def summary(curves: Sequence[SearchCurve], budgets: Sequence[int] = BUDGETS) -> 
 def _summary_of(
     row: Sequence[float], values: Mapping[str, Sequence[float]]
 ) -> dict[str, float | None]:
-    mean, error = _mean_and_error(row)
+    mean, error = mean_and_error(row)
     document: dict[str, float | None] = {"hypervolume": mean, "error": error}
     if (chosen := values.get(CHOSEN)) and chosen is not row:
-        lead, lead_error = _mean_and_error(np.subtract(chosen, row))
+        lead, lead_error = mean_and_error(np.subtract(chosen, row).tolist())
         document |= {"lead_of_surrogate": lead, "error_of_lead": lead_error}
         document["p_against_surrogate"] = _p(row, chosen)
     if baseline := values.get(BASELINE):
@@ -224,12 +224,8 @@ def _summary_of(
     return document
 
 
-def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    return float(np.mean(values)), float(np.std(values, ddof=1) / len(values) ** 0.5)
-
-
 def peers(options: argparse.Namespace) -> list[Figure]:
-    """Compare all algorithms on a table; a search's seed draws the order of its trainings."""
+    """Compare algorithms on a table; a search's seed draws the order of its trainings."""
     curves = compare(
         recorded(options.table),
         options.algorithms.split(",") if options.algorithms else algorithms(),
@@ -245,16 +241,20 @@ def peers(options: argparse.Namespace) -> list[Figure]:
     if options.json:
         print(json.dumps(results))
     return [
-        Figure(f"{name} after {budget}{what}", 100 * mean, "% of the best", low, high)
+        Figure(f"{name} after {budget}{label}", 100 * mean, "% of the best", low, high)
         for budget, rows in results["budgets"].items()
         for name, row in rows.items()
-        for what, mean, error in (
-            ("", row["hypervolume"], row["error"]),
-            (": lead of surrogate", row.get("lead_of_surrogate"), row.get("error_of_lead")),
+        for label, key, error_key in (
+            ("", "hypervolume", "error"),
+            (": lead of surrogate", "lead_of_surrogate", "error_of_lead"),
         )
-        if mean is not None and error is not None
-        for low, high in [(100 * (mean - error), 100 * (mean + error))]
+        if (mean := row.get(key)) is not None
+        for low, high in [_interval(mean, row[error_key])]
     ]
+
+
+def _interval(mean: float, error: float | None) -> tuple[float, float]:
+    return 100 * (mean - (error or 0.0)), 100 * (mean + (error or 0.0))
 
 
 def draw(curves: Sequence[SearchCurve], path: Path) -> None:
@@ -299,7 +299,7 @@ def _names(curves: Sequence[SearchCurve]) -> list[str]:
 
 
 def _values(curves: Sequence[SearchCurve], name: str, point: int) -> list[float]:
-    """Hypervolumes of an algorithm after ``point`` trainings, in order of seeds."""
+    """Return an algorithm's hypervolumes after ``point`` trainings, in order of seeds."""
     rows = sorted((c for c in curves if c.algorithm == name), key=lambda curve: curve.seed)
     return [curve.hypervolumes[point] for curve in rows if point in curve.hypervolumes]
 

@@ -52,7 +52,7 @@ class Candidates:
 
     @classmethod
     def of(cls, bench: Bench) -> Candidates:
-        """Return the mechanisms of a bench."""
+        """Return all mechanisms of a bench, encoded."""
         keys = list(bench.mechanisms)
         values = [list(bench.encodings[key].values()) for key in keys]
         macs = np.array([bench.mechanisms[key][1] for key in keys])

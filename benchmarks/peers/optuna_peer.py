@@ -1,6 +1,6 @@
 """Optuna's NSGA-II, tree-structured Parzen estimator and Gaussian process.
 
-Each proposes until the budget is spent. An illegal mechanism is reported as a failed trial, which
+Each proposes until the budget is spent. An illegal mechanism is reported as a failed trial, as
 Optuna's documentation recommends for missing values; its samplers ignore such trials.
 """
 

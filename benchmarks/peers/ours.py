@@ -1,4 +1,4 @@
-"""Our algorithms on the same budget: on genomes, in generations of 12.
+"""Our algorithms on the same budget of trainings: on genomes, in generations of 12.
 
 They run as in ``nas search``: they start from named mechanisms, know costs before a training,
 re-evaluate, and report the front of their estimates. ``plain`` is NSGA-II under the conditions of
@@ -22,7 +22,7 @@ POPULATION = 12
 
 
 def ours(name: str) -> Callable[[Problem, int], None]:
-    """A function that runs one of our algorithms."""
+    """Return a function that runs one of our algorithms."""
 
     def search(problem: Problem, seed: int) -> None:
         results: list[TrialResult] = []
@@ -38,14 +38,14 @@ def plain(problem: Problem, seed: int) -> None:
 
 
 def archive_of(bench: Bench, results: Sequence[TrialResult]) -> Archive:
-    """The archive, with its estimates, after these results."""
+    """Return an archive, which computes estimates, with these results."""
     archive = Archive(bench.objectives)
     archive.tell(results)
     return archive
 
 
 def front(archive: Archive) -> list[str]:
-    """Keys of the non-dominated mechanisms by estimates."""
+    """Return the digests of the mechanisms that are non-dominated by estimates."""
     estimates = [tuple(row) for row in archive.estimates()[0]]
     return [archive.known[i].key for i in non_dominated(estimates)]
 

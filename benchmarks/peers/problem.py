@@ -1,9 +1,9 @@
-"""The problem of an optimiser: categorical choices, and a budget of trainings.
+"""The problem that an optimiser solves: categorical choices, and a budget of trainings.
 
 The choices encode the genomes of a space: the two inputs of the scores, their normaliser, a further
-operation and its edges, a second one for the plain mean, and the four projections. Each choice
-changes one part of the mechanism. Choices without effect are ignored, as in any flat encoding, so
-several assignments can mean the same mechanism.
+operation and its edges, a second operation for the plain mean, and the four projections. Each
+choice changes one part of the mechanism. Choices without effect are ignored, as in any flat
+encoding, so several assignments can mean the same mechanism.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from itertools import product
 from typing import Final, Protocol
 
 import numpy as np
-from nas.space.seeding import seeds
 
 from nas.common.objectives import Objective
 from nas.common.pareto import hypervolume, non_dominated, normalise
@@ -25,6 +24,7 @@ from nas.genome.mechanisms import mechanism
 from nas.searching.proposing import CandidateFilter
 from nas.searching.tabular.table import load_table
 from nas.space import SearchSpace, load_space
+from nas.space.space import seeds
 from nas.space.validation import Policy, load_policy
 
 Assignment = Mapping[str, str]
@@ -67,26 +67,26 @@ MAX_REQUESTS: Final = 100  # requests per training of the budget, after which a 
 
 
 class SpentError(Exception):
-    """The budget is spent, or the optimiser requests no legal mechanism."""
+    """Raised if the budget is spent, or if the optimiser requests no legal mechanism."""
 
 
 class Measure(Protocol):
-    """Trainings, recorded or synthetic, by the mechanism's digest resolved at the task's sizes.
+    """Trainings, recorded or synthetic, by the mechanism's digest at the task's sizes.
 
     Attributes:
         bench: the space and its mechanisms.
-        most_trainings: of one mechanism.
+        most_trainings: largest number of trainings of one mechanism.
     """
 
     bench: Bench
     most_trainings: float
 
     def evaluate(self, key: str, repeat: int) -> Score:
-        """The score of a mechanism's training; the last one if there are no more."""
+        """Return the score of a mechanism's training; the last one if there are no more."""
         ...
 
     def truth(self, key: str) -> Score:
-        """The ground truth that scores a report; no search sees it."""
+        """Return the ground truth that scores a report; no search sees it."""
         ...
 
 
@@ -102,7 +102,7 @@ class Bench:
 
     @cached_property
     def filter(self) -> CandidateFilter:
-        """A filter without known mechanisms, to inspect genomes; it caches results."""
+        """A filter without trained mechanisms, which resolves genomes and caches the results."""
         return CandidateFilter(self.policy, self.setting, ["macs"])
 
     @cached_property
@@ -133,7 +133,7 @@ class Bench:
         return tuple(dict.fromkeys(keys))[:GENERATION]
 
     def assignments(self) -> Iterator[Assignment]:
-        """All assignments that differ in a choice with an effect."""
+        """Yield all assignments that differ in a choice with an effect."""
         fields = ("normaliser", "left", "right", "extra", "edges", *FLAGS)
         plain = {name: values[0] for name, values in self.choices.items()}
         for values in product(*(self.choices[name] for name in fields)):
@@ -148,11 +148,11 @@ class Bench:
                 yield {**plain, "normaliser": "uniform", **named}
 
     def decode(self, assignment: Assignment) -> str | None:
-        """The resolved digest; None where the policy does not allow the mechanism."""
+        """Return a mechanism's digest; None if the policy does not allow the mechanism."""
         return self.filter.inspect(genome_of(assignment)).key or None
 
     def hypervolume(self, scores: list[Score]) -> float:
-        """Hypervolume between (chance, twice the MACs of MHA) and (1, no MACs)."""
+        """Return the hypervolume up to the accuracy of guessing and twice the MACs of MHA."""
         rows = [
             tuple(o.as_cost(x) for o, x in zip(self.objectives, s, strict=True)) for s in scores
         ]
@@ -163,13 +163,13 @@ class Bench:
 
 @cache
 def bench(table: str = DEFAULT) -> Bench:
-    """The space of a table at the sizes of its task."""
+    """Return the space of a table at the sizes of its task."""
     loaded = load_table(table)
     return make_bench(load_space(loaded.space.name), loaded.setting)
 
 
 def make_bench(space: SearchSpace, setting: CostContext) -> Bench:
-    """The bench of a space in ``SPACES``, at the sizes of a task."""
+    """Return a space in ``SPACES`` at the sizes of a task."""
     choices, chance = SPACES[space.name]
     mha = costs_of(setting.resolve(mechanism("mha").genome), setting, ["macs"])["macs"]
     objectives = (
@@ -190,8 +190,8 @@ class Problem:
         initial: digests of the first generation; if it is empty, each algorithm starts from its own
             initial design.
         report: returns the digests that the search reports after a number of trainings; by default
-            the front of mean scores is used.
-        num_requests: assignments requested so far.
+            they are the front of mean scores.
+        num_requests: number of assignments requested so far.
     """
 
     measure: Measure
@@ -214,7 +214,7 @@ class Problem:
 
     @property
     def initial_assignments(self) -> list[dict[str, str]]:
-        """An assignment of each mechanism of the first generation."""
+        """An assignment of each mechanism in ``initial``."""
         return [dict(self.bench.encodings[key]) for key in self.initial]
 
     @property
@@ -228,7 +228,7 @@ class Problem:
         return self.num_requests > MAX_REQUESTS * self.budget
 
     def train(self, assignment: Assignment) -> Score | None:
-        """Train the mechanism of an assignment; return None, without cost, if it is illegal.
+        """Train the mechanism of an assignment; return None without cost if it is illegal.
 
         Raises:
             SpentError: the budget is spent, or there were too many requests.
@@ -247,7 +247,7 @@ class Problem:
         """Train a mechanism, with the next seed if it was trained before.
 
         Raises:
-            SpentError: the budget is spent, or there were too many requests.
+            SpentError: the budget is spent.
         """
         if self.left <= 0:
             raise SpentError
@@ -257,7 +257,7 @@ class Problem:
         return score
 
     def reported(self, after: int | None = None) -> list[str]:
-        """The reported digests after ``after`` trainings, by default after all."""
+        """Return the reported digests after ``after`` trainings, by default after all."""
         history = self.history[:after]
         if self.report is not None:
             return self.report(len(history))
@@ -270,7 +270,10 @@ class Problem:
 
 
 def genome_of(assignment: Assignment) -> Genome:
-    """The genome of an assignment; the extra node is put on the named edges of one stream."""
+    """Return the genome of an assignment.
+
+    The extra operation is put on the named edges that come from the same stream.
+    """
     nodes: list[Node] = []
 
     def add(op: str, *inputs: Ref) -> int:

@@ -1,4 +1,4 @@
-"""The recorded trainings of a table as a measure for searches."""
+"""The recorded trainings of a table, as seen by searches."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from nas.searching.tabular.table import load_table
 
 
 class Recorded:
-    """A table's trainings, in an order drawn from the seed for each mechanism.
+    """A table's trainings, in an order drawn from a seed for each mechanism.
 
-    A search sees the first ``seen`` of each mechanism; the ground truth is the mean of the others.
+    A search sees the first ``seen`` trainings of a mechanism. The ground truth is the mean of its
+    other trainings.
     """
 
     def __init__(self, name: str, seen: int, seed: int) -> None:
@@ -24,17 +25,17 @@ class Recorded:
         self._order = TableEvaluator(table, seed=seed, seen=seen)
 
     def evaluate(self, key: str, repeat: int) -> Score:
-        """Accuracy and MACs of a training; the last seen one is repeated."""
+        """Return accuracy and MACs of a training; the last seen one is repeated."""
         row = self._order.order(key)[min(repeat, self.most_trainings - 1)]
         return self._table.trainings[key][row].metrics["accuracy"], self.bench.mechanisms[key][1]
 
     def truth(self, key: str) -> Score:
-        """Mean accuracy of the unseen trainings, and MACs."""
+        """Return the mean accuracy of the unseen trainings, and MACs."""
         return self._order.truth(key, "accuracy"), self.bench.mechanisms[key][1]
 
 
 def recorded(name: str, seen: int = 2) -> Callable[[int], Recorded]:
-    """A function from a search seed to its measure, on a table by name or path."""
+    """Return a function from a search's seed to the trainings of a table, by name or path."""
     return partial(Recorded, name, seen)
 
 

@@ -16,7 +16,7 @@ POPULATION, SAMPLE = 24, 6  # as ours; the defaults are 100 and 10
 
 
 def regularized_evolution(problem: Problem, seed: int) -> None:
-    """Mutate the best of a sample by non-dominated sorting, and remove the oldest."""
+    """Run the evolution: it mutates the best of a sample and removes the oldest."""
     space = {name: choice(list(values)) for name, values in problem.choices.items()}
     np.random.seed(seed)  # noqa: NPY002  # its first samples use the global generator
     searcher = MultiObjectiveRegularizedEvolution(

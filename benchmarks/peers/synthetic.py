@@ -1,6 +1,6 @@
-"""A synthetic landscape over attention_bench with noise, for tests without a table.
+"""Synthetic trainings over the space attention_bench, for tests without a table.
 
-The quality of a mechanism is a sum of random effects of its operations, edges and projections; a
+The quality of a mechanism is a sum of random effects of its operations, edges and projections. A
 training adds normal noise.
 """
 
@@ -20,7 +20,7 @@ NOISE: Final = 0.006  # standard deviation of one training's accuracy
 
 
 class Landscape:
-    """A ground truth, and trainings with noise by landscape, mechanism and repeat."""
+    """Synthetic trainings; ``salt`` seeds all effects and noise."""
 
     most_trainings = math.inf
 
@@ -28,12 +28,12 @@ class Landscape:
         self.bench, self.salt = bench(), salt
 
     def truth(self, key: str) -> Score:
-        """Accuracy without noise, and MACs."""
+        """Return accuracy without noise, and MACs."""
         genome, macs = self.bench.mechanisms[key]
         return 0.1 + 0.5 / (1 + math.exp(-0.5 * (_total(genome, self.salt) - 1))), macs
 
     def evaluate(self, key: str, repeat: int) -> Score:
-        """Accuracy with noise, and MACs."""
+        """Return accuracy with noise, and MACs."""
         accuracy, macs = self.truth(key)
         return accuracy + NOISE * _normal("noise", self.salt, key, repeat), macs
 
