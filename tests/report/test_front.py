@@ -219,18 +219,11 @@ def test_legend_says_if_nothing_was_trained_twice(view: RunView) -> None:
     assert words not in shown(view).text
 
 
-def test_a_cost_of_zero_is_zero_times_that_of_mha(view: RunView) -> None:
-    free = dataclasses.replace(
-        view.members[0],
-        proposal=dataclasses.replace(
-            view.members[0].proposal, costs=dict.fromkeys(view.members[0].costs, 0.0)
-        ),
-    )
-    assert "0.00" in cells(dataclasses.replace(view, members=(free,)))["× mha"]
-
-
-def test_costs_relative_to_mha_need_mha(view: RunView) -> None:
-    assert "× mha" in cells(view)
+def test_costs_are_relative_to_mha_and_need_mha(view: RunView) -> None:
+    proposal = view.members[0].proposal
+    free = dataclasses.replace(proposal, costs=dict.fromkeys(proposal.costs, 0.0))
+    member = dataclasses.replace(view.members[0], proposal=free)
+    assert "0.00" in cells(dataclasses.replace(view, members=(member,)))["× mha"]
     assert "× mha" not in cells(dataclasses.replace(view, names={}))
 
 

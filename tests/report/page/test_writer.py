@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -60,14 +59,6 @@ def test_no_script_makes_markup_of_data() -> None:
 def test_same_record_gives_the_same_file(page_file: Path, example: Path, tmp_path: Path) -> None:
     again = nas.write_report(example, tmp_path / "again.html")
     assert again.read_bytes() == page_file.read_bytes()
-
-
-def test_command_writes_a_page(
-    nas_report: Callable[..., Any], example: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "new" / "run.html"
-    assert nas_report(example, "-o", path) == 0
-    assert path.read_text("utf-8").startswith("<!doctype html>")
 
 
 def test_runs_of_other_objectives_share_one_table(
@@ -121,19 +112,6 @@ def test_damaged_training_is_refused(
         database.execute(f"UPDATE trainings SET {column} = :value", value=value)
     with pytest.raises(RunError, match=r"run\.sqlite: holds a record that cannot be read"):
         nas.write_report(tmp_path / "own", tmp_path / "page.html")
-
-
-@pytest.fixture
-def nas_report() -> Callable[..., int]:
-    """Runs ``nas report`` and gives its exit status."""
-    from nas.cli import main
-
-    def run(*arguments: object) -> int:
-        with pytest.raises(SystemExit) as ended:
-            main(["report", *map(str, arguments)])
-        return int(ended.value.code or 0)
-
-    return run
 
 
 def test_unreadable_genome_is_a_damaged_record(recorded_run: Path, tmp_path: Path) -> None:
