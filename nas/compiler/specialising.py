@@ -92,8 +92,9 @@ def _replace_options(file: ast.Module) -> None:
             calls[name_of(node.func)].append(node)
     read, functions = _names(file), [*_functions(file)]
     defined = Counter(name for name, _, _ in functions)
+    stores = {owner: _names(owner, ast.Store) for owner in file.body}
     for name, owner, function in functions:
-        stored = _names(owner, ast.Store)
+        stored = stores[owner]
         assigned = {name_of(s): s.value for s in function.body if isinstance(s, ast.Assign)}
         options: _Values = {
             n: v for n, v in assigned.items() if n and stored[n] == 1 and _is_option(v)
