@@ -12,7 +12,6 @@ from nas.costs.costs import (
     default_costs,
     need_calibration,
     size_costs,
-    summed_layers,
 )
 
 __all__ = [
@@ -27,5 +26,4 @@ __all__ = [
     "default_costs",
     "need_calibration",
     "size_costs",
-    "summed_layers",
 ]

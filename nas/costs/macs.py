@@ -213,7 +213,6 @@ class Call:
         return self._grouped(self.call.sums[0])
 
     def _grouped(self, step: Step) -> int:
-        """Return the elements of a token's values in one aggregation, without copies."""
         every, shared = self._count(step), self._count(step.operands[1])
         if self.call.scores:
             keys = [o for s in self.call.scores for o in s.operands if o.port.name == "key"]

@@ -122,7 +122,7 @@ def load_swapped(folder: str | Path) -> nn.Module:
 
 
 def _class(name: str, where: str) -> Any:
-    """Return the model class of transformers with this name."""
+    """Return the model class of transformers with this name; raise NasError without one."""
     try:
         import transformers
     except ImportError as error:
