@@ -1,16 +1,18 @@
 """Options of where trainings run, the allocation of cores and GPUs to workers, and the evaluator.
 
-Every worker has one processor core. Importing this module imports neither torch nor ray.
+Importing this module imports neither torch nor ray.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from nas.common.config import near
 from nas.common.errors import ConfigError, DeviceError
+from nas.common.text import plural
 from nas.evaluation.trial import Evaluator
 from nas.tasks import Data, Task
 
@@ -81,56 +83,113 @@ class Execution:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerResources:
-    """The number of workers, and the GPUs of each worker; a worker also has one core.
+class Machine:
+    """The resources of a machine.
 
     Attributes:
-        workers: number of workers, >= 1.
-        gpus: number of GPUs of one worker: 1, a fraction of a shared GPU, or 0 to train on the
-            processor.
+        cores: number of processor cores.
+        gpus: number of GPUs.
+        node: Ray's id of the machine; empty outside a cluster.
     """
 
-    workers: int
-    gpus: float
+    cores: int
+    gpus: int = 0
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerResources:
+    """The resources of one worker.
+
+    Attributes:
+        gpus: number of GPUs: 1, 1/k for a GPU that k workers share, or 0 to train on the processor.
+        cores: number of processor cores; below 1 if a machine has more GPUs than cores.
+        node: Ray's id of the machine on which the worker starts; empty for any machine.
+    """
+
+    gpus: float = 0.0
+    cores: float = 1.0
+    node: str = ""
 
     @property
     def device(self) -> str:
-        """The torch device of a worker: "cuda" or "cpu"."""
+        """The torch device of the worker: "cuda" or "cpu"."""
         return "cuda" if self.gpus else "cpu"
 
 
-def allocate(execution: Execution, *, cores: int, gpus: int) -> WorkerResources:
-    """Return the number of workers and their GPUs, for the cores and GPUs of a cluster.
+def allocate(execution: Execution, machines: Sequence[Machine]) -> list[WorkerResources]:
+    """Return the resources of each worker that starts at once.
 
-    The default is one worker per core; with GPUs, `WORKERS_PER_GPU` workers share each GPU evenly.
+    By default there is one worker per core. With GPUs, up to `WORKERS_PER_GPU` workers share each
+    GPU, as many as the cores of its machine allow, and every GPU has a worker. A larger number of
+    workers, as in "MIN:MAX", is for machines that join the cluster later.
 
     Raises:
-        DeviceError: the cluster has too few cores or GPUs.
+        DeviceError: the machines have too few cores or GPUs.
     """
     workers, gpus_per_worker = execution.fewest, execution.gpus_per_worker
+    cores, gpus = sum(m.cores for m in machines), sum(m.gpus for m in machines)
     address = execution.ray_address
     place = f"the Ray cluster at {address}" if address else "this machine"
     if cores < 1:
         raise DeviceError(f"{place} has no processor core, and each worker needs one.")
+    if gpus_per_worker is None and gpus:
+        return _share_gpus(execution, [m for m in machines if m.gpus], place)
     if workers is not None and workers > cores:
         raise DeviceError(
             f"{workers} workers need {workers} processor cores and {place} has {cores}: ask for "
             f"{cores} workers or fewer."
         )
-    if gpus_per_worker is None and gpus:
-        workers = workers or min(cores, WORKERS_PER_GPU * gpus)
-        return WorkerResources(workers, math.floor(_GRAIN / math.ceil(workers / gpus)) / _GRAIN)
     if not gpus_per_worker:
-        return WorkerResources(workers or cores, 0.0)
+        return [WorkerResources()] * (workers or cores)
     fitting = gpus * math.floor(1 / gpus_per_worker)
     if fitting < (workers or 1):
-        count = f"{workers} workers" if workers and workers > 1 else "workers"
+        count = plural(workers, "worker") if workers else "workers"
         raise DeviceError(
-            f"{count} with {gpus_per_worker:g} of a GPU each do not fit: {place} "
-            f"has {gpus or 'no'} GPU{'s' if gpus != 1 else ''}. Ask for fewer workers or a smaller "
+            f"{count} with {gpus_per_worker:g} of a GPU each do not fit: {place} has "
+            f"{plural(gpus, 'GPU') if gpus else 'no GPUs'}. Ask for fewer workers or a smaller "
             "share, or for 0 GPUs a worker to train on processor cores."
         )
-    return WorkerResources(workers or min(cores, fitting), gpus_per_worker)
+    return [WorkerResources(gpus_per_worker)] * (workers or min(cores, fitting))
+
+
+def _share_gpus(
+    execution: Execution, machines: Sequence[Machine], place: str
+) -> list[WorkerResources]:
+    """Divide workers evenly among GPUs, within the cores of each machine.
+
+    Ray may assign workers to the GPUs of a machine in any order. So the shares of a machine fill
+    its GPUs exactly, and workers with larger shares start first.
+    """
+    each = [max(1, min(WORKERS_PER_GPU, m.cores // m.gpus)) for m in machines]
+    number = sum(count * m.gpus for count, m in zip(each, machines, strict=True))
+    if execution.most is not None:
+        number = min(max(number, execution.fewest or 1), execution.most)
+    elif execution.fewest is not None:
+        number = execution.fewest
+    rooms = [max(m.cores, m.gpus) for m in machines]
+    if number > sum(rooms):
+        raise DeviceError(
+            f"{number} workers need {number} processor cores on machines with GPUs, and {place} "
+            f"has {sum(rooms)}: ask for {sum(rooms)} workers or fewer."
+        )
+    counts = [[0] * m.gpus for m in machines]  # workers of each GPU, by machine
+    for _ in range(number):
+        free = [i for i, room in enumerate(rooms) if sum(counts[i]) < room]
+        i = min(free, key=lambda i: (min(counts[i]), sum(counts[i]) - rooms[i]))
+        counts[i][counts[i].index(min(counts[i]))] += 1
+    resources = [
+        WorkerResources(_part(1, count), _part(machine.cores, sum(of_machine)), machine.node)
+        for machine, of_machine in zip(machines, counts, strict=True)
+        for count in of_machine
+        for _ in range(count)
+    ]
+    return sorted(resources, key=lambda worker: -worker.gpus)
+
+
+def _part(whole: int, parts: int) -> float:
+    """Return the largest share, up to 1, with which Ray fits all parts into the whole."""
+    return min(_GRAIN, _GRAIN * whole // parts) / _GRAIN
 
 
 def make_evaluator(execution: Execution, task: Task, data: Data) -> Evaluator:
@@ -162,6 +221,6 @@ def make_evaluator(execution: Execution, task: Task, data: Data) -> Evaluator:
     from nas.training.hardware import check_computes, usable_gpus
 
     gpus = 0 if execution.gpus_per_worker == 0 else usable_gpus()
-    resources = allocate(execution, cores=1, gpus=gpus)
+    resources, *_ = allocate(execution, [Machine(cores=1, gpus=gpus)])
     check_computes(torch.device(resources.device))
     return LocalEvaluator(task, data, device=resources.device, time_limit=execution.time_limit)

@@ -26,20 +26,21 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 import ray
 import ray.exceptions
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from nas.common.errors import DeviceError, NasError
 from nas.evaluation import ray_worker
 from nas.evaluation.dispatch import Dispatcher
-from nas.evaluation.execution import Execution, WorkerResources, allocate
+from nas.evaluation.execution import Execution, Machine, WorkerResources, allocate
 from nas.evaluation.pool import Cause, WorkerLostError, WorkerRefusedError
 from nas.evaluation.ray_worker import GpuUnusableError, Identity, UnfitError, Worker
 from nas.evaluation.trainer import Train, budget_of, train_candidate
@@ -85,14 +86,13 @@ class RayEvaluator(Dispatcher):
         limit, most = execution.time_limit, execution.most or 0
         self._is_our_connection = _connect(execution)
         try:
-            offer = ray.cluster_resources()
-            cores, gpus = int(offer.get("CPU", 0)), int(offer.get("GPU", 0))
-            resources = allocate(execution, cores=cores, gpus=gpus)
+            resources = allocate(execution, _machines())
             if self._is_our_connection and execution.ray_address is None:
-                most = min(most, cores)  # a cluster of one machine does not grow
+                # A cluster of one machine does not grow.
+                most = 0 if resources[0].gpus else min(most, sum(m.cores for m in _machines()))
             super().__init__(
-                ActorPool(resources, ray.put((task, train, resources, limit)), ray.put(data)),
-                max(resources.workers, most),
+                ActorPool(resources, ray.put((task, train, limit)), ray.put(data)),
+                max(len(resources), most),
                 budget_of(task, data),
                 patience=math.inf if limit is None else limit + grace,
                 start_seconds=execution.start_seconds,
@@ -116,9 +116,10 @@ class RayEvaluator(Dispatcher):
 
 @dataclass(eq=False)
 class _Handle:
-    """An actor, and Ray's id of its machine; the id is empty until the actor has started."""
+    """An actor, its resources, and Ray's id of its machine; empty until the actor has started."""
 
     actor: Any
+    resources: WorkerResources
     node: str = ""
 
 
@@ -126,17 +127,18 @@ class ActorPool:
     """The `Pool` of Ray actors. A reference is a future that puts itself into a queue when done.
 
     Args:
-        resources: GPUs of each worker; a worker also has one core and one thread.
+        resources: the resources of each worker that starts at once. Later workers have the last
+            worker's and start on any machine.
         options: Ray reference to the first element of `Worker.prepare`'s ``references``.
         data: Ray reference to the data.
     """
 
-    def __init__(self, resources: WorkerResources, options: Any, data: Any) -> None:
+    def __init__(self, resources: Sequence[WorkerResources], options: Any, data: Any) -> None:
         paths = [str(ray_worker.PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {"PYTHONPATH": os.pathsep.join(paths), **dict.fromkeys(_THREADS, "1")}
-        self._actor_class = ray.remote(Worker).options(
-            num_cpus=1, num_gpus=resources.gpus, runtime_env={"env_vars": environment}
-        )
+        self._actor_class = ray.remote(Worker)
+        self._environment = {"env_vars": environment}
+        self._unused, self._later = list(resources), replace(resources[-1], node="")
         self._arguments = ray_worker.identity(), ray_worker.plugins(), (options, data)
         self._done: SimpleQueue[Future[Any]] = SimpleQueue()
         self._lost_nodes: set[str] = set()
@@ -149,7 +151,15 @@ class ActorPool:
 
     def start(self) -> tuple[Any, Any]:
         """Create an actor; Ray keeps it pending until there is room."""
-        handle = _Handle(self._actor_class.remote())
+        resources = self._unused.pop(0) if self._unused else self._later
+        options: dict[str, Any] = {"num_cpus": resources.cores, "num_gpus": resources.gpus}
+        if resources.node and resources.node not in self._refused_nodes:
+            # Another machine if this one has left the cluster.
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(
+                resources.node, soft=True
+            )
+        actor = self._actor_class.options(runtime_env=self._environment, **options)
+        handle = _Handle(actor.remote(), resources)
         return handle, self._expect(handle, handle.actor.prepare.remote(*self._arguments))
 
     def submit(self, worker: _Handle, trial: Trial | None) -> Any:
@@ -198,7 +208,9 @@ class ActorPool:
         return answer.name
 
     def kill(self, worker: _Handle) -> None:
-        """End an actor's process."""
+        """End an actor's process; its resources are those of the next actor."""
+        if worker.resources is not self._later:
+            self._unused.insert(0, worker.resources)
         if not self._head_lost_since:  # Ray would wait for the head
             ray.kill(worker.actor)
 
@@ -244,6 +256,19 @@ class ActorPool:
             )
 
 
+def _machines() -> list[Machine]:
+    """Return the machines of the cluster that this process is connected to."""
+    return [
+        Machine(
+            int(node["Resources"].get("CPU", 0)),
+            int(node["Resources"].get("GPU", 0)),
+            node["NodeID"],
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
 def _connect(execution: Execution) -> bool:
     """Connect this process to a cluster; return False if it was already connected."""
     address = execution.ray_address
@@ -259,7 +284,7 @@ def _connect(execution: Execution) -> bool:
     if address is None:
         cores = os.cpu_count() or 1
         gpus = 0 if execution.gpus_per_worker == 0 else usable_gpus()
-        allocate(execution, cores=cores, gpus=gpus)  # Ray itself accepts any number of cores
+        allocate(execution, [Machine(cores, gpus)])  # Ray itself accepts any number of cores
         num_cpus = min(execution.most or execution.fewest or cores, cores)
         options |= {"num_cpus": num_cpus, "num_gpus": gpus, "include_dashboard": False}
     try:

@@ -128,8 +128,8 @@ class Worker:
         Args:
             driver: identity of the driver, which the worker's must match.
             plugins: names of the plug-in modules to import.
-            references: Ray references to the tuple (task, training function, resources, time
-                limit) and to the data.
+            references: Ray references to the tuple (task, training function, time limit) and to
+                the data.
 
         Raises:
             UnfitError: code or plug-ins differ from the driver's, or torch cannot use the GPU.
@@ -144,9 +144,11 @@ class Worker:
             if lacking := worker.lacks(driver):
                 raise DeviceError(f"there is {lacking}")
             options, self._data = map(ray.get, references)
-            self._task, self._train, self._resources, self._time_limit = options
-            if self._resources.gpus:
-                _prepare_gpu(self._resources.gpus)
+            self._task, self._train, self._time_limit = options
+            self._gpus = ray.get_runtime_context().get_assigned_resources().get("GPU", 0.0)
+            self._device = "cuda" if self._gpus else "cpu"
+            if self._gpus:
+                _prepare_gpu(self._gpus)
         except NasError as error:
             raise _unfit(str(error)) from error
         except Exception as error:
@@ -155,7 +157,7 @@ class Worker:
 
     def calibrate(self) -> Mapping[str, Any]:
         """Measure unit times of this machine; see `calibrate_for`."""
-        return calibrate_for(self._task, self._resources.device)
+        return calibrate_for(self._task, self._device)
 
     def evaluate(self, trial: Trial) -> Evaluation:
         """Train one candidate.
@@ -166,18 +168,17 @@ class Worker:
         """
         if self._is_gpu_unusable:
             raise GpuUnusableError
-        gpus, device = self._resources.gpus, self._resources.device
         try:
             evaluation = train_guarded(
-                self._train, trial, self._task, self._data, device, self._time_limit
+                self._train, trial, self._task, self._data, self._device, self._time_limit
             )
         except DeviceError as error:
             raise _unfit(str(error)) from error
-        if gpus:
+        if self._gpus:
             # Some errors make the GPU unusable until the process ends.
             is_suspect = evaluation.status == "failed" and not _is_cuda_usable()
             self._is_gpu_unusable = is_suspect or len(CudaGraphs.broken) > _MAX_BROKEN_GRAPHS
-            if gpus < 1 and not self._is_gpu_unusable:
+            if self._gpus < 1 and not self._is_gpu_unusable:
                 torch.cuda.empty_cache()  # for the workers that share the GPU
         return evaluation
 

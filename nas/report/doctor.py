@@ -22,7 +22,7 @@ from rich.console import Console
 from nas.common.errors import NasError
 from nas.common.processor import multiplies_in_bfloat16, processor_name, wide_instructions
 from nas.common.text import last_line, plural
-from nas.evaluation.execution import Execution, allocate
+from nas.evaluation.execution import Execution, Machine, allocate
 from nas.report.table import TextColumn, line_width, say_table
 from nas.report.units import human
 from nas.store import RUNS, this_session
@@ -168,11 +168,12 @@ def _torch() -> list[Finding]:
         return [Finding("GPU", "broken", str(error))]
     gpu = Finding("GPU", "ok", ", ".join(names) or "none that torch can use")
     try:
-        share = allocate(Execution(), cores=os.cpu_count() or 1, gpus=gpus)
+        workers = allocate(Execution(), [Machine(os.cpu_count() or 1, gpus)])
     except NasError as error:
         return [gpu, Finding("a search", "broken", str(error))]
-    device = f"{share.gpus:g} of a GPU each" if share.gpus else "on processor cores"
-    text = f"{plural(share.workers, 'worker')}, {device}; task vit-cifar10 on cifar10"
+    share = workers[0].gpus
+    device = f"{share:g} of a GPU each" if share else "on processor cores"
+    text = f"{plural(len(workers), 'worker')}, {device}; task vit-cifar10 on cifar10"
     return [gpu, Finding("a search", "ok", f"{text}, unless its space or you say otherwise")]
 
 

@@ -1,48 +1,81 @@
 """Cores and GPUs are allocated as requested; errors name what a machine or a backend lacks."""
 
 import math
+from collections import Counter
+from itertools import product
 
 import pytest
 
 from nas.common.errors import ConfigError, DeviceError
-from nas.evaluation.execution import Execution, WorkerResources, allocate, make_evaluator
+from nas.evaluation.execution import Execution, Machine, WorkerResources, allocate, make_evaluator
 
 
 def allocated(cores, gpus, workers=None, gpus_per_worker=None):
     execution = Execution(workers=workers, gpus_per_worker=gpus_per_worker)
-    return allocate(execution, cores=cores, gpus=gpus)
+    return allocate(execution, [Machine(cores, gpus)])
 
 
 @pytest.mark.parametrize(
     ("offer", "counts", "expected"),
     [
-        ((8, 0), (None, None), (8, 0.0)),
-        ((8, 0), (3, None), (3, 0.0)),
-        ((8, 0), ("3", None), (3, 0.0)),
-        ((8, 0), ("3:99", None), (3, 0.0)),  # a cluster may grow
-        ((8, 1), (None, None), (4, 0.25)),
-        ((2, 1), (None, None), (2, 0.5)),
-        ((64, 2), (None, None), (8, 0.25)),
-        ((8, 1), (3, None), (3, 0.3333)),
-        ((8, 2), (3, None), (3, 0.5)),
-        ((8, 4), (2, None), (2, 1.0)),
-        ((8, 1), (None, 0.0), (8, 0.0)),
-        ((8, 2), (None, 0.5), (4, 0.5)),
-        ((8, 4), (None, 1.0), (4, 1.0)),
-        ((8, 2), (3, 0.5), (3, 0.5)),
+        ((8, 0), (None, None), [0.0] * 8),
+        ((8, 0), (3, None), [0.0] * 3),
+        ((8, 0), ("3", None), [0.0] * 3),
+        ((8, 0), ("3:99", None), [0.0] * 3),  # a cluster may grow
+        ((8, 1), (None, None), [0.25] * 4),
+        ((2, 1), (None, None), [0.5] * 2),
+        ((64, 2), (None, None), [0.25] * 8),
+        ((8, 1), (3, None), [0.3333] * 3),
+        ((8, 2), (3, None), [1.0, 0.5, 0.5]),
+        ((8, 4), (2, None), [1.0] * 2),
+        ((6, 4), (None, None), [1.0] * 4),
+        ((12, 8), (None, None), [1.0] * 8),
+        ((16, 2), ("1:64", None), [0.25] * 8),
+        ((16, 2), ("1:3", None), [1.0, 0.5, 0.5]),
+        ((8, 1), (None, 0.0), [0.0] * 8),
+        ((8, 2), (None, 0.5), [0.5] * 4),
+        ((8, 4), (None, 1.0), [1.0] * 4),
+        ((8, 2), (3, 0.5), [0.5] * 3),
     ],
 )
-def test_allocate_gives_workers_and_gpus(offer, counts, expected):
-    resources = allocated(*offer, *counts)
-    assert resources == WorkerResources(*expected)
-    assert resources.device == ("cuda" if resources.gpus else "cpu")
+def test_allocate_gives_each_worker_its_share_of_a_gpu(offer, counts, expected):
+    workers = allocated(*offer, *counts)
+    assert [worker.gpus for worker in workers] == expected
+    assert {worker.device for worker in workers} == {"cuda" if expected[0] else "cpu"}
 
 
-@pytest.mark.parametrize(("workers", "gpus"), [(n, g) for n in (1, 3, 7, 16) for g in (1, 2, 3)])
-def test_even_fractions_fit_the_gpus(workers, gpus):
-    resources = allocated(64, gpus, workers)
-    assert resources.workers == workers
-    assert math.floor(1 / resources.gpus) * gpus >= workers
+def test_more_gpus_than_cores_share_the_cores():
+    assert allocated(2, 8) == [WorkerResources(1.0, 0.25)] * 8
+
+
+CLUSTERS = [
+    [Machine(cores, gpus, str(node)) for node in range(nodes)]
+    for cores, gpus, nodes in product((1, 2, 3, 6, 8, 16, 64), (1, 2, 3, 4, 8), (1, 2, 4))
+] + [
+    [Machine(64, 0, "head"), Machine(16, 8, "worker")],
+    [Machine(4, 4, "small"), Machine(12, 4, "large"), Machine(1, 2, "poor")],
+]
+
+
+@pytest.mark.parametrize("workers", [None, 3, 5, 8, 12, "1:64", "2:5"])
+def test_no_gpu_is_idle_if_there_are_as_many_workers(workers):
+    execution = Execution(workers=workers)
+    for machines in CLUSTERS:
+        if (execution.fewest or 0) > sum(max(m.cores, m.gpus) for m in machines if m.gpus):
+            with pytest.raises(DeviceError, match="cores"):
+                allocate(execution, machines)
+            continue
+        allocated = allocate(execution, machines)
+        assert not isinstance(workers, int) or len(allocated) == workers
+        busy = 0
+        for machine in machines:
+            here = [worker for worker in allocated if worker.node == machine.node]
+            assert sum(worker.cores for worker in here) <= machine.cores
+            # Workers of one share 1/k come in groups of k, so they fill whole GPUs.
+            for share, count in Counter(worker.gpus for worker in here).items():
+                assert count % round(1 / share) == 0
+                busy += count // round(1 / share)
+        assert busy == min(sum(m.gpus for m in machines), len(allocated)), machines
 
 
 @pytest.mark.parametrize(
