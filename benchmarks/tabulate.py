@@ -24,7 +24,8 @@ from nas.api.execution import check_one_model, task_of
 from nas.common.errors import NasError, TableError
 from nas.common.search_config import check_count
 from nas.costs import costs_of
-from nas.evaluation.execution import Execution, make_evaluator
+from nas.evaluation.backends import make_evaluator
+from nas.evaluation.execution import Execution
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.trial import Trial, run_trials, training_seed
 from nas.searching.setup import cost_context

@@ -13,7 +13,8 @@ from benchmarks.peers.problem import Bench, Problem
 from nas.common.pareto import non_dominated
 from nas.searching.algorithm import ALGORITHMS, SearchContext
 from nas.searching.archive import Archive
-from nas.searching.proposing import CandidateFilter, Proposer
+from nas.searching.filtering import CandidateFilter
+from nas.searching.proposing import Proposer
 from nas.searching.results import TrialResult
 from nas.space.space import seeds
 from nas.space.variation import Variation

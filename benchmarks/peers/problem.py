@@ -21,7 +21,7 @@ from nas.common.pareto import hypervolume, non_dominated, normalise
 from nas.costs import CostContext, costs_of
 from nas.genome import FLAGS, Genome, Node, Projections, Ref
 from nas.genome.mechanisms import mechanism
-from nas.searching.proposing import CandidateFilter
+from nas.searching.filtering import CandidateFilter
 from nas.searching.tabular.table import load_table
 from nas.space import SearchSpace, load_space
 from nas.space.space import seeds

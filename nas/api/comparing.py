@@ -12,7 +12,8 @@ from nas.api.execution import Executing, check_legal, check_one_model
 from nas.common.errors import ConfigError
 from nas.common.search_config import check_count
 from nas.costs import costs_of
-from nas.evaluation.execution import Execution, make_evaluator
+from nas.evaluation.backends import make_evaluator
+from nas.evaluation.execution import Execution
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import study, why_not
 from nas.evaluation.trial import Purpose

@@ -11,7 +11,8 @@ from nas.api.execution import Executing, check_legal, check_one_model
 from nas.common.errors import ConfigError
 from nas.common.search_config import MAX_COUNT
 from nas.costs import costs_of, default_costs
-from nas.evaluation.execution import Execution, make_evaluator
+from nas.evaluation.backends import make_evaluator
+from nas.evaluation.execution import Execution
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import why_not
 from nas.evaluation.trial import Evaluator

@@ -14,7 +14,8 @@ from markupsafe import Markup
 from nas.api.execution import Executing, task_of
 from nas.common.errors import NasError
 from nas.common.search_config import SearchConfig
-from nas.evaluation.execution import Execution, make_evaluator
+from nas.evaluation.backends import make_evaluator
+from nas.evaluation.execution import Execution
 from nas.report.confirmation import ConfirmResult, make_confirmation
 from nas.report.front import Front
 from nas.report.run_view import RunView

@@ -8,12 +8,14 @@ other row and is in no front.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from moocore import hypervolume as moocore_hypervolume
 from moocore import is_nondominated
+
+from nas.common.objectives import Objective, as_costs
 
 if TYPE_CHECKING:
     Costs: TypeAlias = Sequence[float]
@@ -88,3 +90,19 @@ def hypervolume(rows: Sequence[Costs], reference: Costs) -> float:
     if len(reference) == 1:
         return float(reference[0] - front[0][0])
     return float(moocore_hypervolume(front, list(reference)))
+
+
+def scaled_hypervolume(
+    objectives: Sequence[Objective], members: Sequence[Mapping[str, float]]
+) -> float:
+    """Return the hypervolume of a front as a fraction from 0 to 1.
+
+    The fraction refers to the box between the ideal and the reference value of each objective.
+
+    Args:
+        members: values of the objectives of each mechanism, by name.
+    """
+    ideal = [o.as_cost(o.ideal) for o in objectives]
+    reference = [o.as_cost(o.reference) for o in objectives]
+    scaled = normalise([as_costs(objectives, row) for row in members], ideal, reference)
+    return hypervolume(scaled, (1.0,) * len(objectives))

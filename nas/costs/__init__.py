@@ -1,9 +1,9 @@
 """Costs of mechanisms: counts, cache sizes and predicted time; decoding token by token."""
 
+from nas.costs.context import CostContext
 from nas.costs.costs import (
     COSTS,
     Cost,
-    CostContext,
     CostMeasure,
     attention_cost,
     cost_noun,

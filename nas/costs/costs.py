@@ -8,50 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nas.common.registry import Registry
-from nas.genome import Genome, ModelSizes, layers_with_mechanism
+from nas.costs.context import CostContext, summed_layers
+from nas.genome import Genome, ModelSizes
 
 if TYPE_CHECKING:
     from nas.compiler import Plan, ResolvedGenome
-
-
-@dataclass(frozen=True)
-class CostContext:
-    """The model and machine for which costs are computed.
-
-    Attributes:
-        sizes: the sizes of the model: width, heads, layers and tokens.
-        qkv_bias: whether the projections of queries, keys and values have biases.
-        is_causal: whether attention has a causal mask. Pairs of query and key that the mask hides
-            are computed and counted nevertheless.
-        calibration: unit times measured by ``nas.costs.timing.calibrate``; empty if no cost needs
-            them.
-        context: the number of cached tokens for costs of decoding; None for ``sizes.tokens``.
-    """
-
-    sizes: ModelSizes
-    qkv_bias: bool = False
-    is_causal: bool = False
-    calibration: Mapping[str, Any] = field(default_factory=dict)
-    context: int | None = None
-
-    def resolve(self, genome: Genome) -> ResolvedGenome:
-        """Return the normal form of a genome at these sizes.
-
-        Raises:
-            GenomeError: the mechanism does not exist at these sizes.
-        """
-        from nas.compiler import resolve
-
-        return resolve(genome, self.sizes, self.is_causal)
-
-    @property
-    def decoded(self) -> ModelSizes:
-        """The sizes with the number of cached tokens as ``tokens``."""
-        return self.sizes._replace(tokens=self.context or self.sizes.tokens)
 
 
 @dataclass(frozen=True)
@@ -161,19 +126,6 @@ def attention_cost(
     resolved = resolve(genome, context.sizes, is_causal=None)
     counted = (cost for cost in COSTS.registered.values() if cost.is_counted)
     return Cost({cost.name: math.ceil(cost.of(resolved, context)) for cost in counted})
-
-
-def summed_layers(resolved: ResolvedGenome, layer_cost: Callable[[ResolvedGenome], float]) -> float:
-    """Sum a cost over a model's layers; layers outside the placement are standard attention."""
-    depth = resolved.sizes.depth
-    count = len(layers_with_mechanism(resolved.genome.placement, depth))
-    total = count * layer_cost(resolved)
-    if count == depth:
-        return total
-    from nas.compiler import standard_attention
-
-    standard = standard_attention(resolved.sizes, resolved.is_causal)
-    return total + (depth - count) * layer_cost(standard)
 
 
 LayerCost = Callable[["Plan", CostContext], float]

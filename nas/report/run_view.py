@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from nas.common.config import parse_yaml
 from nas.common.differences import mean_and_error, paired
 from nas.common.objectives import Objective, as_costs
-from nas.common.pareto import dominates
+from nas.common.pareto import dominates, scaled_hypervolume
 from nas.evaluation.trial import Incident, Training
 from nas.store import (
     Candidate,
@@ -29,7 +29,6 @@ from nas.store import (
     Run,
     RunSetup,
     named_members,
-    scaled_hypervolume,
 )
 from nas.store.records import PastSession
 

@@ -21,7 +21,7 @@ from nas.space.variation import Variation
 
 if TYPE_CHECKING:
     from nas.searching.archive import Archive
-    from nas.searching.proposing import CandidateFilter
+    from nas.searching.filtering import CandidateFilter
 
 # The purpose of a random generator: to draw a proposal, or to break ties when results arrive.
 PROPOSE: Final = 0

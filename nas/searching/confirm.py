@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import ConfigError, RunError
 from nas.common.objectives import Objective
+from nas.common.pareto import scaled_hypervolume
 from nas.common.search_config import check_count
 from nas.costs import costs_of, default_costs
 from nas.evaluation.trial import (
@@ -39,7 +40,6 @@ from nas.store import (
     candidates,
     find_proposal,
     named_members,
-    scaled_hypervolume,
 )
 from nas.store.frozen import load_frozen_task, load_unchanged
 from nas.tasks import Data, Task, load_task

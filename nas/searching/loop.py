@@ -17,6 +17,7 @@ from typing import Final
 
 from nas.common.errors import RunError, SpaceExhausted
 from nas.common.objectives import as_costs
+from nas.common.pareto import scaled_hypervolume
 from nas.evaluation.trial import (
     RETRIED,
     Budget,
@@ -32,7 +33,7 @@ from nas.searching.front_file import write_front
 from nas.searching.listener import Evaluated, GenerationDone, Listener
 from nas.searching.proposing import Proposer
 from nas.searching.results import TrialResult
-from nas.store import Counts, Proposal, RunWriter, scaled_hypervolume
+from nas.store import Counts, Proposal, RunWriter
 from nas.store.files import run_argument
 from nas.store.weights import keep_weights, remove_weights
 

@@ -15,7 +15,8 @@ from nas.compiler import standard_attention
 from nas.costs import COSTS, CostContext, costs_of
 from nas.searching.algorithm import ALGORITHMS, SearchContext
 from nas.searching.archive import Archive
-from nas.searching.proposing import CandidateFilter, Proposer
+from nas.searching.filtering import CandidateFilter
+from nas.searching.proposing import Proposer
 from nas.space import SearchSpace
 from nas.space.space import seeds
 from nas.space.validation import PolicyFile, compile_policy, load_policy

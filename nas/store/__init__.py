@@ -21,7 +21,6 @@ from nas.store.front import (
     find_proposal,
     lineage,
     named_members,
-    scaled_hypervolume,
 )
 from nas.store.records import (
     Candidate,
@@ -70,7 +69,6 @@ __all__ = [
     "named_members",
     "open_run",
     "open_writer",
-    "scaled_hypervolume",
     "split_member",
     "change_token",
     "this_session",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from nas.common.errors import RunError
 from nas.common.objectives import Objective, as_costs
-from nas.common.pareto import hypervolume, knee, normalise
+from nas.common.pareto import knee
 from nas.store.files import run_argument
 
 if TYPE_CHECKING:
@@ -28,22 +28,6 @@ MAX_LISTED: Final = 8
 def candidates(run: Run) -> tuple[Candidate, ...]:
     """Return the mechanisms whose trainings all succeeded, in the order of the proposals."""
     return tuple(candidate for candidate in run.candidates() if candidate.is_ok)
-
-
-def scaled_hypervolume(
-    objectives: Sequence[Objective], members: Sequence[Mapping[str, float]]
-) -> float:
-    """Return the hypervolume of a front as a fraction from 0 to 1.
-
-    The fraction refers to the box between the ideal and the reference value of each objective.
-
-    Args:
-        members: values of the objectives of each mechanism, by name.
-    """
-    ideal = [o.as_cost(o.ideal) for o in objectives]
-    reference = [o.as_cost(o.reference) for o in objectives]
-    scaled = normalise([as_costs(objectives, row) for row in members], ideal, reference)
-    return hypervolume(scaled, (1.0,) * len(objectives))
 
 
 def named_members(objectives: Sequence[Objective], members: Sequence[T]) -> dict[str, T]:

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_a
 
 from nas.common.errors import NasError, RunError
 from nas.common.objectives import as_costs
-from nas.common.pareto import non_dominated
+from nas.common.pareto import non_dominated, scaled_hypervolume
 from nas.evaluation.trial import RETRIED, Incident, Purpose, Training
 from nas.store import lock, rows
 from nas.store.database import Database
-from nas.store.front import scaled_hypervolume
 from nas.store.records import Candidate, Counts, Generation, RunStatus, RunSummary
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from nas.costs import CostContext
 from nas.genome import ModelSizes
 from nas.searching.algorithm import ALGORITHMS, SearchContext
 from nas.searching.archive import Archive
-from nas.searching.proposing import CandidateFilter, Proposer
+from nas.searching.filtering import CandidateFilter
+from nas.searching.proposing import Proposer
 from nas.searching.results import TrialResult
 from nas.space import SearchSpace
 from nas.space.space import seeds

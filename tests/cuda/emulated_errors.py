@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from nas.common.errors import DeviceError
-from nas.evaluation.execution import Execution, make_evaluator
+from nas.evaluation.backends import make_evaluator
+from nas.evaluation.execution import Execution
 from nas.evaluation.trainer import train_candidate
 from nas.evaluation.trial import Trial
 from nas.genome.mechanisms import mechanism

@@ -7,7 +7,8 @@ from itertools import product
 import pytest
 
 from nas.common.errors import ConfigError, DeviceError
-from nas.evaluation.execution import Execution, Machine, WorkerResources, allocate, make_evaluator
+from nas.evaluation.backends import make_evaluator
+from nas.evaluation.execution import Execution, Machine, WorkerResources, allocate
 
 
 def allocated(cores, gpus, workers=None, gpus_per_worker=None):

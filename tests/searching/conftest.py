@@ -18,10 +18,11 @@ from nas.costs import CostContext
 from nas.evaluation.trial import Budget, Evaluation, Trial
 from nas.genome import ModelSizes
 from nas.searching.algorithm import SearchContext
+from nas.searching.filtering import CandidateFilter
 from nas.searching.front_file import run_answer
 from nas.searching.listener import Listener
 from nas.searching.loop import Loop
-from nas.searching.proposing import CandidateFilter, Proposer
+from nas.searching.proposing import Proposer
 from nas.searching.results import TrialResult
 from nas.searching.setup import make_proposer
 from nas.space import SearchSpace

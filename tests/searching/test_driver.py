@@ -13,7 +13,8 @@ import pytest
 
 from nas.common.errors import ConfigError, NasError, RunError, SpaceError
 from nas.common.search_config import SearchConfig
-from nas.evaluation.execution import Execution, make_evaluator
+from nas.evaluation.backends import make_evaluator
+from nas.evaluation.execution import Execution
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.trial import Incident
 from nas.searching import driver

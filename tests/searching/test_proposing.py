@@ -11,7 +11,7 @@ import pytest
 from nas.genome import Genome, ModelSizes, Node
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import mechanism
-from nas.searching.proposing import ILLEGAL
+from nas.searching.filtering import ILLEGAL
 from nas.searching.results import Attempt
 from nas.space import SearchSpace, load_space
 from nas.space.validation import validate

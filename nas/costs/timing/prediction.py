@@ -15,7 +15,7 @@ from pydantic import Field, StrictBool, StrictInt, field_validator
 from nas.common.config import Frozen, parse_model
 from nas.common.errors import ConfigError
 from nas.compiler import ResolvedGenome, resolve
-from nas.costs.costs import CostContext, summed_layers
+from nas.costs.context import CostContext, summed_layers
 from nas.costs.decoding.memory import check_decodable
 from nas.costs.timing.work import amounts, decoding_amounts
 

@@ -1,0 +1,61 @@
+"""The model and machine for which costs are computed, and sums over a model's layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from nas.genome import Genome, ModelSizes, layers_with_mechanism
+
+if TYPE_CHECKING:
+    from nas.compiler import ResolvedGenome
+
+
+@dataclass(frozen=True)
+class CostContext:
+    """The model and machine for which costs are computed.
+
+    Attributes:
+        sizes: the sizes of the model: width, heads, layers and tokens.
+        qkv_bias: whether the projections of queries, keys and values have biases.
+        is_causal: whether attention has a causal mask. Pairs of query and key that the mask hides
+            are computed and counted nevertheless.
+        calibration: unit times measured by ``nas.costs.timing.calibrate``; empty if no cost needs
+            them.
+        context: the number of cached tokens for costs of decoding; None for ``sizes.tokens``.
+    """
+
+    sizes: ModelSizes
+    qkv_bias: bool = False
+    is_causal: bool = False
+    calibration: Mapping[str, Any] = field(default_factory=dict)
+    context: int | None = None
+
+    def resolve(self, genome: Genome) -> ResolvedGenome:
+        """Return the normal form of a genome at these sizes.
+
+        Raises:
+            GenomeError: the mechanism does not exist at these sizes.
+        """
+        from nas.compiler import resolve
+
+        return resolve(genome, self.sizes, self.is_causal)
+
+    @property
+    def decoded(self) -> ModelSizes:
+        """The sizes with the number of cached tokens as ``tokens``."""
+        return self.sizes._replace(tokens=self.context or self.sizes.tokens)
+
+
+def summed_layers(resolved: ResolvedGenome, layer_cost: Callable[[ResolvedGenome], float]) -> float:
+    """Sum a cost over a model's layers; layers outside the placement are standard attention."""
+    depth = resolved.sizes.depth
+    count = len(layers_with_mechanism(resolved.genome.placement, depth))
+    total = count * layer_cost(resolved)
+    if count == depth:
+        return total
+    from nas.compiler import standard_attention
+
+    standard = standard_attention(resolved.sizes, resolved.is_causal)
+    return total + (depth - count) * layer_cost(standard)

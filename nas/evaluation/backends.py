@@ -1,0 +1,47 @@
+"""Choose the evaluator of a backend: `ray` or `local`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nas.common.config import near
+from nas.common.errors import ConfigError
+from nas.evaluation.execution import Execution, Machine, allocate
+from nas.evaluation.trial import Evaluator
+from nas.tasks import Data, Task
+
+BACKENDS: Final = ("ray", "local")
+
+
+def make_evaluator(execution: Execution, task: Task, data: Data) -> Evaluator:
+    """Return the evaluator of ``execution.backend``; the caller closes it.
+
+    Raises:
+        ConfigError: there is no such backend, or it does not support an option.
+        DeviceError: the hardware or the cluster is missing.
+    """
+    if execution.backend == "ray":
+        from nas.evaluation.ray_backend import RayEvaluator
+
+        return RayEvaluator(task, data, execution)
+    if execution.backend != "local":
+        raise ConfigError(
+            f"backend: found {execution.backend!r}{near(execution.backend, BACKENDS)}, expected "
+            f"one of {', '.join(BACKENDS)}."
+        )
+    if execution.ray_address is not None:
+        raise ConfigError("ray-address is given, but the local backend has no use for it.")
+    if execution.fewest not in (None, 1):
+        raise ConfigError(
+            f"workers: found {execution.workers}, but the local backend trains one candidate after "
+            "the other: expected 1, or the backend ray."
+        )
+    import torch
+
+    from nas.evaluation.local import LocalEvaluator
+    from nas.training.hardware import check_computes, usable_gpus
+
+    gpus = 0 if execution.gpus_per_worker == 0 else usable_gpus()
+    resources, *_ = allocate(execution, [Machine(cores=1, gpus=gpus)])
+    check_computes(torch.device(resources.device))
+    return LocalEvaluator(task, data, device=resources.device, time_limit=execution.time_limit)

@@ -1,0 +1,110 @@
+"""Decide which genomes are trained: legal ones whose normal form the run has not trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+from nas.common.errors import NasError
+from nas.compiler import formula_of
+from nas.costs import CostContext, costs_of, default_costs
+from nas.genome import Genome
+from nas.genome.canonical import digest
+from nas.searching.results import Attempt
+from nas.space.validation import Policy, validate
+from nas.store import Proposal
+from nas.store.records import Verdict
+
+MOST_CACHED: Final = 50_000  # genomes whose CandidateInfo is cached
+ILLEGAL: Final = "internal error, the policy forbids it: "
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateInfo:
+    """A genome resolved at the task's sizes.
+
+    Attributes:
+        genome: the genome in normal form; unchanged if it cannot be built at these sizes.
+        digest: digest of the genome.
+        key: digest of the genome resolved at the task's sizes. Key, formula and costs are empty if
+            the genome is rejected.
+        formula: the genome as one line of mathematics.
+        costs: counted and predicted costs by name.
+        note: reason why the genome is rejected; empty if it is legal.
+        is_new: whether the genome is legal and the run has not trained the mechanism.
+    """
+
+    genome: Genome
+    digest: str
+    key: str
+    formula: str
+    costs: Mapping[str, float]
+    note: str
+    is_new: bool = False
+
+
+class CandidateFilter:
+    """Decides which genomes are trained, and stores the keys of all mechanisms of the run.
+
+    A genome is resolved at the task's sizes. The policy validates its normal form, which may
+    contain primitives outside the space if primitives of the space simplify to them. A genome is
+    not trained if the sizes or the policy forbid it, or if the run has trained the mechanism.
+
+    Args:
+        context: the task's sizes and options, for normal forms and costs.
+        costs: names of costs to compute in addition to the default costs.
+    """
+
+    def __init__(self, policy: Policy, context: CostContext, costs: Iterable[str]) -> None:
+        self._policy, self._context = policy, context
+        self._names = tuple(dict.fromkeys([*default_costs(), *costs]))
+        self._known: set[str] = set()
+        self._inspected = lru_cache(maxsize=MOST_CACHED)(self._inspect)
+
+    def add_known(self, key: str) -> None:
+        """Add the key of a mechanism that the run trains, so that it is no longer new."""
+        self._known.add(key)
+
+    def inspect(self, genome: Genome) -> CandidateInfo:
+        """Return the resolved genome with its costs, and whether it is legal and new."""
+        info = self._inspected(genome)
+        return replace(info, is_new=not info.note and info.key not in self._known)
+
+    def propose(self, attempt: Attempt, number: int, index: int) -> Proposal:
+        """Return the proposal of an attempt. A new mechanism is no longer new from then on.
+
+        Args:
+            number: number of the proposal.
+            index: index of the attempt among the attempts for this number, from 0.
+        """
+        info = self.inspect(attempt.genome)
+        verdict: Verdict = "rejected" if info.note else "new" if info.is_new else "replayed"
+        if info.is_new:
+            self.add_known(info.key)
+        return Proposal(
+            number=number,
+            attempt=index,
+            digest=info.digest,
+            key=info.key or None,
+            genome=info.genome,
+            formula=info.formula,
+            operator=attempt.operator,
+            name=attempt.name,
+            parents=attempt.parents,
+            verdict=verdict,
+            note=info.note,
+            costs=info.costs if info.is_new else {},
+        )
+
+    def _inspect(self, genome: Genome) -> CandidateInfo:
+        try:
+            resolved = self._context.resolve(genome)
+            genome, name = resolved.genome, resolved.digest
+            if violations := validate(genome, self._policy):
+                return CandidateInfo(genome, name, "", "", {}, ILLEGAL + violations[0].message)
+            costs = costs_of(resolved, self._context, self._names)
+            return CandidateInfo(genome, name, resolved.key, formula_of(resolved.plan), costs, "")
+        except NasError as error:
+            return CandidateInfo(genome, digest(genome), "", "", {}, str(error))
