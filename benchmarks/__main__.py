@@ -21,7 +21,8 @@ import torch
 from benchmarks.figures import append_history, print_table
 from nas.common.processor import processor_name
 
-# Each name is a module and the function in it.
+# Each name is a function in the module of that name, or in the module that ``MODULES`` names.
+MODULES: Final = {"memory": "kernels", "dispatch": "utilisation"}
 BENCHMARKS: Final = {
     "validator": "genomes validated, varied, digested per second",
     "kernels": "each mechanism compared with its naive form",
@@ -60,7 +61,7 @@ def main() -> None:
         print(", ".join(f"{name} {value}" for name, value in machine.items()))
     results = {}
     for name in dict.fromkeys(options.names or BENCHMARKS):
-        measure = getattr(import_module(f"benchmarks.{name}"), name)
+        measure = getattr(import_module(f"benchmarks.{MODULES.get(name, name)}"), name)
         results[name] = measure(options)
         if options.history is not None:
             append_history(options.history, name, results[name], machine)

@@ -17,6 +17,8 @@ import argparse
 import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -151,23 +153,15 @@ def _shared(task: Task, data: Data, workers: int) -> Evaluator:
 
 def _trials(task: Task, count: int, seed: int) -> list[Trial]:
     """Return trials of the named mechanisms in turn, each time with another seed."""
-    mechanisms = [
-        task.resolve(m.genome) for m in MECHANISMS.values() if _is_buildable(m.genome, task)
+    mechanisms = []
+    for named in MECHANISMS.values():
+        with suppress(NasError):  # a mechanism cannot be built with this number of heads
+            build_attention(named.genome, task.width, task.heads)
+            mechanisms.append(task.resolve(named.genome))
+    return [
+        Trial(resolved.key, resolved.genome, training_seed(seed, "gpu", number))
+        for number, resolved in enumerate(islice(cycle(mechanisms), count))
     ]
-    trials = []
-    for number in range(count):
-        resolved = mechanisms[number % len(mechanisms)]
-        trials.append(Trial(resolved.key, resolved.genome, training_seed(seed, "gpu", number)))
-    return trials
-
-
-def _is_buildable(genome: Genome, task: Task) -> bool:
-    """Return whether the genome can be built with the task's number of heads."""
-    try:
-        build_attention(genome, task.width, task.heads)
-    except NasError:
-        return False
-    return True
 
 
 def attention(

@@ -2,11 +2,16 @@
 
 Only the dependency rule is simulated: a proposal can be made when the results that it depends on
 are known. Proposals and records take no time. A training takes as long as a random recorded one.
+
+``dispatch`` measures the driver's processor time per dispatched training. The dispatcher is the one
+of `nas search`; its workers are simulated and take ten seconds to start. In the last row one
+training in a hundred is lost half-way with its node.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections import deque
 
 import numpy as np
@@ -14,15 +19,17 @@ import numpy as np
 from benchmarks.figures import Figure, single
 from benchmarks.peers.problem import bench
 from nas.common.objectives import Objective
-from nas.evaluation.trial import Evaluation, Trial
+from nas.evaluation.trial import Evaluation, Trial, run_trials
 from nas.searching.algorithm import ALGORITHMS, SearchContext
 from nas.searching.archive import Archive
 from nas.searching.proposing import Proposer
 from nas.searching.tabular.evaluator import TableEvaluator
 from nas.searching.tabular.table import Table, load_table
 from nas.space.variation import Variation
+from tests.evaluation.simulated import SimulatedPool, make_dispatcher
 
 TRAININGS = 40  # per worker
+DISPATCHED = 10_000  # trainings of the benchmark of dispatching
 PER_WORKER = {"generations of 12 a worker": (12, None), "a lag of 4 a worker": (12, 4)}
 
 
@@ -69,4 +76,32 @@ def utilisation(options: argparse.Namespace) -> list[Figure]:
         for workers in (2, 64, 1000):
             share = busy(table, workers, generation * workers, lag and lag * workers)
             figures.append(single(f"{workers:,} workers, {name}", share, "busy"))
+    return figures
+
+
+def dispatch(options: argparse.Namespace) -> list[Figure]:
+    """Return microseconds per training, total seconds and busy share, by number of workers."""
+    table = load_table(options.table)
+    recorded = [training for trainings in table.trainings.values() for training in trainings]
+    genome = next(iter(table.mechanisms.values()))
+    rng = np.random.default_rng(0)
+    drawn = [recorded[i] for i in rng.integers(len(recorded), size=DISPATCHED)]
+    trials = [Trial(str(n), genome, n, n, work=t.core_seconds) for n, t in enumerate(drawn)]
+    figures = []
+    for workers, losses in ((2, ""), (64, ""), (1000, ""), (1000, ", 1 % lost")):
+        pool = SimulatedPool(
+            lambda trial: drawn[trial.repeat],
+            (lambda started: started % 100 == 50) if losses else (lambda _: False),
+        )
+        start = time.process_time()
+        dispatcher = make_dispatcher(pool, workers)
+        assert sum(1 for _ in run_trials(dispatcher, trials)) == DISPATCHED
+        seconds = time.process_time() - start
+        share = pool.busy / (workers * (pool.now - pool.start_seconds))
+        name = f"{workers:,} workers, {DISPATCHED:,} trainings{losses}"
+        figures += [
+            single(f"{name}: a training", 1e6 * seconds / DISPATCHED, "µs"),
+            single(f"{name}: in all", seconds, "s"),
+            single(f"{name}: busy once started", share, ""),
+        ]
     return figures

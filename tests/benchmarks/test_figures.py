@@ -10,7 +10,6 @@ import pytest
 from benchmarks.figures import (
     Figure,
     append_history,
-    fastest,
     interleaved,
     print_table,
     rate,
@@ -39,11 +38,7 @@ def test_ratio_uses_fastest_rounds_and_spread_single_rounds() -> None:
 
 def test_rate_uses_fastest_round() -> None:
     assert rate("judged", 100, [2.0, 4.0], "genomes/s").value == 50.0
-
-
-def test_one_round_has_no_spread() -> None:
-    figure = fastest("ours", [3.5], "core-seconds")
-    assert (figure.low, figure.high) == (3.5, 3.5)
+    assert rate("judged", 100, [2.0], "genomes/s").spread == "50.00 to 50.00"
 
 
 def test_history_appends_json_lines(tmp_path: Path) -> None:

@@ -22,18 +22,15 @@ def _isolated_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setenv("NO_COLOR", "1")
 
 
-def test_hostile_inputs_cause_no_faults(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("count", "seed"), [(300, 0), pytest.param(3_000, 1, marks=pytest.mark.slow)]
+)
+def test_hostile_inputs_cause_no_faults(tmp_path: Path, count: int, seed: int) -> None:
     kinds = set()
-    for result in run_inputs(300, 0, tmp_path):
+    for result in run_inputs(count, seed, tmp_path):
         assert not result.observation.faults, f"{result.name}: {result.observation.faults}"
         kinds.add(result.kind)
     assert kinds == {*KINDS}
-
-
-@pytest.mark.slow
-def test_many_hostile_inputs_cause_no_faults(tmp_path: Path) -> None:
-    for result in run_inputs(3_000, 1, tmp_path):
-        assert not result.observation.faults, f"{result.name}: {result.observation.faults}"
 
 
 def test_kind_seed_and_number_reproduce_an_input(tmp_path: Path) -> None:
