@@ -10,6 +10,9 @@ from functools import partial
 from typing import Any, Final, TextIO
 
 import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import adamw
 
 from nas.common.text import printable
 
@@ -35,10 +38,20 @@ SETTINGS: Final[dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
         )
         for device in ("cpu", "cuda")
     },
+    "oneDNN": (
+        lambda: torch.backends.mkldnn.enabled,
+        lambda is_enabled: torch.backends.mkldnn.set_flags(is_enabled),  # type: ignore[no-untyped-call]
+    ),
     # None undoes set_default_device, which only candidates may have called.
     "the default device": (torch.get_default_device, lambda _: torch.set_default_device(None)),
 }
 """torch's settings for the whole process: functions that get and set each of them."""
+
+PATCHABLE: Final[tuple[Any, ...]] = (
+    *(functional, adamw, Tensor),
+    *(nn.Module, nn.Linear, nn.LayerNorm, nn.Embedding, nn.Conv1d, nn.Parameter),
+)
+"""Modules and classes of torch whose functions a model calls; a candidate may have replaced one."""
 
 
 def settings() -> dict[str, Any]:
@@ -46,18 +59,38 @@ def settings() -> dict[str, Any]:
     return {name: get() for name, (get, _) in SETTINGS.items()}
 
 
+def _functions() -> list[dict[str, Any]]:
+    """Return the own callable attributes of each member of ``PATCHABLE``, by name."""
+    return [{k: v for k, v in vars(owner).items() if callable(v)} for owner in PATCHABLE]
+
+
+def _restored(before: list[dict[str, Any]]) -> list[str]:
+    """Undo replacements of functions in ``PATCHABLE``; return the names of these functions."""
+    names = []
+    for owner, old, now in zip(PATCHABLE, before, _functions(), strict=True):
+        for name in [k for k in old | now if old.get(k) is not now.get(k)]:
+            if name in old:
+                setattr(owner, name, old[name])
+            else:  # it may hide an inherited function
+                delattr(owner, name)
+            names.append(f"{owner.__name__}.{name}")
+    return names
+
+
 @contextlib.contextmanager
 def isolated_torch_state() -> Iterator[list[str]]:
-    """Run a block with one thread and with gradients, and restore torch's settings on exit.
+    """Run a block with one thread and with gradients, and restore torch's state on exit.
 
     With one thread, workers do not compete for cores and the order of sums is fixed. If settings
-    were not restored, a primitive that disables gradients or changes the default dtype would make
-    every later candidate fail. `nas.tasks.layers.seeded` restores random generators.
+    and functions of torch were not restored, a primitive that disables gradients or replaces
+    ``softmax`` would change every later candidate. `nas.tasks.layers.seeded` restores random
+    generators.
 
     Yields:
-        A list, to which the names of all settings that the block changed are added on exit.
+        A list, to which the names of all changed settings and functions are added on exit.
     """
     before = settings()
+    functions = _functions()
     changed: list[str] = []
     torch.set_num_threads(1)
     try:
@@ -66,6 +99,7 @@ def isolated_torch_state() -> Iterator[list[str]]:
             try:
                 yield changed
             finally:
+                changed += _restored(functions)
                 changed += [name for name, value in settings().items() if value != inside[name]]
     finally:
         for name, (get, set_) in SETTINGS.items():

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
 from nas.training.isolation import (
     MAX_PRINTED,
@@ -28,6 +30,7 @@ def test_isolated_torch_state_restores_and_names_changed_settings():
         for device in ("cpu", "cuda"):
             torch.set_autocast_enabled(device, True)
         torch.inference_mode().__enter__()
+        torch.backends.mkldnn.set_flags(False)
         torch.set_num_threads(2)
         raise ZeroDivisionError
 
@@ -40,6 +43,14 @@ def test_isolated_torch_state_restores_and_names_changed_settings():
     with isolated_torch_state() as changed:
         pass
     assert changed == []
+
+
+def test_isolated_torch_state_restores_and_names_replaced_functions():
+    before = functional.softmax, nn.Linear.forward, Tensor.softmax
+    with isolated_torch_state() as changed:
+        functional.softmax = Tensor.softmax = nn.Linear.forward = lambda *_: None
+    assert (functional.softmax, nn.Linear.forward, Tensor.softmax) == before
+    assert changed == ["torch.nn.functional.softmax", "Tensor.softmax", "Linear.forward"]
 
 
 def test_bounded_output_shows_the_beginning_on_standard_error(capsys):
