@@ -1,23 +1,25 @@
-"""Algebraic rewriting: rules that turn a genome into a simpler one that computes the same function.
+"""Rules that rewrite a genome into a simpler genome that computes the same function.
 
-Every rule preserves values, gradients of the remaining parameters and the initial distribution of
-parameters, exactly in real arithmetic. A rule proposes genomes whose nodes keep their indices. A
-proposal is accepted if the remaining nodes keep their types, because a removed operand may have
-determined the width of a projection. Rewriting terminates: each rule reduces live nodes,
-parameters, unread operands, or the number of nodes below a doubling.
+In exact arithmetic every rule preserves the output, the gradients of the remaining parameters, and
+the distribution of their initial values. A rule proposes rewritten genomes, in which nodes keep
+their indices. A proposal is accepted only if the remaining nodes keep their types. The types can
+change, because a removed operand may have determined the width of a projection.
 
-These equal functions are not rewritten:
+Rewriting terminates, because each rule reduces one of four numbers: live nodes, parameters,
+operands without effect, or nodes on which a doubling (a sum ``x + x``) depends.
 
-- A norm of a norm: both have learned gains, and the second norm cancels only the scale of the
-  first.
-- Two temperatures, or a linear map on either side of an aggregation: the functions are equal, but
-  gradients and initial distributions differ.
+These equal functions keep different forms (A and B are weights, v are values):
+
+- Two norms in sequence: each norm has a learned gain, and the second norm cancels only the scale
+  of the first norm's result.
+- Two temperatures or one temperature, and a linear map before or after an aggregation: gradients
+  and initial distributions differ.
 - RoPE after RoPE: no primitive rotates by twice the angle.
-- ``(A + B)·v`` and ``A·v + B·v`` if A or B has a fused kernel: the second form is cheaper and has
-  one node more.
-- ``(A + A)·v`` and ``A·(v + v)``: recorded runs contain both forms.
-- The order of a sum or product of more than two operands, and doubled results with further
-  readers: a unique normal form would need more nodes than the genome has.
+- ``(A + B)·v`` and ``A·v + B·v`` if A or B has a fused kernel: the second form is cheaper although
+  it has one more node.
+- ``(A + A)·v`` and ``A·(v + v)``: recorded runs contain both forms as different mechanisms.
+- Sums or products of more than two operands in different orders, and doubled results that other
+  nodes read: a unique normal form would need more nodes than the genome has.
 """
 
 from __future__ import annotations
@@ -37,10 +39,13 @@ from nas.genome.types import MODEL, Typing, head_fraction, infer
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A live node of a genome that type-checks, to which rules are applied.
+    """A live node of a well-typed genome, with the data that a rule needs to rewrite it.
 
     Attributes:
-        sizes: sizes at which the rewritten genome must be equal; None for all sizes.
+        index: index of the node in ``genome.nodes``.
+        typing: types of ``genome``.
+        sizes: model sizes at which the rewritten genome must compute the same function; None if
+            it must do so at all sizes.
     """
 
     genome: Genome
@@ -50,7 +55,7 @@ class Site:
 
     @property
     def node(self) -> Node:
-        """The node itself."""
+        """The node at ``index``."""
         return self.genome.nodes[self.index]
 
     @property
@@ -63,7 +68,11 @@ class Site:
         return self.genome.with_node(self.index, node)
 
     def removed(self, ref: Ref) -> Iterator[Genome]:
-        """Yield the genome whose readers of this node read ``ref``, unless the output is lost."""
+        """Yield the genome in which all readers of this node read ``ref`` instead.
+
+        If this node is the output, ``ref`` becomes the output. Nothing is yielded if ``ref`` is
+        then a stream, because the output must be a node.
+        """
         if self.index < len(self.genome.nodes) - 1:
             yield self.genome.bypassing(self.index, ref)
         elif isinstance(ref, int):
@@ -71,10 +80,12 @@ class Site:
 
 
 def rewrite(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
-    """Apply the rules until none changes the genome; an ill-typed genome is returned unchanged.
+    """Apply the rules of this module until no rule changes the genome, and return the result.
+
+    An ill-typed genome is returned unchanged.
 
     Args:
-        sizes: also apply rules that hold only at these sizes.
+        sizes: model sizes. If given, rules that hold only at these sizes are applied too.
     """
     typing = infer(genome)
     if typing.problems:
@@ -96,7 +107,10 @@ def _first_accepted(
 
 
 def _keeps_types(genome: Genome, new_typing: Typing, old_typing: Typing) -> bool:
-    """Whether live nodes keep their types; parameter-free scores and weights may lose heads."""
+    """Return whether the live nodes, and the streams that they read, keep their types.
+
+    The number of heads of scores and weights may change at nodes without parameters.
+    """
     live = genome.live()
     if any(problem.node is None or problem.node in live for problem in new_typing.problems):
         return False
@@ -116,10 +130,10 @@ def _keeps_output(genome: Genome, new_typing: Typing, old_typing: Typing) -> boo
 
 
 def _use_stream_in_mean(site: Site) -> Iterator[Genome]:
-    """Replace the operand of a uniform node, of which only the length matters, by a stream.
+    """Replace the operand of a ``uniform`` node by a stream, since only its length matters.
 
-    The stream must have another reader. The parameter ``heads`` keeps the head count of the
-    replaced scores if all further operands have fewer heads.
+    The stream must be read by another node already. If the head count of the weights would
+    change, the parameter ``heads`` preserves it.
     """
     if site.node.op != "uniform":
         return
@@ -135,7 +149,10 @@ def _use_stream_in_mean(site: Site) -> Iterator[Genome]:
 
 
 def _replace_unread(site: Site) -> Iterator[Genome]:
-    """Replace an operand whose values have no effect by another operand of the same shape."""
+    """Replace an operand without effect by the node's first operand that has an effect.
+
+    ``Primitive.unread`` names the operands without effect.
+    """
     node, ports = site.node, site.typing.signatures[site.index].inputs
     unread = site.primitive.unread(_params(node))
     read = [ref for ref, port in zip(node.inputs, ports, strict=True) if port.name not in unread]
@@ -147,9 +164,10 @@ def _replace_unread(site: Site) -> Iterator[Genome]:
 
 
 def _merge_filters(site: Site) -> Iterator[Genome]:
-    """Merge two top-k filters into the one with the smaller k, and a filter with softmax.
+    """Merge a top-k filter with the filter, softmax or top-k softmax that reads it.
 
-    Both filters keep all scores that are equal to the k-th largest.
+    The result has the smaller k of the two nodes. This is exact, because a filter keeps all
+    scores that equal the k-th largest score.
     """
     node = site.node
     below = node.inputs[0] if node.op in ("softmax", "topk_softmax", "topk_filter") else "q"
@@ -174,13 +192,16 @@ def _drop_wide_filters(site: Site) -> Iterator[Genome]:
 
 
 def _drop_relu(site: Site) -> Iterator[Genome]:
-    """Drop a ReLU of a result that is never negative."""
+    """Drop a ReLU whose operand is never negative."""
     if site.node.op == "relu" and _sign(site.genome, site.node.inputs[0]).is_non_negative:
         yield from site.removed(site.node.inputs[0])
 
 
 def _fold_zeros(site: Site) -> Iterator[Genome]:
-    """Simplify sums and products with zeros, such as the squared ReLU of negative distances."""
+    """Simplify sums with a zero operand, products with a zero operand, and zero weights.
+
+    Zero weights result, for example, from the squared ReLU of negative distances.
+    """
     node, output = site.node, site.typing.of(site.index)
     kinds = [port.kind for port in site.typing.signatures[site.index].inputs]
     is_normaliser = kinds == [Kind.SCORES] and output.kind is Kind.WEIGHTS
@@ -197,9 +218,10 @@ def _fold_zeros(site: Site) -> Iterator[Genome]:
 
 
 def _replace_scores_of_zeros(site: Site) -> Iterator[Genome]:
-    """Replace scores whose weights are zero by distances within one stream, their normal form.
+    """Replace scores whose weights are always zero by the node ``distance`` of a stream to itself.
 
-    Scores are kept if the result of another reader may be non-zero.
+    This node is the normal form of such scores. The scores are kept if any node that reads them
+    may then have a non-zero result.
     """
     below = site.node.inputs[0]
     assert isinstance(below, int), "scores are never streams"
@@ -214,7 +236,11 @@ def _replace_scores_of_zeros(site: Site) -> Iterator[Genome]:
 
 
 def _factor_sum(site: Site) -> Iterator[Genome]:
-    """Rewrite A·v + B·v as (A + B)·v, and R q + R k as R (q + k), with one call fewer."""
+    """Rewrite a sum of two results of one operation as the operation on a sum.
+
+    Examples are A·v + B·v = (A + B)·v for weights A and B and values v, and
+    R q + R k = R (q + k) for RoPE R.
+    """
     first, second = _summands(site)
     if first == second:
         return
@@ -235,7 +261,10 @@ def _factor_sum(site: Site) -> Iterator[Genome]:
 
 
 def _double_operand(site: Site) -> Iterator[Genome]:
-    """Rewrite f(v) + f(v) as f(v + v); for an aggregation v are the values, not the weights."""
+    """Rewrite f(v) + f(v) as f(v + v) if f is homogeneous in its operand v.
+
+    For an aggregation, v stands for the values and not for the weights.
+    """
     first, second = _summands(site)
     doubled = site.genome.nodes[first]
     primitive = get(doubled.op)
@@ -247,7 +276,10 @@ def _double_operand(site: Site) -> Iterator[Genome]:
 
 
 def _summands(site: Site) -> tuple[int, int]:
-    """The operands of a sum of two nodes without further readers; (-1, -1) for any other node."""
+    """Return the operands of an ``add`` node, if they are nodes that no other node reads.
+
+    Otherwise, return (-1, -1).
+    """
     if site.node.op == "add":
         first, second = site.node.inputs
         if isinstance(first, int) and isinstance(second, int):
@@ -281,13 +313,13 @@ def _readers(genome: Genome, ref: Ref) -> list[int]:
 
 
 def _streams(genome: Genome) -> set[str]:
-    """The streams that live nodes read."""
+    """Return the streams that live nodes read."""
     refs = (ref for index in genome.live() for ref in genome.nodes[index].inputs)
     return {ref for ref in refs if isinstance(ref, str)}
 
 
 def _has_kernel(genome: Genome, ref: Ref) -> bool:
-    """Whether a kernel sums values with these weights without storing the weights."""
+    """Return whether a fused kernel can aggregate values with the weights ``ref``."""
     if isinstance(ref, str):
         return False
     node = genome.nodes[ref]
@@ -296,7 +328,7 @@ def _has_kernel(genome: Genome, ref: Ref) -> bool:
 
 @lru_cache(maxsize=16)
 def _signs(nodes: tuple[Node, ...]) -> tuple[Sign, ...]:
-    """The provable sign of each node's result, by the sign rules of the primitives."""
+    """Return the provable sign of each node's result, by the sign rules of the primitives."""
     signs: list[Sign] = []
     for node in nodes:
         operands = [signs[ref] if isinstance(ref, int) else Sign() for ref in node.inputs]
@@ -324,14 +356,16 @@ def is_constant(genome: Genome) -> bool:
 
 
 def with_cut_heads(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
-    """Rewrite a mechanism with one head of model width as one with the default heads.
+    """Rewrite a mechanism with one head of model width as the equal mechanism with all heads.
 
-    If all operations are featurewise, one head of model width (``raw: shared``, or one head under
-    ``merge: sum``) equals all heads side by side: projections have the same shapes and the same
-    initial distribution. Any other genome is returned unchanged.
+    A head has model width under ``raw: shared`` or ``merge: sum``. If all operations treat each
+    feature alone (``Primitive.is_featurewise``), cutting this head into the heads of the backbone
+    preserves the function, the projections' shapes and their initial distribution. Any other
+    genome is returned unchanged.
 
     Args:
-        sizes: sizes at which head labels are evaluated; None if the result must hold at all sizes.
+        sizes: model sizes at which head labels are evaluated; None if the rewritten mechanism must
+            be equal at all sizes.
     """
     typing, live = infer(genome), genome.live()
     if typing.problems or not all(get(genome.nodes[i].op).is_featurewise for i in live):
@@ -348,28 +382,34 @@ def with_cut_heads(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
 def plain_visibility(
     visibility: Visibility, tokens: int | None = None, is_causal: bool | None = None
 ) -> Visibility:
-    """Return the normal form of a mask.
+    """Return the normal form of a mask, which is the same for equal masks.
 
     Args:
-        tokens: sequence length at which the masks must be equal; None for every length.
-        is_causal: True if every call is causal (a window of w reaches w - 1 tokens back), False if
-            no call is (w // 2 to either side), None if the masks must be equal in both cases.
+        tokens: sequence length for which masks are compared; None compares them for all lengths.
+        is_causal: True compares masks in causal calls, where a window of w tokens reaches w - 1
+            tokens back. False compares them in calls that are not causal, where it reaches w // 2
+            tokens to either side. None compares them in both kinds of call.
     """
-    window, apart = visibility.window, None if tokens is None else tokens - visibility.global_tokens
-    if window is None or (apart is not None and _covers(window, apart, is_causal)):
+    window = visibility.window
+    local = None if tokens is None else tokens - visibility.global_tokens
+    if window is None or (local is not None and _covers(window, local, is_causal)):
         return Visibility()
-    if window > 1 and (is_causal is False or (is_causal is None and apart and window > apart)):
+    if window > 1 and (is_causal is False or (is_causal is None and local and window > local)):
         window -= window % 2
     return replace(visibility, window=window)
 
 
-def _covers(window: int, apart: int, is_causal: bool | None) -> bool:
-    """Whether a window lets all of the ``apart`` tokens that are not global see each other."""
-    covers_past, covers_sides = window >= apart, window // 2 >= apart - 1
+def _covers(window: int, local: int, is_causal: bool | None) -> bool:
+    """Return whether a window hides no pair of the ``local`` tokens that are not global."""
+    covers_past, covers_sides = window >= local, window // 2 >= local - 1
     return (covers_past or is_causal is False) and (covers_sides or is_causal is True)
 
 
 def plain_placement(placement: str, depth: int) -> str:
-    """Return the first placement that selects the same layers of a backbone with ``depth``."""
+    """Return the first of ``PLACEMENTS`` that selects the same layers as ``placement``.
+
+    Args:
+        depth: number of layers of the backbone.
+    """
     layers = layers_with_mechanism(placement, depth)
     return next(name for name in PLACEMENTS if layers_with_mechanism(name, depth) == layers)

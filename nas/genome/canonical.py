@@ -1,14 +1,20 @@
 """The normal form of a genome, and digests that are equal for equal mechanisms.
 
-Algebraic rules apply first (nas.genome.algebra). Then dead nodes, defaults and fields without
-effect are removed, and streams that are the same tensor get one name. Queries and keys with equal
-projections are named in the order in which they are read. Equal nodes without parameters are
-merged, and commuting operands and nodes are sorted. All steps preserve values, gradients and the
-initial distribution; mechanisms that are equal in a weaker sense have different digests.
+The normal form of a genome is the result of these steps:
 
-Nodes are sorted by colour refinement: each node has a colour, that is, a hash of its operation and
-of the colours of its operands and readers. If symmetric nodes remain, each order is tried, and the
-lexicographically smallest result is used.
+- The rules of ``nas.genome.algebra`` are applied.
+- Dead nodes and default parameters are removed. Fields without effect get their defaults.
+- Streams that are the same tensor get one name. Queries and keys may exchange their names if their
+  projections are equal; the naming that sorts first is used.
+- Equal nodes without learned parameters are merged.
+- Operands of commutative operations are sorted, and then all nodes.
+
+All steps preserve the output, gradients and the distribution of initial parameters. Mechanisms
+that are equal in a weaker sense have different digests.
+
+Nodes are sorted by colour refinement. The colour of a node is a hash of its operation and of the
+colours of its operands and readers. If different nodes still have the same colour, their orders
+are tried, and the lexicographically smallest result is used.
 """
 
 from __future__ import annotations
@@ -32,13 +38,13 @@ MAX_ORDERS: Final = 200  # orders of symmetric nodes that are tried
 def canonicalise(
     genome: Genome, sizes: ModelSizes | None = None, *, is_causal: bool | None = None
 ) -> Genome:
-    """Return the normal form, which is the same for all genomes that are equal by the rules.
+    """Return the normal form of a genome, as defined by the steps in the module docstring.
 
     Args:
-        sizes: also apply rules that hold only at these sizes, such as for a window that covers all
-            tokens.
-        is_causal: True if every call is causal, False if no call is, None for a form that is valid
-            in both cases.
+        sizes: model sizes. If given, rules that hold only at these sizes are applied too, such as
+            removing a window that covers all tokens.
+        is_causal: True if all calls of the mechanism are causal, False if no call is causal, None
+            if the normal form must be valid in both cases.
     """
     before = None
     while genome != before:
@@ -55,25 +61,26 @@ def canonicalise(
 
 
 def digest(genome: Genome) -> str:
-    """Return the digest of the mechanism at all sizes: 16 hexadecimal characters."""
+    """Return the digest of a mechanism, independent of model sizes: 16 hexadecimal characters."""
     return normal_digest(canonicalise(genome))
 
 
 def normal_digest(form: Genome) -> str:
-    """Return the digest of a genome that is in normal form."""
+    """Return the digest of a genome that is already in normal form."""
     return _hash([VERSION, form.to_dict()])
 
 
 def resolved_digest(genome: Genome, sizes: ModelSizes) -> str:
-    """Return the digest of a mechanism at given sizes, at which different labels may be equal.
+    """Return the digest of a mechanism at given model sizes.
 
-    At four heads gqa and mqa are the same mechanism; with one layer "first" equals "all".
+    Different labels can stand for the same number at these sizes. For example, gqa equals mqa in a
+    backbone with four heads, and the placement "first" equals "all" in a backbone with one layer.
 
     Args:
-        genome: the normal form at these sizes.
+        genome: normal form of the mechanism at these sizes.
 
     Raises:
-        GenomeError: a label is not a whole number at these sizes.
+        GenomeError: a head label does not give a whole number of heads at these sizes.
     """
     typing = infer(genome)
     streams = {
@@ -101,12 +108,15 @@ def _numbers(tokens: Type, sizes: ModelSizes) -> list[int]:
 
 
 def _used(nodes: Sequence[Node]) -> set[str]:
-    """The streams that nodes read."""
+    """Return the streams that ``nodes`` read."""
     return {ref for node in nodes for ref in node.inputs if isinstance(ref, str)}
 
 
 def _simplified(genome: Genome) -> Genome:
-    """Remove dead nodes and default parameters, name equal streams alike, merge equal nodes."""
+    """Return the genome without dead nodes, default parameters and duplicate nodes.
+
+    Streams that are the same tensor get one name.
+    """
     used = _used([genome.nodes[index] for index in genome.live()])
     # An unread stream has no projection.
     flags: dict[str, Any] = {f"has_w{stream}": False for stream in STREAMS if stream not in used}
@@ -135,10 +145,10 @@ def _simplified(genome: Genome) -> Genome:
 
 
 def _namings(genome: Genome, sizes: ModelSizes | None) -> list[Genome]:
-    """The genome, and if it is equal the genome with queries and keys exchanged.
+    """Return the genome with all namings of the streams ``q`` and ``k`` that keep the mechanism.
 
-    Queries and keys with the same head label may exchange names, together with their projections.
-    If only one of them is read, it is named the query.
+    The two streams may exchange their names and projections if they have the same head label. If
+    the nodes read a projected ``k`` but no ``q``, the stream ``k`` is renamed to ``q``.
     """
     projections, used = genome.projections, _used(genome.nodes)
     if "k" in used and "q" not in used and projections.has_wk:
@@ -161,7 +171,7 @@ def _with_names(genome: Genome, names: dict[str, str], projections: Projections)
 
 
 def _naming_key(genome: Genome) -> tuple[Any, ...]:
-    """The sort key of a naming: first the nodes, then whether the query is projected."""
+    """Return the key that sorts namings by their nodes, then with a projected query first."""
     order = {"q": "a", "k": "b", "v": "c"}
     nodes = [
         (n.op, [order[r] if isinstance(r, str) else f"{r:04}" for r in n.inputs], str(n.params))
@@ -171,7 +181,7 @@ def _naming_key(genome: Genome) -> tuple[Any, ...]:
 
 
 def _effective(projections: Projections, nodes: tuple[Node, ...]) -> Projections:
-    """The projections, with fields that have no effect on these nodes set to their defaults."""
+    """Return the projections with each field that does not affect ``nodes`` at its default."""
     used = _used(nodes)
     projected = {stream for stream in used if projections.has_projection(stream)}
     has_effect = {
@@ -191,7 +201,7 @@ def _effective(projections: Projections, nodes: tuple[Node, ...]) -> Projections
 
 
 def _ordered(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The nodes in canonical order, with commuting operands sorted."""
+    """Return the nodes in canonical order, with operands of commutative operations sorted."""
     if not nodes:
         return ()
     colours: list[str] = []
@@ -209,7 +219,10 @@ def _text(nodes: Sequence[Node]) -> list[tuple[str, list[str], list[str]]]:
 
 
 def _refine(nodes: Sequence[Node], colours: list[str]) -> list[str]:
-    """Refine colours by readers and operands until the number of colours stays the same."""
+    """Refine the nodes' colours by the colours of their operands and readers.
+
+    The refinement is repeated until it does not increase the number of different colours.
+    """
     count = len(set(colours))
     while True:
         readers: list[list[str]] = [[] for _ in nodes]
@@ -229,7 +242,13 @@ def _refine(nodes: Sequence[Node], colours: list[str]) -> list[str]:
 
 
 def _discrete(nodes: Sequence[Node], colours: list[str], budget: list[int]) -> list[list[str]]:
-    """Colourings in which each node has its own colour, one for each order of symmetric nodes."""
+    """Return refinements of ``colours`` in which all nodes have different colours.
+
+    Each refinement puts the nodes that share a colour in another order.
+
+    Args:
+        budget: list of one number: how many further choices may be tried. All calls decrease it.
+    """
     classes: dict[str, list[int]] = {}
     for index, colour in enumerate(colours):
         classes.setdefault(colour, []).append(index)
@@ -247,7 +266,10 @@ def _discrete(nodes: Sequence[Node], colours: list[str], budget: list[int]) -> l
 
 
 def _written(nodes: Sequence[Node], colours: Sequence[str]) -> tuple[Node, ...]:
-    """The nodes in depth-first order from the output, operands first."""
+    """Return the nodes in depth-first order from the output, with operands before readers.
+
+    Operands of commutative operations are sorted by colour.
+    """
     new_index: dict[Any, Ref] = {}
     written: list[Node] = []
 

@@ -1,4 +1,4 @@
-"""Read the genome in the docstring of an exported Python file."""
+"""Reading the genome from the docstring of an exported Python file."""
 
 from __future__ import annotations
 

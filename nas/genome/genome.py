@@ -3,10 +3,13 @@
     {"graph_def": [{"op": "scaled_dot_product", "inputs": ["q", "k"]}, ...],
      "proj_config": {"has_wq": true, ...}, "placement": "all"}
 
-``graph_def`` and the four flags of ``proj_config`` are the format of Evolving Attention, section
-2.2. All further fields have defaults with which such files keep their meaning. A node reads the
-streams ``q``, ``k``, ``v`` or earlier nodes by index; the last node is the output. This module
-checks the syntax of genomes. ``nas.genome.primitives`` defines the operations.
+The operands of a node are the streams ``q``, ``k`` and ``v``, or earlier nodes by their index. The
+last node is the output. This module checks the syntax of genomes; ``nas.genome.primitives`` defines
+the operations.
+
+``graph_def`` and the four flags ``has_wq``, ``has_wk``, ``has_wv`` and ``has_wo`` of
+``proj_config`` are the format of Evolving Attention, section 2.2. Files in that format keep their
+meaning, because all other fields have defaults.
 """
 
 from __future__ import annotations
@@ -45,7 +48,10 @@ LABELS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def _one_of(words: Sequence[str]) -> GetPydanticSchema:
-    """Make pydantic accept only these words; ``Literal`` would not accept a ``str`` in mypy."""
+    """Return a pydantic schema that accepts only these words.
+
+    A field of type ``Literal`` would be an error in mypy wherever a ``str`` is assigned to it.
+    """
     return GetPydanticSchema(lambda source, handler: literal_schema(list(words)))
 
 
@@ -74,15 +80,22 @@ class Node:
     params: tuple[tuple[str, ParamValue], ...] = ()
 
     def param_dict(self) -> dict[str, ParamValue]:
-        """Return the parameters that the node sets, by name."""
+        """Return the parameters that the node sets, as a dictionary."""
         return dict(self.params)
 
     def reading(self, slot: int, *refs: Ref) -> Node:
-        """Return the node with the operand at index ``slot`` replaced by ``refs``."""
+        """Return a copy of the node with ``refs`` in place of the operand at index ``slot``.
+
+        Without ``refs``, the operand is removed.
+        """
         return replace(self, inputs=(*self.inputs[:slot], *refs, *self.inputs[slot + 1 :]))
 
     def renamed(self, names: Mapping[Any, Ref]) -> Node:
-        """Return the node with each operand that is a key of ``names`` replaced by its value."""
+        """Return a copy of the node with renamed operands.
+
+        Args:
+            names: new operand for each operand to be renamed.
+        """
         return replace(self, inputs=tuple(names.get(ref, ref) for ref in self.inputs))
 
 
@@ -121,11 +134,12 @@ class Projections:
 class Visibility:
     """The mask of a mechanism: which keys each query may see.
 
-    With a window of w tokens, query i sees key j if |i - j| <= w // 2, or under a causal mask if
-    0 <= i - j < w (SW-SQA; Sparse Query Attention, sections 2.5 and 6). The first ``global_tokens``
-    see every key and are seen by every query (Flex-SQA; Beltagy et al. 2020, section 3.1).
+    With a window of w tokens, query i sees key j if |i - j| <= w // 2. In a call with
+    ``is_causal=True``, query i sees key j if 0 <= i - j < w (SW-SQA; Sparse Query Attention,
+    sections 2.5 and 6). The first ``global_tokens`` tokens see every key and are seen by every
+    query (Flex-SQA; Beltagy et al. 2020, section 3.1).
 
-    The causal form applies to calls with ``is_causal``. A causal ``attn_mask`` only removes the
+    A causal mask that is passed as ``attn_mask`` does not select the causal window. It hides the
     later half of the centred window, so that w // 2 + 1 tokens remain.
 
     Attributes:
@@ -141,12 +155,15 @@ class Visibility:
 class Genome:
     """An attention mechanism as data.
 
-    ``==`` compares fields. ``nas.genome.canonical.digest`` compares mechanisms.
+    The operator ``==`` compares fields. To compare mechanisms, compare their digests
+    (``nas.genome.canonical.digest``).
 
     Attributes:
-        nodes: operations in topological order; the last one is the output.
-        placement: layers of the backbone with the mechanism: "all", "first", or "alternate" for
-            every second layer.
+        nodes: operations in topological order; the last node is the output.
+        projections: linear maps before and after the graph.
+        placement: layers of the backbone that have the mechanism: "all", "first", or "alternate"
+            for every second layer.
+        visibility: mask of the mechanism.
     """
 
     nodes: tuple[Node, ...]
@@ -156,14 +173,16 @@ class Genome:
 
     @classmethod
     def from_dict(cls, data: Any, where: str = "genome") -> Genome:
-        """Read the JSON form (docs/formats.md). An empty graph is accepted.
+        """Return the genome with the JSON form ``data`` (docs/formats.md).
+
+        A graph without nodes is accepted; type inference reports it as an error.
 
         Args:
-            where: start of an error message, such as the name of a file.
+            where: first words of error messages, such as the name of a file.
 
         Raises:
-            GenomeError: unknown key, wrong type, unknown label, or a reference to a node that does
-                not exist.
+            GenomeError: ``data`` has an unknown key, an unknown label, a value of a wrong type, or
+                an operand that does not exist.
         """
         try:
             form = parse_model(data, _GenomeForm, where)
@@ -173,17 +192,20 @@ class Genome:
         return cls(tuple(nodes), form.proj_config, form.placement, form.visibility)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, without fields at their defaults except the four flags."""
+        """Return the JSON form. Fields at their defaults are omitted, except the ``FLAGS``."""
         graph = [
             {"op": node.op, "inputs": list(node.inputs)}
             | ({"params": dict(node.params)} if node.params else {})
             for node in self.nodes
         ]
-        result: dict[str, Any] = {"graph_def": graph, "proj_config": _set(self.projections, FLAGS)}
+        result: dict[str, Any] = {
+            "graph_def": graph,
+            "proj_config": _non_defaults(self.projections, FLAGS),
+        }
         if self.placement != "all":
             result["placement"] = self.placement
         if self.visibility != Visibility():
-            result["visibility"] = _set(self.visibility)
+            result["visibility"] = _non_defaults(self.visibility)
         return result
 
     def to_json(self) -> str:
@@ -193,8 +215,8 @@ class Genome:
     def graph(self) -> networkx.DiGraph[Ref]:
         """Return the networkx graph, with streams and indices of nodes as vertices.
 
-        Each vertex has the attribute ``op``. Each edge has ``slots``, the indices of the operands
-        that it supplies.
+        Each vertex has the attribute ``op``, the name of the primitive or stream. Each edge has the
+        attribute ``slots``, the indices of the reader's operands that it supplies.
         """
         import networkx as nx
 
@@ -244,10 +266,15 @@ class ModelSizes(NamedTuple):
 
 
 def head_count(label: str, whole: int) -> int:
-    """Return the number of heads for a label: "3/4" of 8 heads is 6; below one it is rounded to 1.
+    """Return the number of heads for a head label, such as 6 for "3/4" of 8 heads.
+
+    A number below one is rounded up to one.
+
+    Args:
+        whole: number of heads of the backbone.
 
     Raises:
-        ValueError: the number is above one and not whole.
+        ValueError: the number of heads is above one and not whole.
     """
     if label in ("all", "one"):
         return whole if label == "all" else 1
@@ -260,7 +287,10 @@ def head_count(label: str, whole: int) -> int:
 
 
 def key_width(label: str, head_dim: int) -> int:
-    """Return the key width for a label: a fraction of the head width, even and at least two."""
+    """Return the key width for a width label, such as 32 for "1/2" of a head width of 64.
+
+    Fractions of the head width are rounded to an even number, and are at least 2.
+    """
     if label == "all" or head_dim < 2:
         return head_dim
     top, bottom = (int(part) for part in label.split("/"))
@@ -268,7 +298,11 @@ def key_width(label: str, head_dim: int) -> int:
 
 
 def layers_with_mechanism(placement: str, depth: int) -> tuple[int, ...]:
-    """Return the indices of layers with the mechanism; all others have standard attention."""
+    """Return the indices of the layers with the mechanism. Other layers have standard attention.
+
+    Args:
+        depth: number of layers of the backbone.
+    """
     return {
         "all": tuple(range(depth)),
         "first": (0,),
@@ -277,7 +311,7 @@ def layers_with_mechanism(placement: str, depth: int) -> tuple[int, ...]:
 
 
 class _NodeForm(Frozen):
-    """A node as written in JSON; ``_node`` checks operands and parameter values."""
+    """A node as written in JSON. ``_node`` checks its operands and parameter values."""
 
     op: str
     inputs: list[Any] = Field(max_length=MAX_INPUTS)
@@ -311,8 +345,8 @@ def _node(form: _NodeForm, index: int, where: str) -> Node:
     return Node(form.op, tuple(form.inputs), tuple(sorted(form.params.items())))
 
 
-def _set(form: Projections | Visibility, always: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The fields that differ from their defaults, and those named in ``always``."""
+def _non_defaults(form: Projections | Visibility, always: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the fields that differ from their defaults, and the fields named in ``always``."""
     values = {f.name: getattr(form, f.name) for f in fields(form)}
     defaults = {f.name: f.default for f in fields(form)}
     return {k: v for k, v in values.items() if k in always or v != defaults[k]}

@@ -5,9 +5,9 @@ backbone's heads ("all", "1/2", ..., "one"). A width w is a fraction of the head
 "1/2", ...), or "model" for the model width. Types hold no sizes, so that a genome that type-checks
 runs at every size at which its labels are whole numbers.
 
-If operands have different head counts, the fewer heads are repeated; the ratio must be whole.
-Widths are unified: a projected query or key has the width of the tokens that it is scored against.
-If that width is not determined either, ``qk_dim`` determines it.
+If the operands of a node have different head counts, the heads of the smaller operand are
+repeated; the ratio must be whole. A projected query or key gets the width of the tokens that it is
+scored against. If that width is not determined either, ``qk_dim`` determines both widths.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MODEL: Final = "model"
 
 
 class Free(StrEnum):
-    """A width that is not determined yet: of the projected stream ``q`` or ``k``."""
+    """A placeholder for the width of the projected stream ``q`` or ``k`` during inference."""
 
     Q = "q"
     K = "k"
@@ -63,7 +63,7 @@ class Problem(NamedTuple):
     """A type error.
 
     Attributes:
-        rule: "arity", "types", "heads", "widths", "output" or "empty".
+        rule: the broken rule: "arity", "types", "heads", "widths", "output" or "empty".
         node: index of the node; None for an error of the streams or the output.
         found: the operands or types of the genome.
         expected: the operands or types that would be correct.
@@ -82,9 +82,10 @@ class Typing:
     Attributes:
         streams: types of ``q``, ``k`` and ``v``.
         nodes: types of the nodes' results; None for an ill-typed node.
-        widths: for each node the width of the operands that its signature calls ``w``, or None.
-        signatures: for each node the signature of its primitive that matches the operands. The
-            first signature stands for none.
+        widths: for each node the width of the operands that its signature calls ``w``; None if the
+            signature has no ``w``, or for an ill-typed node.
+        signatures: for each node the signature of its primitive that matches its operands; the
+            first signature of the primitive if no signature matches.
         problems: type errors; empty for a genome that type-checks.
     """
 
@@ -111,7 +112,10 @@ def width_of(label: str, dim: int, heads: int) -> int:
 
 
 def head_fraction(label: str) -> Fraction:
-    """Return the fraction of the backbone's heads for a label, with 0 for "one"."""
+    """Return the fraction of the backbone's heads for a head label.
+
+    The label "one", which is one head at every size, gives 0.
+    """
     return Fraction({"all": "1", "one": "0"}.get(label, label))
 
 
@@ -128,7 +132,10 @@ COMMON_HEADS: Final = {
 
 
 def stream_types(projections: Projections) -> dict[str, Type]:
-    """Return the types of the streams before inference, with undetermined widths of q and k."""
+    """Return the types of the streams ``q``, ``k`` and ``v`` before inference.
+
+    The width of a projected ``q`` or ``k`` is a placeholder (``Free``).
+    """
     raw_heads, raw_width = ("all", "all") if projections.raw == "slice" else ("one", MODEL)
     raw = Type(Kind.TOKENS, raw_heads, raw_width)
     kv = projections.kv_heads
@@ -142,7 +149,7 @@ def stream_types(projections: Projections) -> dict[str, Type]:
 
 @lru_cache(maxsize=1024)
 def infer(genome: Genome) -> Typing:
-    """Infer the types of all streams and nodes. The result lists type errors.
+    """Return the types of all streams and nodes, and a list of the type errors.
 
     Raises:
         GenomeError: a node names a primitive that does not exist.
@@ -159,7 +166,11 @@ def infer(genome: Genome) -> Typing:
 
 
 class _Inference:
-    """One pass over the nodes; ``bound`` maps an undetermined width to the width it equals."""
+    """The state of type inference while it visits the nodes of a genome.
+
+    Attributes:
+        bound: for each placeholder (``Free``) that was unified, the width that it equals.
+    """
 
     def __init__(self, genome: Genome) -> None:
         self.genome = genome
@@ -206,13 +217,13 @@ class _Inference:
         self.widths[index] = widths.get("w")
 
     def _find(self, width: str) -> str:
-        """The width that a width was unified with."""
+        """Return the width that ``width`` equals after all unifications so far."""
         while width in self.bound:
             width = self.bound[width]
         return width
 
     def _unify(self, a: str, b: str) -> bool:
-        """Make two widths equal, and return whether that is possible."""
+        """Unify two widths if possible, and return whether they are now equal."""
         a, b = self._find(a), self._find(b)
         if a != b and isinstance(a, Free):
             self.bound[a] = b
@@ -221,7 +232,10 @@ class _Inference:
         return self._find(a) == self._find(b)
 
     def fix_widths(self) -> None:
-        """Determine the remaining widths of projected queries and keys by ``qk_dim``."""
+        """Set the undetermined widths of projected queries and keys to ``qk_dim``.
+
+        A ``qk_dim`` other than "all" is a type error if a width is determined already.
+        """
         projections = self.genome.projections
         for free in Free:
             width = self._find(free)
@@ -234,7 +248,7 @@ class _Inference:
             self._unify(free, projections.qk_dim)
 
     def finish(self) -> Typing:
-        """Return the result, with all widths determined."""
+        """Return the inferred types and type errors. All widths must be determined."""
         streams = {name: self._resolved(stream) for name, stream in self.streams.items()}
         nodes = tuple(None if node is None else self._resolved(node) for node in self.types)
         widths = tuple(None if width is None else self._find(width) for width in self.widths)
@@ -249,7 +263,10 @@ class _Inference:
 
 
 def _matching_signature(primitive: Primitive, operands: list[Type | None]) -> Signature | None:
-    """The first signature for operands of these kinds; an ill-typed operand matches any kind."""
+    """Return the first signature that accepts operands of these kinds, or None.
+
+    An ill-typed operand (None) matches any kind.
+    """
     for signature in primitive.signatures:
         pairs = zip(signature.inputs, operands, strict=False)
         fits = all(operand is None or operand.kind is port.kind for port, operand in pairs)
