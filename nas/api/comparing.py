@@ -193,7 +193,7 @@ def _resolve_all(
 
 
 def _record_of(sources: Iterable[Source], on_error: Callable[[str], None]) -> RunRecord:
-    """Return the record of all runs that have a source as a member."""
+    """Return the record that writes results into every run that has a source as a member."""
     return RunRecord([source.run for source in sources if source.run is not None], on_error)
 
 

@@ -65,8 +65,8 @@ def explain(
         source: a SOURCE string or a genome.
         task: name or path of a task. By default the task of the run if the source is RUN/ID, else
             ``vit-cifar10``.
-        data: training data, in the form that the task's family accepts. For the task of a run, the
-            new place of its data if they were moved.
+        data: training data, in the form that the task's family accepts. If the task is the task of
+            a run, this is the new place of the run's data after they were moved.
         seeds: number of trainings of each mechanism.
         most_seeds: largest number of trainings of each mechanism, ``seeds`` by default. As long as
             a comparison is unresolved, its mechanisms get twice the seeds, up to this number.
@@ -174,7 +174,7 @@ def _task_and_policy(
 
 
 def _names(source: Source, plan: Explanation) -> dict[str, str]:
-    """Return a name for progress messages of each mechanism, by key."""
+    """Return the name of each mechanism of a plan in progress messages, by the mechanism's key."""
     names = {plan.source: source.text}
     for comparison in plan.comparisons:
         names.setdefault(comparison.after, comparison.words)

@@ -42,8 +42,8 @@ class ExportResult(Result):
         weights: the written file of trained weights beside ``path``; None if it was not written.
         remarks: sentences on the effects of the head count on the mechanism.
         is_trained: whether ``path`` contains trained weights; None if it contains no weights.
-        difference: largest difference between the outputs of the export and of the interpreter,
-            relative to the largest output, or absolute if that is below 1. None if the outputs were
+        difference: largest difference between the outputs of the export and of the reference
+            interpreter, divided by the largest output if that is above 1. None if the outputs were
             not compared.
     """
 
@@ -76,8 +76,9 @@ def export(
 ) -> ExportResult:
     """Write a mechanism as a file or folder that does not need nas.
 
-    The outputs are first compared with the interpreter in a process without nas, also at sequence
-    lengths that were not traced. Only ``py`` is not compared; its file tests itself.
+    The outputs of the export are first compared with the outputs of nas's reference interpreter, in
+    a process without nas, also at sequence lengths that were not traced. Only the format ``py`` is
+    not compared, because its file contains its own test.
 
     >>> result = nas.export("mha", "mha.py", dim=32, heads=2)
     >>> nas.load_genome(result.path) == nas.load_genome("mha")
@@ -91,8 +92,8 @@ def export(
             folder that transformers loads; or the name of a plug-in's format.
         dim: model width; in ``py`` and ``timm`` it is the default of a class. The width of the
             run's task by default, or 64.
-        heads: number of heads of the backbone, a default like ``dim``. The heads of the run's task
-            by default, or 4.
+        heads: number of heads of the backbone; in ``py`` and ``timm`` it is the default of a class.
+            The heads of the run's task by default, or 4.
         fast: whether to write the form that trains fastest instead of the most readable form.
         weights: whether to write also the trained weights of a run's member, as safetensors.
             Formats that contain weights include trained weights without this option.

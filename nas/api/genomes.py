@@ -104,7 +104,7 @@ def show(
     heads: int | None = None,
     tokens: int | None = None,
 ) -> ShowResult:
-    """Return formula, graph, costs and results of a genome, which a notebook displays.
+    """Return formula, graph, costs and results of a genome, as an object that notebooks display.
 
     >>> nas.show("mha").formula
     '(softmax((Q·Kᵀ)/√d)·V)·W_O'
@@ -182,8 +182,8 @@ def list_mechanisms() -> dict[str, str]:
 def list_plugins() -> dict[str, Any]:
     """Import all plug-ins of installed packages, and return them by group.
 
-    The result is the JSON object of ``nas plugins``. A broken plug-in has a ``fault`` and no
-    members.
+    The result is the JSON object of ``nas plugins``. The ``fault`` of a broken plug-in says why it
+    cannot be used.
     """
     from nas.exporting import EXPORTS
     from nas.genome.primitives.base import REGISTRY

@@ -202,7 +202,8 @@ def confirm(
         seeds: number of trainings of each mechanism; all mechanisms share the seeds.
         long: name or path of another task of the same family and metric, under which the mechanisms
             are trained as well.
-        test: whether to train also under the longest task with evaluation on its test set.
+        test: whether to train also for an evaluation on the test set, under ``long`` if given, else
+            under the run's task.
         data: new place of the run's data if they were moved.
         runs: the folder of runs.
         on_training: function called with each finished training, the number of finished trainings,

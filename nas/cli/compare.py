@@ -122,8 +122,9 @@ def explain(
 ) -> None:
     """Measure what each part of a mechanism contributes, by ablation.
 
-    Trains single edits, the steps that lead to it from standard attention, and standard attention
-    of about the same costs; differences are between trainings that share their seed.
+    Trains the mechanism, its variants with one edit each, the steps that lead from standard
+    attention to the mechanism, and standard attention of about the same costs. Differences are
+    between trainings that share their seed.
     """
     from nas.api import explaining
     from nas.report.explanation import explanation_table

@@ -3,8 +3,8 @@
     with search_display(None) as listener:
         result = nas.search(..., listener=listener)
 
-Both forms read the run's database by ``nas.cli.progress``, in the searching process and in a
-watching process. The panel disappears when the context ends.
+The searching process and a watching process show the same display. They read the progress from the
+run's database by the module ``nas.cli.progress``. The panel disappears when the context ends.
 """
 
 from __future__ import annotations
@@ -53,7 +53,11 @@ MAX_BAR_WIDTH: Final = 60
 
 @contextlib.contextmanager
 def search_display(tensorboard: Path | None) -> Iterator[Listener]:
-    """Return a listener that shows a search, and that writes event files into a folder, if any."""
+    """Return a listener that shows a search on standard output.
+
+    Args:
+        tensorboard: the folder into which the listener also writes event files; None for no files.
+    """
     from nas.report.events import EventFiles
 
     files = [EventFiles(tensorboard, complain)] if tensorboard is not None else []
@@ -110,7 +114,10 @@ class Display(Listener):
         self._last_shown = clock()
 
     def read(self, run: Run) -> Progress:
-        """Read the progress of a run, and print a line if another process searches."""
+        """Read the progress of a run, store it in ``progress``, and return it.
+
+        The function also prints a line about the progress if another process searches.
+        """
         self.progress = read_progress(run, self.progress)
         if self._is_watching:
             self._say(change_line(self.progress, self._clock()))
@@ -199,7 +206,10 @@ class Display(Listener):
 
 
 def sparkline(values: tuple[float, ...]) -> str:
-    """Return the last values as bars of different heights; empty for less than two values."""
+    """Return a string of bars whose heights are the last ``MAX_BARS`` values.
+
+    The string is empty for fewer than two values.
+    """
     shown = values[-MAX_BARS:]
     if len(shown) < 2:
         return ""

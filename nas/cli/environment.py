@@ -40,7 +40,8 @@ def plugins(as_json: options.AsJson = False) -> None:
 def doctor(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> None:
     """Look at this machine: versions, hardware, data, folders, and what a search would use.
 
-    Asks no network. Exit status 1 if something that is needed is broken; it says what helps.
+    Uses no network. Exit status 1 if something that a search needs is broken; the output then says
+    how to mend it.
     """
     from nas.report.doctor import doctor_answer, examine_machine, show_doctor
 

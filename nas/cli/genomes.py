@@ -28,8 +28,8 @@ def show(
 ) -> None:
     """Show everything known about one genome.
 
-    Formula, graph, costs and source; of a run's genome also results and lineage. Sizes default to
-    those of the run's task, or to 64, 4 and 65.
+    Prints formula, graph, costs and source, and for a genome of a run also results and lineage. By
+    default --dim, --heads and --tokens are the sizes of the run's task, or 64, 4 and 65.
     """
     from nas.api import genomes
     from nas.report.graph import write_graph
@@ -60,10 +60,10 @@ def mechanisms(
     tokens: options.Tokens = 65,
     as_json: options.AsJson = False,
 ) -> None:
-    """List the named mechanisms, or explain one.
+    """List the named mechanisms, or explain the mechanism NAME.
 
-    A list gives the costs of one attention block at batch 1; a NAME also gives the equations, the
-    shapes, and how the paper was read.
+    The list gives the costs of one attention block at batch 1. With a NAME the output also gives
+    the equations, the shapes, and how the paper's text was interpreted.
     """
     from nas.genome.mechanisms import mechanism
     from nas.report import costs as report
@@ -113,7 +113,7 @@ def cost(
     plot: Annotated[Path | None, options.picture("cost against length")] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Count multiply-adds, parameters and cache of one attention block at batch 1."""
+    """Count multiply-adds, parameters and bytes of cache of one attention block at batch 1."""
     from nas.api import genomes
     from nas.report.charts import draw_costs, write_figure
     from nas.report.costs import show_costs
@@ -191,8 +191,9 @@ def export(
 ) -> None:
     """Write a mechanism as a file or folder that does not need nas.
 
-    Sizes default to those of the run's task, or to 64 and 4. All formats but py, which tests
-    itself, are compared with the mechanism in a clean process first.
+    By default --dim and --heads are the sizes of the run's task, or 64 and 4. A file of the format
+    py contains its own test. An export in any other format is first compared with the mechanism in
+    a process without nas.
     """
     from nas.api import exporting
 

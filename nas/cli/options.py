@@ -66,7 +66,8 @@ Runs: TypeAlias = Annotated[Path, typer.Option(help="The folder of runs.")]
 def picture(subject: str) -> Any:
     """Return the option ``--plot``, which names a picture of the subject to write.
 
-    The command ends with a RunError before it computes anything if the file has no picture's name.
+    The command ends with a RunError before it computes anything if the file's suffix is not .png,
+    .svg or .pdf.
     """
 
     def check(path: Path | None) -> Path | None:

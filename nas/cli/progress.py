@@ -39,11 +39,12 @@ class Progress:
         hypervolumes: hypervolume after each complete generation.
         leaders: up to three mechanisms of the front by title, each with the objective to show:
             "best" in the first objective, "knee", and "cheapest" in the first cost. Their values
-            are scores during the first generation, then estimates. A title without a mechanism is
-            absent.
+            are measured scores during the first generation, and posterior estimates afterwards. A
+            title without a mechanism is absent.
         last: the most recent trainings with their proposals, newest last.
-        times: the end of each training in the rate window, in seconds since the epoch. The first
-            value is the start of the session, or the end of the training before the window.
+        times: when recent trainings of the last session ended, in seconds since the epoch. The rate
+            is computed from at most ``RATE_WINDOW`` values. The first value is the start of the
+            session if fewer trainings have ended in it.
     """
 
     run: str
@@ -74,7 +75,7 @@ class Progress:
 
     @property
     def per_minute(self) -> float | None:
-        """Trainings per minute in the rate window; None before the first training."""
+        """Number of trainings per minute, from ``times``; None before the first training."""
         if len(self.times) < 2 or self.times[-1] <= self.times[0]:
             return None
         return 60 * (len(self.times) - 1) / (self.times[-1] - self.times[0])
@@ -92,7 +93,10 @@ class Progress:
 
     @property
     def busy(self) -> int:
-        """Number of workers that train, at most the number of proposals without a result."""
+        """Number of workers that are training.
+
+        The number is at most the number of proposed trainings that have no result yet.
+        """
         counts = self.counts
         first = counts.proposed - counts.repeated - counts.replayed - counts.rejected
         under_way = first * self.setup.config.repeats + counts.repeated - self.done
@@ -100,11 +104,12 @@ class Progress:
 
 
 def read_progress(run: Run, before: Progress | None = None) -> Progress:
-    """Read the progress of a run.
+    """Read the progress of a run from its database.
 
     Args:
         run: an open run.
-        before: an earlier progress, whose leaders are kept if no generation was completed since.
+        before: an earlier progress of the run. Its leaders are reused if no generation was
+            completed since, which saves reading the front.
     """
     with run.snapshot():
         setup, counts, done = run.setup, run.counts(), run.num_trainings()
@@ -174,7 +179,7 @@ def generation_line(progress: Progress, now: float) -> str:
 
 
 def change_line(progress: Progress, now: float) -> str:
-    """Return the line of ``generation_line`` with numbers of trainings and busy workers."""
+    """Return ``generation_line`` between the number of trainings and the number of busy workers."""
     done = f"{progress.done} of {plural(progress.total, 'training')}"
     workers = f"workers {progress.busy} of {progress.workers} busy"
     return f"{done}, {generation_line(progress, now)}, {workers}"

@@ -53,7 +53,7 @@ def front(
 ) -> None:
     """Show a run's front: its non-dominated mechanisms, their costs, and the run's status.
 
-    Exit status 1 if there are none yet.
+    Exit status 1 if the run has no such mechanism yet.
     """
     from nas.report.charts import write_figure
     from nas.report.front import front as read_front
@@ -107,9 +107,10 @@ def check(
     as_json: options.AsJson = False,
     runs: options.Runs = Path("runs"),
 ) -> None:
-    """Check a run's folder: a sentence for each fault, and what helps.
+    """Check a run's folder, and print each fault with what helps.
 
-    Exit status 1 if there is one. Changes nothing; `nas resume RUN` restores derived files.
+    Exit status 1 if the folder has a fault. The command changes nothing; `nas resume RUN` restores
+    derived files.
     """
     from nas.searching.checking import check_run
     from nas.store import find_run
@@ -139,8 +140,8 @@ def watch(
 ) -> None:
     """Watch a run that another process writes, until it ends.
 
-    Only reads, and never delays the writer. Exit status 1 if the run was stopped or its writer is
-    gone.
+    The command only reads, and never delays the writer. Exit status 1 if the run was stopped or the
+    writer no longer exists.
     """
     from nas.cli.display import display, follow, why_stopped
     from nas.cli.progress import change_line
@@ -184,8 +185,9 @@ def tensorboard(
 ) -> None:
     """Write a run as event files for TensorBoard.
 
-    Hypervolume, best estimate, front and failures over trainings; curves and costs of the front.
-    The same command adds what is new; `nas search --tensorboard DIR` writes during the search.
+    The files contain hypervolume, best estimate, front and failures over trainings, and the
+    learning curves and costs of the front. If FOLDER has files of the run, the command adds only
+    what is new. `nas search --tensorboard DIR` writes the same files during the search.
     """
     from nas.report.events import write_events
     from nas.store import find_run
@@ -208,7 +210,8 @@ def table(
 ) -> None:
     """Show a table: recorded trainings of every mechanism of a space.
 
-    Shows its front, some of its mechanisms epoch by epoch, or its agreement with longer trainings.
+    By default the command shows the table's front. With SOURCES it shows these mechanisms epoch by
+    epoch, and with --against how well the table's ranking agrees with longer trainings.
     """
     from nas.report import tables as report
     from nas.searching.tabular.table import load_table

@@ -118,8 +118,9 @@ def confirm(
 ) -> None:
     """Train likely members of a run's front again, with fresh seeds.
 
-    Standard attention and the control uniform are trained beside them. The same command continues
-    after an interrupt. --data is the new place of the run's data, if they were moved.
+    Standard attention and the control mechanism `uniform` are trained with the same seeds. The same
+    command continues after an interrupt. --data is the new place of the run's data, if they were
+    moved.
     """
     from nas.api import runs as api
     from nas.report.confirmation import confirmation_table

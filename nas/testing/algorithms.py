@@ -78,7 +78,7 @@ def make_context(
     """Return the context of an algorithm in a small space at small sizes.
 
     Args:
-        policy: the policy of the space by default.
+        policy: the rules that genomes must obey; the policy of the space by default.
         seed: seed of the search.
         population: number of proposals in a generation.
         space: the search space.
@@ -104,7 +104,7 @@ def proposer_of(name: str, lag: int | None = None, **changes: Any) -> Proposer:
 
 
 def result_of(proposal: Proposal, width: int = 2) -> TrialResult:
-    """Return an invented result with ``width`` costs, computed from the key.
+    """Return an invented result with ``width`` costs, which are computed from the proposal's key.
 
     One result in eight is a failure.
     """
@@ -116,7 +116,7 @@ def result_of(proposal: Proposal, width: int = 2) -> TrialResult:
 
 
 def drive(proposer: Proposer, count: int, width: int = 2) -> list[list[Proposal]]:
-    """Run a search in which results arrive as late as the lag allows.
+    """Run a search without training, in which each result arrives only when the proposer needs it.
 
     Args:
         proposer: the proposer of a new search.
@@ -124,7 +124,8 @@ def drive(proposer: Proposer, count: int, width: int = 2) -> list[list[Proposal]
         width: number of objectives.
 
     Returns:
-        The attempts of each proposal. The last attempt of a proposal is trained.
+        The attempts of each proposal: the genomes that the algorithm tried, of which only the last
+        one is trained.
     """
     drawn: list[list[Proposal]] = []
     results: list[TrialResult] = []
@@ -143,12 +144,15 @@ def new_proposals(drawn: Sequence[Sequence[Proposal]]) -> list[Proposal]:
 
 @lru_cache(maxsize=32)
 def driven(name: str, lag: int | None = None) -> list[list[Proposal]]:
-    """Return ``COUNT`` proposals by an algorithm with seed 0, computed once for all promises."""
+    """Return the attempts of ``COUNT`` proposals by an algorithm with seed 0.
+
+    The proposals are computed once for all promises.
+    """
     return drive(proposer_of(name, lag), COUNT)
 
 
 def ends_each_proposal_with_a_new_mechanism(name: str) -> None:
-    """Every proposal ends with a new mechanism."""
+    """The last attempt of every proposal is a mechanism that was not proposed before."""
     for lag in LAGS:
         drawn = driven(name, lag)
         are_new = all(attempts[-1].is_new for attempts in drawn)
@@ -191,7 +195,7 @@ def resumes_from_any_point(name: str) -> None:
 
 
 def proposes_without_changing(name: str) -> None:
-    """Proposing changes no state: equal random generators give equal attempts."""
+    """Proposing changes no state: with equal random generators, repeated proposals are equal."""
     context = make_context()
     algorithm = ALGORITHMS.get(name)(context)
     results = [result_of(p) for p in new_proposals(driven(name)[:20])]

@@ -1,8 +1,8 @@
 """Test cases of primitives, with modules of random weights, random inputs, and masks.
 
-A case is a primitive with values of its parameters. Each value of a choice or flag has a case. An
-integer has cases for its default, its lowest value and the next value. A combination that the
-primitive excludes is replaced by the nearest allowed combination.
+A case is a primitive with a value for each of its parameters. The cases of a primitive cover every
+value of a choice or flag, and the default, the lowest and the second lowest value of an integer. If
+the primitive excludes a combination of values, the nearest allowed combination replaces it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def cases(primitive: Primitive) -> list[Case]:
 
 
 def _values(name: str, domain: Domain) -> tuple[Any, ...]:
-    """Return the values of a parameter that have a case, beginning with the default."""
+    """Return the values of a parameter that the cases cover, beginning with the default."""
     if name == "tokens":  # a module built for a length must accept the sequences of all cases
         return (domain.default, LARGE.tokens, LARGE.tokens + 1)
     if isinstance(domain, Choice):
@@ -196,12 +196,12 @@ def causal(n: int) -> Tensor:
 
 
 def padding(n: int, count: int = 2) -> Tensor:
-    """Return a key padding mask (batch, 1, 1, n) that hides the last ``count`` keys."""
+    """Return a key padding mask (``BATCH``, 1, 1, n) that hides the last ``count`` keys."""
     return (torch.arange(n) < n - count).expand(BATCH, 1, 1, n)
 
 
 def without_row(n: int, row: int = 1) -> Tensor:
-    """Return a mask (n, n) that hides all keys from one row."""
+    """Return a mask (n, n) that hides all keys from the query of index ``row``."""
     mask = torch.ones(n, n, dtype=torch.bool)
     mask[row] = False
     return mask

@@ -17,7 +17,7 @@ def check_export(name: str) -> None:
     Raises:
         AssertionError: a promise is broken; the message names it.
         ConfigError: there is no such format.
-        ExportError: it needs packages that are not installed.
+        ExportError: the format needs packages that are not installed.
     """
     EXPORTS.get(name).check_packages()
     keep(f"the export format {name}", PROMISES, name)
@@ -28,7 +28,7 @@ def _request(mechanism: str) -> ExportRequest:
 
 
 def writes_files(name: str) -> None:
-    """The format returns text or bytes or, without a suffix, a folder's contents by file name."""
+    """A format with a suffix returns text or bytes; a format without a suffix returns files."""
     export_format = EXPORTS.get(name)
     for mechanism in ("mha", "gqa"):
         content, suffix = export_format.content(_request(mechanism)), export_format.suffix
@@ -41,7 +41,7 @@ def writes_files(name: str) -> None:
 
 
 def distinguishes_mechanisms(name: str) -> None:
-    """Different mechanisms have different contents."""
+    """The exports of different mechanisms differ."""
     first, second = (EXPORTS.get(name).content(_request(m)) for m in ("mha", "gqa"))
     require(first != second, "mha and gqa have the same content")
 

@@ -49,7 +49,7 @@ def swapped(model: nn.Module, **options: Any) -> nn.Module:
 
 
 def randomise(model: nn.Module) -> None:
-    """Add noise to the parameters of the mechanism, which have no effect at first."""
+    """Add noise to the mechanism's parameters, so that the mechanism changes the outputs."""
     torch.manual_seed(2)
     with torch.no_grad():
         for core in cores(model):

@@ -51,7 +51,12 @@ def _size(genome: Genome) -> tuple[int, int]:
 
 
 def _block(genome: Genome, make: Callable[[], nn.Module] | None = None) -> nn.Module:
-    """Return a block in float64 with random weights, since zero weights would hide errors."""
+    """Return a block in float64 with noise on its weights, since zero weights would hide errors.
+
+    Args:
+        genome: the mechanism.
+        make: function that builds the block; by default ``build_attention`` builds it.
+    """
     torch.manual_seed(0)
     block = (make() if make else build_attention(genome, *_size(genome))).double()
     with torch.no_grad():
@@ -81,7 +86,7 @@ def _padding(batch: int, tokens: int, count: int) -> Tensor:
 
 
 def _length(genome: Genome) -> int:
-    """Return a sequence length that is longer than the mechanism's window."""
+    """Return a sequence length that is longer than the mechanism's window; 7 without a window."""
     window = genome.visibility.window
     return 7 if window is None else window + 8
 

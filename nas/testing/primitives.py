@@ -131,7 +131,15 @@ def is_as_causal_as_declared(case: Case) -> None:
 
 
 def _influence(case: Case, mask: Tensor, kept: Tensor) -> float:
-    """Return the largest change of visible results at kept tokens when other tokens change."""
+    """Return the largest change of results at ``kept`` tokens when all other tokens change.
+
+    Scores that the mask hides are ignored.
+
+    Args:
+        case: the case.
+        mask: boolean mask, True where attention is allowed.
+        kept: boolean tensor (tokens), True at tokens whose values do not change.
+    """
     inputs, module = draw(case.signature, LARGE, mask), build(case, LARGE)
     results = [inputs, changed_at(inputs, case.signature, ~kept)]
     before, after = (call(module, case, each)[:, :, kept] for each in results)
@@ -143,7 +151,7 @@ def _influence(case: Case, mask: Tensor, kept: Tensor) -> float:
 
 
 def survives_a_row_that_sees_no_key(case: Case) -> None:
-    """A row without visible keys has no NaN, also in gradients; normalised weights are zero."""
+    """A query without visible keys causes no NaN, and a normaliser gives it zero weights."""
     n = SMALL.tokens
     for mask in (without_row(n), causal(n) & without_row(n), torch.zeros(n, n).bool()):
         result = _run_backward(case, draw(case.signature, SMALL, mask))
@@ -152,7 +160,7 @@ def survives_a_row_that_sees_no_key(case: Case) -> None:
 
 
 def leaves_excluded_scores_excluded(case: Case) -> None:
-    """Scores of -inf stay -inf or, in a normaliser, get weight zero."""
+    """Scores of -inf remain -inf, and a normaliser gives them the weight zero."""
     if all(port.kind is not Kind.SCORES for port in case.signature.inputs):
         return
     inputs = draw(case.signature, SMALL)
@@ -186,7 +194,7 @@ def _require_finite_gradients(tensors: list[Any]) -> None:
 
 
 def runs_in_16_bits(case: Case) -> None:
-    """Under autocast to bfloat16 and float16 its result equals the result in float64 to 3 %."""
+    """Under autocast to 16 bits, results differ from results in float64 by at most 3 %."""
     for dtype in (torch.bfloat16, torch.float16):
         inputs = draw(case.signature, LARGE, causal(LARGE.tokens))
         leaves = [t.to(dtype).requires_grad_() for t in inputs.tensors()]
@@ -281,7 +289,7 @@ def declares_its_parameters(case: Case) -> None:
 
 
 def explains_itself(case: Case) -> None:
-    """The notation names only ports and parameters, and there are a docstring and a source."""
+    """The notation names ports and parameters only; the class has a docstring and a source."""
     ports = {port.name: port.name for port in case.signature.inputs}
     require(case.primitive.notation.format(**(case.params | ports)), "it has no notation")
     require(case.primitive.about, "its class has no docstring")

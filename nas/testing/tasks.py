@@ -61,7 +61,7 @@ class Mean(nn.Module):
 
 
 def has_a_fingerprint(task: Task, data: Data) -> None:
-    """The task survives its file and pickle; name and description do not change the fingerprint."""
+    """Saving and pickling keep the task and its fingerprint, which ignores name and description."""
     for again in (parse_task(task.to_dict(), "its copy"), pickle.loads(pickle.dumps(task))):  # noqa: S301
         require(again == task, "a copy differs")
         require(again.fingerprint() == task.fingerprint(), "a copy has another fingerprint")
@@ -70,7 +70,7 @@ def has_a_fingerprint(task: Task, data: Data) -> None:
 
 
 def loads_the_same_data(task: Task, data: Data) -> None:
-    """Loading twice gives equal columns and digests."""
+    """Loading the data twice gives equal arrays and equal digests."""
     again = task.load()
     require(again.digest == data.digest, f"digests {again.digest} and {data.digest}")
     for side in ("train", "validation"):
@@ -144,7 +144,7 @@ def calls_attention_at_its_sizes(task: ModelTask, data: Data) -> None:
 
 
 def adds_up_over_batches(task: ModelTask, data: Data) -> None:
-    """Losses and tallies are sums over examples, equal for all batch sizes."""
+    """Losses and tallies are sums over examples, so that the batch size does not change them."""
     (loss, targets, totals), other = (_evaluate(task, data, size) for size in (7, 5))
     require(targets == other[1], f"{targets} targets, then {other[1]}")
     require(math.isclose(loss, other[0], rel_tol=1e-4), f"losses {loss:.6g} and {other[0]:.6g}")
@@ -161,7 +161,15 @@ def starts_no_better_than_chance(task: ModelTask, data: Data) -> None:
 
 
 def _evaluate(task: ModelTask, data: Data, size: int) -> tuple[float, int, Tensor]:
-    """Return the sums of loss, targets and tallies over the validation examples."""
+    """Return the total loss, the number of targets and the total tally of an untrained model.
+
+    The model has ``Mean`` in place of attention. The sums are over the validation examples.
+
+    Args:
+        task: the task.
+        data: the data of the task.
+        size: number of examples in a batch.
+    """
     model = task.build_model(data, lambda _: Mean(), 0).eval()
     examples = task.examples(data, "validation", CPU, torch.float32)
     require(len(examples) == data.count("validation"), f"{len(examples)} validation examples")
