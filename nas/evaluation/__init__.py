@@ -2,11 +2,14 @@
 
     trial.py           the types Trial, Evaluation, Training and Evaluator; imports no torch
     trainer.py         trains one candidate; its errors become failed evaluations
-    execution.py       workers and their resources; chooses the evaluator
+    execution.py       the options of workers, and the resources of each worker
+    backends.py        chooses the evaluator of a backend
     local.py           the evaluator that trains in this process
-    dispatch.py        assigns trials to workers; pool.py: the protocol of worker pools
-    ray_backend.py     the evaluator on Ray; ray_worker.py: its workers
-    journal.py         records trainings in a file and returns recorded ones
+    dispatch.py        assigns trials to workers
+    pool.py            the protocol by which the dispatcher starts, calls and ends workers
+    ray_backend.py     the evaluator on Ray
+    ray_worker.py      the workers on Ray
+    journal.py         records trainings in a file, and returns trainings that it contains
     study.py           trains mechanisms, each with several seeds
 
 Import from the module you need: this package imports nothing by itself.

@@ -14,11 +14,11 @@ BACKENDS: Final = ("ray", "local")
 
 
 def make_evaluator(execution: Execution, task: Task, data: Data) -> Evaluator:
-    """Return the evaluator of ``execution.backend``; the caller closes it.
+    """Return a new evaluator of the backend ``execution.backend``, which the caller must close.
 
     Raises:
-        ConfigError: there is no such backend, or it does not support an option.
-        DeviceError: the hardware or the cluster is missing.
+        ConfigError: there is no such backend, or it does not support one of the options.
+        DeviceError: the cluster cannot be reached, or there are too few cores or GPUs.
     """
     if execution.backend == "ray":
         from nas.evaluation.ray_backend import RayEvaluator

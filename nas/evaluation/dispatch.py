@@ -1,22 +1,23 @@
-"""Assign trials to workers, and retry or fail the trials of workers that hang, die or are refused.
+"""Assign trials to workers, and decide what follows if a worker hangs, dies or refuses to train.
 
-A worker is a process that runs one trial at a time. A `Pool` starts, calls and ends workers. This
-module decides what follows from each answer and each loss, without using any library:
+A worker is a process that runs one trial at a time. A `Pool` starts, calls and ends workers; this
+module contains only the rules:
 
     a worker does not answer in time    the worker is ended, and its trial fails
-    its machine or GPU is lost          the trial starts again, without limit
+    its machine or GPU is lost          the trial starts again, any number of times
     its process ends for other reasons  the trial is retried while no other trial runs, and fails
                                         after `MAX_LOSSES` losses
+    a worker refuses to train           the trial starts again on another worker
     a trial runs out of memory          the trial is retried once while no other trial runs
     a trial raises an error             the trial is retried once in another process
 
-Most processes end because another process uses all memory; hence the retry while no other trial
-runs. Results do not depend on the order in which workers finish. No operation iterates over all
-workers, since there may be thousands.
+Most processes end because the processes of a machine together need more memory than it has; hence
+the retry while no other trial runs. Results do not depend on the order in which workers finish. No
+operation iterates over all workers, since there may be thousands.
 
-Ray's `max_restarts` and `max_task_retries` stay off: they count a lost machine like a crash unless
-Ray calls it preempted, cannot retry a task while no other task runs, restart without back-off, and
-report nothing to the driver.
+Ray's own options `max_restarts` and `max_task_retries` are not used. They treat most losses of a
+machine like a crash of the trial, restart workers without back-off, and report nothing. They also
+cannot retry a task while no other task runs.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ class Dispatcher:
     """An `Evaluator` that runs trials on the workers of a pool.
 
     Args:
-        pool: starts and ends workers.
+        pool: starts, calls and ends workers.
         workers: largest number of workers. All are requested at once; the pool starts as many as
             there is room for, and the other requests wait.
-        budget: budget of every trial, which the record of a failure contains.
-        patience: seconds after which a worker that has not answered is ended.
-        start_seconds: longest time in seconds without any worker.
-        clock: returns a monotonic time in seconds.
+        budget: budget of every trial, which is copied into failed evaluations.
+        patience: seconds after which a worker that has not answered is ended; math.inf for never.
+        start_seconds: seconds without any worker after which `wait` raises DeviceError.
+        clock: function that returns a monotonic time in seconds.
     """
 
     def __init__(
@@ -85,12 +86,12 @@ class Dispatcher:
             self._start()
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Return unit times measured by the first worker that is ready.
+        """Return the unit times that the first ready worker measures; see `calibrate_for`.
 
         Call this method only while no trial runs.
 
         Raises:
-            DeviceError: no worker starts, or `MAX_LOSSES` workers that calibrated were lost.
+            DeviceError: no worker starts, or `MAX_LOSSES` workers were lost during the measurement.
         """
         self._queue(None, 0.0)
         ((_, calibration),) = self._wait()
@@ -98,13 +99,15 @@ class Dispatcher:
         return result
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Queue trials, those with most work first, and assign them to free workers."""
+        """Queue trials in the order of decreasing work, and assign them to free workers."""
         for trial in trials:
             self._queue(trial, trial.work)
         self._assign()
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """Block until trials finish, and return all finished ones; empty if none was submitted.
+        """Block until a trial finishes, and return all finished trials with their evaluations.
+
+        The list is empty if no trial is queued or running.
 
         Raises:
             DeviceError: no worker starts.
@@ -125,7 +128,7 @@ class Dispatcher:
         heapq.heappush(self._pending, _Ticket(0, (-work, next(self._numbers)), trial))
 
     def _wait(self) -> list[tuple[_Ticket, Any]]:
-        """Handle events until a ticket is finished, and return all finished tickets."""
+        """Handle events until a ticket is finished; return all finished tickets and answers."""
         while not (self._finished or self._fault) and (self._pending or self._num_running):
             try:
                 self._handle_events()
@@ -149,7 +152,11 @@ class Dispatcher:
         self._assign()  # workers run while the caller handles the finished trials
 
     def _assign(self) -> None:
-        """Assign trials to free workers; a trial that lost a worker runs alone."""
+        """Assign queued trials to free workers.
+
+        A trial whose worker was lost starts only while no other trial runs, and no other trial
+        starts before it ends.
+        """
         while self._pending and self._free:
             is_alone = self._pending[0].losses > 0
             if self._num_running and (is_alone or self._runs_alone):
@@ -161,7 +168,7 @@ class Dispatcher:
             self._expect(ref, slot, self._patience if ticket.trial else CALIBRATION_SECONDS)
 
     def _expect(self, ref: Any, slot: _Slot, seconds: float) -> None:
-        """Await an answer, which times out after some seconds."""
+        """Register an awaited answer, and a timer that ends the wait after ``seconds``."""
         self._awaited[ref] = slot
         if seconds < math.inf:
             heapq.heappush(self._timers, (self._clock() + seconds, next(self._numbers), ref))
@@ -172,10 +179,13 @@ class Dispatcher:
         return self._timers[0][0] if self._timers else math.inf
 
     def _check_workers(self) -> float:
-        """Report a long time without any worker, and return the time of the next check.
+        """Report an incident if there has been no worker for `NO_WORKER_SECONDS`.
+
+        Returns:
+            The clock time at which to check again; math.inf while there is a worker.
 
         Raises:
-            DeviceError: there was no worker for longer than ``start_seconds``.
+            DeviceError: there has been no worker for ``start_seconds``.
         """
         if self._no_worker_since is None:
             return math.inf
@@ -229,7 +239,11 @@ class Dispatcher:
         return self._finished.append((ticket, answer))
 
     def _refuse(self, slot: _Slot, error: WorkerRefusedError) -> None:
-        """Queue the trial again, and start another worker later, maybe on another machine."""
+        """Queue the trial of a worker that refused to train, and replace it after a back-off.
+
+        Raises:
+            DeviceError: all machines have refused, and no worker has ever started.
+        """
         if error.is_last and not self._has_started:
             raise DeviceError(str(error)) from error
         self._start_fault = str(error)
@@ -241,7 +255,11 @@ class Dispatcher:
         self._replace(slot, REFUSED_SECONDS)
 
     def _fail_to_start(self, slot: _Slot, error: WorkerLostError) -> None:
-        """Restart a worker that was lost while it started, with a doubled back-off."""
+        """Replace a worker that was lost while it started, after twice its previous back-off.
+
+        Raises:
+            DeviceError: `MAX_FAILED_STARTS` starts have failed, and no worker has ever started.
+        """
         self._failed_starts += error.cause not in BLAMELESS
         if not self._has_started and self._failed_starts >= MAX_FAILED_STARTS:
             raise DeviceError(
@@ -254,7 +272,7 @@ class Dispatcher:
         self._replace(slot, min(max(PAUSE_SECONDS, 2 * slot.paused), REFUSED_SECONDS))
 
     def _lose(self, slot: _Slot, ticket: _Ticket, error: WorkerLostError) -> None:
-        """Queue the trial of a lost worker again, or fail it after `MAX_LOSSES`."""
+        """Replace a lost worker, and queue its trial again or fail it after `MAX_LOSSES`."""
         ticket.losses += error.cause not in BLAMELESS
         if ticket.losses == MAX_LOSSES:
             text = f"its worker was lost, {MAX_LOSSES} times: {error}"
@@ -265,9 +283,10 @@ class Dispatcher:
         return self._replace(slot)
 
     def _time_out(self, slot: _Slot) -> None:
-        """Start a worker after its back-off, or end a worker that has not answered in time.
+        """Handle the end of a timer: of a back-off, or of the time in which to answer.
 
-        The trial of such a worker fails; a calibration counts as a loss and is queued again.
+        After a back-off, a worker starts. A worker that has not answered in time is replaced: its
+        trial fails, but a calibration is queued again like the trial of a lost worker.
         """
         ticket = slot.ticket
         if ticket is None:
@@ -280,7 +299,11 @@ class Dispatcher:
             self._fail(slot, ticket, "time_limit", text)
 
     def _fail(self, slot: _Slot, ticket: _Ticket, reason: Reason, text: str) -> None:
-        """Replace a worker, and finish its trial with a failed evaluation."""
+        """Replace a worker, and finish its trial with a failed evaluation.
+
+        Raises:
+            DeviceError: the ticket is a calibration.
+        """
         self._replace(slot)
         if ticket.trial is None:
             raise DeviceError(f"no worker could measure its speed: {text}.")
@@ -320,9 +343,9 @@ class _Ticket:
 
     Attributes:
         losses: number of lost workers for which the trial may be responsible.
-        rank: negative work, then the number of the submission.
-        trial: None for a calibration.
-        has_erred: whether the trial has raised an error in another worker.
+        rank: negative work and number of the submission, which order tickets with equal losses.
+        trial: the trial to run; None for a calibration.
+        has_erred: whether an earlier attempt of the trial raised an error.
     """
 
     losses: int
@@ -336,9 +359,9 @@ class _Slot:
     """A worker and the ticket that it runs.
 
     Attributes:
-        worker: the pool's worker; None during a back-off.
+        worker: the worker, as `Pool.start` returned it; None during a back-off.
         name: host name and process id of the worker; empty until it has started.
-        since: time at which its trial started, by the dispatcher's clock.
+        since: clock time at which the ticket started.
         ticket: the ticket that the worker runs; None while it starts or is free.
         paused: back-off in seconds before the worker was started.
     """

@@ -1,4 +1,4 @@
-"""Options of where trainings run, the allocation of cores and GPUs to workers, and the evaluator.
+"""The options of workers, and the allocation of a cluster's cores and GPUs to workers.
 
 Importing this module imports neither torch nor ray.
 """
@@ -21,18 +21,18 @@ _GRAIN: Final = 10_000  # Ray divides a GPU into this many parts
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Options of where trainings run; they change no result.
+    """The options that say where, and on how many workers, trainings run; they change no result.
 
     Attributes:
-        backend: "ray" or "local".
+        backend: "ray" (worker processes on one machine or on a cluster) or "local" (this process).
         workers: number of trainings that run at once; None for one per processor core. With the
             text "MIN:MAX", MIN workers must fit at the start, and up to MAX run as a cluster grows.
-        gpus_per_worker: number or fraction of GPUs of a worker; None divides all GPUs among the
-            workers, 0 trains on processor cores.
+        gpus_per_worker: share of one GPU for each worker, from 0 to 1; None divides all GPUs among
+            the workers, 0 trains on processor cores.
         ray_address: a Ray cluster to join, as "host:port" or "auto"; None starts one on this
             machine.
         time_limit: longest duration of one training in seconds, above 0; None for no limit.
-        start_seconds: longest time in seconds that a cluster may have no worker.
+        start_seconds: seconds without any worker after which the command ends with an error.
 
     Raises:
         ConfigError: a number is not valid.
@@ -68,12 +68,12 @@ class Execution:
 
     @property
     def fewest(self) -> int | None:
-        """Smallest number of workers at the start; None for as many as fit."""
+        """The number of workers that must fit at the start; None for as many as fit."""
         return None if self.workers is None else int(str(self.workers).partition(":")[0])
 
     @property
     def most(self) -> int | None:
-        """Largest number of workers as a cluster grows; None if it does not grow."""
+        """MAX in the text "MIN:MAX": the largest number of workers as a cluster grows; or None."""
         _, colon, most = str(self.workers).partition(":")
         return int(most) if colon else None
 

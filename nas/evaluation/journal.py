@@ -1,8 +1,8 @@
 """A file of finished trainings, ``--record FILE``, from which a long comparison can be resumed.
 
-Each finished training is appended as one JSON line. A training is identified by the mechanism's
-digest at the task's sizes, its seed, the task and the data. A failed training is recorded, and is
-trained again when the comparison is resumed. This module imports no torch.
+Each finished training is appended as one JSON line. A training is identified by the trial's key
+and seed, and by digests of the task and the data. A failed training is recorded, but it runs again
+when the comparison is resumed. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class JournaledEvaluator:
         task, data: the task and data of all trials.
 
     Raises:
-        RunError: the file contains something else (it is left unchanged), another process uses it,
-            or it cannot be written.
+        RunError: the file was not written by this class (it is left unchanged), another process
+            uses it, or it cannot be read or written.
     """
 
     def __init__(self, evaluator: Evaluator, path: Path, task: Task, data: Data) -> None:
@@ -74,7 +74,10 @@ class JournaledEvaluator:
         return self._evaluator.calibrate()
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Submit the trials that the file does not contain to the wrapped evaluator."""
+        """Submit the trials that the file does not contain to the wrapped evaluator.
+
+        Trials that keep their weights are always submitted, since the file contains no weights.
+        """
         rest = []
         for trial in trials:
             evaluation = (
@@ -87,7 +90,9 @@ class JournaledEvaluator:
         self._evaluator.submit(rest)
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """Return recorded evaluations, then new ones, each of which is first written to disk.
+        """Return the submitted trials that the file contains; in later calls, newly trained trials.
+
+        New evaluations are written to the file before they are returned.
 
         Raises:
             RunError: the file can no longer be written.
@@ -119,12 +124,18 @@ class JournaledEvaluator:
             self._recorded[trial.key, trial.seed] = evaluation
 
     def _read(self) -> dict[tuple[str, int], Evaluation]:
-        """Return recorded evaluations of this task and data that are no failures, by trial."""
+        """Return the file's evaluations of this task and data, by the trial's key and seed.
+
+        Failed evaluations are left out. If a process was killed while it wrote the last line, that
+        line is removed from the file.
+
+        Raises:
+            RunError: a line does not contain a training.
+        """
         evaluations = {}
         self._file.seek(0)
         text = self._file.read()
         lines = text.splitlines()
-        # A process that was killed while it wrote a line loses only that training.
         *_, last = lines or [""]
         is_torn = not text.endswith("\n") and last[: len(_BEGINNING)] == _BEGINNING[: len(last)]
         for number, line in enumerate(lines[:-1] if is_torn else lines, 1):

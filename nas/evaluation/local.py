@@ -17,12 +17,13 @@ from nas.tasks import Data, Task
 
 
 class LocalEvaluator:
-    """An `Evaluator` that trains in this process. Each `wait` trains one trial, in order.
+    """An `Evaluator` that trains in this process. Each call of `wait` trains the next trial.
 
     Args:
+        task, data: the task and data of all trials.
         device: the torch device, "cpu" or "cuda".
         time_limit: longest duration of one training in seconds; None for no limit.
-        train: the training function.
+        train: training function with the arguments of `train_candidate`.
     """
 
     workers = 1
@@ -42,7 +43,7 @@ class LocalEvaluator:
         self.on_incident: Callable[[Incident], None] = log
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Measure unit times on this process's device; see `calibrate_for`."""
+        """Return unit times measured on this evaluator's device; see `calibrate_for`."""
         return calibrate_for(self._task, self._device)
 
     def submit(self, trials: Sequence[Trial]) -> None:
@@ -52,10 +53,11 @@ class LocalEvaluator:
     def wait(self) -> list[tuple[Trial, Evaluation]]:
         """Train the next trial and return it with its evaluation; empty if no trial is queued.
 
+        A KeyboardInterrupt that a primitive raises is a failure of the candidate.
+
         Raises:
             DeviceError: the device is missing.
-            KeyboardInterrupt: the user interrupted. If a primitive raises this exception, it is a
-                failure of the candidate instead.
+            KeyboardInterrupt: the user interrupted the training.
         """
         if not self._pending:
             return []

@@ -1,4 +1,4 @@
-"""The `Pool` protocol, which the dispatcher uses to start, call and end workers, and its errors."""
+"""The protocol `Pool`, by which the dispatcher starts, calls and ends workers, and its errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLAMELESS: Final[frozenset[Cause]] = frozenset({"preempted", "node", "gpu_unusab
 
 
 class WorkerLostError(Exception):
-    """A worker's process ended without an answer, or cannot train any longer.
+    """Raised if a worker's process ended without an answer, or cannot train any longer.
 
     Args:
         cause: "preempted": the cloud took back the machine; "node": the machine is lost; "memory":
@@ -29,10 +29,11 @@ class WorkerLostError(Exception):
 
 
 class WorkerRefusedError(Exception):
-    """A worker cannot train any candidate on its machine; the text is a sentence.
+    """Raised if a worker cannot train any candidate on its machine.
 
     Args:
-        is_last: whether all machines of the cluster have refused a worker.
+        text: a sentence with the reason, for the user.
+        is_last: whether workers have now refused on all machines of the cluster.
     """
 
     def __init__(self, text: str, *, is_last: bool) -> None:
@@ -41,22 +42,41 @@ class WorkerRefusedError(Exception):
 
 
 class Pool(Protocol):
-    """Starts, calls and ends workers. A call returns a hashable reference of its future answer."""
+    """A set of worker processes, each of which answers one call at a time.
+
+    A call returns at once with a hashable reference. `wait` returns the references of the calls
+    that have been answered, and `get` returns the answer to a reference.
+    """
 
     def start(self) -> tuple[Any, Any]:
-        """Start a worker; return the worker, and a reference whose answer is the worker's name."""
+        """Start a worker; return it, and a reference whose answer is the worker's name."""
         ...
 
     def submit(self, worker: Any, trial: Trial | None) -> Any:
-        """Let a free worker train a trial, or calibrate if it is None; return the reference."""
+        """Call a free worker to train ``trial``, or to calibrate if ``trial`` is None.
+
+        Returns:
+            A reference whose answer is an `Evaluation`, or the measured unit times.
+        """
         ...
 
     def wait(self, timeout: float | None) -> Iterable[Any]:
-        """Block until there are answers, at most ``timeout`` s; return their references."""
+        """Block until a call is answered, and return the references of all answered calls.
+
+        Args:
+            timeout: longest time in seconds, after which no references are returned; None for no
+                limit. A pool may return earlier.
+        """
         ...
 
     def get(self, ref: Any) -> Any:
-        """Return an answer, or raise WorkerLostError, WorkerRefusedError or a NasError."""
+        """Return the answer to a reference that `wait` returned.
+
+        Raises:
+            WorkerLostError: the worker was lost before it answered.
+            WorkerRefusedError: the worker cannot train on its machine.
+            NasError: the call raised this error.
+        """
         ...
 
     def kill(self, worker: Any) -> None:

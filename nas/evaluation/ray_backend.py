@@ -1,8 +1,8 @@
 """Train on Ray: each worker is an actor in a process of its own, on this machine or a cluster.
 
 This module joins or starts a cluster, starts, calls and ends the actors, and finds the cause of
-each lost actor. Ray places the actors, keeps those pending for which there is no room (so a
-cluster may grow and shrink), and stores the data once on each machine.
+each lost actor. Ray places the actors and stores the data once on each machine. An actor for which
+there is no room waits, so that the cluster may grow and shrink.
 https://docs.ray.io/en/latest/ray-core/actors.html
 """
 
@@ -64,11 +64,11 @@ class RayEvaluator(Dispatcher):
     """An `Evaluator` whose workers are Ray actors.
 
     Args:
-        data: the task's data, which are put into Ray's object store once.
-        execution: options of the workers. Without an address, the evaluator uses the cluster that
-            this process is connected to, or else starts a cluster on this machine.
+        task, data: the task and data of all trials, which are put into Ray's object store once.
+        execution: options of the workers. If its ``ray_address`` is None, the evaluator uses the
+            cluster that this process is connected to, or else starts a cluster on this machine.
         grace: seconds beyond the time limit after which a worker that has not answered is ended.
-        train: the training function.
+        train: training function with the arguments of `train_candidate`.
 
     Raises:
         DeviceError: the cluster cannot be reached, or has too few cores or GPUs.
@@ -102,7 +102,11 @@ class RayEvaluator(Dispatcher):
             raise
 
     def close(self) -> None:
-        """End the workers, drop the data, and disconnect; a cluster started here ends."""
+        """End the workers and release the data.
+
+        If this evaluator connected to the cluster, it disconnects; if it started the cluster, the
+        cluster ends.
+        """
         if not self._is_closed:
             super().close()
             del self._pool
@@ -116,7 +120,7 @@ class RayEvaluator(Dispatcher):
 
 @dataclass(eq=False)
 class _Handle:
-    """An actor, its resources, and Ray's id of its machine; empty until the actor has started."""
+    """An actor, its resources, and Ray's id of its machine (empty until the actor has started)."""
 
     actor: Any
     resources: WorkerResources
@@ -124,12 +128,12 @@ class _Handle:
 
 
 class ActorPool:
-    """The `Pool` of Ray actors. A reference is a future that puts itself into a queue when done.
+    """The `Pool` whose workers are Ray actors. A reference is a future of the actor's answer.
 
     Args:
-        resources: the resources of each worker that starts at once. Later workers have the last
-            worker's and start on any machine.
-        options: Ray reference to the first element of `Worker.prepare`'s ``references``.
+        resources: the resources of each worker that starts at once. Each later worker has the
+            resources of the last of these workers, and starts on any machine.
+        options: Ray reference to the tuple (task, training function, time limit).
         data: Ray reference to the data.
     """
 
@@ -163,16 +167,19 @@ class ActorPool:
         return handle, self._expect(handle, handle.actor.prepare.remote(*self._arguments))
 
     def submit(self, worker: _Handle, trial: Trial | None) -> Any:
-        """Let an actor train a trial, or calibrate if it is None; return a reference."""
+        """Call an actor to train ``trial``, or to calibrate if ``trial`` is None."""
         actor = worker.actor
         call = actor.calibrate.remote() if trial is None else actor.evaluate.remote(trial)
         return self._expect(worker, call)
 
     def wait(self, timeout: float | None) -> Iterable[Any]:
-        """Return finished references; none after `_PROBE_SECONDS`, to check the head again.
+        """Block until a call is answered, and return the references of all answered calls.
+
+        After at most `_PROBE_SECONDS` no references are returned, so that the next call checks
+        whether the cluster's head node still answers.
 
         Raises:
-            DeviceError: the head of the cluster has not answered for `_HEAD_SECONDS`.
+            DeviceError: the head node has not answered for `_HEAD_SECONDS`.
         """
         if not self._is_client:
             self._check_head()
@@ -185,7 +192,7 @@ class ActorPool:
         return done
 
     def get(self, ref: Any) -> Any:
-        """Return the answer, or the name of a worker that has started; see `Pool.get`."""
+        """Return the answer to a reference; see `Pool.get`."""
         try:
             answer = ref.result()
         except ray.exceptions.RayTaskError as error:
@@ -208,7 +215,7 @@ class ActorPool:
         return answer.name
 
     def kill(self, worker: _Handle) -> None:
-        """End an actor's process; its resources are those of the next actor."""
+        """End an actor's process, and keep its resources for the next actor."""
         if worker.resources is not self._later:
             self._unused.insert(0, worker.resources)
         if not self._head_lost_since:  # Ray would wait for the head
@@ -228,7 +235,10 @@ class ActorPool:
         return "node" if node and self._is_lost(node) else "process"
 
     def _is_lost(self, node: str) -> bool:
-        """Return whether a machine is lost. Ray's list is about 15 s late, so probe its port."""
+        """Return whether the machine with Ray's id ``node`` is lost.
+
+        Ray's list of machines is about 15 s late, so this method also connects to the machine.
+        """
         if self._head_lost_since:
             return True
         if node not in self._lost_nodes:
@@ -270,7 +280,12 @@ def _machines() -> list[Machine]:
 
 
 def _connect(execution: Execution) -> bool:
-    """Connect this process to a cluster; return False if it was already connected."""
+    """Connect this process to a cluster; return False if it was already connected.
+
+    Raises:
+        DeviceError: the cluster cannot be reached, has too few resources, or is not the cluster
+            that this process is connected to.
+    """
     address = execution.ray_address
     if ray.is_initialized():
         current = ray.get_runtime_context().gcs_address
@@ -312,7 +327,9 @@ def _connect(execution: Execution) -> bool:
 
 @contextmanager
 def _restored_sigterm() -> Iterator[None]:
-    """Restore this process's handler of SIGTERM after the block; Ray's exits without a message.
+    """Restore this process's handler of SIGTERM after a block in which Ray replaces it.
+
+    Ray's handler would end the process without a message.
 
     Raises:
         KeyboardInterrupt: SIGTERM came while Ray's handler was installed.
@@ -328,7 +345,7 @@ def _restored_sigterm() -> Iterator[None]:
 
 
 def _probe(address: str) -> None:
-    """Raise OSError if nothing listens at ``host:port``; Ray itself retries for minutes."""
+    """Raise OSError if nothing listens at ``host:port``; Ray itself would retry for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
         timeout = _PROBE_SECONDS / 2
@@ -344,7 +361,7 @@ def _listens(address: str) -> bool:
 
 
 def _gist(error: BaseException) -> str:
-    """Return an error of Ray in one line: the worker's error, or how its process ended."""
+    """Return one line of an error of Ray: the worker's error, or how the worker's process ended."""
     text = str(getattr(error, "cause", None) or error)
     lines = (text.partition("Worker exit detail:")[2] or text).strip().splitlines() or [text]
     line = lines[-1 if "traceback" in text.lower() else 0]

@@ -1,9 +1,10 @@
 """The actor that trains candidates on Ray, and the check that it runs the driver's code.
 
-A worker first reports its `Identity`: the versions of this package and of torch, and its plug-ins.
-A worker that differs from the driver, or cannot use its GPU, refuses to train, and its error names
-the machine. A plug-in is a module outside this package that has registered a primitive or a family
-of tasks; the driver sends its name, and workers import it.
+The driver is the process that sends trials to the workers. A worker first reports its `Identity`:
+the versions of this package and of torch, and its plug-ins. A worker that differs from the driver,
+or cannot use its GPU, refuses to train, and its error names the machine. A plug-in is a module
+outside this package that has registered a primitive or a task family; the driver sends the names
+of its plug-ins, and workers import them.
 """
 
 from __future__ import annotations
@@ -38,13 +39,15 @@ _MAX_BROKEN_GRAPHS: Final = 4  # a CUDA graph whose capture failed keeps its mem
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process with the versions of its code and its registered primitives and task families.
+    """The versions of a process's code, and the primitives and task families that it knows.
+
+    A worker can train for a driver if their identities agree.
 
     Attributes:
         name: host name and process id.
         node: Ray's id of the machine; empty for the driver.
         code: digest of this package's source files.
-        torch: version of torch.
+        torch: version of torch, without the suffix of its build.
         members: registered primitives and task families, such as "primitive 'softmax'".
     """
 
@@ -55,7 +58,7 @@ class Identity:
     members: frozenset[str]
 
     def lacks(self, driver: Identity) -> str:
-        """Return what this worker lacks to train for the driver; empty if it lacks nothing."""
+        """Return a text that says what this worker lacks to train for the driver, or ""."""
         if self.code != driver.code:
             return f"another nas (its code is {self.code}, here it is {driver.code})"
         if self.torch != driver.torch:
@@ -75,7 +78,7 @@ def identity(node: str = "") -> Identity:
 
 @cache
 def _code_digest() -> str:
-    """Digest all source files, since the package's version does not identify a checkout."""
+    """Return a digest of all source files; the version would not identify a checkout."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
         digest.update(str(path.relative_to(PACKAGE)).encode() + b"\0" + path.read_bytes())
@@ -98,7 +101,7 @@ def sources(modules: Iterable[str]) -> list[Path]:
 
 
 class UnfitError(Exception):
-    """A worker cannot train on its machine.
+    """Raised by a worker that cannot train on its machine.
 
     Args:
         node: Ray's id of the machine.
@@ -111,7 +114,7 @@ class UnfitError(Exception):
 
 
 class GpuUnusableError(Exception):
-    """An earlier candidate made the GPU unusable in this process; another process is needed."""
+    """Raised by a worker whose process can no longer use its GPU after an earlier candidate."""
 
 
 class Worker:
@@ -156,7 +159,7 @@ class Worker:
         return worker
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Measure unit times of this machine; see `calibrate_for`."""
+        """Return unit times measured on this worker's device; see `calibrate_for`."""
         return calibrate_for(self._task, self._device)
 
     def evaluate(self, trial: Trial) -> Evaluation:

@@ -35,17 +35,18 @@ def study(
 ) -> Iterator[Training]:
     """Train every mechanism with several seeds, and yield trainings as they finish.
 
-    Training seeds derive only from ``seed``, the purpose and the repeat. All mechanisms therefore
-    share the model's initial weights and the order of examples, so that differences are due to the
+    Repeat i of every mechanism has the same training seed. All mechanisms therefore share the
+    model's initial weights and the order of examples, so that differences are due to the
     mechanism. (In a search, which selects the best of many, each candidate has different seeds.)
 
     Args:
         mechanisms: names and genomes. Equal mechanisms are trained once and yielded once per name.
         evaluator: trains the trials.
-        repeats: end of the range of repeats, that is, of trainings with different seeds.
+        repeats: end of the range of repeats: repeats ``first`` to ``repeats`` - 1 are trained.
         seed: seed from which the training seeds derive.
-        first: start of the range of repeats.
-        purpose: purpose of the trainings; "explain" has other training seeds than all others.
+        first: first repeat to train.
+        purpose: purpose of the trainings. Training seeds for "explain" differ from the training
+            seeds for all other purposes.
         known: recorded trainings. Trainings of this purpose and task that did not fail are yielded
             first, and are not run again.
 

@@ -1,9 +1,10 @@
 """Train one candidate on a task and evaluate it on held-out data.
 
 A training uses one thread on a CPU, runs no Python code per example, and does not wait for a GPU
-inside an epoch. The same trial on the same type of processor gives the same reports bit for bit. An
-error of a candidate becomes a failed evaluation, never an exception. `train_guarded` also catches
-errors of this package, of plug-ins and libraries, and ``sys.exit`` in a primitive.
+inside an epoch. The same trial on the same type of processor gives the same reports bit for bit.
+
+`train_candidate` turns every ``Exception`` of a candidate into a failed evaluation. `train_guarded`
+does the same for any training function and also for ``SystemExit`` and ``KeyboardInterrupt``.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ every error of the candidate, and the same reports for the same trial."""
 
 @dataclass
 class _Progress:
-    """The results of a training so far, which are kept if it fails."""
+    """The results of a training so far. If the training fails, they go into its evaluation."""
 
     reports: list[Report] = field(default_factory=list)
     metrics: dict[str, Mapping[str, float]] = field(default_factory=dict)  # by model
@@ -67,7 +68,13 @@ class _Progress:
     weights: bytes | None = None
 
     def add(self, name: str, report: Report) -> None:
-        """Add a report of a model; epochs are counted over all models of a suite."""
+        """Add a report of one model.
+
+        Args:
+            name: name of the model in a suite, whose epochs are numbered on from the previous
+                model; empty for the only model of another task.
+            report: the report of an epoch of this model.
+        """
         self.metrics[name] = report.metrics
         if name:
             metrics = {f"{name}.{metric}": value for metric, value in report.metrics.items()}
@@ -90,8 +97,9 @@ def train_candidate(
         time_limit: longest duration in seconds, checked between steps; None for no limit.
 
     Returns:
-        An evaluation with the status ``ok`` and the task's metrics; or ``stopped`` at a missed
-        bound of a suite, with the metrics so far; or ``failed``, with reason and error text.
+        An evaluation with one of three statuses. ``ok``: it contains the task's metrics.
+        ``stopped``: the candidate missed a gate of a suite, and the metrics are those measured
+        before. ``failed``: it contains the reason and the error text.
 
     Raises:
         DeviceError: the device is missing.
@@ -136,7 +144,10 @@ def train_guarded(
     device: str,
     time_limit: float | None,
 ) -> Evaluation:
-    """Train one candidate, and return a failed evaluation for every exception but DeviceError.
+    """Call a training function, and return a failed evaluation for any exception but DeviceError.
+
+    Args:
+        train: training function with the arguments of `train_candidate`.
 
     Raises:
         DeviceError: the device is missing.
@@ -154,9 +165,10 @@ def train_guarded(
 
 
 def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
-    """Measure unit times in this process, under the same conditions as a training.
+    """Return unit times measured in this process, under the same conditions as a training.
 
-    A unit time is the time of one unit of work; predicted times are computed from unit times.
+    A unit time is the duration of one unit of work, such as an addition. The predicted times of
+    mechanisms are computed from unit times.
 
     Raises:
         DeviceError: the device is missing.
@@ -178,7 +190,10 @@ def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
 
 
 def budget_of(task: Task, data: Data, device: torch.device | None = None) -> Budget:
-    """Return the budget of a training; several models count as one epoch with all their examples.
+    """Return the budget of a training.
+
+    For a task with several models, the budget is one epoch with the examples of all epochs of all
+    models.
 
     Args:
         device: device for which the precision "auto" is resolved; None keeps "auto".
@@ -194,7 +209,7 @@ def budget_of(task: Task, data: Data, device: torch.device | None = None) -> Bud
 
 
 def worker_name() -> str:
-    """Return host name and process id of this process."""
+    """Return the host name and process id of this process, as "host:pid"."""
     return f"{platform.node()}:{os.getpid()}"
 
 
@@ -218,11 +233,14 @@ def _train(
     time_limit: float | None,
     progress: _Progress,
 ) -> None:
-    """Train the candidate in each model of the task, until it misses a bound of a suite."""
+    """Train the candidate in each model of the task, and write the results to ``progress``.
+
+    A candidate that misses a gate of a suite is not trained in later models.
+    """
     models = task.models(data)
     # Before any training: the mechanism must exist in all models, and its costs must be countable.
     resolved = {
-        name: _countable(trial, task, model_task) for name, (model_task, _) in models.items()
+        name: _resolved_at(trial, task, model_task) for name, (model_task, _) in models.items()
     }
     for name, (model_task, model_data) in models.items():
         with seeded(derive_seed(trial.seed, "noise")):
@@ -246,8 +264,8 @@ def _train(
             return
 
 
-def _countable(trial: Trial, task: Task, model_task: ModelTask) -> ResolvedGenome:
-    """Return the trial's genome, resolved at a model's sizes, after counting its costs.
+def _resolved_at(trial: Trial, task: Task, model_task: ModelTask) -> ResolvedGenome:
+    """Return the trial's genome resolved at a model's sizes, and check that costs can be counted.
 
     Raises:
         NasError: the mechanism does not exist at these sizes, or its costs cannot be counted.

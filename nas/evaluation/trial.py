@@ -94,7 +94,8 @@ class Evaluation:
         peak_memory_bytes: peak memory of the worker in bytes.
         worker: host name and process id of the worker.
         hardware: name of the processor or GPU.
-        execution: how the steps ran: "cpu, eager", "cuda graph", or why there was no graph.
+        execution: how the steps ran: "cpu, eager", "cuda graph", or the reason why the steps on a
+            GPU could not be captured in a CUDA graph.
         error: error text of a failure, or the gate that was missed; None if the status is "ok".
         weights: weights of the attention layers as safetensors, if the trial keeps them; they are
             not contained in `to_dict`.
@@ -127,7 +128,13 @@ class Evaluation:
     def failure(
         cls, trial: Trial, budget: Budget, reason: Reason, text: str, worker: str, seconds: float
     ) -> Evaluation:
-        """Return a failed evaluation without reports; ``seconds`` is the wall time."""
+        """Return a failed evaluation without metrics and reports.
+
+        Args:
+            text: the error text, which is cut to `MAX_ERROR_CHARACTERS`.
+            worker: host name and process id of the worker.
+            seconds: wall time of the training in seconds.
+        """
         error = text[:MAX_ERROR_CHARACTERS]
         return cls(
             "failed", reason, {}, (), trial.seed, budget, seconds, 0.0, 0, worker, error=error
@@ -146,7 +153,7 @@ class Evaluation:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Evaluation:
-        """Read the output of `to_dict`.
+        """Return the evaluation whose `to_dict` returned ``data``.
 
         Raises:
             RunError: a field is missing, unknown or has an impossible value.
@@ -170,21 +177,20 @@ class Training:
     """A finished training: its evaluation, with the purpose, the task and the mechanism.
 
     Attributes:
-        purpose: the command that ran the training, or "reference" for a mechanism with which a
-            search compares.
+        purpose: the command that ran the training, or "reference" if a search trained a known
+            mechanism to compare its candidates with it.
         task: fingerprint of task and data, see `task_fingerprint`.
         task_name: name of the task.
-        key: digest of the mechanism, resolved at the task's sizes. In a confirmation, these are the
-            sizes of the task that the run searched under.
+        key: digest of the mechanism, resolved at the task's sizes. A confirmation uses the sizes
+            of the search's task in all stages, so that a mechanism has one key.
         name: name of the mechanism, or the command-line argument that defines it; empty if it has
             neither.
         repeat: index among the trainings of this mechanism, from 0.
         evaluation: the outcome of the training.
-        stage: stage of a confirmation; empty for all other purposes. "search" trains under the
-            task that the run searched under, "long" under a longer task; "test" evaluates on the
-            test set.
-        digest: digest of the genome in normal form, if the caller needs it; not recorded.
-        recorded: time of the record; ``NOT_RECORDED`` before it.
+        stage: stage of a confirmation: "search" trains under the search's task, "long" under a
+            longer task, and "test" evaluates on the test set; empty for all other purposes.
+        digest: digest of the genome in normal form, or empty; it is not written to records.
+        recorded: time at which the training was recorded; ``NOT_RECORDED`` before.
     """
 
     purpose: Purpose
@@ -201,16 +207,17 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A failure of a worker. It is reported and recorded, and changes no result.
+    """An event in the life of a worker, which is reported and recorded, and changes no result.
 
     Attributes:
-        kind: cause of a worker's loss (see ``WorkerLostError``); or "error": a training raised an
-            error and is retried in another worker; "refused": a worker cannot train; "waiting":
-            there is no worker; "back": there is a worker again.
+        kind: kind of the event. "preempted", "node", "memory", "process" and "gpu_unusable": a
+            worker was lost (see ``WorkerLostError``). "error": a training raised an error and
+            is retried in another worker. "refused": a worker cannot train on its machine.
+            "waiting": there is no worker. "back": there is a worker again.
         text: a sentence that describes the incident.
         worker: host name and process id of the worker; empty if unknown.
-        key, repeat: ``Trial.key`` and ``Trial.repeat`` of the trial that starts again; None if
-            there is no such trial.
+        key, repeat: ``Trial.key`` and ``Trial.repeat`` of the trial that the worker was running,
+            and that is queued again; None if the worker was running no trial.
     """
 
     kind: Kind
@@ -221,16 +228,16 @@ class Incident:
 
 
 def log(incident: Incident) -> None:
-    """Log an incident to the logger ``nas``; Python's default prints it on standard error."""
+    """Log an incident as a warning of the logger ``nas``."""
     logging.getLogger("nas").warning("%s", message(incident.text))
 
 
 class Evaluator(Protocol):
     """Trains trials, on one worker or several.
 
-    Contract: `wait` returns each submitted trial once, in any order. A failure of a candidate is a
-    failed evaluation, never an exception; KeyboardInterrupt is raised. Metrics depend on trial and
-    task, not on the number of workers.
+    Every implementation satisfies three conditions. `wait` returns each submitted trial once, in
+    any order. A failure of a candidate becomes a failed evaluation, never an exception (but a
+    user's KeyboardInterrupt is raised). Metrics do not depend on the number of workers.
 
     Attributes:
         on_incident: function that is called with each incident as it happens.
@@ -244,15 +251,18 @@ class Evaluator(Protocol):
         ...
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Return unit times measured on a worker, from which times are predicted (nas.costs)."""
+        """Return unit times measured on a worker, from which `nas.costs` predicts durations."""
         ...
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Queue trials; those with most work start first."""
+        """Queue trials; an evaluator with several workers starts trials with most work first."""
         ...
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """Block until trials finish, and return all finished ones; empty if none is running."""
+        """Block until a trial finishes, and return all finished trials with their evaluations.
+
+        The list is empty if no trial is queued or running.
+        """
         ...
 
     def close(self) -> None:
@@ -273,9 +283,9 @@ def task_fingerprint(task: Task, data: Data) -> str:
 
 
 def training_seed(run_seed: int, key: str, repeat: int) -> int:
-    """Return a training's seed, 0 <= seed < 2**31, derived from run seed, key and repeat.
+    """Return the seed of a training, 0 <= seed < 2**31, a hash of the three arguments.
 
-    The seed is a hash and no counter, so that it does not depend on the order of proposals.
+    It does not depend on the order in which a search proposes mechanisms.
 
     Args:
         key: digest of the mechanism, resolved at the task's sizes.
