@@ -52,7 +52,6 @@ OURS: Final[Mapping[str, Search]] = {
 PEERS: Final[Mapping[str, tuple[str, str, str]]] = {
     "optuna-nsga2": ("optuna", "optuna_peer", "nsga2"),
     "optuna-tpe": ("optuna", "optuna_peer", "tpe"),
-    "optuna-gp": ("optuna", "optuna_peer", "gp"),
     "pyglove-nsga2": ("pyglove", "pyglove_peer", "nsga2"),
     "gp-ehvi": ("sklearn", "gp_peer", "ehvi"),
     "pymoo-nsga2": ("pymoo", "pymoo_peer", "nsga2"),
@@ -60,8 +59,8 @@ PEERS: Final[Mapping[str, tuple[str, str, str]]] = {
     "archai-evolution": ("archai", "archai_peer", "evolution_pareto"),
     "smac-parego": ("smac", "smac_peer", "parego"),
 }
-# Limits for algorithms whose proposals would take days.
-MOST_TRAININGS: Final[Mapping[str, int]] = {"optuna-gp": 60, "smac-parego": 60}
+# Largest number of trainings of algorithms whose proposals would take days.
+MOST_TRAININGS: Final[Mapping[str, int]] = {"smac-parego": 60}
 
 
 @dataclass(frozen=True)
