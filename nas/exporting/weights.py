@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nas.exporting.request import ExportRequest
 
 METADATA: Final = "__metadata__"  # the key of the header that is not a tensor
+MAX_BYTES: Final = 2**30
 
 
 def read_weights(path: Path) -> tuple[dict[int, dict[str, Tensor]], dict[str, str]]:
@@ -29,10 +30,14 @@ def read_weights(path: Path) -> tuple[dict[int, dict[str, Tensor]], dict[str, st
         path: a file ``weights/<key>.safetensors`` of a run, with tensors "layers.<i>.<name>".
 
     Raises:
-        ExportError: the file is missing or damaged.
+        ExportError: the file is missing, damaged or larger than ``MAX_BYTES``.
     """
     layers: dict[int, dict[str, Tensor]] = {}
     try:
+        if not path.is_file():  # opening a pipe would block
+            raise FileNotFoundError
+        if (size := path.stat().st_size) > MAX_BYTES:
+            raise ExportError(f"{path}: found {size:,} bytes; expected at most {MAX_BYTES:,}.")
         with safe_open(path, framework="pt") as file:
             for key in file.keys():  # noqa: SIM118 - not a mapping
                 if match := re.fullmatch(r"layers\.(\d+)\.(.+)", key):

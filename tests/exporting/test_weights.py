@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -65,11 +66,18 @@ def test_saved_weights_load_into_the_exported_class(tmp_path: Path, is_fast: boo
     assert metadata == {"run": "a run", **facts}
 
 
-def test_missing_and_damaged_files_raise_an_error(tmp_path: Path) -> None:
+def test_missing_damaged_and_huge_files_raise_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "broken.safetensors").write_bytes(b"{}")
-    for name in ("none.safetensors", "broken.safetensors"):
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    for name in ("none.safetensors", "broken.safetensors", "pipe.safetensors"):
         with pytest.raises(ExportError, match=f"{name}: no weights can be read"):
             read_weights(tmp_path / name)
+    path, _ = saved(tmp_path)
+    monkeypatch.setattr("nas.exporting.weights.MAX_BYTES", 99)
+    with pytest.raises(ExportError, match="bytes; expected at most 99"):
+        read_weights(path)
 
 
 @pytest.mark.parametrize(
