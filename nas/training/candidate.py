@@ -1,8 +1,9 @@
-"""A candidate: a task's model with a mechanism in it, its check before training, and its weights.
+"""Build the model of a candidate, check its attention before training, and return its weights.
 
-The check finds attention blocks that ignore their input. A mechanism that satisfies all rules of a
-search space may be constant: ``relu_squared`` of a negative distance is zero for any tokens.
-Training it would cost as much as training a good mechanism.
+A candidate is a task's model with a mechanism in it. The check finds attention blocks that ignore
+their input, or that use tokens which they must not use. A mechanism may satisfy all rules of a
+search space and yet be constant: ``relu_squared`` of a negative distance is zero for any tokens.
+Training a constant mechanism would cost as much as training a good mechanism.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def build_model(resolved: ResolvedGenome, task: ModelTask, data: Data, seed: int
 
     Args:
         resolved: the mechanism's genome, resolved at the task's sizes.
+        seed: seed of all initial weights.
 
     Raises:
         ViolationError: the genome does not type-check.
@@ -57,22 +59,24 @@ def attention_weights(model: nn.Module) -> bytes:
 
 
 class Constant(Exception):  # noqa: N818 - an outcome, not a fault
-    """The block gives the same output for every input."""
+    """Raised if an attention block gives the same output for every input."""
 
 
 class Leak(Exception):  # noqa: N818 - an outcome, not a fault
-    """An output depends on later tokens in a causal task, or on other examples of the batch."""
+    """Raised if an output depends on later tokens in a causal task, or on another example."""
 
 
 @torch.no_grad()
 def probe(block: nn.Module, sizes: ModelSizes, *, is_causal: bool) -> None:
     """Run a copy of an attention block on random tokens, and raise if its output is unusable.
 
-    The tokens are drawn from torch's global generator.
+    The tokens are drawn from torch's global generator. A block whose output is not finite passes,
+    since its training will diverge.
 
     Raises:
         Constant: the output does not depend on the input.
-        Leak: the block mixes the examples of a batch, or should be causal and is not.
+        Leak: the output for an example depends on other examples of the batch; or ``is_causal`` is
+            set and the output for a token depends on later tokens.
     """
     block = copy.deepcopy(block).float().eval()
     for weight in block.parameters():

@@ -1,16 +1,17 @@
 """Run repeated steps eagerly or as a CUDA graph, which replays all operations in one call.
 
 A training step of a small model has some hundred operations. The GPU runs each of them in less time
-than Python needs to launch it. A CUDA graph launches all operations at once. It contains the GPU's
-operations and no Python code, with the addresses and numbers of its capture. Therefore:
+than Python needs to launch it. A CUDA graph launches all operations at once. A graph is captured
+while a step runs: it contains the GPU's operations but no Python code. A replay uses the same
+addresses of tensors and the same Python numbers as the captured step. Therefore:
 
 - the indices of a batch lie in one tensor, into which the next indices are copied before a replay;
 - dropout and augmentation draw from the device's generator, which torch advances at each replay;
-- the optimiser's step, whose numbers change, runs outside of the graph;
+- the optimiser's step, in which the learning rate changes, runs outside of the graph;
 - a few warm-up steps on a copy of the model load and choose kernels before the capture;
-- a batch of another size runs eagerly.
+- a batch that is smaller than the captured batch runs eagerly.
 
-A step cannot be captured if it waits for a result or keeps state in Python. Such steps always run
+A step cannot be captured if it waits for a result or keeps state in Python. Such a step always runs
 eagerly, with the same results, and the reason is recorded.
 https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 """
@@ -39,12 +40,14 @@ PLAIN: Final = (bool, int, float, str, type(None))
 
 
 def graphs_on(device: torch.device) -> CudaGraphs | None:
-    """Return an object that captures steps on a GPU; None on a processor."""
+    """Return an object that captures steps on ``device``; None if the device is not a GPU."""
     return CudaGraphs(device) if device.type == "cuda" else None
 
 
 class Steps:
-    """Repeated training or evaluation steps, captured at the first whole batch if possible.
+    """A training or evaluation step that is repeated, as a CUDA graph if possible.
+
+    The graph is captured when the first whole batch is run.
 
     Args:
         work: the step to repeat.
@@ -52,7 +55,8 @@ class Steps:
         graphs: captures the step; None runs each step eagerly.
 
     Attributes:
-        execution: how the steps run, as text for the record: "cuda graph", or "cpu, eager".
+        execution: text for the record that says how the steps run: "cuda graph", "cpu, eager", or
+            "cuda, eager" with the reason why there is no graph.
         has_failed: whether the capture failed; ``execution`` contains the reason.
     """
 
@@ -79,7 +83,10 @@ class Steps:
         self.work.finish()
 
     def _capture(self, chosen: Tensor, graphs: CudaGraphs) -> None:
-        """Capture the step, or record why that failed; weights and generators do not change."""
+        """Capture the step, or record why the capture failed.
+
+        Neither the weights nor the random generators change.
+        """
         work, static = self.work, chosen.clone()
         self._chosen = static
         with torch.random.fork_rng([work.device] if work.device.type == "cuda" else []):
@@ -99,7 +106,7 @@ class Steps:
 
 
 class CudaGraphs:
-    """Captures torch's CUDA graphs, on a stream other than the device's current one."""
+    """Captures CUDA graphs on a separate stream of a device, the stream of captures."""
 
     broken: Final[list[torch.cuda.CUDAGraph]] = []
     """Graphs whose capture failed. They are kept because torch's allocator may use them later."""
@@ -108,11 +115,13 @@ class CudaGraphs:
         self._device = device
 
     def warm_up(self, work: Callable[[], None], times: int) -> None:
-        """Run ``work`` several times on the stream of captures, after the current stream.
+        """Run ``work`` ``times`` times on the stream of captures, and check that it never waits.
+
+        A graph cannot contain a wait for the GPU. The check comes before the capture, because a
+        failed capture keeps its memory.
 
         Raises:
-            RuntimeError: in the last run, ``work`` waited for the GPU, which no graph can contain.
-                A capture that fails keeps its memory, so the wait is found before a capture.
+            RuntimeError: ``work`` waited for the GPU in the last run.
         """
         stream, current = _side_stream(self._device), torch.cuda.current_stream(self._device)
         stream.wait_stream(current)
@@ -126,7 +135,7 @@ class CudaGraphs:
             current.wait_stream(stream)
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Capture ``work`` in a graph with separate memory; return the function that replays it."""
+        """Capture ``work`` in a new graph, and return the function that replays the graph."""
         graph = torch.cuda.CUDAGraph()
         index = self._device.index
         generator = torch.cuda.default_generators[
@@ -151,7 +160,7 @@ class CudaGraphs:
 
 @contextmanager
 def _waits_are_errors() -> Iterator[None]:
-    """Let an operation that waits for the GPU raise RuntimeError."""
+    """Make each operation in a block that waits for the GPU raise RuntimeError."""
     mode = torch.cuda.get_sync_debug_mode()
     try:
         with warnings.catch_warnings():
@@ -163,7 +172,7 @@ def _waits_are_errors() -> Iterator[None]:
 
 
 def _python_state(model: nn.Module) -> dict[str, Any]:
-    """Return attributes and buffers of all modules by name, without the contents of lists."""
+    """Return the attributes and buffers of all modules by name; containers are not copied."""
     return {
         f"{name}.{key}".lstrip("."): value
         for name, module in model.named_modules()
@@ -172,7 +181,10 @@ def _python_state(model: nn.Module) -> dict[str, Any]:
 
 
 def _replaced(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return names whose value was replaced; a graph captures only in-place changes of tensors."""
+    """Return the names of values that differ between two results of ``_python_state``.
+
+    A replay would not repeat such a change. It repeats only changes of tensors in place.
+    """
 
     def is_same(old: Any, new: Any) -> bool:
         return old is new or (isinstance(new, PLAIN) and type(old) is type(new) and old == new)
@@ -183,7 +195,7 @@ def _replaced(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the first error of a chain of exceptions, in one line."""
+    """Return one line of text for the exception that began the chain of ``error``."""
     while error.__context__ is not None:
         error = error.__context__
     lines = str(error).strip().splitlines()
@@ -200,5 +212,5 @@ def wait_on(device: torch.device) -> None:
 
 @cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the stream of captures; a process has one, since each stream keeps megabytes."""
+    """Return the process's only stream of captures on a device; each stream keeps megabytes."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""The machine that a training runs on: its device, precision and memory, and measurements."""
+"""Check devices, choose the precision, keep freed memory, and measure time and peak memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def check_computes(device: torch.device) -> None:
     """Check that a GPU multiplies matrices; do nothing for a processor.
 
     Raises:
-        DeviceError: the GPU cannot compute, for example because another process has it alone.
+        DeviceError: the GPU cannot compute, for example because another process uses it in
+            exclusive mode.
     """
     if device.type != "cuda":
         return
@@ -61,10 +62,10 @@ def check_computes(device: torch.device) -> None:
 
 
 def check_device(name: str) -> torch.device:
-    """Return the torch device of a name.
+    """Return the torch device with a name: "cpu", "cuda" or "cuda:<index>".
 
     Raises:
-        DeviceError: the device is unknown or missing.
+        DeviceError: the name has another form, or there is no such GPU.
     """
     try:
         device = torch.device(name)
@@ -84,7 +85,11 @@ def check_device(name: str) -> torch.device:
 def resolve_precision(
     precision: Literal["auto", "bfloat16", "float32"], device: torch.device
 ) -> Literal["bfloat16", "float32"]:
-    """Return the precision to train in: ``auto`` is bfloat16 if the hardware multiplies in it."""
+    """Return the precision of a training.
+
+    ``auto`` becomes bfloat16 if the device has instructions that multiply bfloat16 numbers, and
+    float32 otherwise.
+    """
     if precision != "auto":
         return precision
     if device.type == "cuda":
@@ -100,7 +105,10 @@ def hardware_name(device: torch.device) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out; torch's CPU allocator raises a plain RuntimeError."""
+    """Return whether an error means that memory ran out.
+
+    This includes the plain RuntimeError that torch raises if it cannot allocate CPU memory.
+    """
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
@@ -109,10 +117,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 def keep_freed_memory() -> None:
     """Let this process keep freed memory, since each training allocates the same blocks again.
 
-    glibc returns large blocks to the system at once and gets them back page by page, which takes up
-    to a fifth of a training's processor time. This function makes glibc keep them, as torch does on
-    a GPU, and returns them only if the process has grown beyond ``MAX_KEPT``. Other C libraries are
-    not configured.
+    By default glibc returns large blocks to the system at once, and gets them back page by page.
+    This takes up to a fifth of a training's processor time. This function makes glibc keep the
+    blocks. If the process uses more than ``MAX_KEPT`` bytes, the function returns free blocks to
+    the system. It does nothing with other C libraries.
     """
     library, statistics = _configured_libc(), Path("/proc/self/statm")
     if library is None or not statistics.exists():
@@ -137,8 +145,8 @@ def _configured_libc() -> Any:
 class Meter:
     """Measures time and peak memory since its creation.
 
-    On a GPU, the memory is the GPU's. On a processor, it is the memory of the whole process, which
-    includes libraries and memory kept from earlier trainings.
+    If the device is a GPU, the memory is what torch has allocated on this GPU. Otherwise it is the
+    memory of the whole process, including libraries and memory kept from earlier trainings.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -152,17 +160,17 @@ class Meter:
 
     @property
     def elapsed(self) -> float:
-        """Wall time in seconds since the creation."""
+        """Wall time in seconds since the creation of the meter."""
         return time.monotonic() - self._wall
 
     @property
     def core_seconds(self) -> float:
-        """Processor time of all threads in seconds since the creation."""
+        """Processor time of all threads in seconds since the creation of the meter."""
         return time.process_time() - self._core
 
     @property
     def peak_memory_bytes(self) -> int:
-        """Peak memory in bytes since the creation."""
+        """Peak memory in bytes since the creation of the meter."""
         if self.device.type == "cuda":
             return int(torch.cuda.max_memory_allocated(self.device))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -55,7 +55,7 @@ PATCHABLE: Final[tuple[Any, ...]] = (
 
 
 def settings() -> dict[str, Any]:
-    """Return the current values of ``SETTINGS``, by name."""
+    """Return the current values of torch's global settings, by their names in ``SETTINGS``."""
     return {name: get() for name, (get, _) in SETTINGS.items()}
 
 
@@ -87,7 +87,8 @@ def isolated_torch_state() -> Iterator[list[str]]:
     generators.
 
     Yields:
-        A list, to which the names of all changed settings and functions are added on exit.
+        An empty list. On exit, the names of all settings and functions of torch that the block
+        changed are added to it.
     """
     before = settings()
     functions = _functions()
@@ -109,14 +110,14 @@ def isolated_torch_state() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def bounded_output() -> Iterator[None]:
-    """Redirect all printed text to standard error, at most ``MAX_PRINTED`` characters."""
+    """Redirect text that a block prints to standard error, and drop it after ``MAX_PRINTED``."""
     stream = _BoundedStream(sys.stderr)
     with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
         yield
 
 
 class _BoundedStream(io.TextIOBase):
-    """Writes the first ``MAX_PRINTED`` characters to another stream."""
+    """Writes the first ``MAX_PRINTED`` characters to another stream, and drops further ones."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._num_left = stream, MAX_PRINTED

@@ -32,7 +32,7 @@ MAX_PREPARED: Final = 16
 
 
 class TimeIsUp(Exception):  # noqa: N818 - an outcome, not a fault
-    """The training has reached its time limit."""
+    """Raised if a training has reached its time limit."""
 
 
 class Training:
@@ -44,7 +44,7 @@ class Training:
         data: training examples, and validation examples that evaluate each epoch.
         meter: measures time, and names the device.
         time_limit: longest duration in seconds, checked between steps; None for no limit.
-        graphs: captures steps as CUDA graphs, see ``graphs_on``; None runs each operation eagerly.
+        graphs: result of ``graphs_on`` to run steps as CUDA graphs; None runs them eagerly.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Training:
             order_seed: seed of the order of training examples.
 
         Raises:
-            Diverged: the loss or an output is not finite.
+            Diverged: the training loss, or a metric on validation examples, is not finite.
             TimeIsUp: the time limit was reached.
         """
         task, data = self._task, self._data
@@ -99,7 +99,12 @@ class Training:
             yield Report(epoch, loss, self._eval_step.metrics(), self._meter.core_seconds)
 
     def _repeat(self, steps: Steps, chosen: Tensor) -> None:
-        """Run a step on each batch of the chosen examples."""
+        """Run a step on each batch of the examples with the indices ``chosen``.
+
+        Raises:
+            Diverged: the step raised it.
+            TimeIsUp: the time limit was reached before a batch.
+        """
         steps.work.model.train(steps.work.is_training)
         for number, batch in enumerate(torch.split(chosen.to(self._device), steps.size), 1):
             if self._time_limit is not None and self._meter.elapsed > self._time_limit:
@@ -113,5 +118,5 @@ class Training:
 def prepared(
     task: ModelTask, data: Data, side: Side, device: torch.device, dtype: torch.dtype
 ) -> Examples:
-    """Return a split of the data on a device, cached for later candidates of this process."""
+    """Return ``task.examples(...)``, which is cached for later candidates of this process."""
     return task.examples(data, side, device, dtype)

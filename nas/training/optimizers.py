@@ -3,14 +3,15 @@
     m = b m + (1 - b) g,  v = c v + (1 - c) g²
     w = w (1 - r d) - r / (1 - b^t) · m / (sqrt(v / (1 - c^t)) + 1e-8)
 
-(Loshchilov & Hutter 2019, algorithm 2.) The weight decay d is the task's ``weight_decay``; if the
-task's ``decay`` is ``matrices``, d is zero for vectors. c is the task's ``beta2``. The one-cycle
-schedule (Smith & Topin 2018) first raises and then lowers the learning rate r, and changes the
-momentum b in the opposite direction.
+(Loshchilov & Hutter 2019, algorithm 2.) At step t, w is a weight and g is its gradient; m and v are
+its first and second moments, which start at zero. The weight decay d is the task's
+``weight_decay``; if the task's ``decay`` is ``matrices``, d is zero for vectors. c is the task's
+``beta2``. The one-cycle schedule (Smith & Topin 2018) first raises and then lowers the learning
+rate r, and changes the momentum b in the opposite direction.
 
-This module calls the function of torch's fused kernel. ``torch.optim.AdamW`` gives the same
-numbers, but imports torch's compiler, which takes two seconds in every worker. The kernel takes b
-as a Python number, so that the step runs outside of CUDA graphs.
+This module calls torch's function ``adamw`` with a fused kernel. ``torch.optim.AdamW`` gives the
+same numbers, but it imports torch's compiler, which takes two seconds in every worker. The kernel
+takes the changing b as a Python number, so the step cannot be part of a CUDA graph.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class ScheduledAdamW:
 
 
 def decay_of(weight: Tensor, task: ModelTask) -> float:
-    """Return the weight decay of a parameter."""
+    """Return the weight decay of a parameter under the task's fields."""
     return task.weight_decay if task.decay == "all" or weight.ndim > 1 else 0.0
 
 

@@ -1,4 +1,4 @@
-"""The two repeated steps of a training: a gradient step, and the evaluation of a batch.
+"""The two repeated steps of a training: a training step, and an evaluation step.
 
 Sums of losses and metrics stay in tensors on the device, so that Python waits for them only at
 the end of an epoch.
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 
 
 class Diverged(Exception):  # noqa: N818 - an outcome, not a fault
-    """The loss, or a metric on validation examples, is not finite."""
+    """Raised if the training loss, or a metric on validation examples, is not finite."""
 
 
 @dataclass
 class TrainStep:
-    """A training step: the gradients of a batch, then a step of the optimiser.
+    """A training step: a call computes the gradients of a batch, ``finish`` updates the weights.
 
     Attributes:
         examples: training examples on the device.
-        precision: ``float32`` or ``bfloat16`` (mixed).
-        checks_loss: whether every loss is checked, as on a processor. On a GPU, Python would wait
-            for each loss; there only ``mean_loss`` checks, at the end of an epoch.
+        precision: ``float32``, or ``bfloat16`` for mixed precision.
+        totals: sum of losses and number of targets since the last call of ``mean_loss``.
+        checks_loss: whether each call checks its loss. It is False on a GPU, where Python would
+            wait for the loss; there only ``mean_loss`` checks it, at the end of an epoch.
     """
 
     is_training: ClassVar[bool] = True
@@ -55,7 +56,7 @@ class TrainStep:
             chosen: indices of the batch's examples, shape (b,).
 
         Raises:
-            Diverged: the loss is checked and not finite.
+            Diverged: the loss is not finite, and ``checks_loss`` is set.
         """
         with mixed(self.device, self.precision):
             total, targets = self.task.loss(self.model, self.examples.batch(chosen))
@@ -74,7 +75,7 @@ class TrainStep:
         self.optimizer.step()
 
     def mean_loss(self) -> float:
-        """Return the mean loss over all targets since the last call.
+        """Return the mean loss over all targets since the last call of this method.
 
         Raises:
             Diverged: the mean is not finite.
@@ -87,11 +88,12 @@ class TrainStep:
 
 @dataclass
 class EvalStep:
-    """An evaluation step: adds the tallies of a batch, from which metrics are computed.
+    """An evaluation step: a call adds a batch's tallies to ``totals``.
 
     Attributes:
         examples: validation examples on the device.
-        precision: ``float32`` or ``bfloat16`` (mixed).
+        precision: ``float32``, or ``bfloat16`` for mixed precision.
+        totals: sums of ``task.tally``, from which ``metrics`` computes the metrics.
     """
 
     is_training: ClassVar[bool] = False
@@ -108,7 +110,7 @@ class EvalStep:
 
     @torch.no_grad()
     def __call__(self, chosen: Tensor) -> None:
-        """Evaluate the examples with the indices ``chosen``, shape (b,)."""
+        """Add the tallies of the examples with the indices ``chosen``, shape (b,)."""
         with mixed(self.device, self.precision):
             self.totals += self.task.tally(self.model, self.examples.batch(chosen))
 
@@ -116,7 +118,7 @@ class EvalStep:
         """Do nothing: an evaluation changes no weights."""
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics over all examples since the last call, by name.
+        """Return the metrics over all examples since the last call of this method, by name.
 
         Raises:
             Diverged: a metric is not finite.
