@@ -1,9 +1,10 @@
 """The result of ``nas.benchmark``: mechanisms under several tasks, compared with a reference.
 
-A difference is the mean over pairs of trainings that share their seed, with the interval of
-Student's t at 95 %. A verdict needs p below .05 after Holm's correction over all differences (Holm
-1979, "A simple sequentially rejective multiple test procedure"). A mechanism with a failed training
-gets no difference: the successful ones are a biased sample.
+The difference between a mechanism and the reference is the mean difference of the metric over pairs
+of trainings that share their seed. It has a 95 % confidence interval and a p-value by Student's
+t-test. It is significant if p is below .05 after Holm's correction over all differences (Holm 1979,
+"A simple sequentially rejective multiple test procedure"). A mechanism with a failed training has
+no difference, because its successful trainings are a biased sample.
 """
 
 from __future__ import annotations
@@ -32,19 +33,21 @@ NUM_DRAWS: Final = 1000
 
 @dataclass(frozen=True)
 class BenchmarkCell(Result):
-    """Trainings of one mechanism under one task.
+    """The results of all trainings of one mechanism under one task of a benchmark.
 
     Attributes:
-        mean, error: mean of the metric over seeds, and its standard error; None if all failed.
-        values: value of the metric by repeat; None where a training failed.
+        mean: mean of the metric over the successful trainings; None if all trainings failed.
+        error: standard error of ``mean``; None for fewer than two successful trainings.
+        values: value of the metric for each seed, in order; None where the training failed.
         failed: number of failed trainings.
         reasons: number of failed trainings by reason.
-        core_seconds: mean core time of the successful trainings, in seconds.
-        costs: costs of all attention layers, by name.
-        difference: ``mean``, ``low``, ``high``, ``p`` and ``p_holm`` of the paired difference to
-            the reference. None for the reference, and if a training of the mechanism or of the
-            reference failed.
-        verdict: "better", "worse" or "undecided"; None without a difference.
+        core_seconds: mean processor time of the successful trainings, in seconds.
+        costs: total costs of the attention layers of the model, by name.
+        difference: ``mean``, bounds ``low`` and ``high``, ``p`` and corrected ``p_holm`` of the
+            difference to the reference mechanism. None for the reference, for a single seed, and
+            if a training of the mechanism or of the reference failed.
+        verdict: "better", "worse" or "undecided", compared with the reference; None if
+            ``difference`` is None.
     """
 
     mean: float | None
@@ -60,11 +63,11 @@ class BenchmarkCell(Result):
 
 @dataclass(frozen=True)
 class BenchmarkRow(Result):
-    """One mechanism under all tasks.
+    """The results of one mechanism under all tasks of a benchmark.
 
     Attributes:
         source: SOURCE argument that names the mechanism.
-        tasks: trainings by task.
+        tasks: results of the mechanism by task.
         absent: reasons why the mechanism cannot be trained, by task.
         id: digest of the mechanism.
     """
@@ -84,7 +87,8 @@ class BenchmarkResult(TableResult):
         seeds: number of trainings of each mechanism under each task.
         test: whether test sets were used in place of examples held out of training.
         tasks: metric of each task.
-        rank_correlations: Spearman's coefficient of each pair of tasks, with its interval.
+        rank_correlations: rank correlation of each pair of tasks, as yielded by the function
+            ``rank_correlations``.
         mechanisms: the reference, then the other mechanisms in the order of the arguments.
     """
 
@@ -137,14 +141,14 @@ def make_benchmark(
     *,
     test: bool = False,
 ) -> BenchmarkResult:
-    """Compare mechanisms by their trainings.
+    """Return the benchmark of mechanisms, computed from their finished trainings.
 
     Args:
         digests: digests of mechanisms by SOURCE; the first mechanism is the reference.
         trainings: all trainings by task.
         absent: reasons why a mechanism cannot be trained, by task and SOURCE.
         seeds: number of trainings of each mechanism under each task.
-        test: whether test sets were used.
+        test: whether test sets were used in place of examples held out of training.
     """
     against = next(iter(digests))
     groups = {
@@ -227,12 +231,16 @@ def _cell(
 
 
 def rank_correlations(scores: Mapping[str, Mapping[str, float]]) -> Iterator[dict[str, Any]]:
-    """Yield Spearman's rank correlations between tasks, with 95 % bootstrap intervals.
+    """Yield Spearman's rank correlation for each pair of tasks, with a 95 % bootstrap interval.
 
     Pairs of tasks with fewer than ten common mechanisms are omitted.
 
     Args:
         scores: mean scores by task and mechanism; higher is better.
+
+    Yields:
+        The names of the two ``tasks``, the number of common ``mechanisms``, the coefficient
+        ``rho``, and the bounds ``low`` and ``high`` of its interval.
     """
     from scipy.stats import rankdata  # type: ignore[import-untyped]
 

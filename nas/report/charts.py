@@ -51,7 +51,14 @@ def check_picture(path: Path) -> None:
 
 @contextlib.contextmanager
 def new_axes(title: str, caption: str, across: str, up: str) -> Iterator[Any]:
-    """Yield the axes of a new figure, which has a title above and a caption below."""
+    """Return a context manager that yields the axes of a new figure with matplotlib's style set.
+
+    Args:
+        title: title above the figure.
+        caption: text below the figure.
+        across: title of the horizontal axis.
+        up: title of the vertical axis.
+    """
     with new_panels(title, caption, [across]) as (_, (axes,)):
         axes.set_ylabel(up)
         yield axes
@@ -61,12 +68,14 @@ def new_axes(title: str, caption: str, across: str, up: str) -> Iterator[Any]:
 def new_panels(
     title: str, caption: str, across: Sequence[str], height: float = INCHES[1]
 ) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield a new figure and its axes, which lie side by side and share the vertical axis.
+    """Return a context manager that yields a new figure and its axes, with matplotlib's style set.
+
+    The axes lie side by side and share the vertical scale.
 
     Args:
         title: title above the figure.
         caption: text below the figure.
-        across: titles of the horizontal axes; there are as many axes as titles.
+        across: titles of the horizontal axes; the figure has one pair of axes for each title.
         height: height of the figure in inches.
     """
     import matplotlib as mpl
@@ -107,7 +116,7 @@ def write_figure(figure: Any, path: Path) -> None:
 
 
 def draw_costs(table: CostTable) -> Any:
-    """Draw multiply-adds against sequence length, a line for each mechanism, with matplotlib."""
+    """Return a matplotlib figure of multiply-adds against sequence length, by mechanism."""
     from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullLocator
 
     caption = f"dim {table.dim} · {table.heads} heads · batch 1"
@@ -133,10 +142,10 @@ def draw_costs(table: CostTable) -> Any:
 
 
 def draw_benchmark(result: BenchmarkResult) -> Any:
-    """Draw the leads over the reference with 95 % intervals, a panel for each task.
+    """Return a matplotlib figure of differences to the reference, with 95 % intervals.
 
-    A lead to the right is better for every metric; the colour is the verdict. The figure is
-    matplotlib's.
+    The figure has a panel for each task. Points to the right of zero are better than the reference,
+    also for metrics that are minimised. The colour of a point shows the verdict.
     """
     rows = [row for row in result.mechanisms if row.source != result.against]
     caption = (

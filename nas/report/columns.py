@@ -36,7 +36,7 @@ class Column(Generic[T]):
         unit: unit of the values; "fraction" is shown in per cent.
         error: function from a row to the standard error of its value.
         error_key: name of the error in CSV and data frames; if empty, they omit the error.
-        text: function from a row to the displayed cell; by default the value with its error.
+        text: function from a row to the displayed text; by default the value with its error.
         about: one sentence for the legend below the table.
         in_json: whether ``json_rows`` includes the column.
         is_number: whether the cells are aligned to the right.
@@ -68,7 +68,7 @@ class Column(Generic[T]):
 
 
 def text_columns(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[TextColumn]:
-    """Return the table for a terminal, without columns that have no title or no value."""
+    """Return the table for a terminal; columns without a title and empty columns are omitted."""
     rendered = [
         TextColumn(
             column.title,
@@ -85,7 +85,7 @@ def text_columns(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[TextCo
 
 
 def legend(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[str]:
-    """Return the descriptions of the columns that have values, without duplicates."""
+    """Return the text ``about`` of each column that has a value, without duplicates."""
     shown = (c.about for c in columns if c.about and any(c.cell(row) for row in rows))
     return [*dict.fromkeys(shown)]
 
@@ -116,7 +116,7 @@ def json_rows(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[dict[str,
 
 
 def rows_of(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[dict[str, Value]]:
-    """Return a dict for each row with the columns of the CSV, for data frames."""
+    """Return a dict for each row, from names of the CSV's columns to values, for data frames."""
     fields = _fields(columns)
     return [{name: value(row) for name, value in fields.items()} for row in rows]
 
@@ -124,7 +124,8 @@ def rows_of(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[dict[str, V
 def csv_text(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:
     """Return the table as CSV with unrounded numbers.
 
-    Texts may be untrusted: an apostrophe precedes each text that a spreadsheet would evaluate.
+    An apostrophe is put before each text that a spreadsheet would evaluate as a formula, because
+    texts may be untrusted.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

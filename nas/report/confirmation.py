@@ -24,23 +24,27 @@ from nas.tasks.suite import Suite
 
 @dataclass(frozen=True)
 class ConfirmRow(Result):
-    """One mechanism of a confirmation.
+    """The results of one mechanism in a confirmation.
+
+    A confirmation has up to three parts: "fresh" under the run's task, "long" under a longer task,
+    and "test" on the test set. All parts use seeds that the search never used. A part that was not
+    requested is None.
 
     Attributes:
         id: digest of the mechanism.
-        name: name of a named mechanism, else None.
-        score: mean metric of the search's trainings; None if the search did not train it.
-        estimate, error: estimate of the metric by the search, and its standard error.
-        p: probability that no trained mechanism dominates the mechanism.
-        fresh, long, test: ``mean``, ``error`` and ``values`` of trainings with fresh seeds, under
-            the run's task, under a longer task, and on the test set. None for a part that was not
-            requested.
-        over_mha: ``mean``, ``error`` and ``values`` of the paired differences to standard
-            attention, by part; None for standard attention.
-        over_mha_in: ``mean``, ``low``, ``high`` and ``p`` of these differences, by part and by task
-            of a suite.
-        failed: number of failed trainings by reason.
-        costs: costs of all attention layers, by name.
+        name: name of the mechanism if it is a named mechanism, else None.
+        score: mean of the metric over the mechanism's trainings in the search; None if there are
+            none.
+        estimate: the search's estimate of the metric; None if there is none.
+        error: standard error of ``estimate``.
+        p: probability, by the estimates, that no trained mechanism dominates this mechanism.
+        fresh, long, test: ``mean``, ``error`` and ``values`` of the metric in each part.
+        over_mha: by part, ``mean``, ``error`` and ``values`` of the differences between this
+            mechanism and standard attention at equal seeds; None for standard attention.
+        over_mha_in: by part and task, ``mean``, ``low``, ``high`` and ``p`` of the differences in
+            each task of a suite; None for standard attention.
+        failed: number of failed trainings by text, which contains the part and the reason.
+        costs: total costs of the attention layers of the model, by name.
     """
 
     id: str
@@ -63,11 +67,14 @@ class ConfirmResult(TableResult):
     """Mechanisms of a front trained again with fresh seeds.
 
     Attributes:
-        seeds: number of trainings of each mechanism in each part.
+        run: name of the run.
+        seeds: number of trainings of each mechanism in each part (see ``ConfirmRow``).
         metric: first metric of the run.
-        tasks: task of each part: "fresh", "long", "test".
-        judged: unit and direction of the metric of each task of a suite, by part.
-        members: mechanisms, best mechanism first, then the controls.
+        tasks: name of the task of each requested part.
+        judged: by part, ``unit`` and ``direction`` of the metric of each task, by name of the
+            metric; a part without a suite is absent.
+        members: the selected mechanisms of the front, best mechanism first, then the controls:
+            standard attention and ``uniform``.
     """
 
     run: str
@@ -98,7 +105,7 @@ class ConfirmResult(TableResult):
 
 
 def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
-    """Return the confirmation of a run from the recorded trainings of a plan."""
+    """Return the result of a confirmation, computed from the trainings recorded in its run."""
     metric = plan.metric
     # Metrics of successful trainings, by part, key and repeat.
     results: dict[str, dict[str, dict[int, Mapping[str, float]]]] = {
@@ -116,7 +123,7 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
         else:
             failed[training.key][f"{FRESH[stage_name]}: {why(evaluation)}"] += 1
     standard = next(c.key for c in plan.candidates if c.proposal.name == STANDARD)
-    judged = {FRESH[stage.stage]: _judged(stage) for stage in plan.stages}
+    judged = {FRESH[stage.stage]: _suite_metrics(stage) for stage in plan.stages}
 
     def scores(part: str, key: str, name: str) -> dict[int, float]:
         return {repeat: metrics[name] for repeat, metrics in results[part].get(key, {}).items()}
@@ -166,8 +173,8 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
     )
 
 
-def _judged(stage: ConfirmationStage) -> tuple[Metric, ...]:
-    """Return the metric of each task of a suite; empty for a single task."""
+def _suite_metrics(stage: ConfirmationStage) -> tuple[Metric, ...]:
+    """Return the first metric of each task of a suite; empty if the task is not a suite."""
     if not isinstance(stage.task, Suite):
         return ()
     names = {f"{name}.{ref.metric}" for name, ref in stage.task.references.items()}
@@ -175,7 +182,7 @@ def _judged(stage: ConfirmationStage) -> tuple[Metric, ...]:
 
 
 def confirmation_table(console: Console, result: ConfirmResult) -> None:
-    """Print a row for each mechanism; differences to standard attention are paired by seed."""
+    """Print a row for each mechanism: metric by part, difference to standard attention, costs."""
     unit, members = result.metric.unit, result.members
 
     def value(mean: float | None, error: float | None = None) -> str:
@@ -208,7 +215,7 @@ def confirmation_table(console: Console, result: ConfirmResult) -> None:
         f"over {STANDARD}: difference in {what}, between trainings that share their seed.",
     )
     for part, judged in result.judged.items():
-        _each_task(console, members, part, judged)
+        _show_differences(console, members, part, judged)
     for row in members:
         for reason, count in row.failed.items():
             say(console, f"{_label(row)}, {count} of {result.seeds} trainings, {reason}")
@@ -216,13 +223,13 @@ def confirmation_table(console: Console, result: ConfirmResult) -> None:
         say(console, "test: judged on the data's test set, which no search sees.")
 
 
-def _each_task(
+def _show_differences(
     console: Console,
     members: Sequence[ConfirmRow],
     part: str,
     judged: Mapping[str, Mapping[str, str]],
 ) -> None:
-    """Print differences to standard attention with intervals, a column for each task of a suite."""
+    """Print a table of differences to standard attention in one part, by mechanism and task."""
     compared = [(row, row.over_mha_in[part]) for row in members if row.over_mha_in is not None]
     columns = [TextColumn("mechanism", [_label(row) for row, _ in compared])]
     for name, metric in judged.items():

@@ -33,7 +33,14 @@ from nas.store.sources import Source
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of the attention block for which costs and source are computed."""
+    """The sizes of the attention block for which costs and source code are computed.
+
+    Attributes:
+        dim: width of the block.
+        heads: number of heads.
+        tokens: sequence length in tokens.
+        qkv_bias: whether the projections to queries, keys and values have biases.
+    """
 
     dim: int = 64
     heads: int = 4
@@ -47,7 +54,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Priced:
-    """The cost of a block. If it cannot be built, the cost is None and ``problem`` says why."""
+    """The cost of an attention block; or None and the reason if the block cannot be built."""
 
     cost: Cost | None
     problem: str = ""
@@ -78,7 +85,7 @@ class CostTable(TableResult):
     Attributes:
         dim: width of the model.
         heads: number of heads of the model.
-        rows: costs of each mechanism at each length, sorted by mechanism, then by length.
+        rows: costs of each mechanism at each length, grouped by mechanism, then sorted by length.
     """
 
     dim: int
@@ -92,7 +99,7 @@ class CostTable(TableResult):
 
     @property
     def by_source(self) -> tuple[tuple[CostRow, ...], ...]:
-        """The rows of each mechanism."""
+        """The rows, grouped by mechanism."""
         size = len(self.lengths)
         return tuple(self.rows[i : i + size] for i in range(0, len(self.rows), size))
 
@@ -119,7 +126,7 @@ def count_costs(
     """Count the costs of each mechanism at each length.
 
     Raises:
-        GenomeError, ViolationError: a mechanism does not exist at these sizes.
+        GenomeError, ViolationError: a mechanism cannot be built at these sizes.
     """
     rows = []
     for source in sources:
@@ -131,7 +138,7 @@ def count_costs(
 
 
 def price(genome: Genome, sizes: Sizes) -> Priced:
-    """Return the cost of one block, or the reason why it cannot be built at these sizes."""
+    """Return the cost of one attention block, or the reason why the block cannot be built."""
     try:
         return Priced(attention_cost(genome, **asdict(sizes)))
     except GenomeError as error:
@@ -139,7 +146,7 @@ def price(genome: Genome, sizes: Sizes) -> Priced:
 
 
 def show_price(console: Console, priced: Priced, sizes: Sizes, title: str = "") -> None:
-    """Print each cost and its ratio to the cost of standard attention; or the problem."""
+    """Print each cost and its ratio to standard attention; if there is no cost, the reason."""
     if priced.cost is None:
         say(console, priced.problem)
         return
@@ -155,7 +162,10 @@ def show_price(console: Console, priced: Priced, sizes: Sizes, title: str = "") 
 
 
 def show_costs(console: Console, table: CostTable) -> None:
-    """Print a table of costs; for several lengths, multiply-adds by length and all other costs."""
+    """Print the costs of each mechanism as a table.
+
+    For several lengths two tables are printed: multiply-adds at each length, then the other costs.
+    """
     sizes, lengths = f"dim {table.dim}, heads {table.heads}", table.lengths
     names = TextColumn("mechanism", [first.name for first, *_ in table.by_source])
     if len(lengths) == 1:
@@ -208,7 +218,10 @@ def mechanisms_answer(sizes: Sizes, mechanism: NamedMechanism | None = None) -> 
 
 
 def mechanisms_lines(sizes: Sizes, width: int | None) -> list[Text]:
-    """Return the table of all mechanisms; formulas have separate lines if rows are too wide."""
+    """Return the lines of the table of all named mechanisms.
+
+    Formulas are on separate lines if rows would be wider than ``width`` characters.
+    """
     mechanisms = list(MECHANISMS.values())
     formulas = [formula(m.genome) for m in mechanisms]
     costs = [price(m.genome, sizes).cost for m in mechanisms]

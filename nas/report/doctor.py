@@ -49,7 +49,7 @@ class Finding:
 
     Attributes:
         about: subject of the check, such as "memory".
-        state: "broken" if something required does not work; "note" for a remark.
+        state: "ok"; "broken" if something required does not work; "note" for a remark.
         found: result of the check.
         help: what to do; empty if nothing needs to be done.
     """
@@ -61,7 +61,7 @@ class Finding:
 
 
 def examine_machine(runs: Path = RUNS) -> list[Finding]:
-    """Return all findings about this machine; it takes as long as importing torch.
+    """Return all findings about this machine. The function imports torch, which takes seconds.
 
     Args:
         runs: the folder of runs.
@@ -107,7 +107,7 @@ def show_doctor(console: Console, findings: Sequence[Finding]) -> None:
 
 
 def _packages() -> list[Finding]:
-    """Return the packages that nas and its extras require and that are not installed."""
+    """Return a finding on the required packages, and a finding on the packages of each extra."""
 
     def normal(name: str) -> str:
         return re.sub(r"[-_.]+", "-", name).lower()
@@ -153,7 +153,7 @@ def _memory() -> Finding:
 
 
 def _torch() -> list[Finding]:
-    """Return the GPUs, and the resources that a search would use."""
+    """Return findings on the GPUs and on the resources that a search would use by default."""
     try:
         import torch
 
@@ -178,7 +178,7 @@ def _torch() -> list[Finding]:
 
 
 def _caches() -> list[Finding]:
-    """Return where CIFAR-10 and the cache folders are."""
+    """Return findings on CIFAR-10 and on the cache folders."""
     cache = cache_folder()
     cifar = Finding("CIFAR-10", "ok", f"in {_short(cache / 'cifar10')}")
     if not (cache / "cifar10" / "cifar-10-batches-py").is_dir():
@@ -230,7 +230,7 @@ def _bytes(number: float) -> str:
 
 
 def _short(path: Path) -> str:
-    """Return a path relative to the variable that sets it, or to the home folder."""
+    """Return a path as text; an environment variable or "~" replaces its beginning if possible."""
     for name in ("NAS_CACHE", "HF_HOME"):
         if (value := os.environ.get(name)) and path.is_relative_to(value):
             return str(Path(f"${name}", path.relative_to(value)))

@@ -8,8 +8,9 @@
     ●───┘    tokens_2 = sum(weights_1, v)     tokens[H, d/H]
     ▼        output = W_O(heads side by side)
 
-There is one line for each operation, in order of execution; names are those of the emitted source.
-The line of a value ends at its last reader and interrupts connections that cross it.
+Each operation has one row, in order of execution. Names are equal to the names in the emitted
+source. The vertical line of a value ends at the last operation that reads the value. Where a
+vertical line and a horizontal connection cross, the vertical line is drawn.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ JOINTS: Final = {
 
 @dataclass(frozen=True)
 class Drawn:
-    """One line of a drawing.
+    """One row of a drawing.
 
     Attributes:
-        rails: the vertical lines of values, and their connections.
+        rails: the vertical lines of values, and the connections between them.
         value: name of the value that the operation returns.
         expression: the operation as a call.
         type: type of the value; empty for the output.
@@ -52,7 +53,7 @@ class Drawn:
 
 
 def drawing(genome: Genome) -> list[Drawn]:
-    """Return the lines of the drawing of a genome, which need not be legal."""
+    """Return the rows of the drawing of a genome; the genome need not be legal."""
     typing, projections = infer(genome), genome.projections
     names: dict[Ref, str] = {s: s for s in STREAMS}
     names |= {i: f"{type_.kind if type_ else 'node'}_{i}" for i, type_ in enumerate(typing.nodes)}
@@ -87,9 +88,15 @@ def drawing_columns(lines: Sequence[Drawn]) -> list[TextColumn]:
 
 
 def _join(columns: list[Ref | None], node: Node, index: int, last_read: dict[Ref, int]) -> str:
-    """Return the rails of a node, in whose dot the lines of its operands meet.
+    """Return the rails of a node's row, and update the columns.
 
-    The node takes the column of an operand that ends here, else a free or a new one.
+    The lines of the operands are connected to the node's dot. The dot is in the column of an
+    operand that no later node reads; if there is no such operand, in a free column.
+
+    Args:
+        columns: value in each column of the rails; None for a free column.
+        index: index of the node.
+        last_read: index of the last node that reads each value.
     """
     operands = {i: ref for i, ref in enumerate(columns) if ref is not None and ref in node.inputs}
     ending = [i for i, ref in operands.items() if last_read[ref] <= index]

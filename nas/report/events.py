@@ -1,11 +1,12 @@
-"""Write a run as event files for TensorBoard, from its record, by torch's ``SummaryWriter``.
+"""Write event files that show the record of a run in TensorBoard, by torch's ``SummaryWriter``.
 
-    DIR/RUN/                        the search; the steps are trainings
-    DIR/RUN/front/ID/               a mechanism of the front: hyperparameters and objectives
-    DIR/RUN/curves/ID-0/            the learning curve of one of its trainings; the steps are epochs
+    DIR/RUN/                     hypervolume, size of the front, number of failures, and best value
+                                 of the first objective, against the number of trainings
+    DIR/RUN/front/ID/            hyperparameters and objectives of a mechanism of the front
+    DIR/RUN/curves/ID-REPEAT/    metrics and training loss of one training, against epochs
 
 Each write replaces all files, so that no value is duplicated after a resume or ``kill -9``. Only
-mechanisms of the front have files: TensorBoard's HParams plug-in shows at most a thousand.
+mechanisms of the front have files, because TensorBoard's HParams plug-in shows at most a thousand.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ class EventFiles(Listener):
     """A listener that keeps the event files of a run up to date during the search.
 
     Args:
-        target: the folder for TensorBoard.
-        complain: function that is called with the reason if the files cannot be written; the
-            search continues.
+        target: folder for TensorBoard, in which the run has a folder with its name.
+        complain: function that is called with the reason if the files cannot be written during the
+            search; the search continues.
 
     Raises:
         ConfigError: TensorBoard's package is not installed.
@@ -42,7 +43,7 @@ class EventFiles(Listener):
         self._target, self._complain = target, complain
 
     def on_start(self, event: Started) -> None:
-        """Write the files; an error ends the command before the search."""
+        """Write the files; an error is raised, so that the command ends before the search."""
         self._folder = event.folder
         write_events(self._folder, self._target)
 

@@ -1,9 +1,13 @@
 """The result of ``nas.explain``: the contribution of each part of a mechanism.
 
-The result has three tables of comparisons between trainings that share their seed: the mechanism
-with one edit, the steps that lead to it from standard attention, and standard attention of about
-its costs. All verdicts are corrected together (nas.common.differences). A mechanism with a failed
-training gets no difference: the successful ones are a biased sample.
+The result has three tables of comparisons between mechanisms that were trained with the same seeds:
+
+    edits       the explained mechanism, and the mechanism after one edit
+    path        steps of one edit each from standard attention to the explained mechanism
+    controls    the explained mechanism, and standard attention or its variants of similar costs
+
+The p-values of all comparisons are corrected together (nas.common.differences). A mechanism with a
+failed training has no difference, because its successful trainings are a biased sample.
 """
 
 from __future__ import annotations
@@ -42,10 +46,11 @@ class ExplainedMechanism(Result):
     Attributes:
         id: digest of the mechanism.
         formula: the mechanism in a line of mathematics.
-        mean, error: mean of the metric over seeds, and its standard error; None if all failed.
-        values: value of the metric by repeat; None where a training failed.
+        mean: mean of the metric over the successful trainings; None if all trainings failed.
+        error: standard error of ``mean``; None for fewer than two successful trainings.
+        values: value of the metric for each seed, in order; None where the training failed.
         failed: number of failed trainings by reason.
-        costs: costs of all attention layers, by name.
+        costs: total costs of the attention layers of the model, by name.
     """
 
     id: str
@@ -60,15 +65,16 @@ class ExplainedMechanism(Result):
 
 @dataclass(frozen=True)
 class ExplainRow(Result):
-    """A comparison of two mechanisms.
+    """A comparison of a mechanism before a change and the mechanism after the change.
 
     Attributes:
-        words: description of the change from the first mechanism to the second one.
-        mechanism: the second mechanism, after the change.
-        difference: paired difference of the metric, after minus before; None if a training failed.
-        verdict: "needed", "harmful" or "harmless" for an edit; "better", "worse" or "same" for a
-            step or a control; or "unresolved".
-        added_costs: costs after minus costs before, by name.
+        words: description of the change.
+        mechanism: the mechanism after the change.
+        difference: difference of the metric at equal seeds, after the change minus before the
+            change; None if a training failed.
+        verdict: "needed", "harmful" or "harmless" if the row is in the table of edits; "better",
+            "worse" or "same" if it is in another table; "unresolved" in any table.
+        added_costs: costs after the change minus costs before the change, by name.
     """
 
     words: str
@@ -88,13 +94,16 @@ class ExplainResult(TableResult):
     """The contribution of each part of a mechanism.
 
     Attributes:
-        source: SOURCE argument that names the mechanism.
+        source: SOURCE argument that names the explained mechanism.
+        task: name of the task of all trainings.
+        metric: metric by which mechanisms are compared.
         margin: largest difference that counts as zero, in the metric's unit.
-        seeds: numbers of seeds at which verdicts were tested.
+        seeds: numbers of seeds after which verdicts were computed, such as 5 and 10.
         mechanism: the explained mechanism.
-        edits: comparisons of the mechanism with one edit each.
-        path: steps from standard attention to the mechanism.
-        controls: comparisons with standard attention of about the same costs.
+        edits: comparisons of the mechanism with the mechanism after one edit.
+        path: steps of one edit each from standard attention to the mechanism.
+        controls: comparisons of the mechanism with standard attention and with variants of
+            standard attention that have similar costs.
         has_path: whether single legal edits lead from standard attention to the mechanism.
     """
 
@@ -145,11 +154,14 @@ class ExplainResult(TableResult):
 def make_explanation(
     source: str, task: str, race: Race, costs: Mapping[str, Mapping[str, float]]
 ) -> ExplainResult:
-    """Return the result of all comparisons.
+    """Return the explanation of a mechanism, computed from its finished comparisons.
 
     Args:
+        source: SOURCE argument that names the mechanism.
+        task: name of the task.
         race: the finished comparisons, with their trainings.
-        costs: costs by key of the mechanism and name of the cost.
+        costs: total costs of the attention layers, by key of the mechanism (see ``Proposal``) and
+            name of the cost.
     """
     plan, findings = race.plan, race.findings()
 
@@ -194,7 +206,7 @@ def make_explanation(
 
 
 def explanation_table(console: Console, result: ExplainResult) -> None:
-    """Print the mechanism, then a table for each part: differences, verdicts and costs."""
+    """Print the mechanism, then the tables of edits, path and controls that are not empty."""
     metric, unit, source, explained = (
         result.metric,
         result.metric.unit,

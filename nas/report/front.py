@@ -42,11 +42,15 @@ class Front(TableResult):
 
     @cached_property
     def columns(self) -> list[Column[Candidate]]:
-        """The columns of its tables."""
+        """The columns of the front's table, CSV and data frame."""
         return front_columns(self.view)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object of ``nas front``: front.json, all columns, and the run's state."""
+        """Return the JSON object of ``nas front``.
+
+        It contains the content of front.json, further columns of each mechanism, and the run's
+        status and durations.
+        """
         view, members = self.view, self.view.members
         answer = front_answer(
             view.name, view.setup, members, view.counts, view.hypervolume, len(view.generations)
@@ -66,7 +70,12 @@ class Front(TableResult):
         }
 
     def to_csv(self, *, every: bool = False) -> str:
-        """Return the front as CSV, best mechanism first; with ``every``, all trained mechanisms."""
+        """Return the mechanisms of the front as CSV, best mechanism first.
+
+        Args:
+            every: whether all mechanisms with successful trainings are returned, in order of
+                proposal.
+        """
         return csv_text(self.columns, self.view.candidates if every else self.view.members)
 
     def records(self) -> list[dict[str, Any]]:
@@ -74,7 +83,10 @@ class Front(TableResult):
         return rows_of(self.columns, self.view.members)
 
     def to_pandas(self, *, every: bool = False) -> Any:
-        """Return the columns of ``to_csv`` as a ``pandas.DataFrame``.
+        """Return the rows and columns of ``to_csv`` as a ``pandas.DataFrame``.
+
+        Args:
+            every: see ``to_csv``.
 
         Raises:
             ConfigError: pandas is not installed.
@@ -110,7 +122,10 @@ def front(run: str = "latest", *, runs: str | Path = RUNS) -> Front:
 
 
 def show_front(console: Console, view: RunView) -> None:
-    """Print the front of a run that has one, with notes, totals and suggested commands."""
+    """Print the front of a run, with notes, totals and suggested commands.
+
+    The front must not be empty; ``no_front`` returns the message for an empty front.
+    """
     say(console, headline(view), "")
     say_table(console, text_columns(front_columns(view), view.members))
     say(console, "", *_notes(view))
@@ -120,7 +135,7 @@ def show_front(console: Console, view: RunView) -> None:
 
 
 def no_front(view: RunView) -> str:
-    """Return the message for a run without a front: the reason, and what to do."""
+    """Return the message for a run with an empty front: the reason, and what to do."""
     words = dict(tally(view))
     more = {
         "running": "It is running: look again later.",
@@ -161,7 +176,7 @@ def run_line(name: str, setup: RunSetup, state: str) -> str:
 
 
 def tally(view: RunView) -> list[tuple[str, str]]:
-    """Return totals of a run as names and values: proposals, failures, times and hypervolume."""
+    """Return pairs of name and text: the run's proposals, failures, time and hypervolume."""
     counts = view.counts
     reasons = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in view.failures.items())
     busy = "" if view.busy is None else f"; workers busy {percent(view.busy)} %"

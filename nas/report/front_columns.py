@@ -24,7 +24,7 @@ MIN_FORMULA: Final = 20
 
 
 def front_columns(view: RunView) -> list[Column[Candidate]]:
-    """Return the columns that describe the mechanisms of a run, in order."""
+    """Return the columns of the table of a run's mechanisms, from left to right."""
     setup, members = view.setup, {member.digest for member in view.members}
     objectives = {objective.name for objective in setup.objectives}
     costs = dict.fromkeys(name for candidate in view.candidates for name in candidate.costs)
@@ -38,7 +38,7 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
     columns += [_score(name, setup.unit(name)) for name in metrics if name not in objectives]
     if view.metric is not None:
         columns += [c for title in view.fresh for c in _fresh(view, view.metric, title)]
-    columns.append(_text("limited_by", "limited by", _limit, rank=1))
+    columns.append(_text("limited_by", "limited by", _worst_task, rank=1))
     columns += [_extra(name) for name in costs if name not in objectives]
     formula = {"in_json": False, "rank": 1, "least": MIN_FORMULA}
     return [
@@ -73,9 +73,11 @@ def is_estimated(view: RunView) -> bool:
 
 
 def mark(view: RunView, candidate: Candidate) -> str:
-    """Return the names of a mechanism, or "> " and the published mechanisms that it dominates.
+    """Return the text for a mechanism in the column "named".
 
-    A published mechanism counts as dominated if the probability is at least ``SURE``.
+    For a published mechanism the text is its names. For any other mechanism it is "> " and the
+    published mechanisms that the mechanism dominates with probability ``SURE`` or more; it is empty
+    if there are none.
     """
     if name := view.name_of(candidate):
         return name
@@ -85,7 +87,10 @@ def mark(view: RunView, candidate: Candidate) -> str:
 
 
 def _metric(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
-    """Yield estimate and score; before the first estimate only the score has a title."""
+    """Yield the column of estimates and the column of scores of a metric that is an objective.
+
+    Before the first estimate only the column of scores has a title.
+    """
     name, unit = objective.name, objective.unit
     title, has_estimates = header(name, unit), is_estimated(view)
     yield Column(
@@ -135,7 +140,11 @@ def _extra(name: str) -> Column[Candidate]:
 
 
 def _fresh(view: RunView, metric: Objective, title: str) -> Iterator[Column[Candidate]]:
-    """Yield the mean over trainings with fresh seeds, and the number of these trainings."""
+    """Yield the column of means over fresh seeds, and the column with the numbers of seeds.
+
+    Args:
+        title: part of the confirmation, a key of ``RunView.fresh``.
+    """
     name = f"{title} {metric.name}".replace(" ", "_")
 
     def part(field: str, candidate: Candidate) -> float | None:
@@ -155,9 +164,14 @@ def _fresh(view: RunView, metric: Objective, title: str) -> Iterator[Column[Cand
     yield Column(f"{title.replace(' ', '_')}_seeds", "", partial(part, "seeds"), in_json=False)
 
 
-def _key(name: str, what: str, unit: str) -> str:
-    """Return the key of a column, which ends in the unit unless the metric's name contains it."""
-    return "_".join([name, what, *([unit] if unit and unit.lower() not in name.lower() else [])])
+def _key(name: str, statistic: str, unit: str) -> str:
+    """Return the key of a column: metric, statistic ("mean", "error") and, if needed, unit.
+
+    The unit is omitted if the name of the metric contains it.
+    """
+    return "_".join(
+        [name, statistic, *([unit] if unit and unit.lower() not in name.lower() else [])]
+    )
 
 
 def _text(
@@ -166,7 +180,7 @@ def _text(
     return Column(key, title, value, is_number=False, **options)
 
 
-def _limit(candidate: Candidate) -> str | None:
-    """Return the task of a suite with the largest regret; None for a single task."""
+def _worst_task(candidate: Candidate) -> str | None:
+    """Return the task of a suite with the largest ``REGRET`` metric; None without a suite."""
     regrets = {name: value for name, value in candidate.scores.items() if name.endswith(REGRET)}
     return max(regrets, key=regrets.__getitem__).removesuffix(REGRET) if len(regrets) > 1 else None

@@ -47,10 +47,14 @@ FONT: Final = "'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 class Box:
     """A box of the picture: a stream, a node, the output, or a bend of a long wire.
 
+    A wire is a line from a box to a box that reads its value. A bend is an invisible box that leads
+    a wire between the other boxes of a layer. Coordinates are pixels; y increases downwards.
+
     Attributes:
         words: text in the box.
-        kind: role of the node's primitive; "stream" for a stream and the output; or "bend".
+        kind: role of the node's primitive; "stream" for a stream and for the output; or "bend".
         layer: number of the layer, 0 at the top.
+        width: width of the box in pixels.
         more: second line of text: the node's parameters.
         reads: boxes whose values the box reads.
         x: horizontal coordinate of the centre.
@@ -76,7 +80,7 @@ class Box:
 
 
 def write_graph(genome: Genome, path: Path) -> None:
-    """Draw a graph into a file.
+    """Draw a genome's graph into a file, in the format of the file's ending.
 
     Raises:
         RunError: the name of the file does not end in .svg, .png or .pdf, or it cannot be written.
@@ -160,7 +164,11 @@ def extent(boxes: Iterable[Box]) -> tuple[float, float, float]:
 
 
 def wire(start: Box, end: Box) -> tuple[float, float]:
-    """Return the vertical coordinates of a wire's ends; at a bend, the middle of its box."""
+    """Return the vertical coordinates of the two ends of a wire.
+
+    A wire starts at the lower edge of a box and ends at the upper edge of a box. At a bend it
+    starts or ends in the middle of the bend's box.
+    """
     leaves = start.y + (HEIGHT / 2 if start.kind == "bend" else HEIGHT)
     return leaves, end.y + (HEIGHT / 2 if end.kind == "bend" else 0.0)
 
@@ -171,7 +179,11 @@ def placed(genome: Genome) -> list[Box]:
 
 
 def _laid_out(genome: Genome) -> list[Box]:
-    """Return boxes without x; each lies one layer below the deepest box that it reads."""
+    """Return the boxes with their layers; x is not computed yet.
+
+    A box is one layer below the lowest box that it reads. A stream is one layer above the highest
+    box that reads it.
+    """
     projections = genome.projections
     by_ref: dict[Ref, Box] = {}
     for stream in STREAMS:
@@ -207,7 +219,10 @@ def _value(value: ParamValue) -> str:
 
 
 def _bent(boxes: list[Box]) -> list[Box]:
-    """Insert a bend into each layer that a wire crosses, so that no box hides the wire."""
+    """Return the boxes and a new bend for each layer that a wire crosses, sorted by layer.
+
+    Bends keep wires from running behind boxes. The field ``reads`` of the boxes is changed.
+    """
     bends: dict[tuple[Box, Box, int], Box] = {}
     for box in boxes:
         for place, last in enumerate(box.reads):
@@ -219,7 +234,7 @@ def _bent(boxes: list[Box]) -> list[Box]:
 
 
 def _arranged(boxes: list[Box]) -> list[Box]:
-    """Set x near the connected boxes, without overlap within a layer."""
+    """Set x of each box near the boxes that it is connected to, without overlap in a layer."""
     around: dict[Box, list[Box]] = {box: [] for box in boxes}
     layers: defaultdict[int, list[Box]] = defaultdict(list)
     for box in boxes:

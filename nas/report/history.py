@@ -23,8 +23,9 @@ class History:
     """Results and lineage of a genome of a run.
 
     Attributes:
-        ancestors: proposals of the genome itself, its parents, their parents, and so on, each once.
-            A proposal comes with its candidate if its trainings succeeded.
+        run: name of the run.
+        ancestors: proposals of the genome itself, its parents, their parents, and so on, each
+            once. Each proposal is paired with its candidate; None unless its trainings succeeded.
         evaluations: evaluations of the genome's trainings in the search, by repeat.
         incidents: worker failures during these trainings.
         id_length: number of characters that distinguish the run's digests.
@@ -76,7 +77,7 @@ class History:
 
 
 def history_of(folder: Path, digest: str) -> History:
-    """Read results and lineage of a proposed genome from a run's folder."""
+    """Return results and lineage of the proposed genome with this digest, from a run's folder."""
     with open_run(folder) as run, run.snapshot():
         proposals = lineage(run, digest)
         key = proposals[0].key or ""
@@ -130,7 +131,11 @@ def lineage_columns(history: History) -> list[TextColumn]:
 
 
 def _trained(history: History) -> list[tuple[str, str]]:
-    """Return budget, time and reports of the first training, restarts, and failures."""
+    """Return rows of name and text about the genome's trainings.
+
+    They show time, memory and learning curves of the first training, restarts after worker
+    failures, and failed trainings.
+    """
     evaluations, objective = history.evaluations, history.setup.objectives[0]
     rows = []
     for first in evaluations[:1]:

@@ -1,8 +1,8 @@
 """The front of a run as a figure, and the axes that it shares with the page's static drawing.
 
 Light dots are measured scores. Mechanisms of the front and published mechanisms of the same run are
-drawn at their estimates with standard errors. All points to the right of the staircase and below it
-are dominated.
+drawn at their estimates with standard errors. All points to the right of the staircase and below
+the staircase are dominated.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OVER_LABEL, OVER_DRAWN, OUTSIDE = 1000, 40, 5000
 
 @dataclass(frozen=True)
 class FrontAxes:
-    """The axes of a chart of mechanisms; coordinates of fractions are in per cent.
+    """The two axes of a figure of mechanisms; coordinates of fractions are in per cent.
 
     Attributes:
         across: objective on the horizontal axis: the first cost, if there is a cost.
@@ -55,26 +55,34 @@ class FrontAxes:
         return cls(min(others, key=lambda o: (o.is_metric, o.direction != "min")), up)
 
     def place(self, values: Mapping[str, float]) -> Point:
-        """Return the coordinates of a mechanism with these values, by name of the objective."""
+        """Return the coordinates of a mechanism.
+
+        Args:
+            values: values of the objectives of the mechanism, by name.
+        """
         across, up = self.across, self.up
         return axis_factor(across) * values[across.name], axis_factor(up) * values[up.name]
 
     def error(self, candidate: Candidate) -> float:
-        """Return half the length of a candidate's error bar."""
+        """Return half the length of a candidate's vertical error bar, in units of the axis."""
         return axis_factor(self.up) * candidate.errors.get(self.up.name, 0.0)
 
     def fresh(self, view: RunView, candidate: Candidate) -> Spread | None:
-        """Return mean and error over fresh seeds under the run's task; None without any."""
+        """Return the vertical coordinate of a candidate's mean over fresh seeds, with its error.
+
+        The seeds are those under the run's task. The result is None if there are none, or if the
+        vertical axis does not show the run's metric.
+        """
         is_up = view.metric is not None and view.metric.name == self.up.name
         spread = view.spread(FRESH["search"], candidate.key) if is_up else None
         scale = axis_factor(self.up)
         return spread and Spread(scale * spread.mean, scale * (spread.error or 0.0), spread.seeds)
 
     def stairs(self, candidates: Sequence[Candidate]) -> list[Point]:
-        """Return the candidates that are non-dominated on these axes, from left to right.
+        """Return the coordinates of the non-dominated candidates, from left to right.
 
-        The list is empty unless the horizontal objective is minimised and the vertical one
-        maximised.
+        Only the objectives of the two axes are considered. The list is empty unless the horizontal
+        objective is minimised and the vertical objective is maximised.
         """
         if (self.across.direction, self.up.direction) != ("min", "max"):
             return []
@@ -83,7 +91,7 @@ class FrontAxes:
 
 
 def axis_factor(objective: Objective) -> float:
-    """Return the factor from values to coordinates: fractions are shown in per cent."""
+    """Return the factor from values to coordinates: 100 for fractions, else 1."""
     return 100.0 if objective.unit == FRACTION else 1.0
 
 
@@ -112,7 +120,7 @@ def draw_front(view: RunView) -> Any:
 
 
 class _Picture:
-    """The layers of the picture from back to front, and the labels."""
+    """The drawing of a front on matplotlib axes: first points and lines, then labels."""
 
     def __init__(self, axes: Any, view: RunView, front: FrontAxes) -> None:
         self.axes, self.view, self.front = axes, view, front
@@ -163,11 +171,15 @@ class _Picture:
         labels: Sequence[Any],
         drawn: Sequence[Any],
     ) -> Any:
-        """Write a label at the position of lowest cost around its point, and return its box.
+        """Write a label near the point of a candidate, and return the bounding box of the label.
+
+        Of many positions around the point the label gets the position with the least overlap and
+        distance.
 
         Args:
-            labels: boxes of the other labels.
-            drawn: boxes of marks and lines.
+            name: text of the label.
+            labels: bounding boxes of the labels that exist already.
+            drawn: bounding boxes of points and lines.
         """
         from matplotlib.patheffects import withStroke
         from matplotlib.text import Text
@@ -232,7 +244,11 @@ class _Picture:
         )
 
     def _scale_across(self) -> None:
-        """Set a logarithmic axis for costs over decades, else add an axis relative to mha."""
+        """Set the scale of the horizontal axis.
+
+        The scale is logarithmic if the largest cost is more than ``LOGARITHMIC_FROM`` times the
+        smallest cost. Otherwise a second axis shows costs relative to standard attention.
+        """
         from matplotlib.ticker import EngFormatter
 
         axes, standard = self.axes, self.view.standard
@@ -248,7 +264,7 @@ class _Picture:
             top.tick_params(labelsize=FONT, colors=DIM)
 
     def _boxes(self) -> list[Any]:
-        """Return the boxes of points with bars, staircase and legend, which labels avoid."""
+        """Return the bounding boxes that labels avoid: points, error bars, staircase, legend."""
         from matplotlib.transforms import Bbox
 
         bars = [(place, place, 4.0) for place in self.scores]

@@ -42,6 +42,7 @@ class MetricInfo(Result):
     """A metric by which mechanisms are compared.
 
     Attributes:
+        name: name of the metric.
         unit: unit of the metric, such as "fraction"; empty for a plain number.
         direction: "max" if a higher value is better, else "min".
     """

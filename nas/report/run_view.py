@@ -1,8 +1,7 @@
 """The data of all displays of a run, read from its record in one snapshot.
 
-Tables, figures, the report page and notebooks render a ``RunView``; none of them reads the record
-itself. The record also contains the names of published mechanisms, so that reading a view needs no
-torch.
+Tables, figures, the report page and notebooks render a ``RunView`` and do not read the record. The
+record also contains the names of published mechanisms, so that reading a view needs no torch.
 """
 
 from __future__ import annotations
@@ -42,9 +41,12 @@ FRESH: Final = {"search": "fresh", "long": "long", "test": "test"}
 
 
 class Spread(NamedTuple):
-    """Statistics of a sample: its mean, the standard error of the mean, and its size.
+    """Statistics of a metric over trainings with different seeds.
 
-    The error of a single value is None.
+    Attributes:
+        mean: mean over the seeds.
+        error: standard error of the mean; None for a single seed.
+        seeds: number of seeds.
     """
 
     mean: float
@@ -54,20 +56,33 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class RunView:
-    """A run at one moment.
+    """The recorded data of a run at one moment.
+
+    A digest identifies a genome. A key identifies the function that a genome computes at the sizes
+    of the run's task, so genomes with different digests may have the same key (see ``Proposal``).
+    A session is the time from a start or resume of the search until it stops.
 
     Attributes:
         name: name of the run, unique among the runs that are shown together.
         label: name of the run as typed on the command line.
+        status: "running", "stopped" or "finished".
+        started: start of the run.
+        setup: configuration, space, task and objectives of the run.
         mechanisms: all proposed mechanisms, one for each digest, in order of proposal.
         members: the mechanisms of the front, sorted by the first objective, best first.
         names: names of the published mechanisms, by key. A mechanism may have several names,
             because different published mechanisms can be equal at small sizes.
         trainings: trainings of the search, sorted by key and repeat.
-        confirmations: all trainings with fresh seeds, that is, seeds the search never used.
-        explained, benchmarked: recorded results of ``nas explain`` and ``nas benchmark``.
-        wall_seconds: total duration of all sessions.
-        busy: share of the workers' time that was spent in trainings; None while a session is open.
+        confirmations: all trainings with fresh seeds, that is, seeds that the search never used.
+        incidents: worker failures.
+        explained: recorded results of ``nas explain``.
+        benchmarked: recorded results of ``nas benchmark``.
+        generations: completed generations of the search.
+        sessions: all sessions of the search.
+        counts: numbers of proposals by outcome.
+        wall_seconds: total duration of all sessions, in seconds.
+        busy: fraction of the workers' time that was spent in trainings; None while a session is
+            open.
     """
 
     name: str
@@ -91,9 +106,10 @@ class RunView:
 
     @classmethod
     def read(cls, run: Run, label: str | None = None, name: str | None = None) -> RunView:
-        """Read a run's record in one snapshot.
+        """Return a view of a run, read from its record in one snapshot.
 
         Args:
+            run: the open run.
             label: name of the run as typed on the command line; by default the run's name.
             name: name of the run in displays; by default the run's name.
 
@@ -157,7 +173,7 @@ class RunView:
 
     @cached_property
     def id_length(self) -> int:
-        """The number of characters that distinguish all digests of the run, at least 8."""
+        """The number of initial characters that distinguish all digests of the run, at least 8."""
         return id_length([candidate.digest for candidate in self.mechanisms])
 
     @cached_property
@@ -170,7 +186,7 @@ class RunView:
 
     @cached_property
     def hypervolume(self) -> float:
-        """The hypervolume of the front as a fraction of the recorded box."""
+        """The hypervolume of the front, as a fraction of the volume between ideal and reference."""
         return scaled_hypervolume(self.setup.objectives, [m.objectives for m in self.members])
 
     @cached_property
@@ -188,14 +204,15 @@ class RunView:
 
     @property
     def standard(self) -> Candidate | None:
-        """Standard attention; None if the search did not propose it."""
+        """The candidate of standard attention; None if the search did not train it."""
         return self.trained.get(self.standard_key or "")
 
     @cached_property
     def fresh(self) -> dict[str, dict[str, tuple[Training, ...]]]:
         """Successful trainings with fresh seeds, by title and key.
 
-        The title is "fresh", "long" or "test", followed by the task if a part has several tasks.
+        The title names a part of the confirmation: "fresh" for the run's task, "long" for a longer
+        task, or "test" for the test set. The task's name follows if a part has several tasks.
         """
         tasks = {part: {c.task for c in self.confirmations if c.stage == part} for part in FRESH}
         fresh: dict[str, dict[str, tuple[Training, ...]]] = {}
@@ -210,13 +227,13 @@ class RunView:
 
     @cached_property
     def failures(self) -> dict[str, int]:
-        """The number of mechanisms with a failed training, by reason."""
+        """The number of mechanisms with a failed training, by reason of the failure."""
         reasons = {t.key: t.evaluation.reason for t in self.trainings if t.evaluation.reason}
         return dict(Counter(reasons.values()))
 
     @property
     def core_seconds(self) -> float:
-        """The core time of all trainings of the search, in seconds."""
+        """The processor time of all trainings of the search, in seconds."""
         return math.fsum(training.evaluation.core_seconds for training in self.trainings)
 
     @property
@@ -243,7 +260,9 @@ class RunView:
         return {name: cost / base[name] for name, cost in candidate.costs.items() if base.get(name)}
 
     def values(self, title: str, key: str, name: str = "") -> dict[int, float]:
-        """Return a metric of a mechanism's trainings with fresh seeds, by repeat.
+        """Return the values of a metric in a mechanism's trainings with fresh seeds, by repeat.
+
+        A repeat is the index of a seed; mechanisms share the seed of each repeat.
 
         Args:
             title: part of the confirmation, a key of ``fresh``.
@@ -255,12 +274,17 @@ class RunView:
         return {repeat: values[name] for repeat, values in metrics.items() if name in values}
 
     def spread(self, title: str, key: str) -> Spread | None:
-        """Return the statistics of ``values``; None without any value."""
+        """Return the statistics of ``values`` over the seeds; None if there are no values."""
         values = [*self.values(title, key).values()]
         return Spread(*mean_and_error(values), len(values)) if values else None
 
     def gains(self, title: str, key: str) -> list[float]:
-        """Return the differences of the metric to standard attention, paired by seed."""
+        """Return the differences of the metric to standard attention, one for each shared seed.
+
+        Args:
+            title: part of the confirmation, a key of ``fresh``.
+            key: key of the mechanism.
+        """
         base = self.values(title, self.standard_key) if self.standard_key else {}
         return paired(self.values(title, key), base)
 
@@ -270,10 +294,11 @@ class RunView:
         return {title: spread_answer(scores) for title, scores in values.items() if scores}
 
     def dominated_by(self, candidate: Candidate) -> dict[str, float]:
-        """Return the published mechanisms that a candidate dominates by estimates.
+        """Return the names of the published mechanisms that a candidate dominates by estimates.
 
-        Each value is the probability that the candidate is better in every metric. Errors are
-        treated as independent and normal, a missing error as infinite.
+        The value of each name is the probability that the candidate is better in all metrics that
+        are objectives. The errors of estimates are assumed to be independent and normal; a missing
+        error counts as infinite.
         """
         costs = as_costs(self.setup.objectives, candidate.objectives)
         return {
@@ -300,7 +325,7 @@ def spread_answer(values: Sequence[float]) -> dict[str, Any]:
 
 
 def id_length(digests: Sequence[str]) -> int:
-    """Return the number of characters that distinguish digests, at least 8."""
+    """Return the number of initial characters that distinguish all digests, at least 8."""
     length = ID_LENGTH
     while len({digest[:length] for digest in digests}) < len({*digests}):
         length += 1
@@ -320,12 +345,13 @@ def task_and_data(setup: RunSetup) -> str:
 
 
 def session_seconds(run: Run) -> tuple[float, float]:
-    """Return the duration of all sessions, and the available worker time.
+    """Return the total duration of all sessions, and the total time of all workers.
 
-    A killed session counts until the last generation that was complete before the next session.
+    A session without a recorded end counts until the last generation that was completed in it.
 
     Returns:
-        Seconds, and the sum of seconds times workers, which is 0 while a session is open.
+        The sum of the durations in seconds, and the sum of duration times number of workers. The
+        second number is 0 while a session is open.
     """
     finished = [generation.finished for generation in run.generations()]
     wall = available = 0.0

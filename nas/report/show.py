@@ -162,7 +162,7 @@ def show(console: Console, result: ShowResult) -> None:
 
 
 def _notes(result: ShowResult) -> list[str]:
-    """Return remarks on placement, removed nodes, head count and causality."""
+    """Return remarks on the genome's placement, removed nodes, head count and causality."""
     genome, canonical = result.origin.genome, result.plan.genome
     layers = {
         "all": "In every layer of a backbone.",

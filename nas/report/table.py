@@ -1,8 +1,8 @@
 """Tables of text whose rows fit on one line of the terminal.
 
-``table_lines`` omits columns in the order of their ranks and shortens others until a row fits. In a
-pipe or a file a table is complete and without escape codes, for `grep` and `less -S`.
-(``rich.table`` has no ranks, and also shortens columns in a pipe.)
+``table_lines`` omits columns in the order of their ranks and shortens columns until a row fits. If
+the output is a pipe or a file, the table is complete and without escape codes, for `grep` and
+`less -S`. (``rich.table`` has no ranks, and also shortens columns in a pipe.)
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ class TextColumn:
     Args:
         header: title of the column.
         cells: text of each row; control characters are escaped.
+        align: side on which cells are aligned.
         style: style of the cells in the syntax of ``rich``.
         rank: columns of the highest rank are omitted first, columns of rank 0 never.
-        least: width to which the column may be shortened; 0 if it must not be shortened.
+        least: width in characters to which the column may be shortened; 0 if it must not be
+            shortened.
     """
 
     header: str
@@ -66,7 +68,7 @@ def line_width(console: Console) -> int | None:
 
 
 def say(console: Console, *lines: str | Text) -> None:
-    """Print lines; a terminal breaks them between words, a pipe does not."""
+    """Print lines. Long lines are broken between words if the output is a terminal."""
     for line in lines:
         shown = printable(line) if isinstance(line, str) else line
         console.print(
@@ -106,7 +108,7 @@ def cut(text: str, width: int) -> str:
 
 
 def _fit(columns: Sequence[TextColumn], width: int | None) -> list[tuple[TextColumn, int]]:
-    """Return the columns that fit into the width, each with its number of characters."""
+    """Return the columns that are not omitted, each with its width after shortening."""
     if width is None:
         return [(column, column.width) for column in columns]
     kept = list(columns)

@@ -1,4 +1,7 @@
-"""The answers of ``nas table``: all tables, one table, its mechanisms, or two tables compared."""
+"""The results of ``nas table``, which shows tables of recorded trainings (tabular benchmarks).
+
+A result is about all tables, one table, mechanisms of a table, or a comparison of two tables.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,17 @@ def list_tables() -> list[dict[str, Any]]:
 def table_answer(
     table: Table, genomes: Sequence[Genome] = (), *, against: Table | None = None
 ) -> dict[str, Any]:
-    """Return the JSON object about a table: its front by mean scores, or some mechanisms.
+    """Return the JSON object of ``nas table`` about a table.
+
+    With ``against`` it contains a comparison of two tables; otherwise with ``genomes`` it contains
+    these mechanisms; otherwise it contains the table's front by mean scores and multiply-adds.
 
     Args:
-        genomes: mechanisms of the table that are returned with all trainings.
+        genomes: mechanisms of the table that are returned with all their trainings.
         against: a table of longer trainings, whose ranking is compared with the table's ranking.
 
     Raises:
-        TableError: a genome is not in the table, or the tables share too little.
+        TableError: a genome is not in the table, or the tables have too few common mechanisms.
     """
     metric = table.metrics[0]
     answer = _facts(table) | {"metric": metric}
@@ -127,10 +133,13 @@ def _facts(table: Table) -> dict[str, Any]:
 
 
 def _entry(table: Table, key: str, *, is_whole: bool = False) -> dict[str, Any]:
-    """Return a mechanism with its costs, and mean and deviation of each number over its seeds.
+    """Return the JSON object about a mechanism of a table.
+
+    It contains the costs, and the mean and standard deviation of each metric over the seeds.
 
     Args:
-        is_whole: whether the entry includes the genome and the reports of all trainings.
+        key: key of the mechanism in the table.
+        is_whole: whether the genome and the reports of all trainings are included.
     """
     genome, good = table.mechanisms[key], [e for e in table.trainings[key] if e.is_ok]
     names = []
@@ -161,7 +170,11 @@ def _summary(values: Sequence[float]) -> dict[str, Any] | None:
 
 
 def _noise(table: Table, metric: str) -> dict[str, float]:
-    """Return the pooled standard deviation over seeds, and the deviation of mechanisms' means."""
+    """Return two standard deviations of a metric.
+
+    "seeds" is the deviation over the trainings of a mechanism, pooled over all mechanisms.
+    "mechanisms" is the deviation of the mechanisms' means.
+    """
     scores = table.scores(metric)
     scores = scores[np.isfinite(scores).all(axis=1)]
     within = float(np.sqrt(scores.var(axis=1, ddof=1).mean())) if scores.shape[1] > 1 else 0.0

@@ -28,7 +28,8 @@ class TrainingRow:
         name: SOURCE argument that names the mechanism.
         digest: digest of the mechanism.
         repeat: index among the trainings of this mechanism, from 0.
-        costs: costs of all attention layers, by name.
+        evaluation: result of the training.
+        costs: total costs of the attention layers of the model, by name.
         metric: first metric of the task, by which mechanisms are compared.
     """
 
@@ -110,7 +111,7 @@ def trial_line(training: TrainingRow, done: int, total: int) -> str:
 
 
 def why(evaluation: Evaluation) -> str:
-    """Return why a training failed, or which intermediate test of a suite stopped it."""
+    """Return why a training failed or, if it was stopped, at which gate it was stopped."""
     text = last_line(evaluation.error)
     if evaluation.status == "stopped":
         return f"stopped at the {text.partition(':')[0]}"
@@ -120,7 +121,7 @@ def why(evaluation: Evaluation) -> str:
 def trial_table(console: Console, result: EvaluateResult) -> None:
     """Print a row for each mechanism: means, standard errors, costs, and failures.
 
-    Differences are to the first mechanism, between trainings that share their seed.
+    Each row also shows the difference to the first mechanism over trainings that share their seed.
     """
     metric, unit = result.trainings[0].metric, result.trainings[0].metric.unit
     groups: dict[str, list[TrainingRow]] = {}

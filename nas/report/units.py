@@ -1,6 +1,7 @@
-"""Format numbers for people: three significant digits, a prefix of 1000, and a unit.
+"""Format numbers as text for people.
 
-Fractions are shown in per cent.
+Numbers have three significant digits, a metric prefix (k, M, G, ...) and a unit. Fractions are
+shown in per cent.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ def quantity(value: float, unit: str = "", error: float | None = None) -> str:
 
 
 def points(mean: float, error: float | None, unit: str) -> str:
-    """Return a difference with its sign and standard error; fractions in percentage points."""
+    """Return a difference with its sign and standard error.
+
+    A difference of fractions is shown in percentage points.
+    """
     scale, places = (100, 1) if unit == FRACTION else (1, 3)
     shown = f"{scale * mean:+.{places}f}"
     return shown if error is None else f"{shown} ± {scale * error:.{places}f}"
@@ -49,7 +53,7 @@ def signed(value: float) -> str:
 
 
 def human(value: float) -> str:
-    """Return a count in three digits with a prefix of 1000: 1234567 is "1.23 M"."""
+    """Return a count in three digits with a metric prefix: 1234567 is "1.23 M"."""
     if abs(value) < 1000 and float(value).is_integer():
         return str(int(value))
     for prefix in PREFIXES:
@@ -75,7 +79,7 @@ def percent(fraction: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in its two largest units: "47 s", "3 min 20 s", "2 h 05 min", "3 d 04 h"."""
+    """Return a time in at most two units: "47 s", "3 min 20 s", "2 h 05 min", "3 d 04 h"."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

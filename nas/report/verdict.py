@@ -1,18 +1,19 @@
 """The verdict on a run in words: the best mechanism, its uncertainty, and its costs.
 
-The tests check these rules over randomly drawn confirmations:
+A mechanism is confirmed if ``nas confirm`` trained it again with fresh seeds, that is, seeds that
+the search never used. The tests check these rules over randomly drawn confirmations:
 
-1. The subject is the confirmed mechanism with the best estimate, published or not. It is chosen
-   before its fresh seeds, so its fresh mean has no selection bias. Standard attention and the
-   control ``uniform`` are never the subject and never counted.
+1. The verdict is about the confirmed mechanism with the best estimate, published or not. It is
+   chosen before its trainings with fresh seeds, so its mean over fresh seeds has no selection bias.
+   The controls, standard attention and ``uniform``, are never chosen and never counted.
 2. A mechanism "leads" or "falls behind" standard attention if Student's t-test over the differences
-   at equal seeds has p below .05. All others, including mechanisms with a single seed, are
-   undecided, never equal.
-3. Three numbers are distinguished. A *score* is the mean of a mechanism's trainings in the search,
-   and too high for the best of many. An *estimate* comes from the search's model. A *fresh* mean is
-   over trainings with seeds that the search never used.
-4. Only a lead is highlighted.
-5. Counts include all confirmed mechanisms.
+   at equal seeds has p below .05. All other mechanisms, including mechanisms with a single seed,
+   are called undecided, never equal.
+3. Three numbers are distinguished. A *score* is the mean of a mechanism's trainings in the search;
+   the best of many scores is biased upwards. An *estimate* is a prediction of the search's model. A
+   *fresh* mean is the mean over trainings with fresh seeds.
+4. Only the difference of a mechanism that leads is highlighted.
+5. Counts include all confirmed mechanisms except the controls.
 """
 
 from __future__ import annotations
@@ -50,7 +51,13 @@ AFTER_NONE: Final[dict[Side, str]] = {
 
 
 class Figure(NamedTuple):
-    """A number of the verdict; ``kind`` is "lead", "fresh", "estimate", "score" or "cost"."""
+    """A number of the verdict.
+
+    Attributes:
+        value: the number as text.
+        label: name of the number.
+        kind: "lead", "fresh", "estimate", "score" or "cost".
+    """
 
     value: str
     label: str
@@ -59,7 +66,7 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """A headline, sentences that explain the headline, and the numbers of the verdict."""
+    """The verdict on a run: a headline, sentences that explain it, and the important numbers."""
 
     headline: str
     sentences: tuple[str, ...]
@@ -67,7 +74,12 @@ class Verdict:
 
 
 class Gain(NamedTuple):
-    """A mean difference to standard attention at equal seeds as text, and what it establishes."""
+    """The difference between a mechanism and standard attention at equal seeds.
+
+    Attributes:
+        text: mean difference with its standard error.
+        side: result of the t-test.
+    """
 
     text: str
     side: Side
@@ -101,7 +113,7 @@ def verdict_of(view: RunView) -> Verdict:
 
 @dataclass(frozen=True)
 class _Confirmed:
-    """The verdict on a run whose mechanisms were trained with fresh seeds."""
+    """The writer of the verdict on a run whose mechanisms were trained with fresh seeds."""
 
     view: RunView
     metric: Objective
@@ -118,7 +130,10 @@ class _Confirmed:
 
     @cached_property
     def gains(self) -> dict[str, Gain]:
-        """Gains of confirmed mechanisms that share a seed with standard attention, by key."""
+        """The gain of each confirmed mechanism under the run's task, by key.
+
+        A mechanism without a seed in common with standard attention is absent.
+        """
         pairs = ((c.key, self._gain(SEARCHED, c)) for c in self.mechanisms)
         return {key: gain for key, gain in pairs if gain is not None}
 
@@ -152,7 +167,11 @@ class _Confirmed:
         )
 
     def _gain(self, title: str, candidate: Candidate) -> Gain | None:
-        """Return the gain of a mechanism; None without trainings of equal seeds."""
+        """Return the gain of a mechanism; None if it shares no seed with standard attention.
+
+        Args:
+            title: part of the confirmation, a key of ``RunView.fresh``.
+        """
         values = self.view.gains(title, candidate.key)
         if not values:
             return None
@@ -221,7 +240,10 @@ class _Confirmed:
         return f"{sentence}, {later.text} over standard attention: {words[later.side]}."
 
     def _counts(self, leading: list[Candidate]) -> str:
-        """Return the numbers of confirmed mechanisms that lead, fall behind, or are undecided."""
+        """Return a sentence on how many mechanisms lead, fall behind, or are undecided.
+
+        The sentence is empty for fewer than two mechanisms.
+        """
         if len(self.gains) < 2:
             return ""
         counts = Counter(gain.side for gain in self.gains.values())
@@ -236,7 +258,7 @@ class _Confirmed:
         )
 
     def _cheapest(self, best: Candidate, leading: list[Candidate]) -> str:
-        """Return the mechanism that leads at the lowest first cost, unless it is the best."""
+        """Return a sentence on the cheapest mechanism that leads; empty if it is ``best``."""
         costs = [o.name for o in self.view.setup.objectives if not o.is_metric]
         if not costs or not leading or not self.view.standard:
             return ""
@@ -251,7 +273,11 @@ class _Confirmed:
         )
 
     def _calibration(self, best: Candidate) -> str:
-        """Return the mean bias of scores and estimates over all confirmed mechanisms."""
+        """Return sentences on the bias of scores and estimates.
+
+        They state the score and estimate of ``best``, and the mean differences of scores and
+        estimates to fresh means over all confirmed mechanisms.
+        """
         name, unit = self.metric.name, self.metric.unit
         sign = 1 if self.metric.direction == "max" else -1
         means = [self._fresh(c).mean for c in self.mechanisms]
@@ -267,7 +293,7 @@ class _Confirmed:
         )
 
     def _missing(self) -> str:
-        """Return the best mechanism by estimate if it is not confirmed."""
+        """Return a sentence on the best mechanism by estimate; empty if it is confirmed."""
         name = self.metric.name
         best = min(self.view.members, key=lambda c: self.metric.as_cost(c.objectives[name]))
         if best.key in self.view.fresh[SEARCHED]:
@@ -276,7 +302,7 @@ class _Confirmed:
 
 
 def effort(view: RunView) -> str:
-    """Return the numbers of proposals by outcome, and the time, in a sentence."""
+    """Return a sentence with the numbers of proposals by outcome, and the time of the search."""
     counts = view.counts
     failed = f"{counts.failed} failed" if counts.failed else "none failed"
     failed += f", {counts.stopped} stopped at a gate" if counts.stopped else ""

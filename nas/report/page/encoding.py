@@ -1,9 +1,10 @@
 """Encode columns of numbers and texts for a page, as base64 of gzip.
 
-The encoded bytes are four bytes (the length of the header, little-endian), the header as JSON, and
-the bytes of the columns. The header states the type of each column and where its bytes lie. Numbers
-are stored as all first bytes, then all second bytes and so on, which gzip compresses better. A page
-decodes them with ``DecompressionStream`` (scripts/data.js).
+The compressed bytes are four bytes (the length of the header, little-endian), the header as JSON,
+and the bytes of the columns. The header contains the type, offset and length of each column. A
+column of numbers is stored as the first bytes of all numbers, then the second bytes, and so on,
+which gzip compresses better. A page decodes the columns with ``DecompressionStream``
+(scripts/data.js).
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ LEVEL: Final = 6
 
 
 class ColumnEncoder:
-    """Collects columns of a page; each method returns the header's entry of a column.
+    """An encoder that collects the columns of a page.
 
-    Equal bytes are stored once.
+    Each method that adds a column returns a description of the column, with its type, offset and
+    length, which the caller includes in the header. Columns with equal bytes are stored once.
     """
 
     def __init__(self) -> None:
@@ -36,7 +38,12 @@ class ColumnEncoder:
         self._end = 0
 
     def numbers(self, values: Iterable[float | None], type_: str = "f8") -> Packed:
-        """Add a column of numbers; None becomes NaN. ``f4`` keeps seven digits, ``f2`` three."""
+        """Add a column of numbers; None becomes NaN.
+
+        Args:
+            type_: "i4" for integers, "f8" for floats, "f4" for floats with seven digits, or "f2"
+                for floats with three digits.
+        """
         array = np.asarray([*values], TYPES[type_])
         if type_ == "f2":
             array = (array.view(np.uint32) & F2_MASK).view(np.float32)
@@ -60,7 +67,7 @@ class ColumnEncoder:
         return {"type": "words", "words": self.texts(indices), "places": places}
 
     def encode(self, header: Any) -> str:
-        """Return the header and all columns as base64."""
+        """Return the header and all added columns, compressed, as base64."""
         head = _json(header)
         body = b"".join([len(head).to_bytes(4, "little"), head, *self._parts])
         return base64.b64encode(gzip.compress(body, LEVEL, mtime=0)).decode()

@@ -1,6 +1,7 @@
-"""Static drawings of the page: the front, means over fresh seeds, and hypervolume; their axes.
+"""Static figures of the page: the front, the confirmed mechanisms, and hypervolume over time.
 
-Each function returns the positions and words that a template draws (``templates/``).
+``Scale`` is an axis of a figure. Each function ``*_figure`` returns the positions in pixels and the
+texts from which a template in ``templates/`` draws the figure.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ STEPS: Final = (1.0, 2.0, 5.0, 10.0)
 
 @dataclass(frozen=True)
 class Scale:
-    """An axis: a linear or logarithmic map from values between ``low`` and ``high`` to pixels.
+    """An axis of a figure, that is, a linear or logarithmic map from values to pixels.
 
     Attributes:
+        low, high: smallest and largest value on the axis.
         start, end: pixels of ``low`` and ``high``.
+        is_log: whether the map is logarithmic.
     """
 
     low: float
@@ -45,7 +48,13 @@ class Scale:
     def over(
         cls, values: Iterable[float], start: float, end: float, *, may_be_log: bool = False
     ) -> Scale:
-        """Return a scale over the range of the finite values, with a margin at both ends."""
+        """Return a scale over the range of the finite values, with a margin at each end.
+
+        Args:
+            start, end: pixels of the two ends.
+            may_be_log: whether the scale is logarithmic if all values are positive and the largest
+                is more than ``LOGARITHMIC_FROM`` times the smallest.
+        """
         finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
         low, high = min(finite), max(finite)
         if may_be_log and low > 0 and high / low > LOGARITHMIC_FROM:
@@ -61,7 +70,11 @@ class Scale:
         return self.start + (at - low) / (high - low) * (self.end - self.start)
 
     def ticks(self, count: int = 6) -> list[float]:
-        """Return about ``count`` round values; on a logarithmic scale 1, 2 and 5 of each decade."""
+        """Return the values of the ticks.
+
+        They are about ``count`` round values; on a logarithmic scale 1, 2 and 5 times each power
+        of ten.
+        """
         if self.is_log:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             ticks = [step * 10.0**decade for decade in decades for step in STEPS[:3]]
@@ -75,16 +88,17 @@ class Scale:
 
 
 def tick_label(value: float) -> str:
-    """Return the text of a tick."""
+    """Return the label of a tick at this value."""
     if abs(value) >= 1000:
         return human(value).replace(".00", "")
     return f"{value:.6g}".replace("-", "−")
 
 
 def front_figure(views: Sequence[RunView]) -> dict[str, Any]:
-    """Return the chart of all mechanisms by cost and metric, with marks for fronts and names.
+    """Return the figure of all mechanisms by cost and metric.
 
-    The axes are those of the first run; runs with other objectives are not drawn.
+    Mechanisms of the front and published mechanisms have marks, all other mechanisms dots. The axes
+    show two objectives of the first run; runs without these objectives are not drawn.
     """
     axes = FrontAxes.of(views[0].setup.objectives)
     names = {axes.across.name, axes.up.name}
@@ -117,7 +131,13 @@ def front_figure(views: Sequence[RunView]) -> dict[str, Any]:
 
 
 def _mark(view: RunView, axes: FrontAxes, key: str, at: Point, y: Scale) -> dict[str, Any]:
-    """Return the mark of a mechanism with its error bar and its mean over fresh seeds."""
+    """Return the mark of a mechanism with its error bar and its mean over fresh seeds.
+
+    Args:
+        key: key of the mechanism.
+        at: position of the mark in pixels.
+        y: vertical axis.
+    """
     mechanism, name = view.trained[key], view.called(key)
     fresh = axes.fresh(view, mechanism)
     return {
@@ -132,7 +152,11 @@ def _mark(view: RunView, axes: FrontAxes, key: str, at: Point, y: Scale) -> dict
 
 
 def confirmed_figure(view: RunView) -> dict[str, Any] | None:
-    """Return scores, estimates, fresh means and leads of confirmed mechanisms; None without any."""
+    """Return the figure of the confirmed mechanisms; None if there are none.
+
+    It has a row for each mechanism: score, estimate and mean over fresh seeds, and for each part of
+    the confirmation the difference to standard attention.
+    """
     metric, fresh = view.metric, view.fresh.get(FRESH["search"])
     if not fresh or metric is None:
         return None
@@ -169,7 +193,7 @@ def confirmed_figure(view: RunView) -> dict[str, Any] | None:
 
 
 def _row(view: RunView, metric: Objective, key: str) -> dict[str, Any]:
-    """Return score, estimate and fresh mean of a mechanism as values and texts, and its costs."""
+    """Return a row of the figure: score, estimate, mean over fresh seeds, and relative costs."""
     mechanism, unit = view.trained[key], axis_factor(metric)
     fresh = view.spread(FRESH["search"], key)
     assert fresh is not None
@@ -203,7 +227,16 @@ def _row(view: RunView, metric: Objective, key: str) -> dict[str, Any]:
 def _gains(
     view: RunView, metric: Objective, title: str, rows: Sequence[dict[str, Any]]
 ) -> list[tuple[int, float, float, str]]:
-    """Return leads over standard attention: row, mean and standard error as plotted, and text."""
+    """Return the differences to standard attention in one part of a confirmation.
+
+    Args:
+        title: the part, a key of ``RunView.fresh``.
+        rows: rows of the figure.
+
+    Returns:
+        For each mechanism that has a difference its index in ``rows``, the mean and standard error
+        of the difference in units of the axis, and the difference as text.
+    """
     unit, leads = axis_factor(metric), []
     for place, row in enumerate(rows):
         values = view.gains(title, row["key"])
@@ -215,7 +248,12 @@ def _gains(
 
 
 def course_figure(views: Sequence[RunView], *, over_time: bool) -> dict[str, Any]:
-    """Return hypervolume after each generation, over trainings or over their core-minutes."""
+    """Return the figure of hypervolume after each generation, with a line for each run.
+
+    Args:
+        over_time: whether the horizontal axis shows processor time of trainings in minutes instead
+            of the number of trainings.
+    """
     courses = [_course(view, over_time=over_time) for view in views]
     x = Scale.over([0.0, *(a for course in courses for a, _ in course)], 56, 540)
     y = Scale.over([b for course in courses for _, b in course], 262, 40)
@@ -229,7 +267,7 @@ def course_figure(views: Sequence[RunView], *, over_time: bool) -> dict[str, Any
 
 
 def _course(view: RunView, *, over_time: bool) -> list[Point]:
-    """Return trainings or core-minutes so far, and hypervolume, after each generation."""
+    """Return a point for each generation: trainings (or their minutes) so far, and hypervolume."""
     work = sorted(
         (row.recorded, row.evaluation.core_seconds / 60 if over_time else 1)
         for row in view.trainings

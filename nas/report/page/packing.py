@@ -1,7 +1,7 @@
-"""The data of a page: each run as a header and encoded columns, read by scripts/run.js.
+"""The data of a page: for each run a header and encoded columns, which scripts/run.js reads.
 
-Python formats everything that scripts show: texts of numbers, columns of the table, quantities of
-the axes, means over fresh seeds, and exported sources.
+Python prepares everything that the scripts show: numbers as text, columns of the table, quantities
+of the axes, means over fresh seeds, and exported source code.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ MOST_SOURCES: Final = 24
 
 
 def page_columns(view: RunView) -> Table:
-    """Return the columns of the table of all mechanisms: those of ``nas front`` and four more."""
+    """Return the columns of the page's table of all mechanisms.
+
+    They are columns of ``nas front``, and generation, operator, state and formula.
+    """
     size = view.setup.config.population
     return [
         *(c for c in front_columns(view) if c.title and c.key not in LEFT_OUT),
@@ -61,6 +64,7 @@ def pack_page(views: Sequence[RunView], tables: Sequence[Table]) -> str:
     """Return the data of a page as base64.
 
     Args:
+        views: the runs.
         tables: ``page_columns`` of each run.
     """
     from nas.genome.primitives import get, names  # imports torch
@@ -120,7 +124,10 @@ def _run(view: RunView, table: Table, encoder: ColumnEncoder) -> dict[str, Any]:
 
 
 def _column(column: Column[Candidate], view: RunView, encoder: ColumnEncoder) -> Packed | None:
-    """Encode the values (for sorting and CSV) and texts of a column; None without any value."""
+    """Encode the values and texts of a column; return None if the column has no value.
+
+    Scripts display the texts, and use the values for sorting and CSV.
+    """
     rows = view.mechanisms
     values: list[Any] = [column.value(row) for row in rows]
     if not any(value is not None and value != "" for value in values):
@@ -142,7 +149,12 @@ def _numbers(
     texts: Sequence[str] | str,
     type_: str = "f8",
 ) -> Packed:
-    """Encode numbers, errors and texts; if ``texts`` is a unit, numbers are formatted in it."""
+    """Encode numbers with their standard errors and texts.
+
+    Args:
+        texts: displayed text of each number; or the unit in which the numbers are formatted.
+        type_: type of the numbers, see ``ColumnEncoder.numbers``.
+    """
     if isinstance(texts, str):
         texts = [
             _text(value, texts, error)
@@ -160,10 +172,14 @@ def _text(value: float | None, unit: str, error: float | None) -> str:
 def _quantities(
     view: RunView, encoder: ColumnEncoder, table: Container[str]
 ) -> tuple[list[dict[str, Any]], dict[str, Packed]]:
-    """Return the quantities that an axis can show, objectives first, and their columns by key.
+    """Return the quantities that an axis of the front's figure can show, objectives first.
 
     Args:
-        table: keys of the table's columns; a cost that is among them is not encoded twice.
+        table: keys of the encoded columns of the table. A cost with a key in ``table`` is not
+            encoded again.
+
+    Returns:
+        The quantities, and the encoded columns of their values by key.
     """
     objectives, rows = view.setup.objectives, view.mechanisms
     names = {objective.name for objective in objectives}
@@ -208,10 +224,11 @@ def _quantities(
 
 
 def _sources(view: RunView) -> dict[str, str]:
-    """Return exported sources by digest at the sizes of the run's task, at most ``MOST_SOURCES``.
+    """Return exported source code of mechanisms by digest, at the sizes of the run's task.
 
-    Best, knee and cheapest come first, then named and confirmed mechanisms, then the front. If an
-    export fails, its error message takes the place of the source.
+    At most ``MOST_SOURCES`` mechanisms are exported: the best, knee and cheapest mechanisms of the
+    front first, then published and confirmed mechanisms, then the rest of the front. If an export
+    fails, its error message replaces the source.
     """
     from nas.compiler import make_plan, plain_source  # imports torch
     from nas.tasks import parse_task
@@ -237,7 +254,7 @@ def _sources(view: RunView) -> dict[str, str]:
 
 
 def _mechanisms(view: RunView, encoder: ColumnEncoder) -> dict[str, Packed]:
-    """Encode the columns that only the panel of one mechanism shows."""
+    """Encode the columns that only the page's panel of the selected mechanism shows."""
     rows = view.mechanisms
     place = {row.digest: i for i, row in enumerate(rows)}
     parents = [[place[p] for p in row.proposal.parents if p in place] for row in rows]
@@ -250,7 +267,14 @@ def _mechanisms(view: RunView, encoder: ColumnEncoder) -> dict[str, Packed]:
 
 
 def _trainings(view: RunView, encoder: ColumnEncoder, curves: Sequence[str]) -> dict[str, Any]:
-    """Encode a row for each training, and the reports of all trainings one after another."""
+    """Encode the trainings of the search as columns.
+
+    Most columns have a value for each training. Columns of learning curves have a value for each
+    epoch, the epochs of all trainings one after another.
+
+    Args:
+        curves: names of the metrics with learning curves.
+    """
     rows, ended = view.trainings, [row.evaluation for row in view.trainings]
     place = {m.key: i for i, m in enumerate(view.mechanisms) if view.trained.get(m.key) is m}
     reports = [report for evaluation in ended for report in evaluation.reports]
@@ -280,10 +304,10 @@ def _trainings(view: RunView, encoder: ColumnEncoder, curves: Sequence[str]) -> 
 
 
 def _curves(view: RunView) -> dict[str, dict[str, str]]:
-    """Return the metrics that have learning curves, with title and unit.
+    """Return the title and unit of each metric that has learning curves, by name of the metric.
 
-    These are the run's metric or, for a suite, whose tasks report separately, the first metric of
-    each task.
+    For a single task it is the run's metric. For a suite of tasks it is the first metric of each
+    task.
     """
     metric = view.metric
     names = dict.fromkeys(
@@ -304,7 +328,11 @@ def _curves(view: RunView) -> dict[str, dict[str, str]]:
 
 
 def _fresh(view: RunView) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-    """Return means over fresh seeds and leads over standard attention, by digest, title, metric."""
+    """Return the results of all trainings with fresh seeds, by digest, title and metric.
+
+    A result is the mean over the seeds, its standard error, the number of seeds, and the difference
+    to standard attention ("lead") as text. Titles are the keys of ``RunView.fresh``.
+    """
     units = {objective.name: objective.unit for objective in view.setup.objectives}
     fresh: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for title, by_key in view.fresh.items():
@@ -328,7 +356,12 @@ def _fresh(view: RunView) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
 def _confirmation(
     view: RunView, title: str, training: Training, curves: Sequence[str]
 ) -> dict[str, Any]:
-    """Return a training with a fresh seed: a row of the table of trainings, and its curves."""
+    """Return a training with a fresh seed: a row of the table of trainings, and learning curves.
+
+    Args:
+        title: part of the confirmation, a key of ``RunView.fresh``.
+        curves: names of the metrics with learning curves.
+    """
     evaluation, metric = training.evaluation, view.metric
     value = amount(evaluation.metrics[metric.name], metric.unit) if metric else ""
     return {

@@ -1,8 +1,8 @@
 """Render the templates beside this file as HTML.
 
-Jinja escapes every value. Before that, control characters and marks that change the direction of
-text are spelled out. So texts from a run's record are never interpreted as markup and never reorder
-a line.
+Control characters, and characters that change the direction of text, are replaced by escape
+sequences. Then Jinja escapes every value. So texts from a run's record are never interpreted as
+markup and never reorder a line.
 """
 
 from __future__ import annotations
@@ -30,18 +30,25 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def prose(text: str) -> Markup:
-    """Return a sentence as HTML: ``code`` between backticks, no line break inside a quantity."""
+    """Return a sentence as HTML.
+
+    Text between backticks becomes a ``code`` element. Spaces inside a quantity, such as "45.1 %",
+    become spaces without a line break.
+    """
     text = _NUMBER.sub(lambda match: match[0].replace(" ", "\u00a0"), printable(text))
     return Markup(_CODE.sub(r"<code>\1</code>", escape(text)))  # noqa: S704 - escaped before
 
 
 def gain(mean: float, error: float | None, unit: str) -> str:
-    """Return a difference with a typographic sign and its standard error."""
+    """Return a difference with its standard error as text, with the minus sign "−"."""
     return points(mean, error, unit).replace("-", "−")
 
 
 def _output(value: Any) -> Any:
-    """Return the text of ``{{ value }}``; floats are pixel positions and get one decimal."""
+    """Return what ``{{ value }}`` in a template inserts.
+
+    Floats are pixel positions and get one decimal; None becomes an empty text.
+    """
     if isinstance(value, float):
         return f"{value:.1f}".removesuffix(".0")
     if isinstance(value, str) and not isinstance(value, Markup):

@@ -30,7 +30,7 @@ MOST_EXAMPLES: Final = 10
 
 
 def explanations(views: Sequence[RunView]) -> list[dict[str, Any]]:
-    """Return the recorded explanations of all runs.
+    """Return the data of a section for each recorded explanation of the runs.
 
     Raises:
         RunError: a recorded answer cannot be shown.
@@ -41,7 +41,7 @@ def explanations(views: Sequence[RunView]) -> list[dict[str, Any]]:
 
 
 def benchmarks(views: Sequence[RunView]) -> list[dict[str, Any]]:
-    """Return the recorded benchmarks of all runs.
+    """Return the data of a section for each recorded benchmark of the runs.
 
     Raises:
         RunError: a recorded answer cannot be shown.
@@ -98,13 +98,13 @@ def _explanation(view: RunView, answer: Answer) -> dict[str, Any]:
 
 
 def _name(view: RunView, digest: str) -> str:
-    """Return how the page calls a mechanism; empty if the run did not train it."""
+    """Return the name or shortened digest of a mechanism; empty if the run did not train it."""
     candidate = view.by_digest.get(digest)
     return view.called(candidate.key) if candidate and candidate.key in view.trained else ""
 
 
 def _summary(edits: Sequence[Answer], unit: str) -> str:
-    """Return the number of edits with each verdict, and the part whose loss costs most."""
+    """Return a text with the number of edits by verdict, and the edit with the largest loss."""
     counts = Counter(row["verdict"] for row in edits)
     verdicts = ", ".join(f"{counts[word]} {word}" for word in ORDER if counts[word])
     summary = f"Of {plural(len(edits), 'part')}: {verdicts}."
@@ -116,7 +116,14 @@ def _summary(edits: Sequence[Answer], unit: str) -> str:
 
 
 def _table(part: str, answer: Answer) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return headers and rows of a table; edits are sorted by their effect, largest loss first."""
+    """Return headers and rows of a table of an explanation.
+
+    Edits are sorted by their difference in the metric, largest loss first.
+
+    Args:
+        part: "edits", "path" or "controls".
+        answer: the recorded explanation.
+    """
     rows, unit = answer[part], answer["metric"]["unit"]
     if part == "edits":
         sign = 1 if answer["metric"]["direction"] == "max" else -1
@@ -174,7 +181,13 @@ def _benchmark(view: RunView, answer: Answer) -> dict[str, Any]:
 
 
 def _cell(cell: Answer | None, absent: str | None, unit: str) -> tuple[str, str, str]:
-    """Return the text of a cell, its verdict, and the reason if there is no value."""
+    """Return the text of a cell of a benchmark, its verdict, and the reason for a missing value.
+
+    Args:
+        cell: results of a mechanism under a task; None if the mechanism cannot be trained.
+        absent: reason why the mechanism cannot be trained.
+        unit: unit of the metric.
+    """
     if cell is None or cell["mean"] is None:
         return "–", "", absent or "every training failed"
     return amount(cell["mean"], unit, cell["error"]), cell["verdict"] or "", ""
@@ -189,9 +202,9 @@ class Operator:
         failed: number of these mechanisms whose training failed.
         joined: number of these mechanisms that were in the front after any generation.
         stayed: number of these mechanisms that are in the front after the last generation.
-        gain: mean improvement of the first objective over the better parent, by estimates, and
-            its standard error; positive is better. None if no mechanism has a known parent.
-        core_seconds: core time of all trainings of these mechanisms, in seconds.
+        gain: mean improvement of the estimated first objective over the better parent, and its
+            standard error; positive is better. None if no mechanism has a trained parent.
+        core_seconds: processor time of all trainings of these mechanisms, in seconds.
     """
 
     name: str
@@ -228,7 +241,10 @@ def operators_of(view: RunView) -> list[Operator]:
 
 
 def _improvement(view: RunView, child: Candidate) -> float | None:
-    """Return the improvement of the first objective over the better parent, if both are known."""
+    """Return the improvement of the first objective over the better parent; positive is better.
+
+    None if the child or all its parents have no successful trainings.
+    """
     objective = view.setup.objectives[0]
     value = _as_cost(child, objective)
     parents = [view.by_digest[d] for d in child.proposal.parents if d in view.by_digest]
@@ -242,11 +258,11 @@ def _as_cost(mechanism: Candidate, objective: Objective) -> float | None:
 
 
 def failures_of(view: RunView) -> list[tuple[str, int, list[tuple[str, str, str]]]]:
-    """Return the failures of trainings by reason, most frequent reason first.
+    """Return the failed and stopped trainings by reason, most frequent reason first.
 
     Returns:
-        For each reason its text, the number of trainings, and examples: name, digest, last line of
-        the error.
+        For each reason its text, the number of trainings, and examples. An example is the name of a
+        mechanism, its digest, and the last line of the error.
     """
     reasons: defaultdict[str, list[str]] = defaultdict(list)
     errors: dict[str, str] = {}
@@ -269,7 +285,7 @@ def failures_of(view: RunView) -> list[tuple[str, int, list[tuple[str, str, str]
 
 
 def incidents_of(view: RunView) -> list[dict[str, Any]]:
-    """Return worker failures by kind, most frequent kind first."""
+    """Return the numbers and messages of worker failures by kind, most frequent kind first."""
     groups: defaultdict[str, list[Incident]] = defaultdict(list)
     for incident in view.incidents:
         groups[incident.kind].append(incident)

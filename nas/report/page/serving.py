@@ -1,9 +1,11 @@
 """Serve the page of a running search on this machine under a secret address.
 
-The server listens on 127.0.0.1 and answers one address, which contains a random token. Other
-machines cannot connect; other users and pages of this machine do not know the token. A foreign page
-whose name points at 127.0.0.1 (DNS rebinding) is refused by the Host that its browser sends. The
-page sends the change token of its content; the server renders it again only if the run has changed.
+The server listens on 127.0.0.1, so that other machines cannot connect. It answers one address,
+which contains a random token that other users and web pages do not know. A request whose Host
+header is another name is refused, which prevents DNS rebinding by foreign web pages.
+
+The page regularly asks whether the run's change token (``nas.store.change_token``) differs from the
+token of its content. The server renders the page again only if it differs.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ MAX_RENDERING_SHARE: Final = 0.05
 
 
 class PageServer(ThreadingHTTPServer):
-    """A server of the page of one run at ``url``; as a context manager it closes its socket.
+    """A server of the page of one run.
+
+    The attribute ``url`` is the secret address of the page. The server is a context manager that
+    closes its socket at the end.
 
     Args:
         folder: folder of the run.
@@ -65,16 +70,18 @@ class PageServer(ThreadingHTTPServer):
         self._rendered: tuple[str, bytes] = "", b""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report an error, unless the client disconnected before the answer."""
+        """Print a traceback of the current error, unless the client has disconnected."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
     def change_token(self) -> str:
-        """Return the change token of the run as it is now."""
+        """Return the run's current change token, which differs after each change of the run."""
         return change_token(self._folder)
 
     def page(self) -> tuple[str, bytes]:
-        """Return the change token and the page; concurrent requests share one rendering.
+        """Return the run's change token and the page as bytes.
+
+        The page is rendered only if the run has changed; concurrent requests share a rendering.
 
         Raises:
             RunError: the run can no longer be read.
@@ -92,7 +99,7 @@ class PageServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers GET and HEAD of the secret address, and nothing else."""
+    """A handler that answers GET and HEAD requests for the secret address and refuses others."""
 
     server: PageServer
     server_version, sys_version = "nas", ""
@@ -109,7 +116,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(HTTPStatus.OK, text, "text/html", token)
 
     def do_HEAD(self) -> None:
-        """Answer a HEAD request: whether the run has changed, without reading its record."""
+        """Answer a HEAD request with status 304 if the run is unchanged, else with status 200.
+
+        The request's header If-None-Match contains the change token of the displayed page. The
+        run's record is not read.
+        """
         if self._is_allowed():
             now = self.server.change_token()
             is_known = self.headers.get("If-None-Match") == f'"{now}"'
@@ -118,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
 
     def log_message(self, *_: Any) -> None:
-        """Log nothing: the address is a secret."""
+        """Log nothing, because the address of a request is secret."""
 
     def _is_allowed(self) -> bool:
         hosts = self.headers.get_all("Host") or []

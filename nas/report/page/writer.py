@@ -1,9 +1,10 @@
 """Write a page: one HTML file that shows runs and needs no other file.
 
-A strict content security policy allows only the page's script and style, by their hashes: no
-request, no other script, no form. A page that ``nas watch`` serves (serving.py) may connect to its
-own server. Data are base64, which cannot end the element that holds them. The page's script is
-the texts of all scripts in the order of ``SCRIPTS``; they share one scope.
+A strict content security policy allows only the page's own script and style, identified by their
+hashes; it forbids requests, other scripts and forms. A page that ``nas watch`` serves (serving.py)
+may connect to its own server. The data are encoded as base64, which cannot contain the end tag of
+the element around them. The page's script is the concatenation of all files of ``SCRIPTS``, which
+share one scope.
 """
 
 from __future__ import annotations
@@ -52,7 +53,12 @@ SCRIPTS: Final = (
 
 @dataclass(frozen=True)
 class Watched:
-    """The change token of a served page, and the seconds between its checks for a new token."""
+    """The settings of a served page, which asks its server for changes of the run.
+
+    Attributes:
+        change_token: change token of the run when the page was rendered.
+        pause_seconds: time between two requests of the page.
+    """
 
     change_token: str
     pause_seconds: float
@@ -87,7 +93,12 @@ def write_report(
 
 
 def page(views: Sequence[RunView], watched: Watched | None = None) -> str:
-    """Return the HTML of the page; with ``watched`` it checks its server for changes of the run."""
+    """Return the HTML of the page.
+
+    Args:
+        views: the runs that the page shows.
+        watched: settings of a page that a server serves; None for a page in a file.
+    """
     style, script = (HERE / "page.css").read_text("utf-8"), page_script()
     tables = [page_columns(view) for view in views]
     figures = (confirmed_figure(view) for view in views)
@@ -120,12 +131,12 @@ def page(views: Sequence[RunView], watched: Watched | None = None) -> str:
 
 
 def page_script() -> str:
-    """Return the texts of all scripts in the order of ``SCRIPTS``."""
+    """Return the concatenation of all scripts in the order of ``SCRIPTS``."""
     return "\n".join((HERE / "scripts" / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
 
 
 def _views(labels: Sequence[str], folder: Path) -> list[RunView]:
-    """Read the runs; runs with the same name are numbered."""
+    """Return views of the runs; runs with the same name get numbers, such as "first (2)"."""
     views: list[RunView] = []
     for label in labels:
         with open_run(find_run(label, folder)) as run:
