@@ -3,11 +3,11 @@
     W of a group of heads = mean over the group       queries, keys, values
     W_O of a group        = sum over the group
 
-Queries, keys and values are pooled as keys and values for uptraining (Ainslie et al. 2023, section
-2.1). If the heads of a group are equal, outputs do not change. A projection that is absent in the
-genome is dropped, and its stream becomes the token cut into heads. The genome's head labels are
-fractions of the model's query heads; a model that has fewer key heads keeps them. The head width
-does not change.
+The mean is the rule by which Ainslie et al. (2023, section 2.1) pool keys and values. If the heads
+of a group are equal, outputs do not change. If the genome has no projection of queries, keys or
+values, the model's projection is dropped, and each head reads its slice of the token instead. The
+genome's head labels, such as ``1/2``, are fractions of the number of query heads. The number of
+heads never increases. The head width does not change.
 """
 
 from __future__ import annotations
@@ -181,7 +181,10 @@ class _Layout:
         )
 
     def read(self) -> dict[str, tuple[Tensor, ...]]:
-        """Return the weight (h w, dim), and the bias if any, of each stream's projection."""
+        """Return the weight, and the bias if any, of each projection, by stream.
+
+        A weight has the shape (heads times head width, dim).
+        """
         tensors: list[tuple[Tensor, ...]] = []
         if self.names is not None:
             tensors = [_tensors(getattr(self.host, name)) for name in self.names]
@@ -247,7 +250,10 @@ def _tensors(part: nn.Module) -> tuple[Tensor, ...]:
 
 
 def _groups(rows: Tensor, count: int, sizes: HostSizes) -> Tensor:
-    """Reshape rows of heads (h w, ...) to groups of heads (count, h / count, w, ...)."""
+    """Split rows of heads (heads times width, ...) into ``count`` groups of consecutive heads.
+
+    The result has the shape (count, heads per group, width, ...).
+    """
     return rows.reshape(count, -1, sizes.width, *rows.shape[1:])
 
 
@@ -261,7 +267,7 @@ def _linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
 
 
 def _check_widths(plan: Plan) -> None:
-    """Raise GenomeError if heads have another width than the model's heads."""
+    """Raise GenomeError if a head of the mechanism has another width than the model's heads."""
     projections = plan.genome.projections
     has_other_width = any(s.type.width != "all" for s in plan.streams)
     if projections.qk_dim != "all":

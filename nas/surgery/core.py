@@ -1,10 +1,13 @@
-"""The core: a mechanism on queries, keys and values that an existing model projected.
+"""The core: a mechanism that attends with the projected queries, keys and values of a model.
 
-The attention module of the model, called the host, projects, norms, rotates and caches. The core
-computes scores, weights and the aggregation. The host's softcap and additive mask act between score
-and normaliser, its dropout acts on the weights on values. A window of the genome narrows the host's
-mask. With a cache the queries are the last tokens of the keys: keys and values are computed for all
-tokens, everything else only for the new tokens.
+The host is the attention module of the model. The host computes projections, norms and rotation,
+and keeps the cache. The core computes scores, weights and the aggregation. The core applies the
+host's softcap and additive mask to the scores before the normaliser, and the host's dropout to the
+weights before the aggregation. A window of the genome hides further pairs that the host's mask
+allows.
+
+With a cache, the queries belong to the last tokens of the keys. Keys and values are computed for
+all tokens, and all other results only for the tokens of the queries.
 """
 
 from __future__ import annotations
@@ -59,13 +62,16 @@ class HostSizes:
 
 
 class AttentionCore(nn.Module):
-    """A mechanism on projected queries, keys and values.
+    """A module that computes a mechanism from projected queries, keys and values.
 
     Args:
+        genome: the mechanism.
+        sizes: the sizes of the attention module that the mechanism replaces.
         changes: sentences that describe how the model's projections were changed.
 
     Raises:
-        GenomeError: the genome does not exist at this size, or cannot be cross-attention.
+        GenomeError: the genome does not exist at this size, or the module is cross-attention and
+            the mechanism cannot be cross-attention.
         ViolationError: the genome does not type-check.
     """
 
@@ -117,22 +123,23 @@ class AttentionCore(nn.Module):
         is_causal: bool = False,
         is_crossed: bool = False,
     ) -> tuple[Float[Tensor, "b h n u"], Float[Tensor, "b r n m"] | None]:
-        """Return the heads' outputs, and the last weights on values after dropout.
+        """Return the outputs of the heads, and the weights of the last aggregation after dropout.
 
         Args:
-            q, k, v: as the host projected and rotated them; repeated if the genome has more heads.
-                Scores are scaled by 1/sqrt(w); a host with another scale multiplies q.
+            q, k, v: the queries, keys and values that the host projected and rotated. Heads are
+                repeated where the genome has more heads. Scores are scaled by 1/sqrt(w); a host
+                with another scale must multiply q accordingly.
             x: the tokens that q was projected from.
             mask: True where attention is allowed, broadcastable to (b, h, n, m).
-            bias: added to the scores, broadcastable to (b, h, n, m); averaged over heads that were
-                pooled.
+            bias: numbers added to the scores, broadcastable to (b, h, n, m). If a conversion pooled
+                heads, the bias is averaged over each group of pooled heads.
             dropout: the rate at which weights are dropped, in training mode.
             softcap: a number c; scores become c tanh(scores / c) before the bias is added.
-            rotate: the host's rotation of queries (b, any, n, w), for the parts of a query that
-                the mechanism computes itself.
-            is_causal: whether ``mask`` hides later tokens. Windows then extend to the left only.
-                Fewer queries than keys are the last tokens; with a mask, each query is the last
-                token that it sees.
+            rotate: function that rotates queries (b, any number of heads, n, w) like the host; the
+                core applies it to the parts of queries that the mechanism computes.
+            is_causal: whether ``mask`` hides later tokens. Windows then extend to the left only. If
+                there are fewer queries than keys, the queries are the last tokens. If there is also
+                a mask, the position of a query is the last key that the mask shows it.
             is_crossed: whether keys are tokens of another sequence.
 
         Raises:
@@ -194,7 +201,7 @@ class AttentionCore(nn.Module):
         return int((last - positions[: mask.shape[-2]]).max())
 
     def repeated(self, value: Tensor, type_: Type) -> Tensor:
-        """Return a value with the number of heads of a type."""
+        """Return a value with its heads repeated to the number of heads of ``type_``."""
         return repeat_heads(value, type_.head_count(self.sizes.heads))
 
 
@@ -202,11 +209,18 @@ class AttentionCore(nn.Module):
 class _Call:
     """The values of one forward pass.
 
+    With a cache, the new tokens are the tokens of the queries, and all tokens include the cached
+    ones.
+
     Attributes:
-        keys: the number of keys.
+        core: the module that is called.
+        streams: queries, keys and values, with the number of heads in the plan.
+        x: the new tokens.
+        keys: the number of keys, which is the number of all tokens.
         start: the position of the first query among the keys.
+        rotate: the host's rotation of queries.
         values: the results of the steps at the new tokens.
-        at_all: the results that keys and values are computed from, at all tokens.
+        at_all: the results of steps at all tokens, where keys and values depend on them.
     """
 
     core: AttentionCore
@@ -219,7 +233,11 @@ class _Call:
     at_all: dict[Ref, Tensor] = field(default_factory=dict)
 
     def operands(self, step: Step, at_all: bool = False) -> list[Tensor]:
-        """Return the operands of a step, with as many heads as the step has."""
+        """Return the operands of a step, with heads repeated to the step's number of heads.
+
+        Operands that are keys or values are read at all tokens. The other operands are read at the
+        new tokens, or at all tokens if ``at_all`` is true.
+        """
         return [
             self.core.repeated(
                 self.read(operand.ref, at_all or reads_all_tokens(operand.port)), step.type
@@ -228,7 +246,7 @@ class _Call:
         ]
 
     def read(self, ref: Ref, at_all: bool) -> Tensor:
-        """Return a stream or node, at all tokens or at the new tokens."""
+        """Return a stream or a result at the new tokens, or at all tokens if ``at_all`` is true."""
         tokens = self.x.shape[1]
         if isinstance(ref, str):
             value = self.streams[ref]
@@ -262,10 +280,12 @@ class _Call:
 def split_mask(mask: Tensor | None, is_strict: bool = False) -> tuple[Tensor | None, Tensor | None]:
     """Split a mask of torch into a bool mask, True where allowed, and a bias of the scores.
 
-    A float mask is added to the scores, and -inf hides a key. None stands for no effect.
+    Each part is None if it has no effect.
 
     Args:
-        is_strict: whether the smallest number of the mask's dtype hides a key too.
+        mask: a bool mask, True where allowed, or a float mask that is added to the scores; -inf
+            hides a key.
+        is_strict: whether the most negative finite number of the mask's dtype also hides a key.
     """
     if mask is None or mask.dtype == torch.bool:
         return mask, None
@@ -274,13 +294,16 @@ def split_mask(mask: Tensor | None, is_strict: bool = False) -> tuple[Tensor | N
 
 
 def scale_queries(q: Tensor, scale: float) -> Tensor:
-    """Return queries whose scores, divided by sqrt(w), are q·k times ``scale``."""
+    """Scale queries of width w, so that q·k / sqrt(w) becomes the original q·k times ``scale``."""
     factor = float(scale * q.shape[-1] ** 0.5)
     return q if abs(factor - 1.0) < 1e-12 else q * factor
 
 
 def adjust_scores(scores: Tensor, bias: Tensor | None, softcap: float | None) -> Tensor:
-    """Apply softcap and bias to scores (b, h, n, m); the bias is averaged over pooled heads."""
+    """Apply the softcap, then add the bias to scores (b, h, n, m).
+
+    A bias with more heads than the scores is averaged over each group of pooled heads.
+    """
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     if bias is None:
@@ -309,5 +332,5 @@ def _build(step: Step, sizes: HostSizes) -> nn.Module:
 
 
 def _rotates_itself(step: Step) -> bool:
-    """Return whether a primitive computes parts of its queries and can rotate them (``rope``)."""
+    """Return whether a step adds parts to its queries that its parameter ``rope`` rotates."""
     return "rope" in step.primitive.parameters

@@ -1,10 +1,10 @@
 """The form of a genome that runs on the queries, keys and values of an existing model's attention.
 
-The attention module of the model is called the host. It may rotate queries and keys (RoPE), and its
-cache holds keys and values of earlier tokens, nothing else. The normal form of a genome may read
-keys from the stream ``q``, or a stream without projection as ``v``; here each stream is named after
-its use. The genome's RoPE is removed from queries and keys that the host rotates, not from values
-and outputs.
+The attention module of the model is called the host. The host may rotate queries and keys (RoPE),
+and the host's cache holds only keys and values of earlier tokens. The normal form of a genome may
+call a stream ``q`` that is used as keys, or ``v`` if it is used as queries. In the host form, each
+stream is named after its use. RoPE of the genome is removed from queries and keys if the host
+rotates them, and remains on values and outputs.
 """
 
 from __future__ import annotations
@@ -71,14 +71,16 @@ def stream_sides(plan: Plan) -> tuple[set[Ref], set[Ref]]:
 
 
 def check_decodable(plan: Plan, is_sliding: bool) -> None:
-    """Check that a cache of keys and values of single tokens is enough for decoding.
+    """Check that a host can decode with a mechanism from its cache of keys and values.
 
     Args:
+        plan: the plan of the mechanism's host form.
         is_sliding: whether the cache drops the oldest tokens.
 
     Raises:
-        GenomeError: a step reads neighbouring tokens, later tokens or other streams, or needs the
-            first tokens (global tokens, RoPE) that a sliding cache drops.
+        GenomeError: a step reads neighbouring or later tokens, keys or values depend on a stream
+            that is not cached, or a sliding cache drops the first tokens that the mechanism needs
+            for global tokens or RoPE.
     """
     if is_sliding and plan.is_windowed and plan.genome.visibility.global_tokens:
         raise GenomeError(
@@ -104,7 +106,7 @@ def check_decodable(plan: Plan, is_sliding: bool) -> None:
 
 
 def _without_rotation(genome: Genome) -> Genome:
-    """Remove RoPE on queries, on keys, and on tokens that are computed only from these."""
+    """Remove RoPE from queries, from keys, and from tokens computed only from queries and keys."""
     is_rotated: dict[Ref, bool] = {"q": True, "k": True, "v": False}
     nodes = list(genome.nodes)
     for index, signature in enumerate(infer(genome).signatures):
@@ -123,7 +125,10 @@ def _without_rotation(genome: Genome) -> Genome:
 
 
 def _with_keys(genome: Genome) -> Genome:
-    """Exchange the names ``q`` and ``k`` if only ``q`` is read as keys and may be renamed."""
+    """Exchange the names ``q`` and ``k`` if the genome reads keys from ``q`` and never from ``k``.
+
+    The genome is returned unchanged if the exchange would change the number of heads of a stream.
+    """
     projections, used = genome.projections, {ref for node in genome.nodes for ref in node.inputs}
     _, as_keys = stream_sides(plan_as_written(genome))
     is_alone = "k" not in used and not (projections.has_wv and "v" in used)
@@ -138,7 +143,11 @@ def _with_keys(genome: Genome) -> Genome:
 
 
 def _stream_at(genome: Genome, ref: Ref, port: Port) -> Ref:
-    """Return the stream that a port reads; only streams without projection are renamed."""
+    """Return the stream's name after its use at a port.
+
+    The name changes only if neither the stream nor the stream of that name has a projection. A
+    reference to a node is returned unchanged.
+    """
     stream, projections = _STREAM_OF_PORT.get(port.name), genome.projections
     if stream is None or not isinstance(ref, str):
         return ref

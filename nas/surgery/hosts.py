@@ -1,8 +1,8 @@
-"""Hosts: the kinds of attention modules that a mechanism can replace. Here those of torch and timm.
+"""Hosts: the kinds of attention modules that a mechanism can replace; the hosts of torch and timm.
 
 torch.nn.MultiheadAttention also occurs in nn.TransformerEncoderLayer, nn.TransformerDecoderLayer
-and torchvision's ViT. A swapped module gets another class and keeps its parameters. timm is not
-imported. Packages add hosts of other libraries under the entry point group
+and torchvision's ViT. A swapped module gets another class and keeps its parameters. This module
+does not import timm. Packages add hosts of other libraries under the entry point group
 ``nas.hosts``; built-in hosts have precedence.
 """
 
@@ -26,10 +26,11 @@ _TIMM_PARTS: Final = {"qkv", "q_norm", "k_norm", "attn_drop", "norm", "gate", "p
 
 
 class Host(Protocol):
-    """A kind of attention module, and how to replace its attention.
+    """A kind of attention module, and how to replace the attention of such a module.
 
-    ``measure`` changes nothing. ``install`` changes the module in place, so that its hooks,
-    parameters and references stay valid, and names new parameters ``core.*``.
+    ``measure`` does not change the module. ``install`` changes the module in place, so that hooks,
+    parameters and references of the module stay valid. The names of new parameters begin with
+    ``core.``.
     """
 
     @property
@@ -54,7 +55,7 @@ class Host(Protocol):
         ...
 
     def dry_run(self, module: nn.Module) -> None:
-        """Run a swapped copy with changed projections; raise NasError if it fails."""
+        """Run a swapped module with converted projections once; raise NasError if the run fails."""
 
 
 HOSTS: Final[Registry[type[Host]]] = Registry(
@@ -68,7 +69,10 @@ def refusal(module: nn.Module, reason: str) -> NasError:
 
 
 def converted_streams(module: Any, tokens: list[Tensor], width: int) -> list[Tensor]:
-    """Return queries, keys and values (b, any, n, width) of a module with changed projections."""
+    """Return queries, keys and values of a module with converted projections.
+
+    Each result has the shape (b, heads, n, width), with the number of heads of the projection.
+    """
     parts = (module.q_proj, module.k_proj, module.v_proj)
     streams = (part(t) for part, t in zip(parts, tokens, strict=True))
     return [split_heads(t, t.shape[-1] // width) for t in streams]
@@ -76,7 +80,10 @@ def converted_streams(module: Any, tokens: list[Tensor], width: int) -> list[Ten
 
 @HOSTS.register("torch")
 class _TorchHost(Host):
-    """nn.MultiheadAttention, but no subclass, which could compute something else."""
+    """The host for nn.MultiheadAttention.
+
+    Subclasses are not recognised, since they could compute something else.
+    """
 
     about = "torch.nn.MultiheadAttention"
 
@@ -177,7 +184,7 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
         )
 
     def _nested(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, None]:
-        """Attend within sequences of several lengths, as torch's encoders call it in eval mode."""
+        """Attend within each sequence of a nested tensor; torch's encoders pass it in eval mode."""
         if query is not key or key is not value:
             raise RuntimeError("nested tensors: expected one for query, key and value")
         lengths = [len(sequence) for sequence in query.unbind()]
@@ -191,7 +198,10 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
 
 @HOSTS.register("timm")
 class _TimmHost(Host):
-    """timm.layers.Attention, but no subclass, which could compute something else."""
+    """The host for timm.layers.Attention.
+
+    Subclasses are not recognised, since they could compute something else.
+    """
 
     about = "timm.layers.Attention"
 
@@ -214,16 +224,17 @@ class _TimmHost(Host):
 
 
 class SwappedTimmAttention(nn.Module):
-    """timm's Attention that attends by a mechanism; maps (b, n, dim) to (b, n, out).
+    """timm's Attention with another mechanism; maps (b, n, dim) to (b, n, out).
 
-    timm's forward calls torch's fused attention, so it is repeated here with all optional parts:
-    norms of queries and keys, a norm and a gate of the output.
+    timm's forward calls torch's fused attention and cannot call a mechanism. This class therefore
+    repeats timm's forward with all optional parts: norms of queries and keys, a norm and a gate of
+    the output.
     """
 
     def forward(
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
-        """Return the outputs; ``is_causal`` replaces the mask, as in timm."""
+        """Return the outputs; ``attn_mask`` is ignored if ``is_causal`` is true, as in timm."""
         parts: Any = self
         if hasattr(self, "q_proj"):
             q, k, v = converted_streams(self, [x] * 3, parts.head_dim)

@@ -1,9 +1,10 @@
 """The host for attention modules of Hugging Face's transformers that use its AttentionInterface.
 
-Such a module projects, rotates and caches, then calls the attention function that its config names.
-A trial on a few tokens determines head counts, widths and rotation, and whether the module computes
-only softmax attention. A swapped module has a copy of the config that names ``attend``, and hooks
-that pass the module's inputs to ``attend``; the rest of the model does not change.
+Such a module computes queries, keys and values, and passes them to the attention function whose
+name is in its config. ``measure`` calls the module with a few tokens: this trial determines head
+counts, widths and rotation, and whether the module computes only softmax attention. A swapped
+module has a copy of the config with the name of ``attend``, and hooks that store the module's
+inputs for ``attend``. The rest of the model does not change.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _OTHER_SEQUENCE: Final = ("encoder_hidden_states", "key_value_states")  # argume
 
 @HOSTS.register("transformers")
 class _TransformersHost(Host):
-    """Attention of transformers that calls its AttentionInterface."""
+    """The host for attention modules of transformers that call the AttentionInterface."""
 
     about = "transformers (attention that goes through its AttentionInterface)"
 
@@ -89,7 +90,7 @@ class _TransformersHost(Host):
 
 
 class _Recorder(nn.Module):
-    """A stand-in for ``AttentionCore``: softmax attention at any sizes, which records its calls."""
+    """A substitute for ``AttentionCore`` in a trial: softmax attention that records its calls."""
 
     needs_mask = False
 
@@ -106,9 +107,15 @@ class _Recorder(nn.Module):
 
 
 def _try(module: nn.Module, dim: int, angles: tuple[float, ...]) -> tuple[Tensor, Tensor]:
-    """Return queries and keys of a trial on one token per angle, rotated by the angles.
+    """Call a module with a few tokens, and return the queries and keys that it computes.
 
-    Raises NasError if the module fails or computes something else than softmax attention.
+    Args:
+        module: the attention module; it is not changed.
+        dim: the number of features of a token.
+        angles: the rotation angle of each token; the number of angles is the number of tokens.
+
+    Raises:
+        NasError: the module fails, or computes something else than softmax attention.
     """
     arguments = _trial_arguments(module, dim, angles)
     modes = {part: part.training for part in module.modules()}
@@ -138,7 +145,7 @@ def _try(module: nn.Module, dim: int, angles: tuple[float, ...]) -> tuple[Tensor
 
 @contextmanager
 def _exact_products() -> Iterator[None]:
-    """Multiply float32 matrices in float32; with TF32, equal computations differ by 5e-4."""
+    """Forbid TF32 inside the ``with`` block; with TF32 equal computations differ by 5e-4."""
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -167,7 +174,16 @@ def _is_cross(module: nn.Module) -> bool:
 
 
 def _is_rotated(module: nn.Module, dim: int, rotated_query: Tensor) -> bool:
-    """Return whether queries are rotated; raise NasError if ``rotated`` cannot repeat it."""
+    """Return whether a module rotates its queries.
+
+    Args:
+        module: the attention module.
+        dim: the number of features of a token.
+        rotated_query: the queries of a trial with the angles ``_ANGLES``.
+
+    Raises:
+        NasError: the module rotates queries in another way than the function ``rotated``.
+    """
     if all(p.name != "position_embeddings" for p in _parameters(_kind(module))):
         if re.search(r"rotary|\brope\b|rope_|_rope", _source(_kind(module)).lower()):
             raise refusal(module, "rotates queries by something other than position_embeddings")
@@ -183,13 +199,19 @@ def _is_rotated(module: nn.Module, dim: int, rotated_query: Tensor) -> bool:
 
 
 def _is_close(outputs: Tensor, expected: Tensor) -> bool:
-    """Return whether outputs are equal up to rounding: 6e-6 of the largest in float32."""
+    """Return whether outputs equal expected outputs up to rounding errors.
+
+    The tolerance in float32 is 6e-6 of the largest expected output.
+    """
     tolerance = torch.finfo(expected.dtype).eps ** 0.75 * float(expected.abs().max())
     return bool((outputs - expected).abs().max() <= tolerance)
 
 
 def _rotation(module: nn.Module, angles: tuple[float, ...], like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return cos and sin, (1, n, w), with one angle per token for all features of a head."""
+    """Return the cosines and sines of the angles, each of shape (1, tokens, head width).
+
+    All features of a token have the same angle. Device and dtype are taken from ``like``.
+    """
     names = ("rotary_ndims", "head_dim", "head_size", "attention_head_size")
     width = next((getattr(module, name) for name in names if hasattr(module, name)), 1)
     wide = torch.tensor(angles, device=like.device)[None, :, None].expand(1, -1, width)
@@ -283,9 +305,11 @@ def attend(
 
 
 def rotated(module: nn.Module, rows: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Return rows (b, any, n, w) rotated by the function in the file of the module's class.
+    """Rotate queries or keys by the rotation function of transformers for the module's model.
 
     Args:
+        module: the attention module.
+        rows: queries or keys (b, heads, n, w).
         rotation: cos and sin of the tokens, (1 or b, n, r); only the first r features are rotated.
     """
     width = rotation[0].shape[-1]

@@ -1,11 +1,12 @@
-"""An attention block as matrices: maps of a token to heads, and the block with other matrices.
+"""An attention block as matrices: affine maps from a token to heads, and replacement of the maps.
 
     y_h = W_h x + b_h = [W_h | b_h] (x, 1)
 
-A map is stored as the matrices [W_h | b_h] of all heads. Affine in the token are: a projection, a
-stream without projection (W_h selects the head's features, or is the identity under
-``raw: shared``), ``linear`` of an affine operand, and ``add`` of two affine operands. Other
-operations (a rotation, a norm, an activation) prevent merging.
+A map is stored as the matrices [W_h | b_h] of all heads. The following values are affine in the
+token: a projection, a stream without projection (W_h selects the head's features, or is the
+identity under ``raw: shared``), ``linear`` of an affine operand, and ``add`` of two affine
+operands. Any other operation between token and score (a rotation, a norm, an activation) prevents
+merging.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class MatrixBlock(ReferenceAttention):
 
     Attributes:
         has_bias: whether projections and linear operations have biases.
-        task: the name of the operation, for error messages.
+        task: what is done with the block, such as "merge"; error messages begin with it.
     """
 
     def __init__(self, plan: Plan, dim: int, heads: int, has_bias: bool, task: str) -> None:
@@ -102,7 +103,10 @@ class MatrixBlock(ReferenceAttention):
         return step.type.head_count(self.heads)
 
     def linear(self, name: str) -> Float[Tensor, "o i+1"]:
-        """Return the weight of a linear module with its bias, or zeros, as the last column."""
+        """Return the weight of a linear module with the bias as an additional last column.
+
+        The column is zero for a module without bias.
+        """
         module: Any = self.get_submodule(name)
         weight = module.weight.detach()
         bias = weight.new_zeros(len(weight)) if module.bias is None else module.bias.detach()
@@ -143,13 +147,12 @@ class MatrixBlock(ReferenceAttention):
     def rebuilt(
         self, genome: Genome, maps: Mapping[str, Affine], output: Tensor | None = None
     ) -> MatrixBlock:
-        """Return the block of a changed genome, with all other weights copied.
-
-        A projection with more heads than before is repeated; a new bias is zero.
+        """Return the block of a changed genome, with new maps and otherwise this block's weights.
 
         Args:
-            genome: has this block's nodes at their indices, though some may be dead.
-            maps: the projections that change, by stream.
+            genome: the changed genome. Its nodes have the same indices as in this block; nodes that
+                the output no longer depends on are allowed.
+            maps: the new maps of the projections that change, by stream.
             output: the weight of W_O with its bias as the last column, if W_O changes.
 
         Raises:
@@ -226,7 +229,12 @@ class MatrixBlock(ReferenceAttention):
 
 
 def mapped(weight: Float[Tensor, "*h v w"], first: Affine) -> Affine:
-    """Return a map followed by a linear map, of each head or the same for all heads."""
+    """Return the composition of a map of a token with a linear map that follows it.
+
+    Args:
+        weight: the matrix of the linear map; one for all heads, or one for each head.
+        first: the map of a token to heads.
+    """
     # Separate products: the rounding of the weights must not depend on the column of biases.
     return torch.cat((weight @ first[..., :-1], weight @ first[..., -1:]), dim=-1)
 
@@ -236,12 +244,14 @@ def agree(
     second: Callable[[Tensor, Tensor | None], Tensor],
     dim: int,
 ) -> bool:
-    """Return whether two blocks give equal outputs for random tokens, unmasked and causal.
+    """Return whether two blocks give equal outputs for random tokens, without a mask and with a
+    causal mask.
 
-    Tokens have several magnitudes, since sums of weights may depend on the scores.
+    Tokens have several magnitudes, since the sums of a query's weights may depend on the scores.
 
     Args:
-        first, second: called with tokens (b, n, dim) in float64 and a mask, True where allowed.
+        first, second: functions of tokens (b, n, dim) in float64 and of a mask, True where allowed.
+        dim: the number of features of a token.
     """
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randn(2, _TOKENS, dim, generator=generator, dtype=torch.float64)

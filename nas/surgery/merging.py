@@ -3,15 +3,15 @@
     patterns   P_i = x W^P_i, W^P_i = W^Q_i (W^K_i)ᵀ; scores_i = P_i xᵀ / sqrt(d_h)
     messages   M_i = x W^M_i, W^M_i = W^V_i W^O_i;    out = sum_i weights_i M_i
 
-("Refactoring the Attention Equations: Patterns and Messages", 2025, sections 3 to 5.) Both matrices
-are d x d for each head, of rank d_h at most. The merged block has another genome and the same
-outputs. It is cheaper with one head and more expensive with many, and its matrices read and write
-features of the token.
+("Refactoring the Attention Equations: Patterns and Messages", 2025, sections 3 to 5.) The matrices
+W^P_i and W^M_i of a head are d x d and have at most the rank d_h, the head width. The merged block
+has another genome and the same outputs. The merged block is cheaper than the block if there is one
+head, and more expensive if there are many heads.
 
-Matrices are factored by truncated singular value decompositions, U S Vᵀ to U sqrt(S) and
-sqrt(S) Vᵀ, the nearest factors of their rank in the Frobenius norm (Eckart and Young 1936).
-Matrices that were merged from such factors are recovered exactly. A bias of patterns is decomposed
-with them as an additional row.
+A matrix is factored by its singular value decomposition U S Vᵀ, truncated to the given rank, into U
+sqrt(S) and sqrt(S) Vᵀ. The product of the factors is the nearest matrix of this rank in the
+Frobenius norm (Eckart and Young 1936). The product equals the matrix if the matrix has at most this
+rank. A bias of the patterns is an additional row of their matrix.
 """
 
 from __future__ import annotations
@@ -36,23 +36,25 @@ FORMS: Final = ("patterns", "messages", "both")
 def merge(block: nn.Module, what: str = "both") -> nn.Module:
     """Return the merged form of an attention block: a new block with the same outputs.
 
-    A bias of queries becomes a bias of the patterns, a bias of values a bias of the messages. A
-    bias of keys adds the same number to all scores of a query. It is dropped if the weights do not
-    depend on it. A bias of W_O is added to the messages if the weights of each query sum to one; a
-    row without visible keys then gives 0. Heads that share keys or values get separate matrices
-    (keys also if only messages are merged). Streams without projection get one where necessary.
+    A bias of queries becomes a bias of the patterns, and a bias of values becomes a bias of the
+    messages. A bias of keys adds the same number to all scores of a query; the bias is dropped if
+    the weights do not depend on this number. A bias of W_O is added to the messages if the weights
+    of each query sum to one; a query without visible keys then has the output 0. Heads that share
+    keys or values get separate matrices; merging only the messages also separates the keys. Streams
+    without projection get a projection where the merged form needs it.
 
     Args:
-        block: made by ``nas.build_attention``, trained or not; it is not changed.
+        block: a block made by ``nas.build_attention``, trained or untrained; it is not changed.
         what: "patterns", "messages" or "both".
 
     Returns:
-        A block as ``nas.build_attention`` makes them, with the old block's precision, device and
-        mode.
+        A block of the same kind as from ``nas.build_attention``, with the old block's precision,
+        device and mode.
 
     Raises:
         ConfigError: ``what`` is another word.
-        GenomeError: no matrix has the same effect; the message names the operation between.
+        GenomeError: no matrix has the same effect; the message names the operation or bias that
+            prevents merging.
     """
     if what not in FORMS:
         raise ConfigError(
@@ -71,23 +73,25 @@ def factor(block: nn.Module, rank: int) -> nn.Module:
     """Return the factored form of a block with patterns, messages or both.
 
     Patterns become queries and keys of width ``rank``. Messages become W_O and values of the head
-    width, since a genome has no other width of values. The result is exact if the rank suffices;
-    the head width always suffices after ``nas.merge``. Otherwise ``nas.merge`` of the result shows
-    the error. Shared keys are recovered if the values are still shared and the patterns still have
-    the structure of shared keys.
+    width, since a genome has no other width of values. The outputs do not change if no matrix has a
+    larger rank than its factors, as after ``nas.merge`` with the head width as ``rank``. Otherwise
+    the outputs are approximate. Heads share keys in the result if they share projected values and
+    their patterns can be written with shared keys.
 
     Args:
-        block: made by ``nas.build_attention`` or ``nas.merge``; it is not changed.
-        rank: the width of a head's queries and keys, which ``qk_dim`` can name at this size.
+        block: a block made by ``nas.build_attention`` or ``nas.merge``; it is not changed.
+        rank: the width of a head's queries and keys; it must be a width for which ``qk_dim`` has a
+            label at the block's size.
 
     Returns:
-        A block as ``nas.build_attention`` makes them, with the old block's precision, device and
-        mode. The bias of messages becomes a bias of W_O if the weights of each query sum to one
-        (also in rows without visible keys), otherwise a bias of the values.
+        A block of the same kind as from ``nas.build_attention``, with the old block's precision,
+        device and mode. The bias of messages becomes a bias of W_O if the weights of each query sum
+        to one (it is then added also for queries without visible keys), otherwise a bias of the
+        values.
 
     Raises:
-        GenomeError: the block holds neither patterns nor messages, no genome can name the rank, or
-            another node reads the stream that would change.
+        GenomeError: the block holds neither patterns nor messages, ``qk_dim`` has no label for the
+            rank, or another node reads the stream that would change.
     """
     matrices = MatrixBlock.of(block, "factor")
     score, has_messages = _patterns_of(matrices), _has_messages(matrices)
@@ -193,7 +197,12 @@ def _aggregation(block: MatrixBlock) -> tuple[Step, list[Step]]:
 
 
 def _label(block: MatrixBlock, rank: int, has_patterns: bool) -> str:
-    """Return the label of ``qk_dim`` for a rank; "all" is the label of the head width."""
+    """Return the label of ``qk_dim`` for keys of width ``rank``; "all" means the head width.
+
+    Raises:
+        GenomeError: there is no such label, or the rank of a block without patterns is not the head
+            width.
+    """
     width = block.dim // block.heads
     labels = {key_width(label, width): label for label in reversed(LABELS["qk_dim"])}
     if not has_patterns:
@@ -243,10 +252,16 @@ def _factor_patterns(block: MatrixBlock, rank: int, label: str, eps: float) -> M
 
 
 def _key_heads(block: MatrixBlock, rows: Float[Tensor, "h d+1 d"], eps: float) -> int | None:
-    """Return the number of key heads under the genome's ``kv_heads``; None for separate keys.
+    """Return the number of key heads, or None if every head has separate keys.
 
-    Keys are separate if no projected values use ``kv_heads``, or if the stacked patterns that would
-    share keys exceed the rank of one head in the precision ``eps``.
+    The number is the number of heads of the projected values, at most the number of patterns. Heads
+    have separate keys if values are not projected, or if stacking the patterns of heads that would
+    share keys gives a matrix of a larger rank than the head width.
+
+    Args:
+        block: a block with patterns.
+        rows: the matrix of each head's patterns, with the bias as the last row.
+        eps: the relative precision with which the rank is computed.
     """
     values = (s.type for s in block.plan.streams if s.name == "v" and s.is_projected)
     groups = next((value.head_count(block.heads) for value in values), None)
@@ -281,7 +296,7 @@ def _factor_messages(block: MatrixBlock) -> MatrixBlock:
 def _halves(
     matrices: Float[Tensor, "h m n"], rank: int
 ) -> tuple[Float[Tensor, "h m r"], Float[Tensor, "h r n"]]:
-    """Return two factors of equal norm, the nearest of that rank to each matrix."""
+    """Return two factors of equal norm, whose product is nearest to each matrix at this rank."""
     left, values, right = torch.linalg.svd(matrices, full_matrices=False)
     roots = values[:, :rank].sqrt()
     return left[:, :, :rank] * roots.unsqueeze(1), roots.unsqueeze(2) * right[:, :rank]

@@ -1,7 +1,7 @@
 """The test whether a mechanism keeps the outputs of a model whose attention it replaces.
 
-The test compares the mechanism before training with softmax(q·kᵀ / sqrt(w))·v on random tensors in
-float64, with and without a mask, also with more keys than queries.
+The test compares the untrained mechanism with softmax(q·kᵀ / sqrt(w))·v on random tensors in
+float64. The cases have a mask or no mask, and as many keys as queries or more keys.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _SEED: Final = 0
 
 
 def starting_at(genome: Genome, init: str) -> Genome:
-    """Return the genome with this ``init`` at every primitive that has the parameter.
+    """Return the genome with the value ``init`` for every parameter of this name.
 
-    ``gate`` means a closed gate: a learned gate, or the gate that opens over training if the genome
-    has one.
+    The value ``gate`` closes a gate: the gate that opens over training if the genome has one, else
+    a learned gate.
 
     Raises:
         GenomeError: a primitive or parameter does not exist, or has no such initialisation.
@@ -104,7 +104,7 @@ def difference(genome: Genome) -> float:
 
 
 def _difference(core: AttentionCore, keys: int, is_masked: bool) -> float:
-    """Return the largest difference for 5 queries and ``keys`` keys."""
+    """Return the largest difference from softmax attention for 5 queries and ``keys`` keys."""
 
     def draw(*shape: int) -> Tensor:
         return torch.randn(2, *shape, dtype=torch.float64)

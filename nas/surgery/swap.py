@@ -74,16 +74,18 @@ def swap_attention(
     would change, and by how much.
 
     Args:
-        model: contains, or is, torch's nn.MultiheadAttention, timm's Attention or attention of
-            Hugging Face's transformers (through its AttentionInterface).
+        model: a model that contains, or is, torch's nn.MultiheadAttention, timm's Attention, or an
+            attention module of Hugging Face's transformers that uses the AttentionInterface.
         mechanism: a genome, or a SOURCE string (see ``nas.store.sources``).
         where: the attention modules to replace: None for the layers of the genome's placement, a
             function of name and module, or names and patterns as in ``fnmatch``.
-        init: the initialisation of every primitive that has the parameter ``init``: ``zero_out``
-            (the default with ``preserve``; else the genome's), ``gate`` (a closed gate, learned or
-            opening over training) or ``paper_zero`` (exact, but never trains).
-        preserve: accept only mechanisms that keep the outputs. False accepts every mechanism that
-            the model can hold, with heads, projections and window as described in this module.
+        init: the initialisation of every primitive that has the parameter ``init``: ``zero_out``,
+            ``gate`` (a closed gate, learned or opening over training), or ``paper_zero``, which
+            keeps the outputs exactly but never trains. The default is ``zero_out`` with
+            ``preserve``, and the genome's value without it.
+        preserve: whether to accept only mechanisms that keep the outputs. If False, every mechanism
+            that the model can hold is accepted; heads, projections and window then change as this
+            module describes.
 
     Returns:
         The names of the changed modules, in the model's order.
@@ -128,11 +130,11 @@ def preview_swap(
         batch: the model's input: a tensor, a tuple of arguments or a mapping of named arguments.
 
     Returns:
-        ``changes``: a list of sentences for each module's name. ``params``: the numbers of
-        parameters [before, after]. With a batch, in eval mode: ``outputs``, the relative change
-        |after - before| / |before| (L2, of the first output), and ``loss`` [before, after] if the
-        model returns a loss, as models of transformers do for ``labels``. New weights are the
-        weights that a swap would draw now.
+        A dictionary. ``changes`` maps each module's name to a list of sentences. ``params`` holds
+        the numbers of parameters [before, after]. With a batch, ``outputs`` is the relative change
+        |after - before| / |before| of the first output in eval mode (L2 norms). ``loss`` holds the
+        losses [before, after] if the model returns a loss, as models of transformers do for
+        ``labels``. The preview draws the same new weights as a swap would draw now.
 
     Raises:
         GenomeError, ViolationError, NasError: as ``swap_attention`` raises them.
@@ -204,7 +206,15 @@ def _sizes(site: _Site) -> HostSizes:
 
 
 def _core(genome: Genome, site: _Site, preserve: bool) -> AttentionCore:
-    """Return a core of the module's device, precision and mode; test a conversion on a copy."""
+    """Return the core for a site, with the device, precision and mode of the site's module.
+
+    If the swap converts projections, it is first tried on a copy of the module.
+
+    Args:
+        genome: the mechanism.
+        site: the attention module to replace.
+        preserve: whether projections must not change.
+    """
     like = next(p for p in site.module.parameters() if p.is_floating_point())
     try:
         sizes = _sizes(site)
