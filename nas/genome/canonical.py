@@ -4,8 +4,8 @@ The normal form of a genome is the result of these steps:
 
 - The rules of ``nas.genome.algebra`` are applied.
 - Dead nodes and default parameters are removed. Fields without effect get their defaults.
-- Streams that are the same tensor get one name. Queries and keys may exchange their names if their
-  projections are equal; the naming that sorts first is used.
+- Streams that are the same tensor get one name. If exchanging the names of queries and keys keeps
+  the mechanism, the naming that sorts first is used.
 - Equal nodes without learned parameters are merged.
 - Operands of commutative operations are sorted, and then all nodes.
 

@@ -24,12 +24,12 @@ def mechanism(name: str) -> NamedMechanism:
     """Return the mechanism of that name.
 
     Raises:
-        GenomeError: unknown name; the message suggests the most similar name.
+        GenomeError: no mechanism has this name; the message suggests the most similar name.
     """
     return MECHANISMS.get(name)
 
 
 def names_of(genome: Genome) -> tuple[str, ...]:
-    """Return the names of all mechanisms that equal the genome."""
+    """Return the names of all mechanisms with the same digest as the genome."""
     key = digest(genome)
     return tuple(name for name, entry in MECHANISMS.items() if digest(entry.genome) == key)

@@ -30,11 +30,12 @@ from nas.genome.types import infer
 
 @dataclass(frozen=True)
 class NamedMechanism:
-    """A genome with a name.
+    """A genome with a name and a source.
 
     Attributes:
-        paper: the source, or "control" for a baseline.
-        reading: equations, shapes, and decisions where the paper is ambiguous or wrong.
+        paper: source such as "Shazeer 2019", or "control" for a baseline.
+        reading: description of the mechanism: equations, shapes, and decisions where the paper is
+            ambiguous or wrong.
     """
 
     name: str
@@ -49,7 +50,7 @@ class NamedMechanism:
 
 
 def _check(entry: NamedMechanism) -> None:
-    """Raise GenomeError for an invalid genome of another package."""
+    """Raise GenomeError if a mechanism that another package registers has an invalid genome."""
     genome = Genome.from_dict(entry.genome.to_dict(), entry.name)
     for problem in infer(check_vocabulary(genome, entry.name)).problems:
         raise GenomeError(f"{entry.name}: {problem.found}; expected {problem.expected}")
@@ -61,7 +62,11 @@ MECHANISMS: Final[Registry[NamedMechanism]] = Registry(
 
 
 def named(paper: str) -> Callable[[Callable[[], Genome]], NamedMechanism]:
-    """Return a decorator that registers the mechanism whose genome a function returns."""
+    """Return a decorator that registers a function as a mechanism; the function returns a genome.
+
+    Args:
+        paper: source such as "Shazeer 2019", or "control" for a baseline.
+    """
 
     def make(build: Callable[[], Genome]) -> NamedMechanism:
         name = build.__name__
@@ -72,7 +77,12 @@ def named(paper: str) -> Callable[[Callable[[], Genome]], NamedMechanism]:
 
 
 def graph(*nodes: tuple[Any, ...], placement: str = "all", **projections: Any) -> Genome:
-    """Build a genome from tuples (op, inputs) or (op, inputs, params); the last is the output."""
+    """Build a genome from nodes, given as tuples (op, inputs) or (op, inputs, params).
+
+    Args:
+        nodes: nodes in topological order; the last node is the output.
+        projections: fields of ``Projections``.
+    """
     built = tuple(
         Node(op, tuple(inputs), tuple(sorted(params[0].items())) if params else ())
         for op, inputs, *params in nodes
@@ -81,10 +91,14 @@ def graph(*nodes: tuple[Any, ...], placement: str = "all", **projections: Any) -
 
 
 def scored(op: str, **keywords: Any) -> Genome:
-    """Build standard attention with another primitive for the scores."""
+    """Build standard attention with the primitive ``op`` in place of the dot product.
+
+    Args:
+        keywords: keyword arguments of ``graph``.
+    """
     return graph((op, "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]), **keywords)
 
 
 def dot_product(**projections: Any) -> Genome:
-    """Build standard attention with other fields of ``Projections``."""
+    """Build standard attention with the given fields of ``Projections``."""
     return scored("scaled_dot_product", **projections)

@@ -23,17 +23,16 @@ def champion_2025() -> Genome:
         Transformed = LayerNorm(gelu(V))                                 (eq. 2)
         Output = Weights Transformed                                     (eq. 3)
 
-    V = X W_V, cut into H heads of d_k = d_h. K is X itself, also cut into heads,
-    since key and query have no projection (proj_config of section 3.1). W_V, W_O:
-    d x d.
+    V = X W_V is cut into H heads of width d_k = d_h. The key has no projection
+    (proj_config of section 3.1), so K is X itself, cut into heads. W_V, W_O: d x d.
 
     Decisions. The sigmoid is as published, without a bias of -log n: rows of
     Weights sum to about n / 2, and the output grows with the length. The parameter
     length_bias of sigmoid adds the bias. LayerNorm is over the d_h features of a
     head and shared by all heads, as in the authors' code. The paper calls the
-    champion query-less, but here k and q would be the same tensor. The control
-    champion_control is standard attention with the same two projections; it is
-    cheaper by GELU and LayerNorm.
+    champion query-less; a query without projection would be the same tensor as K.
+    The control champion_control is standard attention with the same projections
+    W_V and W_O, and without GELU and LayerNorm.
     """
     return graph(
         ("scaled_dot_product", "vk"),
@@ -52,8 +51,7 @@ def uniform() -> Genome:
         out_i = ((1 / n_i) sum_j V_j) W_O,   j over the n_i tokens that i sees
 
     W_V, W_O: d x d. Without a mask every token gets the same mean, with a causal
-    mask the mean of its past. Scores are not computed and cost nothing, since only
-    their shape matters.
+    mask the mean of its past. No scores are computed.
     """
     return graph(
         ("scaled_dot_product", "kk"), ("uniform", [0]), ("weighted_sum", [1, "v"]), **PROJECTIONS
@@ -68,7 +66,7 @@ def champion_control() -> Genome:
 
     The champion of Evolving Attention with softmax in place of the sigmoid, and
     without GELU and LayerNorm on the values. The paper compares the champion only
-    with standard attention of four projections; this control has the effect of
+    with standard attention with four projections; this control shows the effect of
     omitting two of them.
     """
     return graph(

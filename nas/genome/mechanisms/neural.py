@@ -35,8 +35,9 @@ def qana() -> Genome:
 
     Start. Section 4 sets U, V, b and c to zero. Under softmax their gradients are
     then zero forever: those of V and c are the same for every key, and those of U
-    and b have the factor V = 0. Here only V, b and c start at zero, and U is
-    random: scores also start as the dot product, but they train (init: zero_out).
+    and b have the factor V = 0. Here (init: zero_out) only V, b and c start at
+    zero, and U is random. The scores still start as dot products, and all weights
+    can train.
     """
     return scored("qana")
 
@@ -73,9 +74,9 @@ def neural_attention_authors() -> Genome:
         score_ij = W_3 w_ij + b_3
 
     W_1: d' x 2 d', W_2: floor(d' / 2) x d', W_3: 1 x floor(d' / 2), one network for
-    all heads. d' = d_h; with reduced_dim two further maps d_h x d', with biases,
-    reduce q and k before (eqs. 5 and 6). Softmax over j and the rest as in mha,
-    without a scale.
+    all heads. By default d' = d_h. The parameter reduced_dim sets a smaller d', to
+    which two further maps d_h x d' with biases reduce q and k (eqs. 5 and 6).
+    Softmax over j and the rest as in mha, without a scale.
 
     Decisions. Shapes are those of the code behind the paper's parameter counts. It
     has one hidden layer more than eq. 3, and no scale where eq. 9 has one. Its

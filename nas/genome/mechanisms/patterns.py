@@ -2,8 +2,8 @@
 
 By the blog post "Refactoring the Attention Equations: Patterns and Messages" (2025), which numbers
 sections but not equations. The index i counts heads. `nas.merge` computes the products of a trained
-block's matrices. In these mechanisms they are free parameters, which includes matrices of higher
-rank.
+block's matrices. In these mechanisms the products are parameters of their own, which can have a
+higher rank.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ def patterns() -> Genome:
     W^P_i: d x d, learned as one matrix of any rank (a product has rank d_h at
     most); P_i: n x d. Values and output as in mha: V_i: n x d_h, W_O: d x d.
 
-    Decisions. Scores are divided by sqrt(d_h), as for the two factors, although no
-    key has this width; sqrt(d) would give other weights. The genome has a projected
-    query and no projected key: has_wk: false, raw: shared, W_Q: d x H d.
+    Decisions. Scores are divided by sqrt(d_h), as with two factors. No key has this
+    width here, but sqrt(d) would give other weights than the two factors. The
+    genome has a projected query and no projected key: has_wk: false, raw: shared,
+    W_Q: d x H d.
     """
     return dot_product(has_wk=False, raw="shared")
 

@@ -142,8 +142,8 @@ def flex_sqa() -> Genome:
 
     Decisions. Section 6 asks for H_q = H_kv, which kernels support best, and for
     windows with global tokens. As in Longformer the first g tokens are global, but
-    without projections of their own. A class token stands first and is global. (In
-    the authors' code the outputs of the global tokens are discarded.)
+    they share the projections of all tokens. A class token stands first and is
+    global. (In the authors' code the outputs of the global tokens are discarded.)
     """
     visibility = Visibility(window=32, global_tokens=4)
     return replace(dot_product(q_heads="1/2", kv_heads="1/2"), visibility=visibility)

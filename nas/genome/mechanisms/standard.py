@@ -46,7 +46,7 @@ def mqa() -> Genome:
         head_i = softmax(Q_i K^T / sqrt(d_h)) V                          (section 3)
 
     All H query heads read the same K, V: n x d_h; W_K, W_V: d x d_h. Decoding
-    caches 2 d_h numbers of a token in place of 2 d.
+    caches 2 d_h numbers per token instead of 2 d.
 
     Decisions. Scores are divided by sqrt(d_h); the paper's code does not divide.
     """

@@ -45,7 +45,7 @@ def get(name: str, where: str = "genome") -> Primitive:
     """Return the primitive of that name.
 
     Args:
-        where: start of an error message, such as a file and a node.
+        where: first words of error messages, such as a file name and a node.
 
     Raises:
         GenomeError: no primitive has this name; the message suggests the most similar name.
@@ -66,10 +66,11 @@ def names() -> tuple[str, ...]:
 
 
 def check_params(op: str, params: Mapping[str, ParamValue], where: str) -> dict[str, ParamValue]:
-    """Check parameters of a primitive and return them in normal form.
+    """Check the parameters of a primitive and return them in normal form.
 
     Args:
-        where: start of an error message, such as a file and a node.
+        op: name of the primitive.
+        where: first words of error messages, such as a file name and a node.
 
     Raises:
         GenomeError: the primitive or a parameter does not exist, a value is outside its domain, or
@@ -95,10 +96,12 @@ def check_params(op: str, params: Mapping[str, ParamValue], where: str) -> dict[
 
 
 def check_vocabulary(genome: Genome, where: str = "genome") -> Genome:
-    """Check all primitives and parameters of a genome; return it with normalised parameters.
+    """Check that all primitives and parameters of a genome exist and are valid.
+
+    Return the genome with all parameters in normal form.
 
     Raises:
-        GenomeError: as ``check_params``.
+        GenomeError: a check fails, as described for ``check_params``.
     """
     nodes = []
     for index, node in enumerate(genome.nodes):

@@ -7,23 +7,23 @@ The decorator registers the class and returns it unchanged, because exported fil
 All operands of a call have the same number of heads; the compiler repeats heads before the call
 where needed.
 
-``__init__`` receives the sizes that it has as arguments:
+The compiler passes to ``__init__`` each of these values for which it has an argument:
 
 - ``dim``: model width.
 - ``heads``: number of heads of the operands.
 - ``width``: width of the operands that the signature calls ``w``. If the primitive has a parameter
-  named width, ``head_width`` is that size.
-- ``rank``: width whose square root divides scores. It is the width of the operands, or the head
-  width if the operands have model width, as in Patterns.
-- ``bias``: the task's ``qkv_bias``.
+  named ``width``, this size is passed as ``head_width``.
+- ``rank``: number r for scores that are divided by sqrt(r). It is the width of the operands, or the
+  head width if the operands have model width, as in Patterns.
+- ``bias``: the field ``qkv_bias`` of the task.
 - ``filtered``: whether an earlier filter may have set scores to -inf.
 
-``forward`` receives the operands and those of these arguments that it has:
+``forward`` receives the operands, and each of these values for which it has an argument:
 
 - ``x``: the block's input, shape (b, n, d).
 - ``mask``: bool, broadcastable to (b, h, q, k), True where attention is allowed; or None.
-- ``start``: position of the first token in a call with a part of the sequence. For scores it is
-  the position of the first query relative to the first key.
+- ``start``: position of the first token of the operands, if they are a part of the sequence. For
+  operands that are scores, it is the position of the first query relative to the first key.
 
 A class that mixes neighbouring tokens or uses absolute indices sets ``needs_all_tokens = True`` and
 is never called with a part of the sequence.
@@ -53,7 +53,7 @@ Params = Mapping[str, Any]
 
 
 class Role(StrEnum):
-    """The function of an operation in a mechanism; rules of policies name roles."""
+    """The purpose of an operation in a mechanism. The rules of policies refer to roles."""
 
     TRANSFORM = "transform"  # tokens to tokens, content only
     POSITION = "position"  # tokens to tokens, by position
@@ -77,8 +77,8 @@ class Port:
     """A named operand or result of a primitive.
 
     Attributes:
-        width: variable for the width of tokens in the signature, such as "w" in "tokens[h,w]".
-            Operands with the same variable have the same width. None for scores and weights.
+        width: name of the width in the signature, such as "w" in "tokens[h,w]". Ports of a
+            signature that share this name must have equal widths. None for scores and weights.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The types of a primitive's operands and result, and its role with these types."""
+    """The types of a primitive's operands and result, and its role for operands of these types."""
 
     inputs: tuple[Port, ...]
     output: Port
@@ -97,15 +97,17 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes at which a node runs, which are the variables of its formula for MACs.
+    """The sizes of one call of a node, from which its MACs (multiply-adds) are computed.
 
     Attributes:
         dim: model width.
         heads: number of heads of the operands.
         width: number of features per head.
-        tokens: number of keys. If a window is computed in blocks, the number of keys in a block.
+        tokens: number of keys in the call. If a window is computed block by block, this is the
+            number of keys in one block.
         rows: number of queries; None if it equals ``tokens``.
-        allowed: number of pairs of query and key for which a score is computed; None for all pairs.
+        allowed: number of pairs of a query and a key for which a score is computed; None for all
+            pairs.
     """
 
     dim: int
@@ -127,17 +129,17 @@ class Sizes:
 
     @property
     def pairs(self) -> int:
-        """The number of pairs of query and key for which a score is computed."""
+        """The number of pairs of a query and a key for which a score is computed."""
         return self.queries * self.tokens if self.allowed is None else self.allowed
 
 
 def pair_macs(sizes: Sizes, params: Params) -> int:
-    """Count the MACs of one dot product for each pair and head."""
+    """Count the MACs of one dot product for each head and each pair of a query and a key."""
     return sizes.heads * sizes.pairs * sizes.width
 
 
 def map_macs(sizes: Sizes, params: Params) -> int:
-    """Count the MACs of one linear map (width x width) for each token and head."""
+    """Count the MACs of one linear map from ``width`` to ``width`` features per token and head."""
     return sizes.heads * sizes.tokens * sizes.width**2
 
 
@@ -145,41 +147,47 @@ def map_macs(sizes: Sizes, params: Params) -> int:
 class Primitive:
     """A registered operation: its name, torch module, signatures and declared properties.
 
-    Callables named ``params`` receive all parameters of a node, defaults included.
+    Some properties depend on a node's parameters. They are functions of a mapping that contains all
+    parameters of the node, including defaults.
 
     Attributes:
-        notation: formula with names of operands and parameters in braces, "softmax({scores})".
+        notation: formula with the names of operands and parameters in braces, such as
+            "softmax({scores})".
         source: paper and equation that define the operation.
-        commutes: whether exchanging the first two operands keeps the result.
+        parameters: for each parameter its default and its valid values.
+        commutes: whether exchanging the first two operands does not change the result.
         is_causal_safe: returns whether, under a causal mask, no output depends on a later token.
         check: raises ``ValueError`` for parameters that exclude each other.
         caution: returns a warning about training with these parameters, or None.
-        macs: returns the multiply-adds of one call at batch size 1.
-        passes: returns how many times a call reads or writes all its pairs (or tokens),
-            approximately. The predicted time uses it.
+        macs: returns the number of multiply-adds of one call at batch size 1.
+        passes: returns approximately how often one call reads or writes a value for each pair of a
+            query and a key (or for each token). The predicted time depends on this number.
         is_stateful: returns whether a call in training mode changes the module's buffers.
-        reach: returns the number of earlier tokens that a result depends on, or None if it is
-            unbounded. Only read if ``needs_all_tokens``.
-        unread: returns names of operands and parameters that have no effect. Only the shape of
-            such an operand matters.
-        derived: parameters that only the normal form sets, so that a space need not list them.
-        least_heads: returns the smallest head count of the result, as a label such as "1/2".
-        factors: how the scores factor into products of query and key features; None if they do not.
-        score_change: how the operation changes such products of features; None if the results are
-            no such products.
-        weights: returns the kind of a normaliser's weights, or None for a kind without kernel.
+        reach: returns the number of earlier tokens on which a result depends, or None if there is
+            no limit. This is used only if ``needs_all_tokens`` is true.
+        unread: returns the names of parameters that have no effect, and of operands of which only
+            the shape has an effect.
+        derived: names of parameters that only the normal form sets. A search space need not list
+            them.
+        least_heads: returns a lower bound on the head count of the result, as a head label.
+        factors: factorisation of the scores into query features and key features; None if the
+            scores have no such factorisation.
+        score_change: effect of the operation on factorised scores; None if the changed scores are
+            not supported by the kernels for factorised scores.
+        weights: returns the kind of weights that a normaliser computes, or None if no kernel
+            supports the weights.
         sums_values: whether the result is the weights times the values.
-        homogeneous: names of operands p with f(2 p) = 2 f(p) for fixed other operands.
-        is_additive: whether f(p) + f(q) = f(p + q) also holds for each of these operands.
+        homogeneous: names of the operands p with f(2 p) = 2 f(p) if all other operands are fixed.
+        is_additive: whether f(p + q) = f(p) + f(q) for each operand in ``homogeneous``.
         is_featurewise: whether each feature of the result depends only on the same feature of the
-            operands, in the same way for all features, and on weights that all heads share. The
-            result must not depend on how features are divided into heads.
-        sign: returns the provable sign of the result, from the signs of the operands.
-        sizes: names of the size arguments of the module's ``__init__``.
-        extras: which of ``x`` and ``mask`` the module's ``forward`` receives.
+            operands and on weights that all heads share. The dependence must be the same for all
+            features, and must not depend on how features are divided into heads.
+        sign: returns the provable sign of the result, given the signs of the operands.
+        sizes: names of the values, such as ``dim``, that the module's ``__init__`` receives.
+        extras: names of those of the values ``x`` and ``mask`` that ``forward`` receives.
         is_parametric: whether the module may have learned parameters.
         is_positional: whether the module's ``forward`` receives ``start``.
-        needs_all_tokens: whether a result at one token needs the whole sequence at once.
+        needs_all_tokens: whether every call needs the whole sequence.
     """
 
     name: str
@@ -239,20 +247,20 @@ class Primitive:
 
     @property
     def is_plain_product(self) -> bool:
-        """Whether the result is queries times keys up to a factor, or weights times values."""
+        """Whether the result is a multiple of queries times keys, or is weights times values."""
         return self.sums_values or (self.factors is not None and self.factors.is_plain)
 
     @property
     def arities(self) -> tuple[int, ...]:
-        """The possible numbers of operands, ascending."""
+        """The numbers of operands that a node with this primitive may have, ascending."""
         return tuple(sorted({len(signature.inputs) for signature in self.signatures}))
 
     def defaults(self) -> dict[str, ParamValue]:
-        """Return all parameters at their defaults."""
+        """Return the default of each parameter."""
         return {name: domain.default for name, domain in self.parameters.items()}
 
     def full(self, params: Mapping[str, ParamValue]) -> dict[str, ParamValue]:
-        """Return ``params`` together with the defaults of all parameters that it does not set."""
+        """Return ``params`` together with the defaults of all other parameters."""
         return self.defaults() | dict(params)
 
 
@@ -276,13 +284,14 @@ def primitive(
     """Return a decorator that registers a module class as a primitive.
 
     Args:
+        name: name of the primitive.
         signatures: types such as "query: tokens[h,w], key: tokens[h,w] -> scores[h]". The first
-            signature that matches a node's operands applies.
-        role: one role, or a tuple with a role for each signature.
-        declared: further fields of ``Primitive``.
+            signature that matches the operands of a node applies to this node.
+        role: one role for all signatures, or a tuple with a role for each signature.
+        declared: values of other fields of ``Primitive``.
 
     Raises:
-        GenomeError: another primitive has the same name, or a class of the same name.
+        GenomeError: another primitive has the same name or a class with the same name.
     """
 
     def register(module: type[nn.Module]) -> type[nn.Module]:
@@ -304,9 +313,10 @@ _PORT = re.compile(r"(?:(\w+):\s*)?(tokens|scores|weights)\[h(?:,(\w))?\]")
 
 
 def parse_signature(text: str, role: Role) -> Signature:
-    """Parse a signature such as "a: tokens[h,w], b: tokens[h,w] -> scores[h]".
+    """Parse the text of a signature, such as "a: tokens[h,w], b: tokens[h,w] -> scores[h]".
 
-    A malformed signature fails an assertion.
+    Raises:
+        AssertionError: the text is malformed.
     """
     left, arrow, right = text.partition("->")
     ports = [_port(match) for match in _PORT.finditer(left)]

@@ -18,7 +18,7 @@ class Domain(Protocol):
 
     @property
     def default(self) -> ParamValue:
-        """The value in nodes that do not set the parameter."""
+        """The value of the parameter in nodes that do not set it."""
         ...
 
     def accept(self, value: ParamValue) -> ParamValue:

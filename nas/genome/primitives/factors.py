@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Factors:
-    """The factorisation of scores into features of the query and features of the key.
+    """The factorisation of scores into features f of the query and features g of the key.
 
         scores_ij = f(q_i)·g(k_j) / sqrt(r) + b(k_j) + c(q_i)
 
@@ -32,10 +32,10 @@ class Factors:
             keys share key features.
         bias: name of the method that computes b, from (b, h, k, w) to (b, h, k, 1); None if there
             is no b. It must compute the same function for all heads.
-        is_scaled: whether products are divided by sqrt(r), with r the module's ``rank``.
-        has_query_term: whether there is a term c. The compiler omits c, and does so only if the
-            weights do not change when a number is added to all scores of a query.
-        width: returns the number of features m, from the width of an operand and the parameters.
+        is_scaled: whether products are divided by sqrt(r), where r is the module's ``rank``.
+        has_query_term: whether there is a term c. The factorisation is then used, without c, only
+            if adding a number to all scores of a query does not change the weights.
+        width: returns the number m of features, given the width of an operand and the parameters.
     """
 
     query: str | None = None
@@ -47,25 +47,26 @@ class Factors:
 
     @property
     def is_plain(self) -> bool:
-        """Whether scores are q·k up to the scale."""
+        """Whether the scores are the products q·k, scaled or not."""
         return self.query is self.key is self.bias is None and not self.has_query_term
 
 
 @dataclass(frozen=True)
 class ScoreChange:
-    """A change of scores after which kernels for products of features still apply.
+    """A change of factorised scores (``Factors``) that the kernels for such scores support.
 
-    The attribute that is set selects the change. Without any, it is the sum of two scores.
+    Exactly one of ``factor``, ``bias``, ``slopes`` and ``cap`` selects the change. If none of them
+    is set, the operation adds two scores.
 
     Attributes:
-        factor: scores are multiplied by t_h. Name of the module's attribute t, shape (h).
-        bias: b(k_j) is added. Name of the method that computes b, from (b, h, k, w) to
-            (b, h, k, 1).
-        shifted: set together with ``bias``. Name of the method that returns q + u, where
-            (q + u)·k = q·k + b(k).
-        slopes: m_h |i - j| is subtracted. Returns m, shape (h), from the number of heads and a
-            tensor on the wanted device.
-        cap: scores become c tanh(scores / c). Name of the parameter c.
+        factor: name of the module's attribute t, shape (h), by which the scores are multiplied.
+        bias: name of the method that computes b(k_j), from (b, h, k, w) to (b, h, k, 1), which is
+            added to the scores.
+        shifted: name of the method that returns q + u such that (q + u)·k = q·k + b(k). It is set
+            together with ``bias``.
+        slopes: returns m, shape (h), from the number of heads and a tensor on the device of the
+            result; m_h |i - j| is subtracted from the scores.
+        cap: name of the parameter c with which the scores become c tanh(scores / c).
     """
 
     factor: str | None = None
@@ -87,7 +88,7 @@ class Weights(StrEnum):
 
     @property
     def ignores_shifts(self) -> bool:
-        """Whether adding a number to all scores of a query does not change the weights."""
+        """Whether the weights do not change if a number is added to all scores of a query."""
         return self in (Weights.SOFTMAX, Weights.MEAN)
 
     @property
@@ -97,12 +98,14 @@ class Weights(StrEnum):
 
     @property
     def is_by_sums(self) -> bool:
-        """Whether the result is computed from sums over the keys that do not depend on queries."""
+        """Whether the kernel uses sums over the keys that are the same for all queries."""
         return self in (Weights.LINEAR, Weights.MEAN)
 
 
 class Sign(NamedTuple):
-    """The sign of a result, as far as it can be proven for all values of the parameters.
+    """The sign of a result, as far as it is provable for all inputs and learned parameters.
+
+    A sign without any of these attributes is unknown.
 
     Attributes:
         is_non_negative: the result is never negative, and its gradient is zero wherever the result
@@ -116,12 +119,13 @@ class Sign(NamedTuple):
     is_zero: bool = False
 
 
-# Arguments: the signs of the operands, and whether two operands are the same tensor.
+# A rule returns the sign of a result. Its arguments are the signs of the operands (``operands``),
+# and whether two operands are the same tensor (``is_square``).
 SignRule = Callable[[Sequence[Sign], bool], Sign]
 
 
 def unknown_sign(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return that no sign is provable."""
+    """Return an unknown sign."""
     return Sign()
 
 
@@ -129,47 +133,51 @@ ZERO: Final = Sign(is_non_negative=True, is_non_positive=True, is_zero=True)
 
 
 def zero_of_first(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return zero if the first operand is zero, else no sign."""
+    """Return zero if the first operand is zero, else an unknown sign."""
     return ZERO if operands[0].is_zero else Sign()
 
 
 def zero_of_any(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return zero if any operand is zero, else no sign."""
+    """Return zero if any operand is zero, else an unknown sign."""
     return ZERO if any(sign.is_zero for sign in operands) else Sign()
 
 
 def rectified(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return zero if the first operand is non-positive, else non-negative."""
+    """Return the sign of a ReLU: zero if the first operand is non-positive, else non-negative."""
     return ZERO if operands[0].is_non_positive else Sign(is_non_negative=True)
 
 
 def non_negative(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return non-negative for all operands."""
+    """Return a non-negative sign for operands of any sign."""
     return Sign(is_non_negative=True)
 
 
 def non_positive(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return non-positive for all operands."""
+    """Return a non-positive sign for operands of any sign."""
     return Sign(is_non_positive=True)
 
 
 def non_positive_like_first(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return non-positive if the first operand is non-positive, else no sign."""
+    """Return non-positive if the first operand is non-positive, else an unknown sign."""
     return Sign(is_non_positive=operands[0].is_non_positive)
 
 
 def sign_of_first(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return the sign of the first operand, for results that are positive multiples of it."""
+    """Return the sign of the first operand. The result must be a positive multiple of it."""
     return operands[0]
 
 
 def sign_of_sum(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return the signs that all summands share."""
+    """Return the sign of a sum: each attribute that holds for all operands."""
     return Sign(*(all(signs) for signs in zip(*operands, strict=True)))
 
 
 def sign_of_product(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return zero if a factor is zero; non-negative for squares and for non-negative factors."""
+    """Return the sign of a product of all operands.
+
+    The sign is zero if an operand is zero. It is non-negative if the product is a square or if all
+    operands are non-negative. Otherwise it is unknown.
+    """
     if any(sign.is_zero for sign in operands):
         return ZERO
     return Sign(is_non_negative=is_square or all(sign.is_non_negative for sign in operands))

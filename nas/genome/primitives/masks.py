@@ -2,7 +2,7 @@
 
 A mask is bool, broadcastable to (b, h, q, k), and True where attention is allowed. None means that
 all keys are visible. A score of -inf marks a key that a filter excluded: normalisers give it weight
-zero, and changes of scores keep it at -inf. Hidden tokens must have finite values.
+zero, and operations that change scores keep it at -inf. Hidden tokens must have finite values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ def hide(scores: Scores, mask: Mask) -> Scores:
 
 
 def count_visible(scores: Scores, mask: Mask) -> Float[Tensor, "..."]:
-    """Count the visible keys of each query, at least 1; the shape broadcasts to (b, h, q, 1)."""
+    """Return the number of visible keys of each query, at least 1.
+
+    The shape is broadcastable to (b, h, q, 1).
+    """
     # In float32 at least: bfloat16 cannot represent odd numbers above 256.
     exact = torch.promote_types(scores.dtype, torch.float32)
     keys = scores.shape[-1]
@@ -31,11 +34,11 @@ def count_visible(scores: Scores, mask: Mask) -> Float[Tensor, "..."]:
 
 
 def below_top(scores: Scores, mask: Mask) -> Scores:
-    """Subtract the largest visible score of each row, and clamp at -2; hidden keys get -2.
+    """Subtract from each row its largest visible score, and clamp the result at -2.
 
-    Sparse normalisers give weight zero to scores more than 1 below the largest, so clamping changes
-    no weight and no gradient. It keeps sums small, and a row of which all entries are -2 has no
-    visible key. The result is in float32 or float64.
+    Hidden keys get -2, so a row in which all entries are -2 has no visible key. Clamping changes no
+    weight and no gradient, because sparse normalisers give weight zero to scores that are more than
+    1 below the largest score. The result is in float32 or float64.
     """
     exact = hide(scores, mask).to(torch.promote_types(scores.dtype, torch.float32))
     top = exact.detach().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(exact.dtype).min)
@@ -43,10 +46,10 @@ def below_top(scores: Scores, mask: Mask) -> Scores:
 
 
 def drop_padding(tokens: Tokens, mask: Mask) -> Tokens:
-    """Set tokens to zero that no query of any head may see.
+    """Return the tokens with zeros in place of each token that is hidden from all queries.
 
-    Operations that mix neighbours use it, so that padding counts as zeros, like the edges of the
-    sequence. If the number of tokens differs from the mask's keys, tokens are returned unchanged.
+    In operations that mix neighbouring tokens, padding then counts as zeros, like tokens beyond the
+    edges of the sequence. If the mask is for another number of keys, the tokens are unchanged.
     """
     if mask is None:
         return tokens

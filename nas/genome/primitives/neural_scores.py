@@ -1,4 +1,4 @@
-"""Scores by a small network over each pair of query and key.
+"""Scores by a small network that reads a query and a key.
 
 Additive attention (Bahdanau et al. 2015) and Neural Attention (DiGiugno and Mahmood 2025) compute
 
@@ -9,10 +9,10 @@ with ``left`` a linear map of the query and ``right`` a linear map of the key.
 Decisions about Neural Attention, beside those in nas/genome/mechanisms/neural.py:
 
 - Eq. 8 gives each pair of positions its own weights. Table 1 counts only one network (47.052,
-  47.055 and 47.062 million parameters for d' of 2, 16 and 64), and own weights would limit the
-  sequence length. So all pairs share one network.
-- The identity is not offered as activation: it gives scores a_i + b_j. Softmax keeps only b_j of
-  them, and attention would not depend on the query.
+  47.055 and 47.062 million parameters for d' of 2, 16 and 64), and weights for each pair would
+  limit the sequence length. So all pairs share one network.
+- The identity is not offered as activation: it gives scores a_i + b_j. Under softmax a_i has no
+  effect, so weights would not depend on the query.
 - Section 2 calls additive attention a sum of two scalars. But Bahdanau's score is eq. 4 with tanh
   and without biases.
 - Section 3.2 gives O(n²) time, as for the dot product. A head takes n² (2d'm + m) multiply-adds as
@@ -20,8 +20,8 @@ Decisions about Neural Attention, beside those in nas/genome/mechanisms/neural.p
 - The rows of table 1 equal the parameters of the authors' code: 275 at d' = 2, 2,753 at d' = 16 and
   10,369 without a reduction, for heads of width 64. Its first row differs by more, because only
   the neural models have learned positions (1,024 x 512).
-- The code's default d', the head width // 32, is not used. It is 0 below a width of 32, which
-  gives a constant score, and 3 in the paper's image models, whose text says d' = 2.
+- The default d' of the authors' code, head width // 32, is not used. It is 0 for heads narrower
+  than 32, which gives constant scores. It is 3 in the image models, but the paper says d' = 2.
 """
 
 from __future__ import annotations
@@ -48,7 +48,15 @@ def sum_units(
     shift: Float[Tensor, "..."],
     activation: str,
 ) -> Scores:
-    """Compute scores from one hidden layer; no tensor (b, h, q, k, m) of all units is stored."""
+    """Return scores_ij = sum_m weight_m act(left_im + right_jm) + shift; m counts hidden units.
+
+    No tensor of all units, shape (b, h, q, k, m), is stored.
+
+    Args:
+        weight: output weights, shape (m), or (h, m) with one network for each head.
+        shift: bias of the output, a scalar, or shape (h) with one network for each head.
+        activation: name of the function act in ``torch.nn.functional``.
+    """
     queries = left.unsqueeze(-2).unbind(-1)
     # The keys of a unit are contiguous in memory, for speed.
     keys = right.transpose(-2, -1).contiguous().unsqueeze(-2).unbind(2)
@@ -65,7 +73,12 @@ def split_linear(
     weight: Float[Tensor, "..."],
     bias: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "b h n o"]:
-    """Apply a linear map with weights (o, i) for all heads, or (h, o, i) with one map per head."""
+    """Apply a linear map from i to o features.
+
+    Args:
+        weight: shape (o, i) for one map that all heads share, or (h, o, i) for one map per head.
+        bias: shape (o) or (h, o), respectively.
+    """
     if weight.dim() == 2:
         return F.linear(tokens, weight, bias)
     product = tokens @ weight.transpose(-2, -1)
@@ -80,9 +93,15 @@ def sum_layers(
     third: Float[Tensor, "1 g"],
     shift: Float[Tensor, "1"],
 ) -> Scores:
-    """Compute scores from two hidden ReLU layers, of m and of g units.
+    """Return the scores of a network with two hidden ReLU layers, of m and of g units.
 
-    ``left`` and ``right`` are the parts of the first layer's input from the query and the key.
+    Args:
+        left: part of the input of the first layer that depends on the query.
+        right: part of the input of the first layer that depends on the key.
+        second: weights of the second layer.
+        bias: bias of the second layer.
+        third: weights of the output.
+        shift: bias of the output.
     """
     hidden = F.relu(left.unsqueeze(3) + right.unsqueeze(2))
     return F.linear(F.relu(F.linear(hidden, second, bias)), third, shift).squeeze(-1)
@@ -104,7 +123,7 @@ class AdditiveAttentionScore(nn.Module):
 
     scores_ij = v · tanh(W1 q_i + W2 k_j)
 
-    MACs count the maps W1 and W2 for each token, and v for each pair.
+    MACs include the maps W1 and W2 once per token, and v once per pair.
     """
 
     def __init__(self, width: int) -> None:
@@ -123,7 +142,10 @@ class AdditiveAttentionScore(nn.Module):
 
 
 def _reduction_macs(sizes: Sizes, params: Params) -> tuple[int, int]:
-    """The reduced width d', and the MACs of one head's maps to it; none if they are left out."""
+    """Return the width d' of the network's input, and the MACs of the maps to d' for one head.
+
+    Without the parameter ``reduced_dim`` there are no such maps, and d' is the head width.
+    """
     reduced_dim = params["reduced_dim"]
     return reduced_dim or sizes.width, sizes.both * sizes.width * (reduced_dim or 0)
 
@@ -150,27 +172,29 @@ def _macs(sizes: Sizes, params: Params) -> int:
     passes=lambda sizes, params: 2 * params["width"],
 )
 class NeuralAttention(nn.Module):
-    """Scores by a network with one hidden layer, which reads the query and the key side by side.
+    """Scores by a network with one hidden layer, whose input is the query and the key.
 
     Q' = Q W_q + b_q, K' = K W_k + b_k                          (n x d'; eq. 5 and 6)
     h_ij = act(W_h [q'_i; k'_j] + b_h)                          (m; eq. 3 and 7)
     A_ij = w_a · h_ij + b_a                                     (eq. 4 and 8)
     scores = A, or under ``scale`` A / sqrt(d)                  (inside the softmax of eq. 9)
 
-    W_h is m x 2d' and w_a has m numbers. There is one network for all heads, or under ``per_head``
-    one for each. W_h [q'; k'] is computed as W_hq q' + W_hk k', so each half is computed once per
-    token and not once per pair. MACs count these maps, and m for each pair.
+    W_h: m x 2d', w_a: m. All heads share one network, unless ``per_head`` gives each head its own
+    network. W_h [q'; k'] is computed as W_hq q' + W_hk k', so that the maps run once per token and
+    not once per pair. MACs include these maps, and m for each pair.
 
-    With ReLU the first hidden unit starts with bias 2 and is active for all pairs. Otherwise the
-    initial score could be a constant without gradient, as in the authors' code for 40 % of the
-    seeds at d' = 2.
+    With ReLU the first hidden unit has the initial bias 2, so that it is active for all pairs.
+    Otherwise the initial score could be a constant without gradient. In the authors' code this
+    happens for 40 % of the seeds at d' = 2.
 
     Args:
-        rank: d, the width whose root divides the scores under ``scale``.
-        reduced_dim: d', two or more. None leaves out W_q and W_k (eq. 5 and 6), and d' is the head
+        rank: d, which is used only with ``scale``.
+        reduced_dim: d', two or more. None omits W_q and W_k (eq. 5 and 6); d' is then the head
             width.
         width: m, the number of hidden units, one or more.
-        activation: act, one of gelu, relu, silu and tanh.
+        activation: name of act: gelu, relu, silu or tanh.
+        scale: whether scores are divided by sqrt(d).
+        per_head: whether each head has its own network.
     """
 
     def __init__(
@@ -244,7 +268,7 @@ def _authors_passes(sizes: Sizes, params: Params) -> int:
     passes=_authors_passes,
 )
 class NeuralAttentionAuthors(nn.Module):
-    """Scores by the network in the authors' code: ReLU layers of d' and d'/2 units, one output.
+    """Scores by the network in the authors' code: hidden ReLU layers of d' and d'/2 units.
 
     q'_i = W_q q_i + b_q, k'_j = W_k k_j + b_k                   (d'; eq. 5 and 6)
     h_ij = relu(W_1 [q'_i; k'_j] + b_1)                          (d'; eq. 7 and 8)
@@ -252,13 +276,13 @@ class NeuralAttentionAuthors(nn.Module):
     scores_ij = w_3 · g_ij + b_3                                 (eq. 8, without a scale)
 
     W_q, W_k: d' x d_h; W_1: d' x 2d'; W_2: floor(d'/2) x d'; all heads share them. d' is
-    ``reduced_dim``; None leaves out W_q and W_k, and d' is the head width d_h. Under softmax b_3
-    has no effect; it is kept because the paper counts it.
+    ``reduced_dim``. If it is None, W_q and W_k are omitted, and d' is the head width d_h. Under
+    softmax b_3 has no effect; it is kept because the paper counts it.
 
     Parameters: 2 (d_h d' + d') + (2d'² + d') + (d' floor(d'/2) + floor(d'/2)) + floor(d'/2) + 1.
 
-    Unlike in the authors' code, the first unit of each layer starts positive for every pair. With
-    their start the score is a constant for 40 % of the seeds at d' = 2.
+    Unlike in the authors' code, the first unit of each layer is initially positive for every pair.
+    With the authors' initial values the score is a constant for 40 % of the seeds at d' = 2.
 
     Raises:
         ValueError: d' is below two, so that the second layer would have no unit.

@@ -1,6 +1,6 @@
 """Dense normalisers: softmax, sigmoid, squared ReLU, scores over their number, and a plain mean.
 
-``sparse`` has normalisers with exact zeros.
+The module ``sparse`` has normalisers that give most keys the weight zero.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from nas.genome.primitives.shapes import Mask, Scores
 
 
 def masked_softmax(scores: Scores, mask: Mask, filtered: bool) -> Scores:
-    """Compute softmax over the visible keys; a row whose keys are all excluded gives zeros."""
+    """Compute the softmax of each row of scores over the visible keys.
+
+    A row without visible keys gives weights of zero.
+
+    Args:
+        filtered: whether a filter may have set scores to -inf.
+    """
     if mask is None and not filtered:
         return torch.softmax(scores, dim=-1)
     scores = hide(scores, mask)
@@ -132,8 +138,8 @@ class SoftmaxFree(nn.Module):
     """Scores of the visible keys, divided by their number n; weights may be negative.
 
     weights_ij = scores_ij / n, and 0 for an excluded key. With dot products this is linear
-    attention: (Q K^T) V / n = Q (K^T V) / n. The source first applies layer norm to Q and K; here
-    a genome does so with nodes of its own.
+    attention: (Q K^T) V / n = Q (K^T V) / n. The source first applies layer norm to Q and K; this
+    primitive does not.
     """
 
     def __init__(self, filtered: bool = False) -> None:
@@ -165,12 +171,12 @@ class SoftmaxFree(nn.Module):
 class Uniform(nn.Module):
     """Equal weights 1 / n for the n visible keys, so that values are averaged.
 
-    Only the length of the operand matters. In normal form the operand is a stream, so that no
-    scores are computed.
+    The operand supplies only the number of keys. In the normal form of a genome it is a stream, so
+    that no scores are computed.
 
     Args:
-        heads: smallest head count of the weights, as a label. When the normal form removes scores,
-            it sets their head count here.
+        heads: label of the smallest head count of the weights. The normal form sets it where it
+            replaces scores by a stream with fewer heads.
     """
 
     def __init__(self, *, heads: str = "one") -> None:

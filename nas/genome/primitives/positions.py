@@ -17,9 +17,9 @@ from nas.genome.primitives.shapes import Mask, Tokens
 def rotate(features: Float[Tensor, "b h n *r w"], start: int = 0) -> Float[Tensor, "b h n *r w"]:
     """Rotate pairs of features by angles proportional to the token's position.
 
-    The first token has position ``start``. Pairs are (i, i + w/2), the half-split layout. The angle
-    of pair i at position t is t / 10000^(2i/w), in radians. All axes between the tokens and the
-    features share the angle of their token.
+    The first token has position ``start``. Features i and i + w/2 form pair i. The angle of pair i
+    at position t is t / 10000^(2i/w), in radians. All features on the axes ``*r`` rotate by the
+    angle of their token.
 
     Source: Su et al. 2021 (RoFormer), eq. 15 and 34.
     """
@@ -78,8 +78,8 @@ class ShortConv(nn.Module):
     """Depthwise convolution over the tokens, with one kernel for each feature of each head.
 
     out_t = b + sum_s w_s tokens_{t-s}, with s = 0 to kernel - 1 if causal. Otherwise the kernel is
-    centred on t, and an even kernel has one tap more to the right. Padding and tokens beyond the
-    edges count as zeros.
+    centred on t, and an even kernel covers one token more to the right. Padding and tokens beyond
+    the edges count as zeros.
     """
 
     needs_all_tokens = True

@@ -25,8 +25,8 @@ from nas.genome.primitives.shapes import Key, Mask, Query, Scores, Sums, Tokens,
 class ScaledDotProduct(nn.Module):
     """Dot products of queries and keys, divided by the square root of ``rank``.
 
-    scores_ij = q_i · k_j / sqrt(r), with r the width of the operands. Operands of model width, as
-    in Patterns, are divided by the root of the head width (Patterns and Messages, section 4).
+    scores_ij = q_i · k_j / sqrt(r), where r is the width of the operands. For operands of model
+    width, as in Patterns, r is the head width (Patterns and Messages, section 4).
     """
 
     def __init__(self, rank: int) -> None:
@@ -64,7 +64,7 @@ class Bilinear(nn.Module):
 
 
 def unit_length(tokens: Tokens) -> Tokens:
-    """Divide each token by its length; a token near zero stays short, to bound its gradient."""
+    """Divide each token x by sqrt(|x|^2 + 1e-6), so that its gradient is bounded near zero."""
     exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
     length = (exact.square().sum(dim=-1, keepdim=True) + 1e-6).sqrt()
     return (exact / length).to(tokens.dtype)
@@ -83,8 +83,8 @@ def unit_length(tokens: Tokens) -> Tokens:
 class Cosine(nn.Module):
     """Cosines of the angles between queries and keys, times a learned factor g of each head.
 
-    scores_ij = g_h (q_i · k_j) / (|q_i| |k_j|). Each g starts at sqrt(w), with which scores of
-    independent features have the variance of scaled dot products.
+    scores_ij = g_h (q_i · k_j) / (|q_i| |k_j|). The initial value of each g is sqrt(w). Scores of
+    independent features then have the variance of scaled dot products.
     """
 
     def __init__(self, heads: int, width: int) -> None:

@@ -101,14 +101,19 @@ class Qana(nn.Module):
     with r the key width, m = 1 or 1/sqrt(r), and U, V, b, c linear in the block's input x_i.
 
     Args:
+        hidden: number h of hidden units, which the index l counts.
+        activation: name of act: gelu, relu, silu or tanh.
+        init: initial values of U, V, b and c. ``random`` draws all of them. ``zero_out`` sets V, b
+            and c to zero; scores start as dot products, and all weights can train. ``paper_zero``
+            sets all to zero, as in the paper; under a normaliser that ignores shifts, such as
+            softmax, they never train. ``gate`` draws all and sets alpha to zero.
+        mlp_scale: ``none`` for m = 1, or ``sqrt`` for m = 1/sqrt(r).
         skip: whether the dot product s_i·k_j / sqrt(r) is added.
-        init: the start of U, V, b and c. ``zero_out`` sets V, b and c to zero, so the scores equal
-            dot products and all weights can train. ``gate`` sets alpha to zero. ``random`` draws
-            all. The paper's ``paper_zero`` sets all to zero; under a normaliser that ignores
-            shifts, such as softmax, all their gradients are zero and they never train.
-        gate: alpha is 1 (``none``), a parameter (``learned``), or rises from 0 to 1 over the first
-            ``warmup`` forward passes in training mode (``warmup``; section 6.2).
-        basis: number of basis rows B of each head, with U_il = sum_r a_ilr B_r (section 6.2). D_Q
+        gate: ``none`` for alpha = 1, ``learned`` for a learned alpha of each head, or ``warmup``
+            for an alpha that rises from 0 to 1 over the first forward passes in training mode
+            (section 6.2).
+        warmup: number of these forward passes.
+        basis: number of basis rows B_r of each head, with U_il = sum_r a_ilr B_r (section 6.2). D_Q
             is then D_K + h basis + 2h + 1. None stands for no basis.
         rope: whether s, k and the rows of U are rotated by the positions of their tokens.
     """
@@ -171,15 +176,16 @@ class Qana(nn.Module):
     def turned(
         self, query: Tensor, key: Tensor, units: tuple[Tensor, ...], start: int
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """Rotate queries, keys and the rows of U by the positions of their tokens."""
+        """Rotate queries, keys and the rows of U (``units[0]``) by their tokens' positions."""
         rows, *rest = units
         return rotate(query, start), rotate(key), (rotate(rows, start), *rest)
 
     def units(self, x: Float[Tensor, "b q d"]) -> tuple[Tensor, ...]:
-        """Compute the networks of the queries: U, V, b and c.
+        """Compute the weights U, V, b and c of the network of each query.
 
-        Shapes are U (b, h, q, l, w), V and b (b, h, q, l), c (b, h, q, 1). With a basis but no
-        rotation, the coefficients of the basis (b, h, q, l, basis) are returned in place of U.
+        The shapes for l hidden units are U (b, h, q, l, w), V and b (b, h, q, l), c (b, h, q, 1).
+        With a basis and without ``rope``, U is replaced by its coefficients in the basis, shape
+        (b, h, q, l, basis).
         """
         tail = self.tail(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         weights, out, bias, shift = tail.split(self.parts, dim=-1)
@@ -200,9 +206,10 @@ class Qana(nn.Module):
         return scores + query @ key.transpose(-2, -1) * self.skip_scale
 
     def gated(self, key: Key, units: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Apply scale, basis and alpha; return the networks' input, then U, V, b and c.
+        """Apply m, the basis and alpha; return the networks' input and their U, V, b and c.
 
-        In training mode with ``gate: warmup`` the call is counted.
+        The input is the keys, or their products with the basis. In training mode with
+        ``gate: warmup``, the call is counted.
         """
         rows, out, bias, shift = units
         if self.scale != 1.0:

@@ -76,11 +76,11 @@ class Softcap(nn.Module):
     score_change=ScoreChange(bias="bias", shifted="shifted"),
 )
 class KeyBias(nn.Module):
-    """Scores plus a learned linear function of the key, which is zero at the start.
+    """Scores plus a learned linear function of the key, which is initially zero.
 
-    out_ij = scores_ij + u_h·k_j / sqrt(r), with r = ``rank`` as in scaled dot products. Added to a
-    dot product it gives (q_i + u_h)·k_j / sqrt(r). If keys are rotated (RoPE), the added number
-    depends on the position of the key.
+    out_ij = scores_ij + u_h·k_j / sqrt(r), with r = ``rank`` as in scaled dot products. If the
+    scores are dot products, the result is (q_i + u_h)·k_j / sqrt(r). If keys are rotated (RoPE),
+    the added number depends on the position of the key.
     """
 
     def __init__(self, heads: int, width: int, rank: int) -> None:
@@ -96,7 +96,7 @@ class KeyBias(nn.Module):
         return key @ (self.direction.to(key.dtype) * self.scale)[:, :, None]
 
     def shifted(self, query: Query) -> Query:
-        """Return queries whose products with the keys include the added numbers."""
+        """Return q + u_h / sqrt(r), whose product with a key is q·k plus ``bias`` of the key."""
         return query + (self.direction.to(query.dtype) * self.scale)[:, None]
 
 
@@ -106,9 +106,13 @@ def linear_bias(
     key: Float[Tensor, "b g k _"],
     start: int = 0,
 ) -> Float[Tensor, "h q k"]:
-    """Return -slope |i - j| for each head, query i and key j; the first query has index ``start``.
+    """Return -slope |i - j| for each head, query i and key j.
 
-    The result is in float32 or float64: bfloat16 cannot represent all positions above 256.
+    Only the lengths of ``query`` and ``key`` matter. The result is in float32 or float64, because
+    bfloat16 cannot represent all positions above 256.
+
+    Args:
+        start: position of the first query relative to the first key.
     """
     exact = slopes.to(torch.promote_types(slopes.dtype, torch.float32))
     rows, columns = (

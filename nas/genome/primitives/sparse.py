@@ -22,8 +22,8 @@ from nas.genome.primitives.shapes import Mask, Scores
 def threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
     """Compute sparsemax (``power`` 1) or 1.5-entmax (``power`` 2) over the visible keys.
 
-    A row without visible keys gives zeros. Gradients flow only through the support, that is, the
-    keys with positive weight; the support is locally constant.
+    A row without visible keys gives weights of zero. Gradients flow only through the keys with
+    positive weight; the selection of these keys is treated as a constant.
     """
     z = below_top(scores if power == 1 else scores / 2.0, mask)
     support = support_of(z.detach(), power)
@@ -40,10 +40,10 @@ def threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
 
 
 def support_of(z: Scores, power: int) -> Bool[Tensor, "b h q k"]:
-    """Return which keys have positive weight.
+    """Return a mask of the keys with positive weight, given the result ``z`` of ``below_top``.
 
-    These are the largest keys: the longest prefix of the sorted row whose smallest entry is above
-    the threshold that the prefix alone would have.
+    Sort each row in descending order. The keys with positive weight are the longest prefix whose
+    last entry exceeds the threshold t of a row that consists of this prefix alone.
     """
     ordered = z.sort(dim=-1, descending=True).values
     rank = torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)
