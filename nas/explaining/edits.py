@@ -71,7 +71,7 @@ def steps(genome: Genome) -> Iterator[Edit]:
 
 
 def _bypassed(genome: Genome) -> Iterator[Edit]:
-    """Replace each node by each of its operands of the same type."""
+    """Yield the edits that replace a node by one of its operands of the same type."""
     typing, last = infer(genome), len(genome.nodes) - 1
     for index, node in enumerate(genome.nodes):
         kind, role = typing.of(index).kind, typing.role(index)
@@ -88,7 +88,7 @@ def _bypassed(genome: Genome) -> Iterator[Edit]:
 
 
 def _plainer(genome: Genome) -> Iterator[Edit]:
-    """Replace scores and normalisers by standard ones."""
+    """Yield the edits that replace a score by the dot product, or a normaliser as in ``PLAIN``."""
     typing = infer(genome)
     for index, node in enumerate(genome.nodes):
         for op in PLAIN.get(typing.role(index), ()):
@@ -98,7 +98,7 @@ def _plainer(genome: Genome) -> Iterator[Edit]:
 
 
 def _reset(genome: Genome) -> Iterator[Edit]:
-    """Set each parameter to its default."""
+    """Yield the edits that set one parameter of a node to its default."""
     for index, node in enumerate(genome.nodes):
         primitive, params = get(node.op), node.param_dict()
         for name in params.keys() - {*primitive.derived}:
@@ -110,7 +110,7 @@ def _reset(genome: Genome) -> Iterator[Edit]:
 
 
 def _switched(genome: Genome) -> Iterator[Edit]:
-    """Switch each projection on or off."""
+    """Yield the edits that switch one projection on or off."""
     for flag in FLAGS:
         is_on, part = getattr(genome.projections, flag), f"W_{flag[-1].upper()}"
         edited = _projecting(genome, **{flag: not is_on})
@@ -118,7 +118,10 @@ def _switched(genome: Genome) -> Iterator[Edit]:
 
 
 def _projected(genome: Genome) -> Iterator[Edit]:
-    """Project an operand that is the unprojected input, if no node uses that projection yet."""
+    """Yield the edits that connect a node to its usual stream with a projection.
+
+    Such an edit replaces an operand that is the unprojected input. No other node reads the stream.
+    """
     used = {ref for node in genome.nodes for ref in node.inputs}
     for index, slot, ref, default in _stream_inputs(genome):
         if default not in used and not genome.projections.has_projection(ref):
@@ -128,7 +131,7 @@ def _projected(genome: Genome) -> Iterator[Edit]:
 
 
 def _relabelled(genome: Genome) -> Iterator[Edit]:
-    """Set each label of the projections to its default."""
+    """Yield the edits that set one label of the projections (``LABELS``) to its default."""
     plain = Projections()
     for name in LABELS:
         now, default = getattr(genome.projections, name), getattr(plain, name)
@@ -138,7 +141,7 @@ def _relabelled(genome: Genome) -> Iterator[Edit]:
 
 
 def _opened(genome: Genome) -> Iterator[Edit]:
-    """Remove the window, the global tokens and the placement."""
+    """Yield the edits that remove the window, remove the global tokens, or use all layers."""
     visibility = genome.visibility
     if visibility.window is not None:
         edited = replace(genome, visibility=Visibility())
@@ -152,7 +155,7 @@ def _opened(genome: Genome) -> Iterator[Edit]:
 
 
 def _reread(genome: Genome) -> Iterator[Edit]:
-    """Connect each input of a node that is a projected stream to the stream that is usual there."""
+    """Yield the edits that connect an operand to its usual stream, see ``_stream_inputs``."""
     for index, slot, ref, default in _stream_inputs(genome):
         if ref != default:
             part = f"{_name(genome, index)} of"
@@ -161,7 +164,10 @@ def _reread(genome: Genome) -> Iterator[Edit]:
 
 
 def _attending(genome: Genome) -> Iterator[Edit]:
-    """Replace weights that are not computed from scores by the weights of standard attention."""
+    """Yield the edits that replace weights without scores by weights of standard attention.
+
+    Weights without scores are computed by a normaliser that reads tokens, for example ``uniform``.
+    """
     typing = infer(genome)
     for index, node in enumerate(genome.nodes):
         is_mean = typing.role(index) is Role.NORMALIZE and all(
@@ -178,10 +184,12 @@ def _attending(genome: Genome) -> Iterator[Edit]:
 
 
 def _stream_inputs(genome: Genome) -> Iterator[tuple[int, int, str, str]]:
-    """Yield the inputs of nodes that are streams (q, k, v) and have a usual stream.
+    """Yield the operands that are a stream (q, k or v) and have a usual stream.
+
+    The usual stream depends on the name of the operand, see ``STREAM_OF_PORT``.
 
     Yields:
-        Index of the node, index of the input, its stream, and the usual stream of the input.
+        Index of the node, index of the operand, the present stream, and the usual stream.
     """
     typing = infer(genome)
     for index, node in enumerate(genome.nodes):

@@ -196,7 +196,10 @@ def _distance(genome: Genome) -> int:
 def _controls(
     genome: Genome, source: str, bounds: Bounds, context: CostContext
 ) -> Iterator[tuple[str, Edit]]:
-    """Yield standard attention and its variants of most similar costs; none for itself."""
+    """Yield standard attention, and the variants of it whose costs are most similar to a genome.
+
+    Nothing is yielded if the genome is standard attention.
+    """
     forms = list(bounds.distinct(_narrowed(), [source]))
     if not forms or forms[0][1].added != STANDARD:
         return

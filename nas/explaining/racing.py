@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Race:
-    """The trainings of an explanation so far, and the choice what to train next.
+    """The finished trainings of an explanation, and the choice of further trainings.
 
     Attributes:
         plan: the mechanisms and their comparisons.
@@ -50,9 +50,9 @@ class Race:
         return not all(e.is_ok for key in pair for e in self.evaluations[key].values())
 
     def findings(self) -> dict[tuple[str, str], Finding | None]:
-        """Return the finding on each pair: the difference of the second mechanism to the first.
+        """Return the finding on each pair of keys; None if a training failed or is missing.
 
-        A finding is None if there are too few trainings.
+        A finding refers to the metric of the second mechanism minus the metric of the first.
         """
         pairs = list(dict.fromkeys(comparison.pair for comparison in self.plan.comparisons))
         gains = [
@@ -79,7 +79,10 @@ class Race:
         seed: int,
         known: Collection[Training] = (),
     ) -> Iterator[tuple[Training, int]]:
-        """Train, and yield each finished training with the number of trainings planned so far.
+        """Train mechanisms until all pairs are decided or the last number of seeds is reached.
+
+        Yields:
+            Each finished training, and the number of trainings planned so far.
 
         Args:
             seed: a seed from which the seeds of the trainings derive.

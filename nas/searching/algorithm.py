@@ -2,7 +2,7 @@
 
 The state of an algorithm is a function of the results that it received, in order of submission.
 Proposal t depends on that state and on a random generator that is derived from (seed, t). Therefore
-the same record gives the same proposals, and a run is resumed by reading its record.
+the same results give the same proposals, and a resumed run restores the state from its results.
 """
 
 from __future__ import annotations
@@ -40,13 +40,15 @@ class SearchContext:
 
     Attributes:
         operators: the operators that sample, mutate and cross genomes of the search space.
-        mechanisms: name and genome of published mechanisms. The first generation consists of these
-            and of random samples.
+        mechanisms: names and genomes of published mechanisms. The first generation consists of
+            these mechanisms and of random samples.
         population: number of proposals in a generation.
         objectives: the objectives of the search, in the order of ``TrialResult.costs``.
         seed: seed of all random generators, see ``generator``.
-        filter: computes the normal form of a genome, and whether the genome is legal and new.
-        archive: all results so far and estimates of them. It receives results before the algorithm.
+        filter: computes the normal form of a genome, and decides whether the genome is legal and
+            new.
+        archive: all results so far, and estimates of the objectives. The archive receives each
+            result before the algorithm receives it.
     """
 
     operators: Variation
@@ -58,11 +60,12 @@ class SearchContext:
     archive: Archive
 
     def generator(self, number: int, purpose: int = PROPOSE) -> np.random.Generator:
-        """Return the random generator of a proposal, independent of all other proposals.
+        """Return a random generator for a proposal, independent of all other generators.
 
         Args:
             number: number of the proposal.
-            purpose: ``PROPOSE`` or ``TELL``.
+            purpose: ``PROPOSE`` for drawing the proposal, or ``TELL`` for breaking ties when its
+                result arrives.
         """
         return np.random.default_rng([self.seed, number, purpose])
 
@@ -74,8 +77,9 @@ class SearchContext:
         """Return a mutant of a parent, or a random sample after many failed attempts.
 
         Args:
-            num_failed: number of failed attempts in a row. The number of mutations grows with it.
-                From ``SAMPLE_AFTER`` on, half of the attempts are samples.
+            num_failed: number of attempts in a row that gave no legal and new genome. The mutant
+                gets one more mutation for every ``PATIENCE`` failures. After ``SAMPLE_AFTER``
+                failures, half of the attempts are random samples.
         """
         if num_failed >= SAMPLE_AFTER and rng.random() < 0.5:
             return self.sample(rng)
@@ -92,21 +96,23 @@ class Algorithm(Protocol):
     """
 
     def tell(self, results: Sequence[TrialResult]) -> None:
-        """Add results of earlier proposals, in order of submission.
+        """Receive results of earlier proposals, in order of submission.
 
-        The division of results into calls must change nothing, unless the algorithm documents it.
-        (NSGA-II selects the survivors of a generation at a time.)
+        The state must depend only on the results, and not on their division into calls. Algorithms
+        that depend on the division document it: NSGA-II selects survivors once in each call.
         """
         ...
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """Return a genome to train. The state of the algorithm must not change.
+        """Return a genome to train. This method must not change the state of the algorithm.
 
-        An attempt with the operator ``REPEAT`` trains a known mechanism again.
+        If ``operator`` of the returned attempt is ``REPEAT``, its genome is a known mechanism,
+        which is trained again.
 
         Args:
             rng: the only source of random numbers.
-            num_failed: number of preceding attempts for this proposal, none of which was new.
+            num_failed: number of earlier attempts for this proposal. None of them gave a legal and
+                new genome.
         """
         ...
 

@@ -1,8 +1,8 @@
 """All results of a search, and posterior estimates of every mechanism's objectives.
 
-The state of the archive is a function of the results that it received, in order. Costs are known
-exactly, and a ``NoisyGP`` models each metric. Mechanisms are compared by estimates and not by mean
-scores, since a mean over few trainings may be high by luck.
+An objective is a cost or a metric. Costs are known exactly, and a ``NoisyGP`` estimates each
+metric. Mechanisms are compared by estimates and not by mean scores, since a mean over few trainings
+may be high by luck. The state of the archive is a function of the results and their order.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Archive:
     Attributes:
         objectives: the run's objectives.
         pending: proposals that are being trained.
-        most_trainings: largest number of trainings of a mechanism. With 1, no mechanism is trained
+        most_trainings: maximum number of trainings of a mechanism. With 1, no mechanism is trained
             again.
-        models: model of each metric, by the index of the metric among the objectives. A training
-            that was stopped because it missed a required score informs the models, too.
-        known: the first result of each mechanism, in order. It leaves out mechanisms of which a
-            training failed or missed a score that its task requires.
+        models: model of each metric, by the index of the metric among the objectives. The models
+            also use trainings that were stopped because they missed a score that the task requires.
+        known: the first result of each mechanism whose trainings all succeeded, in the order of the
+            proposals.
     """
 
     objectives: Sequence[Objective]
@@ -126,7 +126,12 @@ class Archive:
         return self._p
 
     def _p_of_draws(self, means: Array, keys: Sequence[str]) -> Array:
-        """Fraction of posterior samples in which each mechanism is non-dominated."""
+        """Return the fraction of posterior samples in which each mechanism is non-dominated.
+
+        Args:
+            means: estimated objectives of the compared mechanisms, (mechanisms, objectives).
+            keys: keys of these mechanisms.
+        """
         rng = np.random.default_rng(self._num_results)
         drawn = np.repeat(means[None], DRAWS, axis=0)
         for column, model in self.models.items():
@@ -135,10 +140,10 @@ class Archive:
         return p
 
     def select_reevaluation(self) -> TrialResult | None:
-        """Return the mechanism whose re-evaluation is worth most; None if there is none.
+        """Return the known mechanism that is most useful to train again; None if there is none.
 
-        The worth is the probability that the mechanism is in the front, times the variance of its
-        estimate that another training removes.
+        The usefulness is the probability that the mechanism is in the front, times the expected
+        reduction of the variance of its estimates, relative to the variance of the seed noise.
         """
         if not self.is_informed:
             return None
@@ -150,7 +155,11 @@ class Archive:
         return self.known[max(rows, key=lambda i: worth[i])] if rows else None
 
     def repeatable(self) -> list[int]:
-        """Return the indices of ``known`` mechanisms that may be trained again now."""
+        """Return the indices of ``known`` mechanisms that may be trained again.
+
+        These are mechanisms without a pending proposal and with fewer than ``most_trainings``
+        trainings.
+        """
         pending_keys = {proposal.key for proposal in self.pending}
         model = next(iter(self.models.values()))
         return [
@@ -161,10 +170,10 @@ class Archive:
         ]
 
     def expected_shift(self) -> Array:
-        """Return the standard deviation of the change of each estimate after another training.
+        """Return by how much one more training of a mechanism is expected to shift its estimates.
 
         Returns:
-            An array of shape (mechanisms, objectives).
+            Standard deviations of the shifts, an array of shape (mechanisms, objectives).
         """
         shifts = np.zeros_like(self.estimates()[1])
         for column, model in self.models.items():
@@ -214,7 +223,11 @@ def posterior_estimates(
 
 
 def _contenders(means: Array, errors: Array) -> NDArray[np.bool_]:
-    """Whether no row with pessimistic values dominates each row with optimistic values: (rows,)."""
+    """Return a mask of the mechanisms with a realistic chance to be in the front, (mechanisms,).
+
+    A mechanism has no chance if its lower confidence bounds are dominated by the upper confidence
+    bounds of another mechanism. Lower objectives are better.
+    """
     worst = means + FAR * errors
     worst = worst[_non_dominated(worst)]
     best = (means - FAR * errors)[:, None]
@@ -224,6 +237,9 @@ def _contenders(means: Array, errors: Array) -> NDArray[np.bool_]:
 
 
 def _non_dominated(rows: Array) -> NDArray[np.bool_]:
-    """Whether no other row dominates each row: (rows,). Equal rows do not dominate each other."""
+    """Return a mask of the rows that no other row dominates, of shape (rows,).
+
+    Equal rows do not dominate each other.
+    """
     is_member: NDArray[np.bool_] = is_nondominated(rows, keep_weakly=True)
     return is_member

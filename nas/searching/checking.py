@@ -92,7 +92,10 @@ def _is_same_front(path: Path, answer: Mapping[str, Any]) -> bool:
 
 
 def _weights_faults(run: Run) -> Iterator[str]:
-    """Yield members of the front whose weights are missing, if the run has weights at all."""
+    """Yield a fault for each member of the front whose weights are missing or unreadable.
+
+    A run without a folder of weights has no such faults.
+    """
     paths = [weights_path(run.folder, member.key) for member in run.front()]
     if not any(path.parent.is_dir() for path in paths):
         return

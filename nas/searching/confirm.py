@@ -1,9 +1,10 @@
 """Confirm mechanisms of a run's front: train them again with seeds that the search never uses.
 
 The score that put a mechanism into the front is the best of many scores, and therefore biased
-upwards. Here some mechanisms are selected once and trained again, together with standard attention
-and a control, all with the same seeds, so that differences are paired. Each training is recorded
-before it is returned. Recorded trainings are not repeated, except after the loss of a worker.
+upwards. To get unbiased scores, some mechanisms are selected once and trained again. Standard
+attention and ``uniform`` (the mean of all tokens) are trained with the same seeds for comparison,
+so that differences are paired. Each training is recorded before it is returned. Recorded trainings
+are not repeated, unless they failed because the worker process was lost.
 """
 
 from __future__ import annotations
@@ -76,10 +77,10 @@ class ConfirmationPlan:
     """The trainings of a confirmation.
 
     Attributes:
-        metric: the first metric among the run's objectives, which is confirmed.
+        metric: the metric to confirm, which is the first metric among the run's objectives.
         seeds: number of trainings of each candidate in each stage.
         candidates: the selected mechanisms, then standard attention and the control ``uniform``.
-            A candidate that the search did not train has no trainings.
+            If the search did not train a candidate, its ``trainings`` are empty.
         todo: the trials of each stage that are not recorded yet.
     """
 
@@ -103,11 +104,12 @@ def plan_confirmation(
     """Select mechanisms and stages, and return the trainings that are missing.
 
     Args:
-        ids: ids of mechanisms to confirm. By default, likely members of the front are selected.
-        members: number of mechanisms to select.
-        seeds: number of trainings of each mechanism.
-        long: name or path of another task to train under as well.
-        is_tested: whether to train also for evaluation on the test set.
+        ids: ids of the mechanisms to confirm. If there are none, likely members of the front are
+            selected.
+        members: number of mechanisms to select if ``ids`` is empty.
+        seeds: number of trainings of each mechanism in each stage.
+        long: name or path of a longer task for a second stage; None for no such stage.
+        is_tested: whether to add a stage whose metrics are computed on the test set.
         data: where the data of the run's task are now, if they were moved.
 
     Raises:
@@ -197,10 +199,11 @@ def _select(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Can
 def _likely_members(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
     """Return mechanisms that are likely to be in the front, most important first.
 
-    The mechanisms named best, knee and cheapest come first. The other members of the front follow
-    by the hypervolume that each adds to the preceding mechanisms, and likely members by their
-    probability. Sorted by probability alone, cheap mechanisms would come first: expensive
-    mechanisms resemble each other, so that each of them is less likely to be in the front.
+    The mechanisms named best, knee and cheapest (``named_members``) come first. The other members
+    of the front follow; each is the member that adds the largest hypervolume to the mechanisms
+    before it. All other mechanisms are sorted by their probability to be in the front. This
+    probability would not be a good order for the front itself: expensive mechanisms resemble each
+    other and share the probability, so that cheap mechanisms would come first.
     """
     members = run.front()
     if not members:
@@ -227,7 +230,12 @@ def _likely_members(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _longer_task(name: str, run_task: Task, metric: Objective) -> tuple[Task, Data]:
-    """Return another task of the same family with the same data.
+    """Load a task of the same family as the run's task (``Task.kind``), with the same data.
+
+    Args:
+        name: name or path of the task.
+        run_task: the run's task.
+        metric: the metric that the task has to measure.
 
     Raises:
         ConfigError: the task is of another family or does not measure the metric.

@@ -1,7 +1,7 @@
-"""Begin or resume a search, for ``nas search``, ``nas resume`` and their functions.
+"""Begin or resume a search, for the commands ``nas search`` and ``nas resume`` and for Python.
 
-The caller supplies space, task, a factory of evaluators and a listener. After Ctrl-C, SIGTERM, an
-error or ``kill -9`` only the trainings that were running are lost.
+The caller supplies a space, a task, a function that makes evaluators, and a listener. After Ctrl-C,
+SIGTERM, an error or ``kill -9``, only the trainings that were running are lost.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ def run_search(
     command: str = "nas.search",
     listener: Listener | None = None,
 ) -> SearchResult:
-    """Create a run and search until it ends, or until Ctrl-C or SIGTERM.
+    """Create a run and search until the run is complete, or until Ctrl-C or SIGTERM.
 
     Args:
-        make_evaluator: a function that returns an evaluator for a task and its data. This function
-            closes the evaluators.
+        make_evaluator: a function that returns an evaluator for a task and its data.
+            ``run_search`` closes the returned evaluators.
         root: the folder that contains all runs.
         name: name of the run's folder, see ``create_run``.
         command: the command line, which is recorded.
@@ -120,16 +120,17 @@ def resume_search(
     command: str = "nas resume",
     listener: Listener | None = None,
 ) -> SearchResult:
-    """Resume a run. Trainings whose worker was lost are started again.
+    """Resume a run, and repeat trainings that failed because their worker process was lost.
 
     If the run is complete, nothing is trained, but files that a killed process left incomplete are
     brought up to date.
 
     Args:
         make_evaluator: a function that returns an evaluator for a task and its data.
-        generations: total number of generations, if it is to be raised.
+        generations: new total number of generations; None leaves the number unchanged. A smaller
+            number than before changes nothing.
         data: where the task's data are now, if they were moved. Their content must be the same.
-        retry_failed: whether all failed trainings are started again.
+        retry_failed: whether trainings that failed for any other reason are repeated, too.
 
     Warns:
         NasWarning: versions of libraries or plug-ins differ from the versions of the last session.
@@ -191,7 +192,14 @@ def _work(
     listener: Listener,
     retried: Collection[Reason] = RETRIED,
 ) -> SearchResult:
-    """Search until the run ends, close the run, and return how the search ended."""
+    """Search until the run ends, close the run, and return how the search ended.
+
+    Args:
+        evaluator: the evaluator of the search. If the task is a suite without reference scores,
+            this evaluator is closed unused.
+        make_evaluator: makes the evaluators of such a suite.
+        retried: reasons of failure. Recorded trainings that failed for one of them are repeated.
+    """
     run = writer.run
     if is_lacking_references(task):
         evaluator.close()
@@ -254,7 +262,12 @@ def _interrupted(run: Run) -> SearchResult:
 def _result_if_complete(
     run: Run, generations: int | None, retried: Collection[Reason]
 ) -> SearchResult | None:
-    """Return the result of a complete run; None if there is something left to train."""
+    """Return the result of a complete run; None if there is something left to train.
+
+    Args:
+        generations: requested total number of generations; None if it stays unchanged.
+        retried: reasons of failure. A training that failed for one of them is left to train.
+    """
     total = max(run.setup.config.generations, generations or 0)
     is_short = len(run.generations()) < total and not run.is_exhausted
     is_lost = any(t.evaluation.reason in retried for t in run.trainings("search"))

@@ -23,13 +23,14 @@ ILLEGAL: Final = "internal error, the policy forbids it: "
 
 @dataclass(frozen=True, slots=True)
 class CandidateInfo:
-    """A genome resolved at the task's sizes.
+    """A genome with its properties at the task's sizes, and whether it may be trained.
 
     Attributes:
-        genome: the genome in normal form; unchanged if it cannot be built at these sizes.
-        digest: digest of the genome.
-        key: digest of the genome resolved at the task's sizes. Key, formula and costs are empty if
-            the genome is rejected.
+        genome: the genome in normal form; the original genome if it cannot be built at the task's
+            sizes.
+        digest: digest of ``genome``.
+        key: digest of the mechanism at the task's sizes. Genomes with the same key are the same
+            mechanism. Key, formula and costs are empty if the genome is rejected.
         formula: the genome as one line of mathematics.
         costs: counted and predicted costs by name.
         note: reason why the genome is rejected; empty if it is legal.
@@ -48,9 +49,9 @@ class CandidateInfo:
 class CandidateFilter:
     """Decides which genomes are trained, and stores the keys of all mechanisms of the run.
 
-    A genome is resolved at the task's sizes. The policy validates its normal form, which may
-    contain primitives outside the space if primitives of the space simplify to them. A genome is
-    not trained if the sizes or the policy forbid it, or if the run has trained the mechanism.
+    A genome is trained if it can be built at the task's sizes, its normal form satisfies the
+    policy, and the run has not trained the same mechanism. The normal form may contain primitives
+    that are not in the space, because simplification may replace primitives by simpler primitives.
 
     Args:
         context: the task's sizes and options, for normal forms and costs.
@@ -73,7 +74,7 @@ class CandidateFilter:
         return replace(info, is_new=not info.note and info.key not in self._known)
 
     def propose(self, attempt: Attempt, number: int, index: int) -> Proposal:
-        """Return the proposal of an attempt. A new mechanism is no longer new from then on.
+        """Return an attempt as a proposal with a verdict, and remember the key of a new mechanism.
 
         Args:
             number: number of the proposal.

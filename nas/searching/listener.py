@@ -20,7 +20,7 @@ EndStatus: TypeAlias = Literal["finished", "exhausted", "interrupted"]
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A process begins to write a run.
+    """The event that a process begins to write a run.
 
     Attributes:
         run: name of the run.
@@ -37,11 +37,11 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A training has ended, with or without success.
+    """The event that a training has ended, with or without success.
 
     Attributes:
         generation: index of the generation of the proposal.
-        repeat: index among the trainings of the mechanism, from 0.
+        repeat: index of the training among the trainings of the mechanism, from 0.
     """
 
     generation: int
@@ -52,12 +52,13 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True)
 class GenerationDone:
-    """A generation is complete.
+    """The event that a generation is complete.
 
     Attributes:
         generation: the recorded generation, with the counts of this generation only.
         counts: counts of all generations up to this one.
-        is_replayed: whether a resumed run had recorded the complete generation before.
+        is_replayed: whether all trainings of the generation had ended before this process resumed
+            the run.
     """
 
     generation: Generation
@@ -67,7 +68,7 @@ class GenerationDone:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """How a search ended.
+    """The state of a run at the end of a search.
 
     Attributes:
         run: name of the run.

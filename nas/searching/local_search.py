@@ -1,9 +1,10 @@
 """Pareto local search: mutants of the non-dominated candidates.
 
-White et al. 2021, "Exploring the loss landscape in neural architecture search" (local search is a
-strong baseline), and Paquete et al. 2004, "Pareto local optimum sets in the biobjective traveling
-salesman problem". The paper tries every neighbour of every non-dominated candidate. Here neighbours
-are drawn at random: one mutation of one candidate, with equal probability for all candidates.
+Paquete et al. 2004, "Pareto local optimum sets in the biobjective traveling salesman problem",
+define Pareto local search. White et al. 2021, "Exploring the loss landscape in neural architecture
+search", show that local search is a strong baseline. The original algorithm tries every neighbour
+of every non-dominated candidate. Here a proposal is one random neighbour, that is, a mutant of one
+non-dominated candidate; each candidate has the same probability.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class LocalSearch:
         self._front: list[TrialResult] = []
 
     def tell(self, results: Sequence[TrialResult]) -> None:
-        """Keep the non-dominated candidates."""
+        """Update the set of non-dominated candidates among all results so far."""
         candidates = [result for result in (*self._front, *results) if not result.is_repeat]
         rows = [(result, result.costs) for result in candidates if result.costs is not None]
         self._front = [rows[i][0] for i in non_dominated([costs for _, costs in rows])]

@@ -1,10 +1,10 @@
 """The search loop: propose, train, and record each training when it ends.
 
 The state of the loop is a function of the record: a resumed run reads the record, trains proposals
-without results, and continues as if it had not been interrupted. Without a lag, a generation is
-proposed when the previous generation has ended. With a lag, each proposal is drawn as soon as the
-results that it is computed from are known. Proposals never depend on the number of workers or on
-the order in which trainings finish.
+without results, and continues as if it had not been interrupted. Without a lag
+(``SearchConfig.lag``), a generation is proposed when the previous generation has ended. With a lag,
+each proposal is drawn as soon as the results that it is computed from are known. Proposals never
+depend on the number of workers or on the order in which trainings finish.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ LIKELY: Final = 0.01  # probability of being in the front from which on weights 
 
 @dataclass
 class _Work:
-    """A proposal that is trained.
+    """A proposal and the state of the trainings that it requires.
 
     Attributes:
-        repeats: indices of its trainings among all trainings of the mechanism.
-        evaluations: evaluations of its trainings that have ended, by index.
-        result: its result, when all trainings have ended.
+        repeats: indices of the proposal's trainings among all trainings of the mechanism.
+        evaluations: evaluations of the proposal's finished trainings, by the same index.
+        result: result of the proposal; None until all its trainings have ended.
     """
 
     proposal: Proposal
@@ -60,7 +60,7 @@ class Loop:
     """Runs a search in one process. The caller closes writer and evaluator.
 
     Args:
-        retried: reasons of recorded failures that are trained again.
+        retried: reasons of failure. Recorded trainings that failed for one of them are repeated.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class Loop:
         evaluator.on_incident = self._on_incident
 
     def run(self) -> bool:
-        """Propose and train until the run has its number of generations.
+        """Propose and train until all generations are complete or the space is exhausted.
 
         Returns:
-            Whether the run ended early because the space is exhausted.
+            Whether the space is exhausted.
 
         Raises:
             RunError: the record is damaged.
@@ -110,7 +110,7 @@ class Loop:
         return self._is_exhausted
 
     def _read(self) -> None:
-        """Load recorded proposals and evaluations, except failures that are retried."""
+        """Load recorded proposals and evaluations, except failures that are to be repeated."""
         recorded = self._run.proposals()
         self._proposer.follow(recorded)
         for number, attempts in groupby(recorded, key=lambda proposal: proposal.number):
@@ -128,7 +128,10 @@ class Loop:
                     self._learn(work, repeat, evaluation)
 
     def _add(self, last: Proposal) -> None:
-        """Add the last attempt for a number. If it is not trained, the space is exhausted."""
+        """Add the next proposal, given its last attempt.
+
+        If even the last attempt is not trained, nothing is added and the space is exhausted.
+        """
         self._is_exhausted = not last.is_trained
         if last.is_trained:
             first = self._num_trainings[str(last.key)]
@@ -245,7 +248,12 @@ class Loop:
             self._results.append(result)
 
     def _end_generations(self, *, is_replayed: bool = False) -> None:
-        """Record estimates after each complete generation, and notify the listener."""
+        """Record estimates after each newly complete generation, and notify the listener.
+
+        Args:
+            is_replayed: whether the results come from the record of a resumed run. Generations that
+                the run has recorded already are not recorded again.
+        """
         size, num_results = self._config.population, len(self._results)
         is_over = self._is_exhausted and num_results == len(self._work)
         done = -(-num_results // size) if is_over else num_results // size
@@ -284,7 +292,10 @@ class Loop:
 
 
 def _untrained(trial: Trial) -> Evaluation:
-    """Return the evaluation of a mechanism in a run without a metric, which trains nothing."""
+    """Return an evaluation without metrics, as if the trial had been trained.
+
+    It is used in runs whose objectives are all costs, since these runs need no training.
+    """
     return Evaluation(
         status="ok",
         reason=None,

@@ -2,9 +2,10 @@
 
 Deb et al. 2002, "A fast and elitist multiobjective genetic algorithm: NSGA-II": parents win binary
 tournaments by rank and crowding distance, and the best of parents and offspring survive by the
-same order. pymoo computes ranks and survivors. A call of ``tell`` for each generation is the
-paper's algorithm. A call for each result is the steady-state form of Durillo et al. 2009, "On the
-effect of the steady-state selection scheme".
+same order. pymoo computes ranks and survivors. Each call of ``tell`` selects survivors. If a call
+contains the results of a generation, this is the algorithm of the paper. If a call contains a
+single result, this is the steady-state variant of Durillo et al. 2009, "On the effect of the
+steady-state selection scheme".
 """
 
 from __future__ import annotations

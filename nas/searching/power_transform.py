@@ -45,7 +45,11 @@ class YeoJohnson:
 
     @classmethod
     def fit(cls, scores: Array) -> YeoJohnson:
-        """Return the transform whose power has the greatest posterior probability."""
+        """Return the transform with the most probable power, given the scores.
+
+        The prior of the power is a normal distribution around 1. With fewer than three distinct
+        scores, the power is 1.
+        """
         centre = float(scores.mean())
         spread = float(scores.std()) if np.ptp(scores) > 0 else 1.0
         if len(set(scores)) < 3:  # too few to fit a power

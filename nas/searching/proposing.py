@@ -1,13 +1,14 @@
 """Draw proposals as a function of earlier proposals and their results, without training.
 
-Proposal t is computed from the results of proposals 0 to t - lag, in order, with a random generator
-of its own. Without a lag it is computed from all results of earlier generations. Genomes are drawn
-until one is legal and new. A resumed run takes over recorded proposals unchanged, even if this
-processor would draw other genomes. Programs that train by other means can use a proposer directly:
+Without a lag (``SearchConfig.lag``), a proposal is computed from all results of earlier
+generations. With a lag, proposal t is computed from the results of proposals 0 to t - lag. Each
+proposal has its own random generator. Genomes are drawn until one is legal and new. A resumed run
+keeps its recorded proposals, even if rounding on another processor would lead to different
+proposals. Programs that train by other means can use a proposer directly:
 
     proposer = make_proposer(...)
     while proposer.may_propose(number, len(results)):
-        attempts = proposer.propose(number, results)  # the last one is to be trained
+        attempts = proposer.propose(number, results)  # train the last attempt
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ REPEAT_EVERY: Final = 10  # one in this number of proposals trains a known mecha
 class Proposer:
     """Draws proposals in the order of their numbers.
 
-    Most proposals are new mechanisms from the algorithm. One in ``REPEAT_EVERY`` trains a known
-    mechanism again to estimate seed noise, see ``Archive.select_reevaluation``. The algorithm may
-    request further re-evaluations.
+    Most proposals are new mechanisms that the algorithm draws. One in ``REPEAT_EVERY`` proposals is
+    a re-evaluation: it trains a known mechanism again to estimate seed noise, see
+    ``Archive.select_reevaluation``. The algorithm may propose re-evaluations, too.
 
     Args:
-        lag: see the module. None: proposals are drawn a generation at a time.
+        lag: lag of the search, see ``SearchConfig``. With None, all proposals of a generation are
+            computed from the results of earlier generations.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class Proposer:
         self._num_named = 0  # named mechanisms that have been proposed
 
     def follow(self, recorded: Iterable[Proposal]) -> None:
-        """Take over the recorded proposals of a run that is resumed, in order."""
+        """Restore the state of a resumed run from its recorded proposals, given in order."""
         for proposal in recorded:
             self._num_named += proposal.name is not None and not proposal.is_repeat
             if proposal.is_new and proposal.key is not None:
@@ -62,11 +64,13 @@ class Proposer:
         return num_results >= self._horizon(number)
 
     def propose(self, number: int, results: Sequence[TrialResult]) -> list[Proposal]:
-        """Return all attempts for a number.
+        """Draw genomes until one is to be trained, and return all these attempts.
 
-        The last attempt is to be trained. If it is not to be trained, the space is exhausted.
+        The last attempt is the one to train. If ``MAX_ATTEMPTS`` attempts gave no such genome, the
+        last attempt is not trained either, and the space is exhausted.
 
         Args:
+            number: number of the proposal.
             results: results of proposals 0, 1, ..., up to the first proposal without a result.
         """
         horizon = self._horizon(number)
@@ -83,7 +87,7 @@ class Proposer:
         return attempts
 
     def _horizon(self, number: int) -> int:
-        """The number of results that proposal ``number`` is computed from."""
+        """Return the number of results that proposal ``number`` is computed from."""
         if self._lag is None:
             return number - number % self._context.population
         return max(0, number - self._lag + 1)
@@ -98,14 +102,20 @@ class Proposer:
             self._num_results += len(part)
 
     def _reevaluation(self, number: int) -> Attempt | None:
-        """A re-evaluation, if the number is due for one and a mechanism may be re-evaluated."""
+        """Return a re-evaluation for every ``REPEAT_EVERY``-th number, and None for other numbers.
+
+        The result is also None if no mechanism may be trained again.
+        """
         if number % REPEAT_EVERY != REPEAT_EVERY - 1:
             return None
         chosen = self._archive.select_reevaluation()
         return None if chosen is None else Attempt(chosen.genome, REPEAT)
 
     def _repeated(self, proposal: Proposal) -> Proposal:
-        """The proposal as a re-evaluation, if the run has proposed its mechanism before."""
+        """Return the proposal with the verdict "repeated" if the run has trained its mechanism.
+
+        Otherwise return the proposal unchanged.
+        """
         first = next((p for p in self._trained if p.key == proposal.key), None)
         if first is None:
             return proposal

@@ -1,16 +1,17 @@
 """A Gaussian process of mechanism quality with seed noise, over features of genomes.
 
-The score of a training is the quality of the mechanism plus the noise of the seed. Quality is a
-Gaussian process over features of the genome (Matérn 1/2 kernel) plus a residual that no feature
-explains. So an estimate combines the trainings of a mechanism with the trainings of similar
-mechanisms; the more trainings the mechanism has, the more weight they have. The same model screens
-proposals, selects re-evaluations and gives the reported estimates.
+The score of a training is the quality of the mechanism plus noise that depends on the seed. Quality
+is a Gaussian process over features of the genome (Matérn 1/2 kernel) plus a residual that no
+feature explains. Therefore an estimate combines the trainings of a mechanism with the trainings of
+similar mechanisms. The mechanism's own trainings have more weight if there are more of them. The
+same model screens proposals, selects mechanisms to train again, and computes the reported
+estimates.
 
-The scores of good mechanisms differ little and the scores of bad mechanisms much, so that a process
-with one length scale would mistake seed noise among the best for differences of quality. Therefore
-the process models transformed scores (``YeoJohnson``). On their scale, good mechanisms differ as
-much as bad ones and have more noise (warped Gaussian processes, Snelson et al. 2004). Results are
-in the unit of the score.
+The scores of good mechanisms differ little, and the scores of bad mechanisms differ much. A process
+with one length scale would therefore mistake seed noise among good mechanisms for differences of
+quality. To avoid this, the process models transformed scores (``YeoJohnson``), whose differences
+are equally large for good and for bad mechanisms (warped Gaussian processes, Snelson et al. 2004).
+The methods of ``NoisyGP`` return values in the unit of the original scores.
 
 Rasmussen & Williams 2006, "Gaussian processes for machine learning", chapters 2 and 5. scikit-learn
 fits the kernel. The noise is estimated from mechanisms that were trained several times.
@@ -53,9 +54,9 @@ LOG: Final = "log "  # begins the name of a feature that is a logarithm
 def features(genome: Genome, costs: Mapping[str, float]) -> dict[str, float]:
     """Return the features of a genome in normal form, by name. A missing feature is 0.
 
-    Features are counts of operations, parameters, edges (source and reader), projections,
-    visibility and placement, and logarithms of costs. On 240 recorded trainings, finer descriptions
-    of the graph (paths, Weisfeiler-Lehman labels) predicted no better.
+    Features are counts of operations, of parameter values, of edges and of the options of the
+    genome (projections, visibility, placement), and logarithms of costs. Finer descriptions of the
+    graph (paths, Weisfeiler-Lehman labels) did not improve the predictions of 240 trainings.
 
     Args:
         costs: costs by name. No cost is negative.
@@ -81,7 +82,8 @@ class Observations:
     Attributes:
         features: features of the genome, see ``features``.
         scores: score of each training.
-        is_censored: whether a score is only a bound, since its training was stopped.
+        is_censored: whether one of the scores is only a bound. This is the case if a training was
+            stopped, or if its score was no better than chance.
     """
 
     features: Features
@@ -100,9 +102,9 @@ class Kernel:
 
     Attributes:
         length: length scale in the space of features.
-        signal_variance: variance explained by features, of transformed scores.
-        residual_variance: variance of mechanisms with equal features, of transformed scores.
-        noise: variance of the score of one training due to its seed, in the score's unit squared.
+        signal_variance: variance of transformed quality that features explain.
+        residual_variance: variance of transformed quality that no feature explains.
+        noise: variance of the untransformed score of one training due to its seed.
     """
 
     length: float
@@ -130,8 +132,8 @@ class NoisyGP:
         Args:
             key: key of the mechanism.
             features: features of the mechanism's genome.
-            is_censored: whether the score is only a bound, since the training was stopped. Such a
-                score informs means, but not the noise.
+            is_censored: whether the score is only a bound, see ``Observations``. Mechanisms with
+                such a score are not used to estimate the noise.
         """
         observations = self.observed.setdefault(key, Observations(features))
         observations.scores.append(score)
@@ -276,9 +278,10 @@ def _fit(x: Array, transformed: Array, variances: Array, noise: float) -> Kernel
 
 
 def _noise(rows: Sequence[Observations]) -> float:
-    """Return the variance of a training's score due to its seed.
+    """Return an estimate of the variance of a training's score due to its seed.
 
-    Its logarithm is the weighted mean of the estimate from repeated trainings and of the prior.
+    The estimate is the weighted geometric mean of two variances: the variance of repeated
+    trainings, and a prior (``PRIOR_NOISE``).
     """
     variance = float(np.var([row.mean for row in rows]))
     freedom = sum(len(row.scores) - 1 for row in rows)

@@ -33,7 +33,11 @@ def is_lacking_references(task: Task) -> TypeGuard[Suite]:
 
 
 def provisional(suite: Suite, data: Data) -> Suite:
-    """Return the suite with ideal and chance of each metric in place of reference scores."""
+    """Return the suite with provisional reference scores, so that its metrics are defined.
+
+    The score of standard attention is replaced by the ideal value of the metric, and the score of
+    the mean of all tokens by the score of an untrained model.
+    """
     metrics = {name: task.metrics(data.parts[name])[0] for name, task in suite.regret_tasks.items()}
     return suite.with_references(
         {
@@ -52,11 +56,11 @@ def train_references(
 ) -> Suite:
     """Train the reference mechanisms, and return the suite with their scores.
 
-    Each training is recorded. Recorded trainings are not repeated.
+    Each training is recorded. Trainings that are recorded already are not repeated.
 
     Args:
         data: data of the suite.
-        evaluator: an evaluator for ``suite.without_gates()``.
+        evaluator: an evaluator for ``suite.without_gates()``, the tasks that measure a regret.
         on_reference: called with the number of finished trainings and the total number.
 
     Raises:
@@ -91,7 +95,15 @@ def train_references(
 
 
 def _reference(suite: Suite, name: str, data: Data, trainings: Iterable[Training]) -> Reference:
-    """Return the reference scores in one task of a suite."""
+    """Return the mean scores of the reference mechanisms in one task of a suite.
+
+    Args:
+        name: name of the task.
+        trainings: trainings of the reference mechanisms under the suite.
+
+    Raises:
+        RunError: standard attention is not clearly better than the mean of all tokens.
+    """
     metric = suite.regret_tasks[name].metrics(data.parts[name])[0]
     scores: dict[str, list[float]] = {mechanism: [] for mechanism in NAMES}
     for training in sorted(trainings, key=lambda training: training.repeat):

@@ -4,8 +4,8 @@ Real et al. 2019, "Regularized evolution for image classifier architecture searc
 best of a random sample of the population becomes a parent, its mutant joins the population, and the
 oldest candidate leaves it. Departures from the paper, with reasons:
 
-- The population holds two generations: without a lag a whole generation joins at once, and with one
-  generation no candidate would stay long enough to become a parent.
+- The population holds two generations. Without a lag (``SearchConfig.lag``) a whole generation
+  joins at once; a population of one generation would be replaced completely each time.
 - With several objectives the parent is drawn uniformly from the sample's non-dominated members:
   crowding distance would always select the two ends of a small front.
 - A candidate whose training failed ages like any other and is never a parent.
@@ -41,7 +41,7 @@ class RegularizedEvolution:
         self._alive.extend(result for result in results if not result.is_repeat)
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """Return a mutant of the best of a random sample."""
+        """Return a mutant of the best candidate in a random sample of the population."""
         fit = [(result, result.costs) for result in self._alive if result.costs is not None]
         if not fit:
             return self._context.sample(rng)

@@ -1,4 +1,4 @@
-"""The objectives, the cost context and the proposer of a run."""
+"""Make the objectives and the proposer of a run, and the context in which costs are computed."""
 
 from __future__ import annotations
 
@@ -27,14 +27,20 @@ from nas.tasks.base import Task
 
 
 def check_space(space: SearchSpace, *, is_causal: bool = False) -> None:
-    """Raise ConfigError if a space contradicts its policy or its named mechanisms."""
+    """Raise ConfigError if a space contradicts its policy or its named mechanisms.
+
+    Args:
+        is_causal: whether the task is causal, so that no token may attend to later tokens.
+    """
     policy = load_policy(space.policy)
     seeds(space, policy, is_causal)
     Variation(space, policy, is_causal).sample(np.random.default_rng(0))
 
 
 def objective_names(space: SearchSpace, metrics: Sequence[Metric]) -> tuple[str, ...]:
-    """Return the names of a space's objectives. "quality" becomes the task's first metric.
+    """Return the names of a space's objectives.
+
+    The name "quality" is replaced by the name of the task's first metric.
 
     Args:
         metrics: the metrics of the task.
@@ -60,8 +66,8 @@ def make_objectives(
 ) -> tuple[Objective, ...]:
     """Return objectives with their ideal and reference values.
 
-    The reference of a metric is its value at chance. The reference of a cost is twice the cost of
-    standard attention, and its ideal is 0.
+    The reference value of a metric is the score of an untrained model. The reference value of a
+    cost is twice the cost of standard attention, and the ideal value is 0.
 
     Args:
         names: names of metrics of the task and of costs.
@@ -93,12 +99,16 @@ def cost_context(
 
 
 def run_cost_context(setup: RunSetup, task: Task) -> CostContext:
-    """Return the cost context of a run's mechanisms under a task."""
+    """Return the sizes and options at which costs of a run's mechanisms are computed.
+
+    Args:
+        task: the run's task or another task.
+    """
     return cost_context(task, setup.calibration, from_text(setup.space, SearchSpace).context)
 
 
 def make_proposer(setup: RunSetup, context: CostContext) -> Proposer:
-    """Return a proposer of a run, made of the frozen copies of space and policy.
+    """Return a proposer for a run, made from the copies of space and policy in its setup.
 
     Raises:
         ConfigError: the space contradicts its policy or its named mechanisms.

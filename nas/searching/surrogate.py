@@ -1,15 +1,16 @@
 """NSGA-II with a surrogate model: offspring are screened by expected hypervolume improvement.
 
-Parents are selected by estimates among all trained mechanisms. Of many offspring, the search
-proposes the offspring with the greatest expected improvement of the front's hypervolume, given
-pending proposals. One in five offspring is proposed without screening, so that a wrong model cannot
-mislead the search. Costs are known exactly; only quality is predicted (as in NSGANetV2, Lu et al.
-2020, arXiv 2007.10396).
+Parents are selected from all trained mechanisms by their estimates. The algorithm draws many
+offspring and proposes the offspring that is expected to increase the hypervolume of the front most.
+The front includes pending proposals with their predicted objectives. One in five proposals is
+not screened, so that a wrong model cannot mislead the search. Costs are known exactly;
+only metrics are predicted (as in NSGANetV2, Lu et al. 2020, arXiv 2007.10396).
 
-If another training of a known mechanism has a greater expected gain than every offspring, that
-mechanism is trained again: late in a search, good mechanisms have to be distinguished. The gain of
-a re-evaluation is the knowledge gradient (Frazier et al. 2009, "The knowledge-gradient policy for
-correlated normal beliefs") of the hypervolume of the estimates, with all other estimates fixed.
+A known mechanism is trained again if this has a greater expected gain than every offspring. Such
+re-evaluations distinguish good mechanisms late in a search. The gain is the expected increase of
+the hypervolume of the estimated front when the estimate of this mechanism changes and all other
+estimates stay fixed (knowledge gradient, Frazier et al. 2009, "The knowledge-gradient policy for
+correlated normal beliefs").
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Surrogate:
         return list(pool.values())[best][0]
 
     def _parents(self) -> Nsga2:
-        """Return an NSGA-II whose population is the best of all known mechanisms by estimates."""
+        """Return an NSGA-II whose population is selected from all known mechanisms by estimates."""
         if self._evolution is None:
             self._evolution = Nsga2(self._context)
             known, (means, _) = self._archive.known, self._archive.estimates()
@@ -97,7 +98,10 @@ class Surrogate:
         return np.array([_expected_gain(front, *row) for row in rows])
 
     def _best_reevaluation(self, front: Array) -> tuple[float, TrialResult | None]:
-        """Return the gain of the best re-evaluation and its mechanism; 0 and None without any."""
+        """Return the greatest gain of a re-evaluation, and the mechanism to train again.
+
+        If no re-evaluation has a positive gain, return 0 and None.
+        """
         known = self._archive.known
         shifts = self._archive.expected_shift() / self._span
         members = front[is_nondominated(front)]
@@ -113,7 +117,7 @@ class Surrogate:
         return max(options, key=itemgetter(0))
 
     def _expected(self) -> Array:
-        """Return scaled estimates of known mechanisms, then of pending proposals."""
+        """Return scaled estimates of known mechanisms, then predictions of pending proposals."""
         archive = self._archive
         means, _ = archive.estimates()
         pending = [(p.genome, p.costs) for p in archive.pending if p.is_new]
@@ -127,12 +131,18 @@ class Surrogate:
 
 
 def _expected_gain(front: Array, row: Array, spread: Array) -> float:
-    """Return the expected hypervolume that a normally distributed row adds to a front."""
+    """Return the expected hypervolume that a mechanism with uncertain objectives adds to a front.
+
+    Args:
+        front: scaled objectives of other mechanisms, (mechanisms, objectives).
+        row: means of the mechanism's scaled objectives, which are normally distributed.
+        spread: standard deviations of these objectives.
+    """
     return float(np.mean([_gain(front, row + point * spread) for point in POINTS]))
 
 
 def _gain(front: Array, row: Array) -> float:
-    """Return the volume in the unit box that a row dominates and the front does not."""
+    """Return the volume in the unit box that a row dominates and the front does not dominate."""
     if (row >= 1).any():
         return 0.0
     return float(np.prod(1 - row)) - _volume(np.maximum(front, row))

@@ -46,14 +46,14 @@ class TableEvaluator:
         return {}
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Queue trials. Trials with most work start first."""
+        """Queue trials. The waiting trial with the greatest ``work`` starts first."""
         for trial in trials:
             self._num_submitted += 1
             heapq.heappush(self._waiting, (-trial.work, self._num_submitted, trial))
         self._start()
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """Return the trial that ends next with its evaluation; empty if no trial is running."""
+        """Return the trial that ends next with its evaluation; an empty list if none runs."""
         if not self._running:
             return []
         self.now, _, trial, evaluation = heapq.heappop(self._running)

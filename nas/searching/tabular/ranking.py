@@ -32,14 +32,16 @@ class Interval:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement between the ranking by a score and the true ranking.
+    """Agreement between the ranking of mechanisms by a score and by their true scores.
+
+    ``agreements`` defines the true score.
 
     Attributes:
         score: name of the score: a metric, "train_loss", a cost, or "another long training".
         tau: Kendall's tau-b over all mechanisms.
         upper: Kendall's tau-b over the mechanisms whose true score is at least the median.
-        regret: the greatest true score, less the greatest true score among the ``TOP`` mechanisms
-            ranked first, in the metric's unit.
+        regret: the greatest true score of all mechanisms, minus the greatest true score of the
+            ``TOP`` mechanisms that the score ranks first. It is in the metric's unit.
     """
 
     score: str
@@ -51,9 +53,10 @@ class Agreement:
 def agreements(short: Table, long: Table, metric: str) -> tuple[int, list[Agreement]]:
     """Return how well scores of single short trainings agree with the true ranking.
 
-    The true score of a mechanism is the mean of its long trainings. The statistics of a score are
-    means over the seeds, since a search trains a mechanism once. The last agreement is an upper
-    bound: it compares a single long training with the mean of all further long trainings.
+    The true score of a mechanism is the mean of its long trainings. Each statistic is computed for
+    each seed of the short trainings and averaged, because a search trains a mechanism with one
+    seed. The last agreement is an upper bound: it compares a single long training with the mean of
+    all other long trainings.
 
     Args:
         short: the table of short trainings.
@@ -123,7 +126,12 @@ def _agreement(name: str, scores: list[Values], truths: list[Values]) -> Agreeme
 
 
 def _interval(pairs: list[tuple[Values, Values]]) -> Interval:
-    """Return the mean tau over pairs. The bootstrap draws the same mechanisms for each pair."""
+    """Return the mean of Kendall's tau over seeds.
+
+    Args:
+        pairs: scores and true scores of the mechanisms for each seed. The bootstrap draws the same
+            mechanisms for each seed.
+    """
     value, *draws = np.mean([_taus(*pair) for pair in pairs], axis=0)
     low, high = np.nanpercentile(draws, (2.5, 97.5))
     return Interval(float(value), float(low), float(high))

@@ -66,7 +66,8 @@ class Table:
     Attributes:
         name: name of the table.
         about: one sentence on the table.
-        space, policy, task: frozen copies. The task's fingerprint covers its data.
+        space, policy, task: copies of the texts at the time of the trainings. The task's
+            fingerprint also covers the content of the task's data.
         mechanisms: genomes in normal form, by the digest at the task's sizes.
         trainings: trainings of each mechanism, by the same digest, in the order of the seeds.
     """
@@ -117,10 +118,12 @@ class Table:
         return costs_of(self.setting.resolve(self.mechanisms[key]), self.setting, names)
 
     def scores(self, name: str, epoch: int | None = None) -> NDArray[np.float64]:
-        """Return a number of every training: (mechanisms, repeats). It is NaN if a training failed.
+        """Return the value of a metric in each training, an array of shape (mechanisms, repeats).
+
+        The value is NaN if the training failed.
 
         Args:
-            name: name of a metric, "train_loss" or "core_seconds".
+            name: name of a metric, or one of "train_loss" and "core_seconds".
             epoch: number of the epoch, from 1; None for the last epoch.
         """
         rows = [self.trainings[key][: self.repeats] for key in self.mechanisms]
@@ -250,7 +253,7 @@ def _document(data: Mapping[str, Any]) -> Document:
 
 
 def _words(value: Any) -> tuple[str, ...]:
-    """Return a list of distinct words as a tuple; raise ValueError for any other value."""
+    """Return a list of texts as a tuple; raise ValueError if it is no list or has duplicates."""
     words = tuple(str(word) for word in value)
     if not isinstance(value, list) or len({*words}) < len(words):
         raise ValueError(f"{describe(value)}, expected a list of different words")
