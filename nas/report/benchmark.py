@@ -80,7 +80,7 @@ class BenchmarkRow(Result):
 
 @dataclass(frozen=True)
 class BenchmarkResult(TableResult):
-    """Mechanisms under several tasks, each compared with a reference.
+    """The result of a benchmark: mechanisms under several tasks, compared with a reference.
 
     Attributes:
         against: SOURCE argument that names the reference.

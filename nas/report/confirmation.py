@@ -64,7 +64,7 @@ class ConfirmRow(Result):
 
 @dataclass(frozen=True)
 class ConfirmResult(TableResult):
-    """Mechanisms of a front trained again with fresh seeds.
+    """The result of a confirmation: mechanisms of a front, trained again with fresh seeds.
 
     Attributes:
         run: name of the run.

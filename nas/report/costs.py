@@ -54,7 +54,12 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Priced:
-    """The cost of an attention block; or None and the reason if the block cannot be built."""
+    """The cost of an attention block, or the reason why the block cannot be built.
+
+    Attributes:
+        cost: cost of the block; None if the block cannot be built.
+        problem: the reason; empty if the block can be built.
+    """
 
     cost: Cost | None
     problem: str = ""
@@ -62,7 +67,7 @@ class Priced:
 
 @dataclass(frozen=True)
 class CostRow:
-    """Costs of one block of a mechanism.
+    """The cost of one attention block of a mechanism at one sequence length.
 
     Attributes:
         source: SOURCE argument that names the mechanism.
@@ -106,7 +111,7 @@ class CostTable(TableResult):
     def to_dict(self) -> Any:
         """Return the JSON of ``nas cost``: an object for one row, a list of objects for several.
 
-        With several lengths each object names its source and length.
+        If there are several lengths, each object also contains its SOURCE and its length.
         """
         is_named = len(self.lengths) > 1
         objects = [
@@ -123,7 +128,13 @@ class CostTable(TableResult):
 def count_costs(
     sources: Iterable[Source], dim: int, heads: int, lengths: Iterable[int]
 ) -> CostTable:
-    """Count the costs of each mechanism at each length.
+    """Return the costs of one attention block of each mechanism at each sequence length.
+
+    Args:
+        sources: the mechanisms.
+        dim: width of the model.
+        heads: number of heads of the model.
+        lengths: sequence lengths in tokens; duplicates are ignored.
 
     Raises:
         GenomeError, ViolationError: a mechanism cannot be built at these sizes.

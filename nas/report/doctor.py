@@ -1,4 +1,4 @@
-"""The answer of ``nas doctor``: resources of this machine, the defaults of a search, and faults.
+"""The result of ``nas doctor``: resources of this machine, the defaults of a search, and faults.
 
 No network is used and nothing is trained. Only the names of environment variables are listed, since
 values may be secrets.
@@ -45,7 +45,7 @@ LITTLE_MEMORY: Final = 2 * 10**9
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the answer.
+    """The result of one check of ``nas doctor``.
 
     Attributes:
         about: subject of the check, such as "memory".

@@ -43,7 +43,11 @@ class EventFiles(Listener):
         self._target, self._complain = target, complain
 
     def on_start(self, event: Started) -> None:
-        """Write the files; an error is raised, so that the command ends before the search."""
+        """Write the files before the search.
+
+        Raises:
+            RunError: the files cannot be written; the search does not start.
+        """
         self._folder = event.folder
         write_events(self._folder, self._target)
 

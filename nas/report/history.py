@@ -40,7 +40,7 @@ class History:
 
     @property
     def more(self) -> list[str]:
-        """A line with the number of ancestors that the table omits; empty if it omits none."""
+        """A list with a line on the number of omitted ancestors; empty if none is omitted."""
         hidden = len(self.ancestors) - MAX_ANCESTORS
         return [f"... and {plural(hidden, 'more ancestor')}."] if hidden > 0 else []
 
@@ -72,7 +72,7 @@ class History:
         }
 
     def generation(self, proposal: Proposal) -> int:
-        """Return the generation of a proposal; the first is 0, as in the record."""
+        """Return the index of the generation of a proposal, from 0 as in the record."""
         return proposal.number // self.setup.config.population
 
 

@@ -96,7 +96,12 @@ class ShowResult(Result):
 def examine(
     source: Source, dim: int | None = None, heads: int | None = None, tokens: int | None = None
 ) -> ShowResult:
-    """Collect everything known about a genome; sizes default to those of its run's task.
+    """Return everything known about a genome.
+
+    Args:
+        source: the genome and the SOURCE argument that names it.
+        dim, heads, tokens: sizes of the attention block. By default they are the sizes of the task
+            of the genome's run; for a genome without a run, the defaults of ``Sizes``.
 
     Raises:
         ViolationError: the genome does not type-check.

@@ -101,7 +101,7 @@ def table_lines(columns: Sequence[TextColumn], width: int | None = None) -> list
 
 
 def cut(text: str, width: int) -> str:
-    """Return the text, or its beginning and an ellipsis if it is wider than ``width``."""
+    """Return a text, shortened to ``width`` characters with an ellipsis if it is wider."""
     if cell_len(text) <= width:
         return text
     return set_cell_size(text, max(0, width - 1)).rstrip() + "…"

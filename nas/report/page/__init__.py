@@ -1,10 +1,10 @@
 """A page: one self-contained HTML file that shows runs.
 
-writer.py     the file: policy, style, scripts, sections   templates/  its HTML and SVG
-rendering.py  templates to HTML, all texts escaped         scripts/    its interaction
-packing.py    runs as data for the scripts                 page.css    its style
-encoding.py   columns as base64 of gzip                    figures.py  positions in drawings
-sections.py   data of the other sections                   serving.py  the page of an open run
+writer.py     writes the HTML file                     figures.py  positions in static figures
+rendering.py  renders templates with escaped texts     sections.py  data of the other sections
+packing.py    prepares the data for the scripts        templates/   templates of HTML and SVG
+encoding.py   encodes columns as base64 of gzip        scripts/     JavaScript of the page
+serving.py    serves the page of a running search      page.css     style of the page
 """
 
 from nas.report.page.writer import write_report

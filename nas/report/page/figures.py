@@ -267,7 +267,10 @@ def course_figure(views: Sequence[RunView], *, over_time: bool) -> dict[str, Any
 
 
 def _course(view: RunView, *, over_time: bool) -> list[Point]:
-    """Return a point for each generation: trainings (or their minutes) so far, and hypervolume."""
+    """Return a point for each generation: trainings so far, and hypervolume.
+
+    If ``over_time``, the first coordinate is the processor time of the trainings in minutes.
+    """
     work = sorted(
         (row.recorded, row.evaluation.core_seconds / 60 if over_time else 1)
         for row in view.trainings

@@ -243,7 +243,7 @@ def operators_of(view: RunView) -> list[Operator]:
 def _improvement(view: RunView, child: Candidate) -> float | None:
     """Return the improvement of the first objective over the better parent; positive is better.
 
-    None if the child or all its parents have no successful trainings.
+    The result is None if the child or all its parents have no successful trainings.
     """
     objective = view.setup.objectives[0]
     value = _as_cost(child, objective)

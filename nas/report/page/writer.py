@@ -147,7 +147,7 @@ def _views(labels: Sequence[str], folder: Path) -> list[RunView]:
 
 
 def _members(views: Sequence[RunView], tables: Sequence[Table]) -> dict[str, Any]:
-    """Return the fronts as a table, for readers without scripts and for paper."""
+    """Return the fronts as a static table, for browsers without scripts and for printing."""
     columns = [column for column in shared_columns(tables) if column.key not in LEFT_OUT]
     rows = []
     for view, table in zip(views, tables, strict=True):
