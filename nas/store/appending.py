@@ -38,7 +38,7 @@ class RunRecord:
         self._folders, self._on_error = dict.fromkeys(folders), on_error
 
     def trainings(self, purpose: Purpose) -> list[Training]:
-        """Return the recorded trainings of a purpose in all runs."""
+        """Return the trainings in all runs that have a purpose, for example "evaluate"."""
         trainings: list[Training] = []
         for folder in self._folders:
             with open_run(folder) as run:
@@ -65,7 +65,7 @@ class RunRecord:
 
 
 def append_training(folder: Path, training: Training) -> None:
-    """Record a training. A training that is already recorded is not replaced, unless it failed.
+    """Record a training. It replaces a failure of the same training, but never a success.
 
     Raises:
         RunError: the run cannot be written.

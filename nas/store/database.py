@@ -1,9 +1,9 @@
 """A SQLite file, opened for writing or reading. No other module imports sqlite3.
 
 Writing uses a write-ahead log with ``synchronous = FULL``: a statement outside a transaction is on
-the disk when it returns, and readers are never blocked. When a writer closes the file, it returns
-to a rollback journal, so that it is complete without further files and readable in a read-only
-folder. Errors of SQLite are raised as RunErrors of one sentence.
+the disk when it returns, and readers are never blocked. When a writer closes a database, the log is
+written into the file and removed. The file is then complete by itself, and can be read in a
+read-only folder. Errors of SQLite are raised as RunErrors of one sentence.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Database:
     @classmethod
     @contextlib.contextmanager
     def appending(cls, path: Path) -> Iterator[Database]:
-        """Return a context with a database for adding records without the lock of the run.
+        """Return a context manager of a database for adding records without the lock of the run.
 
         Another process may write the same database at the same time.
         """
@@ -118,7 +118,10 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Return a context whose statements all take effect at its end, or none if it raises."""
+        """Return a context manager that runs a block as one transaction.
+
+        If the block raises an exception, none of its statements takes effect.
+        """
         with _explained(self._path):
             self._execute_with_retries("BEGIN IMMEDIATE", {})
             try:
@@ -131,7 +134,10 @@ class Database:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Return a context whose queries see the same state, even if another process writes."""
+        """Return a context manager in which all queries see the same state of the database.
+
+        Another process may write the database at the same time.
+        """
         with _explained(self._path):
             if self._connection.in_transaction:
                 yield
@@ -143,7 +149,7 @@ class Database:
                 self._connection.execute("ROLLBACK")
 
     def _execute_with_retries(self, sql: str, values: Mapping[str, Any]) -> None:
-        """Execute a statement. Wait while another process locks the file, and log one warning."""
+        """Execute a statement. While another process locks the file, wait and log one warning."""
         for attempt in range(WAITS):
             try:
                 self._connection.execute(sql, values)
@@ -170,7 +176,11 @@ class Database:
 
 @contextlib.contextmanager
 def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
-    """Return a context with a new connection. The connection is closed if the block raises."""
+    """Return a context manager of a new connection, which is closed only if the block raises.
+
+    Args:
+        mode: "ro" for reading, "rw" for writing, "rwc" for creating the file.
+    """
     uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
     with _explained(path), contextlib.ExitStack() as on_error:
         # isolation_level None: Python starts no transactions; all are explicit here.
@@ -222,7 +232,10 @@ def _bare(statement: str) -> str:
 
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Return a context that raises errors of SQLite as RunErrors, except programming errors."""
+    """Return a context manager that turns errors of SQLite into RunErrors.
+
+    Programming errors are not changed.
+    """
     try:
         yield
     except sqlite3.ProgrammingError:

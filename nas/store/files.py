@@ -94,9 +94,9 @@ def _remove(path: Path) -> None:
 
 
 def run_argument(folder: Path) -> str:
-    """Return the command-line argument that names a run.
+    """Return the command-line argument that names a run, quoted for a shell.
 
-    It is the name of a folder in ``runs`` and the path of any other folder.
+    For a folder in ``runs`` this is the name of the folder, and for any other folder its path.
     """
     path = folder.resolve()
     return shlex.quote(path.name if path.parent == RUNS.resolve() else str(folder))

@@ -51,10 +51,11 @@ def named_members(objectives: Sequence[Objective], members: Sequence[T]) -> dict
 
 
 def find_candidate(run: Run, digest: str) -> Candidate | None:
-    """Return the candidate of a genome; None unless all trainings of the candidate succeeded.
+    """Return the candidate of a genome; None if a training of it failed or is missing.
 
     Args:
-        digest: complete digest of a proposed genome, which may be a duplicate.
+        digest: complete digest of a proposed genome. If the proposal is a duplicate, the candidate
+            is the mechanism that it duplicates.
     """
     with run.snapshot():
         proposal = run.proposal(digest)

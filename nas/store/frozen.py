@@ -1,6 +1,7 @@
 """Frozen copies of space, policy and task in a run, and their conversion back to objects.
 
-A search reads the frozen copies also when it begins, so that a resumed search cannot differ.
+A new search reads space and policy back from its frozen copies, and a resumed search reads the same
+copies. Therefore they propose the same mechanisms.
 """
 
 from __future__ import annotations

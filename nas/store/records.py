@@ -117,8 +117,8 @@ class Proposal:
     """A genome that the search proposed, and the decision whether it is trained.
 
     Attributes:
-        number: index of the training that the genome was drawn for, from 0.
-        attempt: index of the draw for this number, from 0. Draws are repeated until one is trained.
+        number: number of the proposal in the run, from 0. All attempts for it have the same number.
+        attempt: index of the attempt, from 0. Attempts are made until one is trained.
         digest: digest of the genome in normal form; commands show it as the mechanism's id.
         key: digest of the genome resolved at the task's sizes, equal for mechanisms that compute
             the same function; None if the genome is rejected.
@@ -249,9 +249,11 @@ class Candidate:
     def status(self) -> CandidateStatus:
         """The combined status of all trainings of the mechanism.
 
-        The status is "failed" if a training failed. Otherwise it is "stopped" if a training missed
-        a score that its task requires, "waiting" while trainings are missing, and then "ok". A
-        mechanism that is not trained is "duplicate" or "rejected".
+        - "failed": a training failed.
+        - "stopped": no training failed, and a training missed a score that its task requires.
+        - "waiting": all finished trainings succeeded, and further trainings are needed.
+        - "ok": all needed trainings succeeded.
+        - "duplicate" or "rejected": the mechanism is not trained.
         """
         if not self.proposal.is_new:
             return "rejected" if self.proposal.verdict == "rejected" else "duplicate"
@@ -287,7 +289,10 @@ class Candidate:
 
     @cached_property
     def errors(self) -> Mapping[str, float]:
-        """Standard errors of the metrics in ``objectives`` that have one, by name."""
+        """Standard errors of the metrics in ``objectives``, by name.
+
+        Without estimates, a metric has a standard error only after two or more trainings.
+        """
         if self.estimate is not None:
             return self.estimate.errors
         return {name: error for name, (_, error) in self._measured.items() if error is not None}

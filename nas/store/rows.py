@@ -127,7 +127,10 @@ def finite(value: Any) -> float:
 
 
 def text(value: str) -> str:
-    """Return the text as valid UTF-8, with escapes for surrogates, as in command lines."""
+    """Return a text with escapes for surrogates, which UTF-8 cannot encode.
+
+    Surrogates occur in command lines that contain bytes other than UTF-8.
+    """
     return value.encode("utf-8", "backslashreplace").decode()
 
 
@@ -145,7 +148,7 @@ def to_datetime(moment: str) -> datetime:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as SQLite stores it."""
+    """Return a value as SQLite stores it: a number, text or None, and JSON for all other values."""
     if value is None or isinstance(value, int | float):
         return value
     if isinstance(value, str):

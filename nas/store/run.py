@@ -38,7 +38,7 @@ R = TypeVar("R")
 
 
 class Run(AbstractContextManager["Run"]):
-    """A reader of a run's records. Close it, or use it as a context.
+    """A reader of a run's records. Close it, or use it as a context manager.
 
     Every method and property that reads the database raises RunError if a record is damaged.
     """
@@ -95,7 +95,9 @@ class Run(AbstractContextManager["Run"]):
         return self._all(rows.proposal_from_row, statement)
 
     def proposal(self, digest: str) -> Proposal | None:
-        """Return the first proposal of a genome, preferably one that was trained; None without one.
+        """Return the first proposal of a genome; None if the run has not proposed the genome.
+
+        A proposal with the verdict "new" takes precedence over all other proposals of the genome.
 
         Args:
             digest: complete digest of the genome in normal form.
@@ -206,7 +208,10 @@ class Run(AbstractContextManager["Run"]):
         return tuple(members[i] for i in ranked)
 
     def _front_keys(self, estimates: Sequence[Estimate]) -> list[str]:
-        """Keys of the mechanisms with a result whose estimates no other estimates dominate."""
+        """Return the keys of the mechanisms whose estimates are non-dominated.
+
+        Mechanisms with a failed or missing training are left out before the comparison.
+        """
         statement = (
             "SELECT key FROM trainings WHERE purpose = 'search' GROUP BY key "
             "HAVING count(*) >= (SELECT repeats FROM run) AND min(status = 'ok')"
@@ -315,7 +320,7 @@ class Run(AbstractContextManager["Run"]):
         return str(self._database.query("PRAGMA integrity_check(1)")[0]["integrity_check"])
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """Return a context in which all reads see the same state of the database."""
+        """Return a context manager in which all reads see the same state of the database."""
         return self._database.snapshot()
 
     def close(self) -> None:

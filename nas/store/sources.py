@@ -49,7 +49,11 @@ class Source:
 
     @property
     def name(self) -> str:
-        """A short name: of a mechanism, of a file without its suffix, or a shortened digest."""
+        """A short name of the genome.
+
+        The name is the text of a named mechanism, the name of a file without its suffix, or the
+        first 8 characters of the digest.
+        """
         if self.digest is not None:
             return self.digest[:8]
         return self.text if self.text.partition(":")[0] in MECHANISMS else Path(self.text).stem
@@ -103,9 +107,9 @@ def _changed(genome: Genome, changes: str, text: str) -> Genome:
     """Return the genome with changed fields.
 
     Args:
-        changes: "name=value" pairs, separated by commas. A name is a parameter of nodes, which is
-            set on each node that has it, a field of the projections or of the visibility, or
-            "placement".
+        changes: "name=value" pairs, separated by commas. A name is "placement", a field of the
+            projections or of the visibility, or a parameter of a primitive. A parameter is changed
+            in each node that has it.
         text: the complete SOURCE string, for error messages.
     """
     data = genome.to_dict()

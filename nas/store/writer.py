@@ -43,7 +43,7 @@ def utc_now() -> datetime:
 
 
 class RunWriter(AbstractContextManager["RunWriter"]):
-    """The only writer of a run. Close it, or use it as a context.
+    """The only writer of a run. Close it, or use it as a context manager.
 
     All methods raise RunError if the run cannot be written.
 
@@ -206,7 +206,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
 
 def this_session(command: str, *, workers: int = 1) -> Session:
-    """Return a description of this process. The libraries themselves are not imported.
+    """Return a description of this process, without importing the libraries that it names.
 
     Args:
         command: command line of the process.
