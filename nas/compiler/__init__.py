@@ -1,4 +1,9 @@
-"""Compile genomes to torch modules: plan, reference interpreter, lowering, and generated source."""
+"""Compile genomes to torch modules.
+
+The compiler turns a genome into a plan, which is a list of primitive calls. The reference
+interpreter executes a plan call by call. Lowering replaces parts of a plan by calls of faster
+kernels, and the source writers write the result as a Python class.
+"""
 
 from __future__ import annotations
 
@@ -50,25 +55,28 @@ def build_attention(
     reference: bool = False,
     fuse: bool | Collection[str] = True,
 ) -> nn.Module:
-    """Build a mechanism as a module: ``block(x, attn_mask, key_padding_mask, is_causal)``.
+    """Build the attention module ``block(x, attn_mask, key_padding_mask, is_causal)`` of a genome.
 
-    ``x`` and the result are (batch, tokens, dim). Weights are drawn from torch's global generator;
-    generated source and interpreter draw them in the same order. The module has the attributes
-    ``genome`` (the normal form), ``dim`` and ``heads``.
+    The input ``x`` and the output have the shape (batch, tokens, dim).
+    ``nas.compiler.kernels.runtime.visible_keys`` describes the masks. The module has the attributes
+    ``genome`` (in normal form), ``dim`` and ``heads``. Initial weights are drawn from torch's
+    global generator, in the same order with and without ``reference``.
 
     Args:
-        genome: a genome, or the plan of a genome that several layers share.
-        qkv_bias: give W_Q, W_K and W_V a bias.
-        reference: interpret the graph instead of running generated source.
-        fuse: the rules that may replace scores, normaliser and aggregation by one call: all rules,
-            no rule, or rules by name (``nas.compiler.rules()``).
+        genome: the genome, or its plan if several modules share the plan.
+        dim: width of the input and the output.
+        heads: number of attention heads, a divisor of ``dim``.
+        qkv_bias: whether the projections W_Q, W_K and W_V have a bias.
+        reference: whether to return the reference interpreter instead of generated source.
+        fuse: the rules that may replace scores, normaliser and aggregation by one kernel call: True
+            for all rules, False for no rule, or names from ``nas.compiler.rules()``.
 
     Warns:
         UserWarning: a part of the mechanism can never train.
 
     Raises:
         ConfigError: ``fuse`` names an unknown rule.
-        GenomeError: the mechanism does not exist at this size.
+        GenomeError: the mechanism cannot be built with these values of ``dim`` and ``heads``.
         ViolationError: the genome does not type-check.
     """
     plan = genome if isinstance(genome, Plan) else make_plan(genome)
@@ -99,13 +107,14 @@ def emit(
 
 
 def plain_source(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -> str:
-    """Return a Python file with the mechanism in readable torch. The file imports only torch.
+    """Return the text of a Python file that contains the mechanism in readable torch code.
 
-    The class ``Attention`` of the file computes the same outputs as the module of
+    The file imports only torch. Its class ``Attention`` computes the same outputs as the module of
     ``build_attention``, and has the same state dict.
 
     Raises:
-        GenomeError, ViolationError: the mechanism does not exist.
+        GenomeError: a primitive or parameter of the genome does not exist.
+        ViolationError: the genome does not type-check.
     """
     written = write(make_plan(genome), dim, heads, qkv_bias=qkv_bias, is_fast=False)
     return file_source(written.alone())
@@ -120,12 +129,18 @@ def write(
     is_fast: bool = True,
     fuse: bool | Collection[str] = True,
 ) -> Written:
-    """Write the source of a plan's class.
+    """Return the source of the class ``Attention`` that executes a plan.
 
     Args:
-        qkv_bias: as in ``build_attention``; None makes ``qkv_bias`` an argument of the class.
-        is_fast: write the source for training (fast.py) instead of readable torch (plain.py).
+        dim, heads: defaults of the constructor's arguments.
+        qkv_bias: whether W_Q, W_K and W_V have a bias; None makes ``qkv_bias`` an argument of the
+            constructor.
+        is_fast: whether to write source for training (fast.py) instead of readable torch code
+            (plain.py).
         fuse: as in ``build_attention``.
+
+    Raises:
+        ConfigError: ``fuse`` names an unknown rule.
     """
     chosen = chosen_rules(fuse)
     form = FastSource(plan, lower(plan, chosen)) if is_fast else PlainSource(plan, chosen)
@@ -134,7 +149,10 @@ def write(
 
 @lru_cache(maxsize=512)
 def _load(source: str) -> Any:
-    """Return the class of generated source; tracebacks and ``inspect`` find its lines."""
+    """Return the class that generated source defines.
+
+    Tracebacks and ``inspect`` can show lines of the source, which is stored in ``linecache``.
+    """
     name = f"<nas attention {hashlib.sha256(source.encode()).hexdigest()[:12]}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     scope: dict[str, Any] = {"__name__": "nas.compiler.generated"}
@@ -146,6 +164,9 @@ def _load(source: str) -> Any:
 
 
 def _empty_block(source: str) -> Any:
-    """Create a block without attributes; pickle sets them."""
+    """Create an instance of a generated class without a call of its constructor.
+
+    Pickle calls this function, and then sets the attributes of the instance.
+    """
     block_class = _load(source)
     return block_class.__new__(block_class)

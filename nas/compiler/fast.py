@@ -1,9 +1,12 @@
-"""Write source for training, which calls the kernels of ``nas.compiler.kernels``.
+"""Write a plan as source for training, which calls the kernels of ``nas.compiler.kernels``.
+
+The method ``forward`` contains one or more lines for each step of the plan, for example:
 
     query_1 = by_head(q, self.temperature_1.factor * self.scale_0)
     tokens_3 = dot_product_attention(query_1, k, v, mask)
 
-Steps that run for one block of queries at a time are in a method ``attend`` of the class.
+Steps on pairs of query and key may run for one block of queries at a time. The class contains such
+steps in a method ``attend``.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ _MASKS = ["x", "attn_mask", "key_padding_mask"]
 
 
 class FastSource(Source):
-    """Writes source for training; see the module docstring."""
+    """Writes a plan as source for training."""
 
     split = "split_heads({x}, {heads})"
     repeat = "repeat_heads({x}, {heads})"
@@ -43,25 +46,29 @@ class FastSource(Source):
     }
 
     def module(self, step: Step) -> type[nn.Module]:
-        """Return the fast class of a step's module."""
+        """Return the faster subclass of the step's class, or the class if there is no subclass."""
         return fast_class(step.primitive.module)
 
     def input(self) -> tuple[str, list[str]]:
-        """Return the variable that projections read, and the lines that compute the variable.
+        """Return the variable that the projections read, and the lines that compute it.
 
-        Under autocast, the input of several projections is cast to low precision only once.
+        Under autocast, several projections share one cast of the input to low precision.
         """
         is_shared = sum(stream.is_projected for stream in self.streams) > 1
         return ("shared", ["shared = rounded(x)"]) if is_shared else ("x", [])
 
     def accepts_is_causal(self, call: Lowered) -> bool:
-        """Whether a call takes ``is_causal``. Calls with an additional key need a mask instead."""
+        """Whether the function of a kernel call has an argument ``is_causal``.
+
+        A kernel call for softmax_one has an additional key, which needs a mask instead.
+        """
         return not call.has_silent_key
 
     def mask_lines(self) -> list[str]:
-        """Return the lines of the masks for whole sequences.
+        """Return the lines that compute masks for all tokens at once.
 
-        In a mechanism with a window, ``by_windows`` computes the mask of each block of queries.
+        In a mechanism with a window that runs for one block of queries at a time, ``by_windows``
+        computes a mask for each block instead.
         """
         asking, arguments = self.mask_readers(), [*_MASKS, "is_causal"]
         if not self.plan.is_windowed:
@@ -86,7 +93,11 @@ class FastSource(Source):
     # The steps of a stage that run for one block of queries at a time become a method.
 
     def pairs(self, steps: list[Step]) -> list[str]:
-        """Return the lines of a stage's steps on pairs: a call of their method, or the steps."""
+        """Return the lines of those steps of one stage that work on pairs of query and key.
+
+        Steps that can run for one block of queries at a time become a method, and the lines call
+        this method.
+        """
         if not self.plan.is_windowed:  # calls of kernels choose their blocks themselves
             alone = [step for step in steps if step.index in self.calls]
             steps = [step for step in steps if step.index not in self.calls]
@@ -114,7 +125,7 @@ class FastSource(Source):
     # Calls that replace aggregations.
 
     def call(self, call: Lowered) -> list[str]:
-        """Return the lines of a call that replaces aggregations."""
+        """Return the lines of a kernel call."""
         causal = ["is_causal=is_causal"] if self.gets_is_causal(call) else []
         mask = "kept" if causal and not self.all_get_is_causal() else "mask"
         if not call.scores:
@@ -149,7 +160,7 @@ class FastSource(Source):
         return lines
 
     def _function(self, call: Lowered, score: Features[str]) -> tuple[str, list[str]]:
-        """Return the kernel of a call, and its arguments for cap, slopes and weights."""
+        """Return the name of the kernel, and its arguments for cap, slopes and kind of weights."""
         if call.is_linear:
             return "linear_attention", []
         shape = [f"cap={score.cap!r}"] if score.cap else []
@@ -160,7 +171,7 @@ class FastSource(Source):
         return ("shaped_attention" if shape else "dot_product_attention"), shape
 
     def _results(self, call: Lowered, function: str, arguments: list[str]) -> list[str]:
-        """Return the lines of a call, and of the variables for its results."""
+        """Return the lines that call a kernel and assign its result to the aggregations."""
         first = call.sums[0]
         if len(call.sums) == 1:
             lines = [call_line(first.variable, function, arguments)]
@@ -174,7 +185,7 @@ class FastSource(Source):
         return [*lines, call_line(target, f"sums_{first.index}.split", [f"({widths})", "dim=-1"])]
 
     def _values(self, call: Lowered) -> tuple[str, list[str]]:
-        """Return the variable of the values of a call, and the lines that compute the variable."""
+        """Return the variable of a kernel call's values, and the lines that compute it."""
         name = f"values_{call.sums[0].index}"
         if len(call.sums) > 1:
             parts = ", ".join(self.arguments(step)[1] for step in call.sums)
@@ -189,11 +200,13 @@ class FastSource(Source):
 def _method(
     name: str, rows: list[str], keys: list[str], body: list[str], results: list[str]
 ) -> list[str]:
-    """Return the lines of the method that computes a stage for one block of queries.
+    """Return the lines of a method that computes one stage for one block of queries.
 
     Args:
-        rows: variables of the queries.
-        keys: variables of keys and values.
+        name: name of the method.
+        rows: variables that the stage reads as queries.
+        keys: variables that the stage reads as keys or values.
+        body: the lines of the stage's steps.
         results: variables that the method returns.
     """
     names = [*(f"{row}_rows" if row in keys else row for row in rows), *keys, "x"]
@@ -208,7 +221,7 @@ def _method(
 
 
 def _sides(steps: list[Step], calls: list[Lowered]) -> tuple[list[str], list[str]]:
-    """Return the variables that a stage reads as queries, and those it reads as keys or values."""
+    """Return the variables that steps read as queries, and the variables read as keys or values."""
     rows: dict[str, None] = {}
     keys: dict[str, None] = {}
     for step in [*(part for call in calls for part in (*call.scores, *call.sums)), *steps]:

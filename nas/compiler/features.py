@@ -1,11 +1,15 @@
-"""Features of scores: the queries and keys that a fused kernel reads.
+"""Features of scores: the query and key tensors whose dot products are the scores.
+
+A score is scale * query·key^T + bias, where the bias is one number for each key. A cap may bound
+this score. Slopes, one for each head, may then subtract slope * |i - j| for query i and key j.
+
+The functions of this module work on any implementation of ``Operations``. ``TextOperations`` writes
+the features as source, for example:
 
     query_0 = self.bilinear_0.query_features(q)
     query_1 = by_head(query_0, self.temperature_1.factor)
 
-A score is scale * query·key^T + bias, with one bias for each key. A cap bounds the score. Slopes
-subtract the distance of query and key times a number for each head. The same functions write
-features as source (``TextOperations``) and compute them as tensors (in nas.costs.decoding).
+The operations of nas.costs.decoding compute the features as tensors.
 """
 
 from __future__ import annotations
@@ -25,14 +29,15 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class Features(Generic[V]):
-    """The terms of a score, as source or as tensors.
+    """The terms of a score, each as a value of type ``V``: a source text or a tensor.
 
     Attributes:
         query: features of the queries.
         key: features of the keys.
-        scale: the factor of the product; None for no factor.
-        bias: the number that each key adds to its scores; None for no bias.
-        slopes: for each head, the penalty per unit of distance between query and key.
+        scale: the factor of query·key^T; None for no factor.
+        bias: one number for each key, which is added to the key's scores; None for no bias.
+        slopes: the penalty of each head for a unit of distance between query and key; None for no
+            penalty.
         cap: the bound of scale * query·key^T + bias; None for no bound.
     """
 
@@ -45,13 +50,18 @@ class Features(Generic[V]):
 
 
 class Operations(Protocol[V]):
-    """Operations on features, which are either source texts or tensors."""
+    """Operations on values of type ``V``, which are either source texts or tensors."""
 
     def operand(self, step: Step, operand: Operand, is_grouped: bool) -> V:
-        """Return an operand of a step, with repeated heads unless ``is_grouped``."""
+        """Return the value of an operand of a step.
+
+        Args:
+            is_grouped: whether the operand keeps its number of heads; otherwise its heads are
+                repeated if the step has more heads.
+        """
 
     def scale(self, step: Step) -> V:
-        """Return one over the square root of the step's rank."""
+        """Return the factor 1 / sqrt(r) of a step's scores, where r is the width ``step.rank``."""
 
     def attribute(self, step: Step, name: str) -> V:
         """Return an attribute of the step's module."""
@@ -79,7 +89,7 @@ class Operations(Protocol[V]):
 
 
 def features_of(call: Lowered, operations: Operations[V]) -> Features[V]:
-    """Return the features of the scores that the normaliser of a call reads."""
+    """Return the features of the scores that a kernel call turns into weights."""
     forms = forms_of(call, {})
     parts: dict[Any, Features[V]] = {}
     # Concatenated features of several products need equal head counts.
@@ -155,7 +165,11 @@ def _sum(
     has_same_key: bool,
     has_same_query: bool,
 ) -> Features[V]:
-    """Return the features of the sum of two scores; see ``nas.compiler.lowering.forms_of``."""
+    """Return the features of the sum of two scores.
+
+    If the scores have the same key features, their query features are added, and vice versa.
+    Otherwise the features are concatenated.
+    """
     bias, slopes = (
         _sum_of("bias", step, operations, first.bias, second.bias),
         _sum_of("slopes", step, operations, first.slopes, second.slopes),
@@ -184,14 +198,17 @@ def _total(operations: Operations[V], first: V, second: V | None) -> V:
 def _sum_of(
     kind: str, step: Step, operations: Operations[V], first: V | None, second: V | None
 ) -> V | None:
-    """Return the sum of two optional values; if there are two, assign it to a variable."""
+    """Return the sum of two values, where None stands for zero.
+
+    The sum of two tensors or texts is assigned to the variable ``kind`` of the step.
+    """
     if first is None or second is None:
         return second if first is None else first
     return operations.named(kind, step, operations.plus(first, second))
 
 
 class TextOperations:
-    """Operations that write source.
+    """Operations on features as source texts.
 
     Attributes:
         lines: the statements that assign features to variables.
@@ -202,12 +219,12 @@ class TextOperations:
         self.lines: list[str] = []
 
     def operand(self, step: Step, operand: Operand, is_grouped: bool) -> str:
-        """Return the operand's variable, with repeated heads unless ``is_grouped``."""
+        """Return the expression of an operand, with repeated heads unless ``is_grouped``."""
         read = self.source.names if is_grouped else self.source.arguments
         return read(step)[step.operands.index(operand)]
 
     def scale(self, step: Step) -> str:
-        """Return the attribute of the block that contains the scale."""
+        """Return the attribute of the block that contains the factor of a step's scores."""
         return self.source.scale(step)
 
     def attribute(self, step: Step, name: str) -> str:
@@ -220,7 +237,7 @@ class TextOperations:
         return f"{self.attribute(step, name)}({value})"
 
     def slopes(self, step: Step) -> str:
-        """Return a call of the function of the slopes, which the source imports or copies."""
+        """Return a call of the function that computes the slopes of the step's primitive."""
         change = step.primitive.score_change
         assert change is not None, "a step with slopes declares them"
         assert change.slopes is not None, "a step with slopes declares them"

@@ -1,8 +1,10 @@
 """Formulas of mechanisms, on one line each.
 
-    softmax((Q·Kᵀ)/√d)·V·W_O    Q, K and V are projections of the input, x is a slice of it
+    softmax((Q·Kᵀ)/√d)·V·W_O
 
-The result of a node that several nodes read gets a name: "A1 = gelu(V); ...".
+Q, K and V are projections of the input. X is the whole input, and x is the part of the input that
+belongs to a head. If several nodes read the result of a node, the result gets a name, as in "A1 =
+gelu(V); ...".
 """
 
 from __future__ import annotations
@@ -69,7 +71,10 @@ def _output(plan: Plan, text: str) -> str:
 
 
 def _labels(plan: Plan) -> str:
-    """Return the head counts, key width, window and layers that differ from the defaults."""
+    """Return a note in brackets on head counts, key width, window and layers of a mechanism.
+
+    The note contains only values that differ from the defaults, and is empty without such values.
+    """
     projections, used = plan.genome.projections, {s.name for s in plan.streams if s.is_projected}
     labels = []
     if "q" in used and projections.q_heads != "all":

@@ -1,7 +1,7 @@
 """Copy the sources of classes and functions into one file that imports only torch.
 
-The file contains everything that a copied source uses. Copies have no decorators, no ``Any``, and
-``Tensor`` in place of jaxtyping's shapes such as ``Float[Tensor, "b h n w"]``.
+The file also contains all definitions that a copied source uses. Decorators and annotations ``Any``
+are removed. Annotations of tensor shapes, such as ``Float[Tensor, "b h n w"]``, become ``Tensor``.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _visit(item: Any, visited: dict[str, Any], order: dict[str, str]) -> None:
 
 @cache
 def source_of(item: Any) -> str:
-    """Return the source of a class or function, without decorators and shapes."""
+    """Return the source of a class or function, without decorators and annotations of shapes."""
     text = textwrap.dedent(inspect.getsource(item))
     tree = ast.parse(text).body[0]
     lines = text.splitlines()[tree.lineno - 1 :]  # a definition begins below its decorators
@@ -94,7 +94,7 @@ def source_of(item: Any) -> str:
 
 
 def _on_one_line(signature: re.Match[str]) -> str:
-    """Join the lines of a signature if they fit on one line without shapes."""
+    """Return a signature on one line if it fits, otherwise unchanged."""
     inner = " ".join(signature[2].split()).removesuffix(",")
     line = f"{signature[1]}({inner}){signature[3]}"
     return line if len(line) <= LINE else signature[0]

@@ -1,7 +1,7 @@
 """The reference interpreter, which executes a plan step by step.
 
-Tests compare generated source with the interpreter's values and gradients. Costs are counted on the
-interpreter.
+Tests compare the values and gradients of generated source with the interpreter. The package
+nas.costs counts the operations of a mechanism by running the interpreter.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def check_sizes(dim: int, heads: int) -> None:
 
 
 class ReferenceAttention(nn.Module):
-    """A mechanism as a module that calls one primitive after another.
+    """An attention module that executes a plan by calling one primitive after another.
 
     Raises:
-        GenomeError: the mechanism does not exist at this size.
+        GenomeError: the mechanism cannot be built with these values of ``dim`` and ``heads``.
     """
 
     def __init__(self, plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -> None:
@@ -88,7 +88,7 @@ def read_stream(block: Any, stream: Stream, x: Tensor) -> Tensor:
 
 
 def with_heads(block: Any, value: Tensor, operand: Operand, step: Step) -> Tensor:
-    """Repeat the heads of an operand if its step has more heads."""
+    """Return the value of a step's operand, with repeated heads if the step has more heads."""
     return repeat_heads(value, step.type.head_count(block.heads)) if operand.is_repeated else value
 
 

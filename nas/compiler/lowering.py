@@ -1,13 +1,16 @@
-"""Lowering: replace scores, normaliser and aggregation of a plan by one call of a kernel.
+"""Lowering: replace score, normaliser and aggregation steps of a plan by one kernel call.
 
 A kernel does not store the weights of all pairs of tokens. Primitives declare how their scores are
-products of features, and which weights a normaliser computes (nas.genome.primitives.factors).
-Products under softmax run in fused kernels, whose memory is linear in the number of tokens. Weights
-that equal the scores become sums over the keys (Katharopoulos et al. 2020). A mean needs no scores.
+dot products of query and key features, and which kind of weights a normaliser computes
+(nas.genome.primitives.factors). Softmax attention over such scores runs in a fused kernel, whose
+memory is linear in the number of tokens. If weights are scores divided by the number of keys, the
+kernel sums key^T·values over the keys first (Katharopoulos et al. 2020). If all weights are equal,
+the kernel computes a mean without scores.
 
-A rule of lowering is the name of a primitive, or a name in ``SHARING``. Each rule can be disabled,
-and saves at least 5 % of a training step at 65 tokens, or 20 % at 1,024 tokens. Tests compare each
-rule with the interpreter, which uses no rule. nas.compiler.features computes the operands of calls.
+A rule of lowering is the name of a primitive, or a name in ``SHARING``. A primitive's rule permits
+kernel calls that replace the primitive. Each rule can be disabled, and saves at least 5 % of a
+training step at 65 tokens, or 20 % at 1,024 tokens. Tests compare each rule with the reference
+interpreter, which uses no rule. nas.compiler.features computes the operands of kernel calls.
 """
 
 from __future__ import annotations
@@ -38,14 +41,14 @@ SHARING: Final = (
 
 @dataclass(frozen=True)
 class Lowered:
-    """A call of a kernel that replaces one or several aggregations.
+    """A kernel call that replaces score, normaliser and aggregation steps of a plan.
 
     Attributes:
-        sums: the steps that aggregate values by the weights of ``normaliser``.
+        sums: the aggregations, which are the steps that sum values by the normaliser's weights.
         normaliser: the step that turns scores into weights.
-        scores: the steps that compute the scores. The normaliser reads the last of these steps. A
-            mean has no scores.
-        weights: the kind of the normaliser's weights.
+        scores: the steps that compute the scores, of which the normaliser reads the last step;
+            empty for a mean.
+        weights: the kind of weights that the normaliser computes.
     """
 
     sums: tuple[Step, ...]
@@ -75,17 +78,17 @@ class Lowered:
 
     @property
     def read(self) -> Iterator[Operand]:
-        """Yield the operands of the call that are tokens."""
+        """Yield those operands of the replaced steps that are tokens, not scores or weights."""
         for step in (*self.scores, *self.sums):
             yield from (operand for operand in step.operands if not operand.is_paired)
 
 
 class Form(NamedTuple):
-    """A score as a product of features.
+    """A score as a dot product of query features and key features.
 
     Attributes:
-        query: name of the features of the queries.
-        key: name of the features of the keys.
+        query: name of the query features; scores with the same name have the same query features.
+        key: name of the key features; scores with the same name have the same key features.
         width: number of features.
         has_bias: whether a number for each key is added to the product.
     """
@@ -97,13 +100,13 @@ class Form(NamedTuple):
 
 
 def forms_of(call: Lowered, widths: Mapping[int, int]) -> dict[Ref, Form]:
-    """Return the scores of a call as products of features, by index of their step.
+    """Return the form of each score of a kernel call, by index of the step that computes it.
 
-    The sum of two scores with the same keys is a product with the sum of the queries, and vice
-    versa. All other sums of scores are products of concatenated features.
+    The sum of two scores with the same key features has these key features and the sum of the query
+    features, and vice versa. All other sums of scores have concatenated features.
 
     Args:
-        widths: width of the operands of each score, by index of its step.
+        widths: width of the tokens from which a step computes scores, by index of the step.
     """
     forms: dict[Ref, Form] = {}
     for step in call.scores:
@@ -143,14 +146,23 @@ def _form(step: Step, below: list[Form], width: int) -> Form:
 
 
 def is_shift(step: Step, below: Form) -> bool:
-    """Whether a bias reads the same keys as the product, so that it can be added to the queries."""
+    """Whether the bias that a step adds to a score can be added to the queries instead.
+
+    This requires that the bias is computed from the keys of the score.
+
+    Args:
+        below: the form of the score without the bias.
+    """
     change = step.primitive.score_change
     keys = (operand.variable for operand in step.operands if not operand.is_paired)
     return change is not None and change.shifted is not None and below.key in keys
 
 
 def rules() -> tuple[str, ...]:
-    """Return the names of all rules. Softmax is not a rule, because it is always lowered."""
+    """Return the names of all rules of lowering.
+
+    Softmax is not a rule, because the lowering of softmax cannot be disabled.
+    """
     declared = []
     for name in names():
         primitive = get(name)
@@ -180,7 +192,7 @@ def chosen_rules(fuse: bool | Collection[str]) -> frozenset[str]:
 
 
 def lower(plan: Plan, chosen: Collection[str] | None = None) -> dict[int, Lowered]:
-    """Return the calls that replace aggregations, by the index of their first aggregation.
+    """Return the kernel calls of a plan, by index of the first aggregation that each call replaces.
 
     Args:
         chosen: names of the rules that may be used; None for all rules.
@@ -202,7 +214,11 @@ def lower(plan: Plan, chosen: Collection[str] | None = None) -> dict[int, Lowere
 
 
 def live(plan: Plan, calls: Calls) -> set[Ref]:
-    """Return the streams and steps that the output needs when calls replace aggregations."""
+    """Return the streams and steps whose results are needed to compute the output.
+
+    Args:
+        calls: the kernel calls, which read tokens in place of scores and weights.
+    """
     of_step = {step.index: call for call in calls.values() for step in call.sums}
     live: set[Ref] = {plan.steps[-1].index}
     for step in reversed(plan.steps):
@@ -213,9 +229,10 @@ def live(plan: Plan, calls: Calls) -> set[Ref]:
 
 
 def uncalled(plan: Plan, calls: Calls) -> set[int]:
-    """Return the indices of steps for which source contains no call.
+    """Return the indices of the steps for which generated source contains no lines.
 
-    These are the steps that the output does not need, and all aggregations of a call but the first.
+    These are the steps whose results the output does not need, and every aggregation of a kernel
+    call except the first.
     """
     needed = live(plan, calls)
     later = {step.index for call in calls.values() for step in call.sums[1:]}
@@ -229,7 +246,12 @@ def _is_read(call: Lowered, needed: set[Ref]) -> bool:
 def _calls(
     plan: Plan, normaliser: Step, readers: Readers, chosen: Collection[str]
 ) -> Iterator[Lowered]:
-    """Yield the calls that can replace the aggregations by a normaliser's weights."""
+    """Yield the kernel calls that can replace the aggregations by a normaliser's weights.
+
+    Args:
+        readers: the steps that read a stream or the result of a step.
+        chosen: names of the rules that may be used.
+    """
     weights = normaliser.primitive.weights(normaliser.params)
     sums = tuple(readers[normaliser.index])
     is_chosen = weights is Weights.SOFTMAX or normaliser.primitive.name in chosen
@@ -249,7 +271,7 @@ def _calls(
 
 
 def _are_one_call(normaliser: Step, sums: tuple[Step, ...], chosen: Collection[str]) -> bool:
-    """Whether one call can replace all aggregations by the same weights."""
+    """Whether one kernel call can replace all aggregations by the weights of a normaliser."""
     if normaliser.is_filtered or not sums:
         return False
     if any(step.operands[0].is_repeated for step in sums):
@@ -260,11 +282,11 @@ def _are_one_call(normaliser: Step, sums: tuple[Step, ...], chosen: Collection[s
 
 
 class _Shape(NamedTuple):
-    """Which terms a score has beside products of features and a number for each key.
+    """The additional terms of a score, apart from its product of features and its key bias.
 
     Attributes:
         has_query_term: whether a number for each query is added.
-        has_slopes: whether the distance of query and key times a number for each head is added.
+        has_slopes: whether slope * |i - j| is subtracted, with one slope for each head.
         has_cap: whether the score is bounded by ``cap * tanh(score / cap)``.
     """
 
@@ -276,11 +298,15 @@ class _Shape(NamedTuple):
 def _scores(
     plan: Plan, ref: Ref, reader: Step, readers: Readers, chosen: Collection[str]
 ) -> tuple[tuple[Step, ...], _Shape] | None:
-    """Return the steps that compute a score, and its further terms.
+    """Return the steps that compute a score, and the additional terms of the score.
+
+    Args:
+        ref: index of the step whose result is the score.
+        reader: the normaliser that reads the whole score.
+        readers, chosen: as in ``_calls``.
 
     Returns:
-        None if a step does not declare how its score is a product of features, or if its rule is
-        not chosen.
+        None if no kernel can compute the score, or if the rule of a step is not chosen.
     """
     assert isinstance(ref, int), "scores are never streams"
     step = plan.steps[ref]

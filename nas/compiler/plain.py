@@ -34,7 +34,7 @@ _PAST: Final = "torch.ones(n, n, dtype=torch.bool, device=x.device).tril()"
 
 
 def visible_mean(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Mean of the values that each query may see; zeros for a query without visible values."""
+    """Return the mean of the values that each query may see; zeros for a query without values."""
     if mask is None:
         return values.mean(dim=2, keepdim=True).expand_as(values)
     weights = mask.to(values.dtype) / mask.sum(dim=-1, keepdim=True).clamp(min=1)
@@ -44,7 +44,10 @@ def visible_mean(values: Tensor, mask: Tensor | None) -> Tensor:
 def linear_attention(
     query: Tensor, key: Tensor, values: Tensor, mask: Tensor | None, scale: float
 ) -> Tensor:
-    """Compute scale query·key^T·values / n for n visible keys, in linear time if masks allow it."""
+    """Return scale query·key^T·values / n, where n is the number of visible keys.
+
+    The time is linear in the number of keys if the mask is the same for every query.
+    """
     query = query * scale
     if mask is None or mask.shape[-2] == 1:
         kept = torch.ones_like(key[:1, :1, :, :1]) if mask is None else mask.mT.to(values.dtype)
@@ -54,11 +57,11 @@ def linear_attention(
 
 
 class PlainSource(Source):
-    """Writes readable source; see the module docstring.
+    """Writes a plan as readable source.
 
     Args:
-        rules: names of the rules of lowering that may be used. Rules for which neither torch nor
-            this module has a function are ignored.
+        rules: names of the rules of lowering that may be used. A rule is ignored if neither torch
+            nor this module has a function for it.
     """
 
     split = "{x}.unflatten(-1, ({heads}, -1)).transpose(1, 2)"
@@ -80,13 +83,13 @@ class PlainSource(Source):
         return self._expression(step) or super().step(step)
 
     def _expression(self, step: Step) -> list[str]:
-        """Write the call of a primitive without weights as at most three lines.
+        """Return assignments that compute a step without a call of the step's module.
 
         Constants of the primitive become attributes of the block.
 
         Returns:
-            [] if the primitive has weights, or if its code is longer or has other statements than
-            assignments and a return.
+            At most three lines. The list is empty if the primitive has weights, if its code is
+            longer, or if its code has statements other than assignments and a return.
         """
         module: Any = step.primitive.module
         if step.primitive.is_parametric or module.__bases__ != (nn.Module,):
@@ -131,11 +134,11 @@ class PlainSource(Source):
         return lines
 
     def accepts_is_causal(self, call: Lowered) -> bool:
-        """Whether a call is torch's fused attention, which takes ``is_causal``."""
+        """Whether a kernel call is torch's fused attention, which has an argument ``is_causal``."""
         return call.weights is Weights.SOFTMAX
 
     def mask_lines(self) -> list[str]:
-        """Return the lines that compute the masks."""
+        """Return the lines that compute ``mask``, and ``seen`` if a step ignores the window."""
         plan, asking = self.plan, self.mask_readers()
         if not asking:
             return []
@@ -178,7 +181,7 @@ class PlainSource(Source):
         return [*lines, "mask = near if mask is None else mask & near"]
 
     def call(self, call: Lowered) -> list[str]:
-        """Return the line that replaces aggregations by a call of a function."""
+        """Return the line that calls a function of torch or of this module as the kernel."""
         step = call.sums[0]
         values = self.arguments(step)[1]
         if not call.scores:

@@ -102,18 +102,19 @@ class Step:
 
     @property
     def rank(self) -> str | None:
-        """Return the label of the width whose square root divides scores.
+        """Return the label of the width r by whose square root the step divides scores.
 
-        For tokens of the model's whole width, this is the width of a head.
+        The width r is the width of the operands. If this is the model's whole width, r is the width
+        of a head.
         """
         return "all" if self.width == MODEL else self.width
 
     def bind(self, sizes: Mapping[str, T]) -> dict[str, T]:
-        """Return the size arguments that the constructor of the primitive's module takes.
+        """Select the sizes that the constructor of the primitive's module takes as arguments.
 
         Args:
-            sizes: ``dim``, ``heads`` (of this call), ``width``, ``rank``, ``bias`` and
-                ``filtered`` by name, as numbers or as texts of expressions.
+            sizes: ``dim``, ``heads`` (of this call), ``width``, ``rank``, ``bias`` and ``filtered``
+                by name, as numbers or as source texts.
         """
         if "width" in sizes:
             sizes = {**sizes, "head_width": sizes["width"]}
@@ -141,12 +142,15 @@ class Plan:
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """Return warnings about parameters that cannot train."""
+        """Return a warning for each part of the mechanism that can never train."""
         texts = (step.primitive.caution(step.params) for step in self.steps)
         return tuple(dict.fromkeys(text for text in texts if text))
 
     def remarks(self, heads: int) -> tuple[str, ...]:
-        """Return a warning for each fraction of ``heads`` that is rounded up to one head."""
+        """Return a warning for each head count that is a fraction of ``heads`` below one head.
+
+        One head is used in place of such a fraction.
+        """
         labels = {stream.type.heads for stream in self.streams if stream.is_projected}
         return tuple(
             f"{label} of {heads} heads is less than one head: one is used"
@@ -178,7 +182,7 @@ class Plan:
         return True
 
     def sizes(self, step: Step, dim: int, heads: int, bias: bool) -> dict[str, int | bool]:
-        """Return the size arguments of the constructor of a step's module."""
+        """Return the size arguments for the constructor of a step's module, as numbers."""
         arguments: dict[str, int | bool] = {"dim": dim, "bias": bias, "filtered": step.is_filtered}
         if "heads" in step.primitive.sizes:
             arguments["heads"] = step.type.head_count(heads)
@@ -188,7 +192,7 @@ class Plan:
         return step.bind(arguments)
 
     def call_sizes(self, step: Step, dim: int, heads: int, tokens: int) -> Sizes:
-        """Return the sizes at which a step runs, for the formulas of its costs."""
+        """Return the sizes of a step for ``tokens`` tokens, from which costs are computed."""
         width = 0 if step.width is None else width_of(step.width, dim, heads)
         return Sizes(dim, step.type.head_count(heads), width, tokens)
 
@@ -276,7 +280,7 @@ def _step(genome: Genome, index: int, typing: Typing, before: list[Step]) -> Ste
 
 
 def _available(step: Step) -> int:
-    """Return the smallest possible stage of a call that reads the result of a step."""
+    """Return the first stage in which a call can read the result of a step."""
     return step.stage + int(step.is_paired and step.makes_tokens)
 
 

@@ -1,4 +1,7 @@
-"""Genomes in normal form at given model sizes, the input of validation, costs and training."""
+"""Genomes in normal form at given model sizes.
+
+Validation, cost counts and training take these genomes as input.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ResolvedGenome:
-    """A genome in normal form at given sizes; see ``resolve``.
+    """A genome in normal form at given model sizes, as ``resolve`` returns it.
 
     Attributes:
         genome: the normal form.
-        is_causal: True if every call of the block is causal, False if no call is causal, None for
-            a normal form that is valid in both cases.
+        is_causal: True if every call of the block is causal, False if no call is causal, None for a
+            normal form that is valid in both cases.
         key: digest of the mechanism at these sizes. Genomes with the same key are the same
             mechanism, with the same training.
     """
@@ -74,5 +77,5 @@ def resolve(genome: Genome, sizes: ModelSizes, is_causal: bool | None = False) -
 
 @lru_cache(maxsize=64)
 def standard_attention(sizes: ModelSizes, is_causal: bool | None = False) -> ResolvedGenome:
-    """Return standard attention, which layers have that do not contain a searched mechanism."""
+    """Return standard multi-head attention, which layers without a searched mechanism use."""
     return resolve(mechanism("mha").genome, sizes, is_causal)

@@ -44,7 +44,8 @@ class Written:
     Attributes:
         text: the source.
         roots: functions and classes of this package that the source uses.
-        is_specialised: whether ``alone`` removes options that the mechanism does not use.
+        is_specialised: whether ``alone`` removes parameters, branches and definitions that the
+            mechanism does not use.
     """
 
     text: str
@@ -58,7 +59,7 @@ class Written:
         return "\n".join(head) + f"\n\n\n{self.text}"
 
     def alone(self) -> list[str]:
-        """Return the sources of a file without imports: copies of all dependencies, the class."""
+        """Return the parts of a file that imports only torch: all dependencies, then the class."""
         sources = (*inlined(self.roots), self.text)
         return list(specialise(sources) if self.is_specialised else sources)
 
@@ -67,11 +68,13 @@ class Source(ABC):
     """Base class of the two writers of source.
 
     Args:
-        calls: the calls that replace aggregations, by the index of their first aggregation.
+        plan: the plan to write.
+        calls: the kernel calls of the plan, by index of the first aggregation that each call
+            replaces.
 
     Attributes:
-        split, repeat, merge: the expressions that split a stream into heads, repeat heads, and
-            merge heads.
+        split, repeat, merge: templates of the expressions that split a stream into heads, repeat
+            heads, and merge heads.
         is_specialised: whether exported files omit options that the mechanism does not use.
         functions: the functions that the source may call, by name.
     """
@@ -128,7 +131,7 @@ class Source(ABC):
 
     @abstractmethod
     def call(self, call: Lowered) -> list[str]:
-        """Return the lines of a call that replaces aggregations."""
+        """Return the lines of a kernel call."""
 
     @abstractmethod
     def mask_lines(self) -> list[str]:
@@ -136,21 +139,21 @@ class Source(ABC):
 
     @abstractmethod
     def accepts_is_causal(self, call: Lowered) -> bool:
-        """Whether the function of a call has an argument ``is_causal``."""
+        """Whether the function of a kernel call has an argument ``is_causal``."""
 
     def step(self, step: Step) -> list[str]:
-        """Return the lines of a step that no call replaces."""
+        """Return the lines of a step that no kernel call replaces."""
         arguments = [*self.arguments(step), *(f"{k}={v}" for k, v in self.extras(step).items())]
         if self.keys is not None and step.primitive.is_positional:
             arguments.append("start=start")
         return [call_line(step.variable, f"self.{step.module}", arguments)]
 
     def pairs(self, steps: list[Step]) -> list[str]:
-        """Return the lines of the steps of a stage that work on pairs of query and key."""
+        """Return the lines of those steps of one stage that work on pairs of query and key."""
         return [line for step in steps for line in self.lines(step)]
 
     def input(self) -> tuple[str, list[str]]:
-        """Return the variable that projections read, and the lines that compute the variable."""
+        """Return the variable that the projections read, and the lines that compute it."""
         return "x", []
 
     def module(self, step: Step) -> type[nn.Module]:
@@ -160,13 +163,14 @@ class Source(ABC):
     # Methods that forms call.
 
     def lines(self, step: Step) -> list[str]:
-        """Return the lines of a step, or of the call that replaces the step."""
+        """Return the lines of a step, or of the kernel call that replaces the step."""
         return self.call(self.calls[step.index]) if step.index in self.calls else self.step(step)
 
     def names(self, step: Step) -> list[str]:
         """Return the variables of a step's operands.
 
-        In a method for blocks of queries, a stream that is both queries and keys has two variables.
+        In a method for one block of queries, a stream that is read as queries and as keys has two
+        variables. The suffix ``_rows`` marks the queries.
         """
         rows = self.keys or ()
         return [
@@ -186,7 +190,7 @@ class Source(ABC):
         return self.repeat.format(x=name, heads=self.heads[step.heads])
 
     def extras(self, step: Step) -> dict[str, str]:
-        """Return the arguments of a step beside its operands, by name."""
+        """Return the expressions of ``x`` and ``mask`` by name, if the step takes these inputs."""
         texts = {
             "x": "x",
             "mask": "mask" if step.is_paired or not self.plan.is_windowed else "seen",
@@ -194,17 +198,20 @@ class Source(ABC):
         return {name: texts[name] for name in step.primitive.extras}
 
     def scale(self, score: Step) -> str:
-        """Return the attribute of the block that scales a score; the constructor will set it."""
+        """Return the expression ``self.scale_<index>`` for the factor of a step's scores.
+
+        The constructor of the class will assign this attribute.
+        """
         name = f"scale_{score.index}"
         self.constants[name] = f"({width_text(score.rank)}) ** -0.5"
         return f"self.{name}"
 
     def gets_is_causal(self, call: Lowered) -> bool:
-        """Whether a call gets ``is_causal`` as an argument, which is faster than a mask."""
+        """Whether a kernel call gets ``is_causal`` as an argument, which is faster than a mask."""
         return self.accepts_is_causal(call) and not self.plan.is_windowed and not self.plan.unsafe
 
     def mask_readers(self) -> list[Step]:
-        """Return the steps that read a mask."""
+        """Return the steps that read a mask, including steps that a kernel call replaces."""
         return [s for s in self.steps if s.index in self.calls or "mask" in s.primitive.extras]
 
     def all_get_is_causal(self) -> bool:
@@ -274,7 +281,7 @@ class Source(ABC):
 
 
 def _head_names(plan: Plan) -> dict[str, str]:
-    """Return the expressions for the labels of a plan's head counts."""
+    """Return the expression for each head count in a plan, by label of the head count."""
     projections = plan.genome.projections
     names = {projections.kv_heads: "self.kv_heads", projections.q_heads: "self.q_heads"}
     names |= {"all": "self.heads", "one": "1"}

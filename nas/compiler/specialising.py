@@ -1,8 +1,10 @@
-"""Specialise plain source: remove the options that a mechanism does not use.
+"""Specialise readable source: remove the options that a mechanism does not use.
 
-The sources form a whole file, so that every call of a function is known. A parameter that is the
-same option in all calls, and a variable or attribute that is set once to an option, are replaced by
-this option. Then branches are folded and unread code is removed, until nothing changes.
+An option is None, True, False, a string, 1.0 or (). The sources form a whole file, so that every
+call of a function is known. If all calls pass the same option as an argument, the option replaces
+the parameter. If a variable or attribute is assigned only once, and the value is an option, the
+option replaces the variable or attribute. Then constant branches are resolved and unread code is
+removed. The process repeats until nothing changes.
 """
 
 from __future__ import annotations
@@ -27,11 +29,14 @@ _CONSTANT: Final = (ast.Constant, ast.Tuple, ast.Load, ast.Compare, ast.cmpop, a
 def specialise(
     sources: tuple[str, ...], roots: tuple[str, ...] = ("Attention",)
 ) -> tuple[str, ...]:
-    """Return the definitions of a file without unused options and definitions.
+    """Return the definitions of a file without unused options and unused definitions.
+
+    Class docstrings lose sections such as ``Args:``, because readers of the file do not need them.
 
     Args:
-        sources: one class, function or assignment each, definitions before their users.
-        roots: names of the definitions to keep, with their dependencies.
+        sources: one class, function or assignment each. A definition comes before the definitions
+            that use it.
+        roots: names of the definitions that are kept even if nothing reads them.
     """
     texts = (_NOT_FOR_READERS.sub("", s) if s.startswith("class") else s for s in sources)
     text = "\n".join(texts)
@@ -45,7 +50,10 @@ def specialise(
 
 
 def name_of(node: ast.AST) -> str:
-    """Return the name of a definition, variable or attribute of ``self`` (".name"), else ""."""
+    """Return the name of a definition, variable or attribute of ``self``, or else "".
+
+    The name of an attribute begins with a dot. An assignment has the name of its target.
+    """
     match node:
         case ast.Name(name) | ast.FunctionDef(name) | ast.ClassDef(name):
             return str(name)
@@ -62,14 +70,18 @@ def functions_in(node: ast.AST) -> list[ast.FunctionDef]:
 
 
 def _names(tree: ast.AST, context: type[ast.expr_context] = ast.Load) -> Counter[str]:
-    """Count how often each variable, and each attribute (".name") of any object, is read."""
+    """Count how often each variable and attribute is read; the name of an attribute has a dot.
+
+    Args:
+        context: ``ast.Store`` counts assignments instead.
+    """
     nodes = [n for n in ast.walk(tree) if isinstance(n, ast.Name | ast.Attribute)]
     nodes = [n for n in nodes if isinstance(n.ctx, context)]
     return Counter(n.id if isinstance(n, ast.Name) else f".{n.attr}" for n in nodes)
 
 
 def _is_option(value: ast.expr | None) -> bool:
-    """Whether an expression is None, a flag, a string, the neutral factor 1.0, or ()."""
+    """Whether an expression is an option: None, True, False, a string, 1.0 or ()."""
     match value:
         case ast.Constant(None | bool() | str() | float(1.0)) | ast.Tuple([]):
             return True
@@ -81,10 +93,10 @@ def _is_pure(value: ast.expr | None) -> bool:
 
 
 def _replace_options(file: ast.Module) -> None:
-    """Replace parameters, variables and attributes that can only have one option as their value.
+    """Replace each parameter, variable and attribute that can only have one option as its value.
 
-    An attribute is replaced if a constructor sets it, in a class that is only called and whose only
-    base is ``nn.Module``.
+    An attribute must be assigned in the constructor of a class that the file only calls, and whose
+    only base is ``nn.Module``.
     """
     calls: defaultdict[str, list[ast.Call]] = defaultdict(list)
     for node in ast.walk(file):
@@ -111,7 +123,11 @@ def _replace_options(file: ast.Module) -> None:
 
 
 def _functions(file: ast.Module) -> Iterator[tuple[str, ast.stmt, ast.FunctionDef]]:
-    """Yield the name in calls, the definition and the node of each function and method."""
+    """Yield the called name, the top-level definition and the node of each function and method.
+
+    The called name of a constructor is the name of its class. The called name of any other method
+    begins with a dot.
+    """
     for owner in file.body:
         for function in functions_in(owner):
             is_main = function.name in ("__init__", name_of(owner))
@@ -119,10 +135,13 @@ def _functions(file: ast.Module) -> Iterator[tuple[str, ast.stmt, ast.FunctionDe
 
 
 def _fixed_parameters(function: ast.FunctionDef, calls: list[ast.Call]) -> _Values:
-    """Remove the parameters that are unread or the same option in all calls; return the latter.
+    """Remove parameters that nothing reads, and parameters that are the same option in all calls.
 
     Args:
-        calls: all calls of the function, from which the arguments are removed.
+        calls: all calls of the function; the arguments for removed parameters are removed, too.
+
+    Returns:
+        The option in place of each parameter that is the same option in all calls.
     """
     body, fixed = ast.Module(function.body, []), dict[str, ast.expr | None]()
     read, stored = _names(body), _names(body, ast.Store)
@@ -145,7 +164,7 @@ def _fixed_parameters(function: ast.FunctionDef, calls: list[ast.Call]) -> _Valu
 
 
 def _defaults(function: ast.FunctionDef) -> _Values:
-    """Return the default of each parameter but ``self``; None for a parameter without default."""
+    """Return the default of each parameter except ``self``; None stands for no default."""
     arguments = function.args
     names = [a.arg for a in (*arguments.args, *arguments.kwonlyargs)]
     defaults = [*arguments.defaults, *arguments.kw_defaults]
@@ -154,7 +173,10 @@ def _defaults(function: ast.FunctionDef) -> _Values:
 
 
 def _arguments(call: ast.Call, function: ast.FunctionDef) -> _Values:
-    """Return the arguments of a call; the call itself for what a starred argument may hide."""
+    """Return the argument or default of each parameter in a call.
+
+    If a starred argument may contain the argument of a parameter, its value is the call itself.
+    """
     arguments = _defaults(function)
     keywords: _Values = {k.arg or "": k.value for k in call.keywords}
     if "" in keywords or any(isinstance(a, ast.Starred) for a in call.args):
@@ -163,10 +185,10 @@ def _arguments(call: ast.Call, function: ast.FunctionDef) -> _Values:
 
 
 def fold(tree: ast.AST, values: Mapping[str, ast.expr | None]) -> Any:
-    """Replace variables and attributes of ``self``, and fold what is constant then, in place.
+    """Replace variables and attributes of ``self`` in place, and evaluate what becomes constant.
 
     Args:
-        values: expressions by ``name_of`` of the variables and attributes that they replace.
+        values: the new expressions, by name (``name_of``) of the variable or attribute.
     """
     return _Folder(values).visit(tree)
 
@@ -202,7 +224,7 @@ class _Folder(ast.NodeTransformer):
 
 
 def _folded(node: ast.BoolOp) -> ast.expr:
-    """Drop the constants that do not change ``and`` or ``or``; evaluate a decided expression."""
+    """Return an ``and`` or ``or`` expression without operands that cannot change its value."""
     is_and, known = isinstance(node.op, ast.And), ast.Constant
     values = [v for v in node.values if not isinstance(v, known) or bool(v.value) != is_and]
     if not values:

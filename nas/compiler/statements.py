@@ -24,7 +24,11 @@ class StatementWriter:
         self.original = {node: ast.dump(node) for node in simple}
 
     def lines_of(self, node: ast.stmt, level: int = 0) -> list[str]:
-        """Return the lines of a statement, indented, with the comments above it."""
+        """Return the lines of a statement and of the comments above it.
+
+        Args:
+            level: how many times the lines are indented by four spaces.
+        """
         pad, first = "    " * level, getattr(node, "lineno", 1) - 1
         start = first
         while start > 0 and self.lines[start - 1].lstrip().startswith("#"):

@@ -43,9 +43,10 @@ def key_width_text(label: str) -> str:
 
 
 def share_lines(name: str, label: str) -> list[str]:
-    """Return statements that set a variable to a fraction of the heads, at least one head.
+    """Return statements that set a variable to a fraction of the heads.
 
-    The statements raise ValueError if the fraction is not a whole number above one.
+    A fraction below one head becomes one head. The statements raise ValueError if the fraction is
+    above one head and not a whole number.
     """
     if label in ("all", "one"):
         return [f"{name} = {heads_text(label)}"]

@@ -1,8 +1,9 @@
 """Compare exported files with the reference interpreter, in a process that cannot import nas.
 
-Expected outputs are computed in float64, for batch sizes and lengths that differ from the sizes of
-tracing. clean.py loads each file as its users would. The difference of a file is the largest
-absolute difference of its float32 outputs, divided by the largest output if that exceeds 1.
+The interpreter computes expected outputs in float64. Batch sizes and lengths differ from the
+example inputs with which graphs are traced. clean.py loads each file as its users would. The
+difference of a file is the largest absolute difference between its float32 outputs and the expected
+outputs, divided by max(1, largest absolute expected output).
 """
 
 from __future__ import annotations
@@ -65,13 +66,15 @@ def block_outputs(
     *,
     with_file_weights: bool,
 ) -> ExpectedOutputs:
-    """Return calls of one attention block with perturbed weights, and their expected outputs.
+    """Return calls that check one attention block, with their expected outputs.
+
+    The calls load perturbed weights into the block.
 
     Args:
         masks: names of the masks that every call passes.
-        causal: values of the argument ``is_causal``, one call each. None stands for a file without
-            this argument, which computes what the request says.
-        with_file_weights: add calls with the weights in the file.
+        causal: values of the argument ``is_causal``; each value gets its own calls. None is for a
+            file without this argument, whose expected outputs depend on ``request.is_causal``.
+        with_file_weights: whether to add calls that use the weights in the file.
     """
     reference = request.reference(request.layer)
     cases: list[Case] = []
@@ -85,7 +88,11 @@ def block_outputs(
 
 
 def perturb(block: nn.Module) -> None:
-    """Add noise to all weights, because a factor of a zero weight has no effect on outputs."""
+    """Add noise to all weights of a block.
+
+    Without noise, a term that is multiplied by a zero weight could be wrong without any effect on
+    the outputs.
+    """
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weight in block.parameters():
@@ -93,10 +100,10 @@ def perturb(block: nn.Module) -> None:
 
 
 def block_inputs(batch: int, tokens: int, dim: int, masks: Sequence[str]) -> dict[str, Tensor]:
-    """Return random tokens and masks of a call.
+    """Return random tokens and random masks as inputs for one call.
 
-    In the first example the last third of the tokens is padding, and the last key is hidden from
-    every query.
+    In the first sequence of the batch, the padding mask marks the last third of the tokens, and the
+    attention mask hides the last key from every query.
     """
     generator = torch.Generator().manual_seed(tokens)
     inputs = {"x": torch.randn(batch, tokens, dim, generator=generator)}

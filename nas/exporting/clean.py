@@ -34,7 +34,7 @@ def _py(path: str, state: dict[str, Any]) -> Any:
 
 
 def _timm(path: str, state: dict[str, Any]) -> Any:
-    """Return the attention of a timm block, after one call of the whole block."""
+    """Load weights into a timm block, call the whole block once, and return its attention."""
     from timm.models.vision_transformer import Block
 
     layer = _class(path, "ViTAttention")
@@ -50,9 +50,10 @@ def _program(path: str) -> Any:
 
 
 def _pt2(path: str, state: dict[str, Any]) -> Any:
-    """Return a function that calls the program.
+    """Return a function that calls the exported program of a file.
 
-    Loaded weights stay in the cached program, so that calls with the file's weights come first.
+    Weights stay in the program, which is cached. Calls with the weights in the file must therefore
+    come before calls with the weights ``state``.
     """
     program = _program(path)
     if state:
@@ -83,7 +84,10 @@ LOADERS = {"py": _py, "timm": _timm, "pt2": _pt2, "onnx": _onnx, "hf": _hf}
 
 
 def difference(job: dict[str, Any]) -> float:
-    """Return the largest difference of all calls of a file; see checking.py."""
+    """Return the largest difference of any call in a job from its expected outputs.
+
+    A job is one exported file with its calls. checking.py defines the difference.
+    """
     tensors = load_file(job["tensors"])
     state = {n.removeprefix("state/"): t for n, t in tensors.items() if n.startswith("state/")}
     blocks: dict[bool, Any] = {}
@@ -106,7 +110,7 @@ def difference(job: dict[str, Any]) -> float:
 
 
 def main(folder: Path) -> None:
-    """Run all jobs and write one result each: the difference, or the message of an error."""
+    """Run all jobs and write one result for each job: the difference, or an error message."""
     sys.modules["nas"] = None  # type: ignore[assignment]
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)

@@ -57,11 +57,11 @@ class ExportFormat:
 
     @classmethod
     def of(cls, suffix: str) -> Callable[[Callable[[ExportRequest], Content]], ExportFormat]:
-        """Return a decorator that turns a function, which returns the content, into a format."""
+        """Return a decorator that makes a format from a function that returns the content."""
         return lambda content: cls(suffix, content)
 
     def check_packages(self) -> None:
-        """Raise ExportError if a package is missing."""
+        """Raise ExportError if a package that the format needs is not installed."""
         missing = [name for name in self.packages if importlib.util.find_spec(name) is None]
         if missing:
             raise ExportError(

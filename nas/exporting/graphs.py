@@ -1,10 +1,11 @@
 """Formats ``pt2`` and ``onnx``: graphs for any batch size and any number of tokens.
 
-    y = program(x, *masks)        x, y (batch, tokens, dim); masks as in the ``py`` format
+    y = program(x, *masks)
 
-The request determines which masks a graph takes and whether it is causal. In ONNX, attention
-consists of single operations. The translation of torch's fused attention gives wrong numbers
-for queries without visible keys.
+x and y have the shape (batch, tokens, dim), and the masks are those of the ``py`` format. The
+request determines which masks a graph takes, and whether the graph is causal. An ONNX graph
+computes attention from elementary operations, because the ONNX translation of torch's fused
+attention gives wrong numbers for queries without visible keys.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def traced(request: ExportRequest, *, fuse: bool | Collection[str] = True) -> Ex
         fuse: rules of lowering that the block may use; see ``nas.compiler.build_attention``.
 
     Raises:
-        ExportError: torch.export cannot trace a node, which the message names.
+        ExportError: torch.export cannot trace the block; the message names the node of the genome.
     """
     masks = tuple(name for name in MASKS if name in request.masks)
     graph = _Graph(request.block(fuse=fuse), masks, request.is_causal).eval()
@@ -135,10 +136,12 @@ def _without_warnings() -> Iterator[None]:
 def _refusal(
     request: ExportRequest, reason: str, stack: str, error: Exception, fuse: bool | Collection[str]
 ) -> ExportError:
-    """Return an error that names the node at which tracing failed.
+    """Return an error that names the node of the genome at which an export failed.
 
     Args:
-        stack: stack traces; their last line in ``source_text(..., fuse)`` belongs to the node.
+        reason: the beginning of the message.
+        stack: stack traces of the failure, in which the last line of ``source_text(..., fuse)``
+            determines the node.
     """
     cause = error.__cause__ or error  # the outer exception is the same for all failures
     lines = str(cause).strip().splitlines() or ["no message"]
@@ -176,7 +179,10 @@ def pt2_outputs(request: ExportRequest) -> ExpectedOutputs:
 
 
 def onnx_outputs(request: ExportRequest) -> ExpectedOutputs:
-    """Return the expected outputs with the weights in the file, which are constants in ONNX."""
+    """Return expected outputs for the weights in the file only.
+
+    Weights are constants in ONNX, so that a call cannot load other weights.
+    """
     expected = pt2_outputs(request)
     return ExpectedOutputs(tuple(case for case in expected.cases if not case.is_loaded))
 

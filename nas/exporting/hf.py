@@ -44,7 +44,8 @@ def content(request: ExportRequest) -> dict[str, str | bytes]:
     """Return the content of each file of the folder, by name.
 
     Raises:
-        GenomeError, ViolationError: the mechanism does not exist at this size.
+        GenomeError: the mechanism cannot be built at this size.
+        ViolationError: the genome does not type-check.
         ExportError: the mechanism has a buffer that its state dict does not include.
     """
     tensors, sizes = weights(request), config(request)
@@ -159,8 +160,9 @@ def weights(request: ExportRequest) -> dict[str, Tensor]:
 def expected(request: ExportRequest) -> ExpectedOutputs:
     """Return calls of the whole model, and their expected features in float64.
 
-    The calls have no padding, padding at the end of the first row, and padding at its start.
-    Padding at the start moves the features of a row without changing them.
+    Some calls have no padding, some have padding at the end of the first row, and some have padding
+    at the start of the first row. Padding at the start changes the positions of a row's features,
+    but not their values.
     """
     tensors = {name: tensor.double() for name, tensor in weights(request).items()}
     generator = torch.Generator().manual_seed(1)
@@ -187,7 +189,7 @@ def _roll(tensor: Tensor, count: int) -> Tensor:
 def _features(
     request: ExportRequest, tensors: State, input_ids: Tensor, attention_mask: Tensor | None = None
 ) -> Tensor:
-    """Compute the features of modeling.py's transformer in plain torch, with padding at the end."""
+    """Compute the expected features of the transformer; padding must be at the end of a row."""
     sizes, dim = config(request), (request.dim,)
 
     def norm(x: Tensor, name: str) -> Tensor:

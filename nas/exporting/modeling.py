@@ -1,8 +1,9 @@
-"""The transformer of an exported folder: a template that is copied and never imported.
+"""The transformer of an exported folder, as a template that is copied and never imported.
 
     x = E[token] + P[position];  x = x + attention(norm(x));  x = x + W_2 act(W_1 norm(x))
 
-as in nas.tasks.layers. ``generate`` recomputes all tokens for each new token, without a cache.
+E and P are learned embeddings, and the layers are those of nas.tasks.layers. ``generate``
+recomputes all tokens for each new token, without a cache.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class MechanismConfig(PretrainedConfig):
 
 
 class MechanismLayer(nn.Module):
-    """Attention, then a feed-forward network, each with a norm before it and a residual."""
+    """A transformer layer: attention and feed-forward network, each with a norm and a residual."""
 
     def __init__(self, config: MechanismConfig, index: int) -> None:
         super().__init__()
@@ -88,7 +89,11 @@ class MechanismLayer(nn.Module):
             part.is_initialised = not self.attention_norm.weight.is_meta
 
     def forward(self, x: Tensor, padding: Tensor | None) -> Tensor:
-        """Return features of the shape of x, (batch, tokens, dim); padding is True at no token."""
+        """Return features of the shape of x, (batch, tokens, dim).
+
+        Args:
+            padding: (batch, tokens), True at padding; None without padding.
+        """
         out = self.attention(
             self.attention_norm(x), key_padding_mask=padding, is_causal=self.is_causal
         )
@@ -97,7 +102,7 @@ class MechanismLayer(nn.Module):
 
 
 class MechanismPreTrainedModel(PreTrainedModel):
-    """Base class: configuration and initial weights."""
+    """Base class of the models, with their configuration and initial weights."""
 
     config_class = MechanismConfig
     base_model_prefix = "model"
@@ -106,7 +111,7 @@ class MechanismPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Initialise weights that are not loaded; a mechanism's constructor initialises its own."""
+        """Initialise a module that is not loaded, unless a mechanism's constructor has done so."""
         if getattr(module, "is_initialised", False):
             return
         is_norm = isinstance(module, nn.LayerNorm)
@@ -216,7 +221,7 @@ class MechanismWithHead(MechanismPreTrainedModel):
 
 
 class MechanismForCausalLM(MechanismWithHead, GenerationMixin):
-    """Predicts the next token; the labels are the input tokens."""
+    """Predicts the next token; the loss takes the input tokens as labels."""
 
     output_type = CausalLMOutput
 
@@ -232,7 +237,7 @@ class MechanismForCausalLM(MechanismWithHead, GenerationMixin):
     def prepare_inputs_for_generation(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: Any
     ) -> dict[str, Any]:
-        """Return all tokens for each step of ``generate``, because there is no cache."""
+        """Return the inputs for one step of ``generate``: all tokens, because there is no cache."""
         return {"input_ids": input_ids, "attention_mask": attention_mask}
 
 

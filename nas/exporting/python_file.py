@@ -103,7 +103,8 @@ def py_content(request: ExportRequest) -> str:
     """Return the text of a ``py`` file.
 
     Raises:
-        GenomeError, ViolationError: the mechanism does not exist at this size.
+        GenomeError: the mechanism cannot be built at this size.
+        ViolationError: the genome does not type-check.
         ExportError: the outputs of the mechanism are not finite, even with small weights.
     """
     plan, sizes = request.plan, (request.dim, request.heads)
@@ -118,7 +119,8 @@ def timm_content(request: ExportRequest) -> str:
     """Return the text of a ``timm`` file.
 
     Raises:
-        GenomeError, ViolationError: the mechanism does not exist at this size.
+        GenomeError: the mechanism cannot be built at this size.
+        ViolationError: the genome does not type-check.
     """
     request.reference(request.layer)  # raises where the mechanism does not exist at these sizes
     sizes = request.dim, request.heads
@@ -156,7 +158,10 @@ def _genome_lines(genome: Genome) -> list[str]:
 
 
 def _self_test_outputs(request: ExportRequest) -> tuple[float, list[float]]:
-    """Return the scale of fixed weights, and outputs of the interpreter with these weights."""
+    """Return the scale of the self-test's weights, and the expected outputs of the self-test.
+
+    The scale is the largest of 0.3, 0.03 and 0.003 for which the outputs are finite.
+    """
     dim = request.dim
     with torch.random.fork_rng(devices=[]):
         block = build_attention(

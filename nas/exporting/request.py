@@ -1,7 +1,7 @@
 """Requests of exports: a mechanism at given sizes, its provenance, and its weights.
 
-Weights come from a recorded training of a run. Without one they are initial weights drawn from
-``SEED``, the same in every format.
+A run may record the trained weights of a mechanism. Without recorded weights, a request has initial
+weights drawn from the seed ``SEED``, which are the same in every format.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Provenance:
     """The origin of a mechanism, which every exported file states.
 
     Attributes:
-        source: the SOURCE string of the mechanism.
-        run: the run's name, space, task and seed.
+        source: the name, file or run from which the mechanism was read, as the user wrote it.
+        run: the run's name, space, task and seed; None without a run.
         results: one line about the trainings of the mechanism, and one line for each objective. A
             line of an objective states the value, its standard error, and whether the value is
             measured, estimated, counted or predicted.
@@ -56,17 +56,19 @@ class ExportRequest:
 
     Attributes:
         dim, heads: sizes of the block; Python files use these numbers as defaults.
-        is_fast: write the source that training uses instead of readable torch.
-        is_causal: hide later tokens; only for formats whose files are either causal or not.
+        is_fast: whether to write the source that training uses instead of readable torch.
+        is_causal: whether later tokens are hidden. Only formats without an argument ``is_causal``
+            use this option.
         masks: names of the masks that a graph takes beside its tokens, a subset of ``MASKS``.
         layer: the layer whose weights are written by formats that contain one attention block.
         weights: trained weights of every attention layer, by layer index; empty for a mechanism
             without a recorded training.
-        task: the run's task, which determines the model sizes of the ``hf`` format.
+        task: the run's task, which determines the model sizes of the ``hf`` format; None for
+            default sizes.
 
     Raises:
-        ExportError: ``layer`` has no such mechanism, the mechanism cannot be causal, or the
-            weights do not fit it.
+        ExportError: ``layer`` does not contain the mechanism, ``is_causal`` is set but the
+            mechanism cannot be causal, or the weights do not fit the mechanism.
     """
 
     genome: Genome
@@ -104,7 +106,7 @@ class ExportRequest:
 
     @property
     def depth(self) -> int:
-        """Return the number of layers of a whole model."""
+        """Return the number of layers of the task's model, or 2 without a task."""
         return self.task.depth if self.task else 2
 
     @property
@@ -124,7 +126,13 @@ class ExportRequest:
         return self.weights.get(layer) or self._initial_block(layer).state_dict()
 
     def block(self, *, fuse: bool | Collection[str] = True) -> nn.Module:
-        """Return the readable class in float32 with the weights of ``layer``, in eval mode."""
+        """Return an instance of the readable class, with the weights of ``layer``.
+
+        The module is in float32 and in eval mode.
+
+        Args:
+            fuse: rules of lowering that the class may use; see ``nas.compiler.build_attention``.
+        """
         block = self._initial_block(self.layer, fuse=fuse)
         block.load_state_dict(dict(self.state(self.layer)))
         return block.eval()

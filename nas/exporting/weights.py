@@ -55,7 +55,7 @@ def save_weights(request: ExportRequest, metadata: Mapping[str, str], path: Path
     """Write the weights of the request's layer as a state dict of the exported class.
 
     Args:
-        metadata: metadata of the run's weights; genome, digest and layer are added.
+        metadata: metadata of the run's weights; the file also gets genome, digest and layer.
 
     Raises:
         ExportError: the path cannot be written.

@@ -30,13 +30,16 @@ _FASTER: Final[dict[type[nn.Module], type[nn.Module]]] = {}
 
 
 def faster(module: M) -> M:
-    """Register a faster subclass of a primitive's class; used as a decorator."""
+    """Register a class as the faster subclass of its first base class, and return the class.
+
+    Used as a decorator.
+    """
     _FASTER[module.__bases__[0]] = module
     return module
 
 
 def fast_class(module: type[nn.Module]) -> type[nn.Module]:
-    """Return the faster subclass of a primitive's class, or the class itself without subclass."""
+    """Return the registered faster subclass of a class, or the class if it has no such subclass."""
     _load()
     return _FASTER.get(module, module)
 
@@ -48,10 +51,12 @@ def _load() -> None:
 
 
 def pieces(scores: Float[Tensor, "p q k"], numbers: int = 1) -> list[tuple[slice, slice]]:
-    """Return the slices of planes and rows of each tile of the scores.
+    """Split scores into tiles, and return the two slices (planes, rows) that select each tile.
+
+    ``PIECE`` limits how many numbers a computation on one tile stores.
 
     Args:
-        numbers: how many numbers of a tile belong to each pair of query and key.
+        numbers: how many numbers the computation stores for each score.
     """
     limit = PIECE["cpu" if scores.device.type == "cpu" else "other"] // numbers
     planes, rows, columns = scores.shape
@@ -65,5 +70,5 @@ def pieces(scores: Float[Tensor, "p q k"], numbers: int = 1) -> list[tuple[slice
 
 
 def is_traced() -> bool:
-    """Whether torch traces or compiles the call."""
+    """Whether torch is tracing or compiling the code that calls this function."""
     return bool(torch.jit.is_tracing() or torch.compiler.is_compiling())  # type: ignore[attr-defined]

@@ -18,12 +18,14 @@ def visible_mean(
     queries: int,
     is_causal: bool = False,
 ) -> Sums:
-    """Return the mean of the values that each query may see; zeros without visible values.
+    """Return the mean of the values that each query may see; zeros for a query without values.
 
     Args:
-        mask: broadcastable to (b, h, q, k), True where attention is allowed; None for all.
+        mask: broadcastable to (b, h, q, k), True where attention is allowed; None if all keys are
+            visible.
         queries: number of queries.
-        is_causal: hide later values as well, for as many queries as values.
+        is_causal: whether to hide later values, in addition to ``mask``. There must then be as
+            many queries as values.
     """
     # In float32 at least: 16 bits are too few for sums over long sequences.
     exact = values.to(torch.promote_types(values.dtype, torch.float32))
@@ -48,16 +50,17 @@ def linear_attention(
     is_causal: bool = False,
     bias: Float[Tensor, "b t k 1"] | None = None,
 ) -> Sums:
-    """Return (scale query·key^T + bias^T)·values / n for n visible keys, by the faster of two ways.
+    """Return (scale query·key^T + bias^T)·values / n, where n is the number of visible keys.
 
-    The sum over keys first, query·(key^T·values), costs n w v multiply-adds in place of
-    n² (w + v) (Katharopoulos et al. 2020, section 3.2). This way needs a mask that is causal or the
-    same for every query.
+    If ``mask`` is the same for every query, the product can be computed as query·(key^T·values).
+    For n queries and n keys, this order costs 2 n w v multiply-adds instead of n² (w + v)
+    (Katharopoulos et al. 2020, section 3.2). It is used where it is faster.
 
     Args:
-        mask: broadcastable to (b, h, q, k), True where attention is allowed; None for all.
-        is_causal: hide later keys as well.
-        bias: number that each key adds to its scores.
+        mask: broadcastable to (b, h, q, k), True where attention is allowed; None if all keys are
+            visible.
+        is_causal: whether to hide later keys, in addition to ``mask``.
+        bias: one number for each key, which is added to the key's scores.
     """
     query = query * scale if scale != 1.0 else query
     if bias is not None:
@@ -88,7 +91,7 @@ def linear_attention(
 def sum_of_visible(
     query: Query, key: Float[Tensor, "b g k w"], values: Float[Tensor, "b s k v"], mask: Mask
 ) -> Sums:
-    """Return linear attention, computed with a score for each pair of query and key."""
+    """Return ``linear_attention`` without scale and bias, from a score for each query-key pair."""
     keys = key.shape[2]
     scores = query @ repeat_heads(key, query.shape[1]).transpose(-2, -1)
     values = repeat_heads(values, query.shape[1])
@@ -101,7 +104,10 @@ def sum_of_visible(
 def sum_of_all(
     query: Query, key: Float[Tensor, "b g k w"], values: Float[Tensor, "b s k v"]
 ) -> Sums:
-    """Return query·(key^T·values), with one product key^T·values for heads that share both."""
+    """Return query·(key^T·values).
+
+    The product key^T·values is computed once for all heads that have the same keys and values.
+    """
     groups = max(key.shape[1], values.shape[1])
     sums = repeat_heads(key, groups).transpose(-2, -1) @ repeat_heads(values, groups)
     return query @ repeat_heads(sums, query.shape[1])
@@ -112,8 +118,7 @@ def sums_so_far(
 ) -> Float[Tensor, "b h n v"]:
     """Return query_i·(the sum of key_j^T values_j over j <= i), in chunks of ``size`` tokens.
 
-    Scores are computed only within a chunk. All earlier chunks enter as the sum of their
-    key^T·values.
+    Scores are computed only within a chunk. Earlier chunks enter as sums of key^T·values.
     """
     batch, heads, n, _ = query.shape
     shape = (batch, heads, (n + size - 1) // size, size)

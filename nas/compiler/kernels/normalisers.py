@@ -1,11 +1,12 @@
-"""Faster normalisers: additive masks, and sparse normalisers without sorting.
+"""Faster normalisers, which add masks to scores and find sparse weights without sorting.
 
 A sparse normaliser subtracts a threshold from the scores of a row, such that the positive
-differences sum to one. ``Threshold`` finds the threshold by Newton's method from below. The steps
-never pass the solution, because the sum is convex and decreasing in the threshold; for sparsemax
-they are Michelot's algorithm (1986). Gradients have a closed form (Martins and Astudillo 2016, eq.
-14; Peters et al. 2019, proposition 2). On a CPU this is four times faster than sorting for
-sparsemax, and six times for entmax.
+differences (sparsemax) or their squares (1.5-entmax) sum to one. ``Threshold`` finds this threshold
+by Newton's method, from a start below the solution. The steps never pass the solution, because the
+sum is convex and decreasing in the threshold. For sparsemax, the method is the algorithm of
+Michelot (1986). Gradients have a closed form (Martins and Astudillo 2016, eq. 14; Peters et al.
+2019, proposition 2). On a CPU, Newton's method is four times faster than sorting for sparsemax, and
+six times faster for entmax.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from nas.genome.primitives.sparse import (
 def add_mask(scores: Scores, mask: Mask) -> Scores:
     """Return the scores, with -inf at the keys that the mask hides.
 
-    Masked filling takes longer than the softmax. The added tensor is as small as the mask, and
-    needs no backward pass, because a normaliser has zero gradient at -inf.
+    The function adds a tensor of the mask's shape, because ``masked_fill`` on the scores takes
+    longer than the softmax. Gradients of the scores stay correct, because a normaliser has zero
+    gradient at -inf.
     """
     return scores if mask is None else scores + mask_bias(mask, scores)
 
@@ -46,7 +48,10 @@ def mask_bias(mask: Bool[Tensor, "..."], scores: Float[Tensor, "..."]) -> Float[
 
 
 def fast_softmax(scores: Scores, mask: Mask) -> Scores:
-    """Compute ``masked_softmax`` of finite scores; only float16 scores may be infinite."""
+    """Compute ``masked_softmax`` by addition of the mask to the scores.
+
+    The scores must be finite, except in float16.
+    """
     if mask is None or scores.dtype == torch.float16:
         return masked_softmax(scores, mask, False)
     # Rows without visible keys are not masked, which would give NaN, but multiplied by zero.
@@ -62,9 +67,10 @@ def fast_keep_largest(scores: Scores, mask: Mask, count: int) -> Scores:
 
 
 def softmax_of_largest(scores: Scores, count: int) -> Scores:
-    """Compute softmax over the ``count`` largest scores of each row, of which one must be finite.
+    """Return the softmax over the ``count`` largest scores of each row; other weights are zero.
 
-    Adding -inf to the other scores takes a third of the time of comparing and filling.
+    At least one score of each row must be finite. The function adds -inf to the other scores, which
+    takes a third of the time of a comparison and ``masked_fill``.
     """
     # In float32 at least, which represents all 16-bit values exactly.
     exact = scores.to(torch.promote_types(scores.dtype, torch.float32))
@@ -77,7 +83,7 @@ def softmax_of_largest(scores: Scores, count: int) -> Scores:
 
 
 def fast_threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
-    """Compute ``threshold_weights``, without sorting if that is faster."""
+    """Compute ``threshold_weights``, by Newton's method instead of sorting if that is faster."""
     # Newton's method tests convergence, which synchronises a GPU; for few rows its calls take
     # longer than sorting.
     if is_traced() or scores.device.type != "cpu" or scores.numel() < 2**13:
@@ -86,10 +92,10 @@ def fast_threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
 
 
 class Threshold(torch.autograd.Function):
-    """Computes ``threshold_weights`` without sorting, of scores with -inf at hidden keys.
+    """Computes ``threshold_weights`` without sorting, from scores that are -inf at hidden keys.
 
-    The computation is in float32, and for float64 scores in float64. Second derivatives raise an
-    error.
+    The computation is in float64 for float64 scores, and otherwise in float32. Second derivatives
+    raise an error.
     """
 
     @staticmethod
@@ -119,7 +125,7 @@ class Threshold(torch.autograd.Function):
 
 
 def weights_by_newton(scores: Float[Tensor, "p q k"], power: int) -> Float[Tensor, "p q k"]:
-    """Return the weights of a tile of scores, by Newton's method for the threshold of each row.
+    """Return sparse weights of scores; Newton's method finds the threshold of each row.
 
     Args:
         power: 1 for sparsemax, 2 for 1.5-entmax.
@@ -174,7 +180,7 @@ class FastTopkSoftmax(TopkSoftmax):
 
 @faster
 class FastTopkFilter(TopkFilter):
-    """The filter of the largest scores, without a sort."""
+    """Filter that keeps the largest scores of each row, without sorting whole rows."""
 
     def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return fast_keep_largest(scores, mask, self.k)

@@ -1,10 +1,14 @@
-"""Scores that a small network computes for each pair of query and key, in tiles for the cache.
+"""Scores that a small neural network computes for each pair of query and key.
 
-The primitives store each hidden unit of all pairs for the backward pass. Here the units of a tile
-are computed, summed and discarded, and the backward pass recomputes them. On a CPU in 32 bits this
-is 1.2 to 2.6 times faster at 65 tokens (a batch of 64, forward and backward pass), and 1.2 to 4
-times at 1,024 tokens. Memory does not grow with the number of units. In 16 bits the time is equal.
-Sums are in float32, and for float64 operands in float64. Second derivatives raise an error.
+The primitives store every hidden unit of all pairs for the backward pass. The functions of this
+module compute one tile of pairs at a time, small enough for the cache. They discard the hidden
+units of a tile after use, and the backward pass computes these units again. Memory therefore does
+not grow with the number of hidden units.
+
+On a CPU in 32 bits, tiles make forward and backward pass 1.2 to 2.6 times faster at 65 tokens (a
+batch of 64), and 1.2 to 4 times faster at 1,024 tokens. In 16 bits the time is equal. Sums are
+computed in float64 for float64 operands, and otherwise in float32. Second derivatives raise an
+error.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ def fast_sum_units(
     shift: Float[Tensor, "..."],
     activation: str,
 ) -> Scores:
-    """Compute ``sum_units``, in tiles if that is faster or the units would take too much memory."""
+    """Compute the scores of ``sum_units``, in tiles if that is faster or limits memory."""
     # With few pairs calls dominate; units with tanh are slow to recompute.
     pairs = left[..., 0].numel() * right.shape[2]
     is_faster = pairs >= 2**15 and activation != "tanh"
@@ -47,10 +51,11 @@ def fast_sum_units(
 
 
 def goes_by_pieces(x: Tensor, numbers: int, is_faster: bool) -> bool:
-    """Whether to compute in tiles: if that is faster, or units would take too much memory.
+    """Whether to compute scores in tiles, because that is faster or limits memory.
 
     Args:
-        numbers: number of hidden units of all pairs; more than 2^26 are never stored.
+        x: an operand, whose device and type influence the decision.
+        numbers: number of hidden units of all pairs; more than 2^26 units are never stored.
         is_faster: whether tiles are faster on a CPU in 32 bits.
     """
     if is_traced() or x.device.type == "meta":
@@ -66,9 +71,10 @@ def sum_pairs(
     shift: Float[Tensor, "b h q 1"],
     activation: str,
 ) -> Scores:
-    """Return the scores sum_m out_im act(bias_im + rows_im·keys_j) + shift_i.
+    """Return the scores s_ij = sum_m out_im act(bias_im + rows_im·keys_j) + shift_i.
 
-    Without rows, keys_jm stands for rows_im·keys_j.
+    The scores have an index i for queries and j for keys, and m counts hidden units. If ``rows`` is
+    None, keys_jm is used in place of rows_im·keys_j.
     """
     kind = torch.promote_types(bias.dtype, torch.promote_types(out.dtype, shift.dtype))
     row_units = None if rows is None else _wide(rows).movedim(3, 0).flatten(1, 2).contiguous()
@@ -84,14 +90,14 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def by_unit(x: Float[Tensor, "b h n m"]) -> Float[Tensor, "m p n 1"]:
-    """Return a column for each unit, with batch and heads as one dimension, in 32 bits or more."""
+    """Move the units m to the front, and join batch and heads; the result has at least 32 bits."""
     return _wide(x).movedim(-1, 0).flatten(1, 2).contiguous().unsqueeze(-1)
 
 
 class UnitSums(torch.autograd.Function):
-    """Computes ``sum_pairs`` with batch and heads as one dimension p.
+    """Computes ``sum_pairs`` of operands whose batch and heads are joined to one dimension p.
 
-    Keys are (p, k, w), and without rows (m, p, 1, k).
+    Keys have the shape (p, k, w), or the shape (m, p, 1, k) if ``rows`` is None.
     """
 
     @staticmethod
@@ -150,7 +156,13 @@ def unit_into(
     keys: Float[Tensor, "..."],
     rows: Float[Tensor, "m _ _ w"] | None,
 ) -> None:
-    """Write a unit of a tile, before its activation, into ``inner``."""
+    """Compute one hidden unit before its activation, for all pairs of a tile, into ``inner``.
+
+    Args:
+        unit: index of the hidden unit.
+        at: planes and rows of the tile, from ``pieces``.
+        bias, keys, rows: operands of ``UnitSums``.
+    """
     if rows is None:
         torch.add(bias[unit, *at], keys[unit, at[0]], out=inner)
     else:
@@ -190,7 +202,7 @@ def fast_sum_layers(
     third: Float[Tensor, "1 g"],
     shift: Float[Tensor, "1"],
 ) -> Scores:
-    """Compute ``sum_layers``, in tiles if that is faster or layers would take too much memory."""
+    """Compute the scores of ``sum_layers``, in tiles if that is faster or limits memory."""
     numbers = left.numel() * right.shape[2]
     if not goes_by_pieces(left, numbers, numbers >= 2**19):
         return sum_layers(left, right, second, bias, third, shift)
@@ -200,7 +212,11 @@ def fast_sum_layers(
 
 
 class LayerSums(torch.autograd.Function):
-    """Computes ``sum_layers`` of left (m, p, q, 1), right (m, p, 1, k) and bias (g, 1)."""
+    """Computes ``sum_layers`` of operands whose batch and heads are joined to one dimension p.
+
+    The operands are left (m, p, q, 1), right (m, p, 1, k), second (g, m), bias (g, 1), third (1, g)
+    and shift (1).
+    """
 
     @staticmethod
     def forward(ctx: "Any", *operands: Tensor) -> Float[Tensor, "p q k"]:
@@ -245,7 +261,7 @@ def hidden_layers(
     second: Float[Tensor, "g m"],
     bias: Float[Tensor, "g 1"],
 ) -> tuple[Float[Tensor, "m _"], Float[Tensor, "g _"]]:
-    """Return the units of both hidden layers of a tile."""
+    """Return the m units of the first and the g units of the second layer, for pairs of a tile."""
     hidden = (left + right).clamp_min_(0.0).flatten(1)
     return hidden, torch.addmm(bias, second, hidden).clamp_min_(0.0)
 

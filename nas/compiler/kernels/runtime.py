@@ -12,7 +12,10 @@ from nas.genome.primitives.shapes import Key, Mask, Query, Sums, Tokens, Values
 
 
 def rounded(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-    """Cast x to the precision of autocast, once for several products."""
+    """Cast x to the low precision of autocast, if autocast is enabled.
+
+    Several products with x then share one cast.
+    """
     device = x.device.type
     if device == "meta" or x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
         return x  # autocast knows no meta device, and leaves float64 alone
@@ -36,13 +39,16 @@ def repeat_heads(x: Float[Tensor, "b g ..."], heads: int) -> Float[Tensor, "b h 
 
 
 def fold_heads(values: Tokens, heads: int) -> Float[Tensor, "b g n rw"]:
-    """Concatenate the features of all heads that share one of ``heads`` heads of weights."""
+    """Concatenate the features of neighbouring heads, so that ``heads`` heads remain.
+
+    Heads of values that use the same head of weights become one head.
+    """
     batch, _, tokens, width = values.shape
     return values.reshape(batch, heads, -1, tokens, width).transpose(2, 3).flatten(3)
 
 
 def unfold_heads(x: Float[Tensor, "b g n rw"], heads: int) -> Tokens:
-    """Invert ``fold_heads``; ``heads`` is the number of heads of the result."""
+    """Invert ``fold_heads``: split the features so that the result has ``heads`` heads."""
     batch, groups, tokens, _ = x.shape
     return x.reshape(batch, groups, tokens, heads // groups, -1).transpose(2, 3).flatten(1, 2)
 
@@ -57,10 +63,10 @@ def with_silent_key(
     values: Values,
     mask: Mask,
 ) -> tuple[Tensor, Tensor, Mask]:
-    """Return keys, values and mask with an additional first key, which every query sees.
+    """Return keys, values and mask with an additional first key of zeros, which all queries see.
 
-    Key and value are zero, so that softmax over all keys has an additional exp(0) in its
-    denominator. This is softmax_one over the original keys.
+    The additional key has score 0 and value 0, and adds exp(0) to the denominator of the softmax.
+    The softmax over all keys is therefore softmax_one over the original keys.
     """
     key, values = F.pad(key, (0, 0, 1, 0)), F.pad(values, (0, 0, 1, 0))
     return key, values, None if mask is None else F.pad(mask, (1, 0), value=True)
@@ -78,9 +84,10 @@ def dot_product_attention(
     """Return softmax(scale query·key^T + bias^T)·values over the visible keys.
 
     Args:
-        mask: broadcastable to (b, h, q, k), True where attention is allowed; None for all.
-        is_causal: hide later keys as well.
-        bias: number that each key adds to its scores.
+        mask: broadcastable to (b, h, q, k), True where attention is allowed; None if all keys are
+            visible.
+        is_causal: whether to hide later keys, in addition to ``mask``.
+        bias: one number for each key, which is added to the key's scores.
     """
     if is_causal and mask is not None:
         mask, is_causal = past_keys(query, key, mask), False
@@ -98,12 +105,12 @@ def dot_product_attention(
 
 
 def is_fused(query: Query, keys: int, width: int, values: int) -> bool:
-    """Whether torch's fused kernel is faster than explicit scores.
+    """Whether torch's fused kernel is faster than a computation of all scores.
 
-    On a CPU in 32 bits the kernel is 1.1 to 2.8 times as fast from 48 keys on (forward and backward
-    pass), and twice that in causal attention, if keys and values are equally wide. In 16 bits its
-    backward pass is 2 to 6 times slower at 65 to 256 keys. Its forward pass is faster from 256 keys
-    on, and from 512 keys on in heads of width 64.
+    On a CPU in 32 bits, the kernel is 1.1 to 2.8 times as fast from 48 keys on (forward and
+    backward pass), if keys and values are equally wide. In causal attention, this factor doubles.
+    In 16 bits, the backward pass of the kernel is 2 to 6 times slower at 65 to 256 keys. The
+    forward pass is faster from 256 keys on, or from 512 keys on in heads of width 64.
 
     Args:
         keys: number of keys.
@@ -118,9 +125,9 @@ def is_fused(query: Query, keys: int, width: int, values: int) -> bool:
 
 
 def fused_from(width: int, values: int) -> int:
-    """Return the number of keys from which the fused kernel of a CPU is faster in 32 bits.
+    """Return the least number of keys at which the fused kernel is faster on a CPU in 32 bits.
 
-    The kernel pads the narrower of keys and values, which costs additional multiply-adds.
+    If keys and values differ in width, the fused kernel pads the narrower tensor and is slower.
     """
     if width == values:
         return 0
@@ -128,7 +135,7 @@ def fused_from(width: int, values: int) -> int:
 
 
 def is_in_16_bits(x: Tensor) -> bool:
-    """Whether products with a tensor are computed in 16 bits."""
+    """Whether torch multiplies a tensor in 16 bits, because of its type or of autocast."""
     is_short = x.dtype in (torch.bfloat16, torch.float16)
     return is_short or torch.is_autocast_enabled(x.device.type)
 
@@ -136,7 +143,7 @@ def is_in_16_bits(x: Tensor) -> bool:
 def past_keys(
     query: Query, key: Float[Tensor, "b g k w"], mask: Mask = None
 ) -> Bool[Tensor, "..."]:
-    """Return the causal mask, combined with ``mask``."""
+    """Return a mask that hides later keys from each query, and the keys that ``mask`` hides."""
     shape = (query.shape[2], key.shape[2])
     past = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
     return past if mask is None else mask & past
@@ -154,8 +161,8 @@ def fused_attention(
     """Compute ``dot_product_attention`` by torch's fused kernel.
 
     Args:
-        mask: as in ``dot_product_attention``, or numbers to add to the scores; None if
-            ``is_causal``.
+        mask: a bool mask as in ``dot_product_attention``, or a float tensor to add to the scores;
+            must be None if ``is_causal``.
     """
     if bias is not None:
         (query, key), scale = with_bias(query * scale, key, bias), 1.0
@@ -172,7 +179,10 @@ def fused_attention(
 def with_bias(
     query: Query, key: Float[Tensor, "b g k w"], bias: Float[Tensor, "b t k 1"]
 ) -> tuple[Float[Tensor, "b h q u"], Float[Tensor, "b s k u"]]:
-    """Append one feature to queries and keys: 1 to each query, and the key's bias to each key."""
+    """Append the feature 1 to each query, and the key's bias as a feature to each key.
+
+    The product query·key^T then includes the bias.
+    """
     groups = max(key.shape[1], bias.shape[1])
     key, bias = repeat_heads(key, groups), repeat_heads(bias, groups)
     return F.pad(query, (0, 1), value=1.0), torch.cat((key, bias.to(key.dtype)), dim=-1)

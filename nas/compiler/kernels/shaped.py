@@ -1,7 +1,8 @@
-"""Attention with changed scores or weights: softcap, ALiBi and sigmoid.
+"""Attention with capped scores, ALiBi slopes or sigmoid weights.
 
-Under a causal mask, the penalty of ALiBi is a product of two additional features, so that a fused
-kernel computes the penalty. All other changes are computed for one block of queries at a time.
+In causal softmax attention without a cap, the ALiBi penalty is a product of two additional
+features, so that a fused kernel can compute the penalty. All other cases need a tensor with a
+number for each pair, and run for one block of queries at a time.
 """
 
 from __future__ import annotations
@@ -31,17 +32,18 @@ def shaped_attention(
     start: int = 0,
     weights: str = "softmax",
 ) -> Sums:
-    """Return weights(s)·values over the visible keys, by the faster of two ways.
+    """Return weights(s)·values over the visible keys, for capped or sloped scores s.
 
-    The scores are s = cap tanh(p / cap) - slope |i - j|, with p = scale query·key^T + bias^T.
+    The scores are s = cap tanh(p / cap) - slope |i - j|, with p = scale query·key^T + bias^T. A
+    fused kernel computes the result if that is possible and faster.
 
     Args:
         mask, is_causal, bias: as in ``dot_product_attention``.
         cap: bound of the scores; None for s = p - slope |i - j|.
         slopes: penalty of each head for a unit of distance; None for no penalty.
         start: position of the first query minus the position of the first key.
-        weights: "softmax", "sigmoid", or "sigmoid_over_length": sigmoid(s - log n) for n visible
-            keys.
+        weights: the function of s, "softmax", "sigmoid" or "sigmoid_over_length"; the last is
+            sigmoid(s - log n) for n visible keys.
     """
     has_curve = cap is not None or weights != "softmax"
     # In 32 bits the fused kernel is 1.3 times as fast at 65 keys, and 2.6 times at 1,024 keys.
@@ -82,8 +84,8 @@ def sloped_attention(
 ) -> Sums:
     """Return softmax attention with slopes and without a cap, by the fused kernel.
 
-    In causal attention the penalty is a product of additional features. Otherwise the kernel adds
-    a number for each head and pair, for one block of queries at a time.
+    In causal attention, additional features express the penalty. Otherwise the kernel adds a tensor
+    of penalties (h, q, k) to the scores, for one block of queries at a time.
     """
     query = query * scale
     if is_causal:
@@ -120,9 +122,10 @@ def with_places(
 ) -> tuple[Float[Tensor, "b h q u"], Float[Tensor, "b h k u"]]:
     """Append two features to queries and keys, whose product is slope * j at key j.
 
-    Softmax over the keys gives the same weights as the penalty -slope (i - j). A position j is the
-    sum of a multiple of 256 and a remainder, which 16 bits represent exactly. In 16 bits the
-    gradient of learned slopes is noisy, because its terms nearly cancel.
+    Softmax over the keys gives the same weights as the penalty -slope (i - j), because slope * i is
+    equal for all keys. The features of key j are a multiple of 256 and a remainder, which sum to j
+    and are exact in 16 bits. In 16 bits the gradient of learned slopes is noisy, because its terms
+    nearly cancel.
     """
     places = torch.arange(key.shape[2], device=key.device)
     pair = torch.stack((places - places % 256, places % 256), dim=-1).to(key.dtype)

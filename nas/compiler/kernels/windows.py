@@ -1,10 +1,12 @@
 """Attention for one block of queries at a time: windows in linear time, and bounded memory.
 
 Token i sees token j if |i - j| <= window // 2, and under a causal mask if 0 <= i - j < window. The
-first ``global_tokens`` tokens see all tokens, and all tokens see them.
+first ``global_tokens`` tokens see all tokens, and all tokens see these global tokens. A causal mask
+hides later tokens in every case.
 
-SW-SQA and Flex-SQA: Sparse Query Attention, sections 2.5 and 6. Global tokens: Longformer, Beltagy
-et al. 2020, section 3.1. The papers' interval [i - k/2, i + k/2] contains k + 1 tokens for even k.
+The windows are those of SW-SQA and Flex-SQA (the paper "Sparse Query Attention", sections 2.5 and
+6). The global tokens are those of Longformer (Beltagy et al. 2020, section 3.1). The papers'
+interval [i - k/2, i + k/2] contains k + 1 tokens for even k.
 """
 
 from __future__ import annotations
@@ -28,7 +30,11 @@ def in_window(
     global_tokens: int,
     is_causal: bool,
 ) -> Bool[Tensor, "q k"]:
-    """Return which keys each query may see, from the positions of queries and keys."""
+    """Return a mask that is True where the window lets a query see a key.
+
+    Args:
+        queries, keys: positions of the queries and of the keys.
+    """
     behind = queries[:, None] - keys[None, :]
     near = behind < window if is_causal else behind.abs() <= window // 2
     near = near | (queries < global_tokens)[:, None] | (keys < global_tokens)[None, :]
@@ -43,7 +49,10 @@ def windowed_keys(
     window: int,
     global_tokens: int,
 ) -> Mask:
-    """Return the mask of ``visible_keys`` within the window, for whole sequences; None for all."""
+    """Return the mask of ``visible_keys``, restricted to the window; None if it hides nothing.
+
+    The mask is broadcastable to (b, h, n, n) for n tokens.
+    """
     mask = visible_keys(x, attn_mask, key_padding_mask, False)
     if window // 2 >= x.shape[1] - 1 and not is_causal:
         return mask
@@ -62,14 +71,15 @@ def window_blocks(
 ) -> list[tuple[slice, slice | Tensor, Mask]]:
     """Split the queries into blocks, each with the keys that its window reaches.
 
-    A block has as many queries as the window is wide, and at least 64 queries. All blocks together
-    compute n (window + block + global_tokens) pairs. Global tokens have blocks of their own, with
-    all keys. A sequence of up to two blocks is one block, because a mask costs less than a call.
+    A block has as many queries as the window is wide, but at least 64 queries. The blocks contain
+    about n (window + block + global_tokens) pairs of query and key in all. Global tokens have
+    blocks of their own, with all keys. A sequence of up to two blocks is not split, because a mask
+    for all pairs costs less time than a second call.
 
     Returns:
-        For each block its queries (a slice), its keys (a slice, or positions if global tokens are
-        not next to the window), and a bool mask broadcastable to (b, h, queries, keys); None for
-        all.
+        The queries, keys and mask of each block. The queries are a slice. The keys are a slice, or
+        positions if global tokens are not next to the window. The mask is a bool tensor
+        broadcastable to (b, h, queries, keys), or None if all keys are visible.
     """
     n, size = x.shape[1], max(window, 64)
     if n <= 2 * size:
@@ -108,12 +118,15 @@ def by_windows(
     window: int,
     global_tokens: int,
 ) -> "Any":
-    """Return the result of ``attend`` for all queries, called once for each block of queries.
+    """Call ``attend`` once for each block of queries, and return the concatenated results.
 
     Args:
-        attend: a function of (*queries, *keys, x, mask, start) that returns one or several tensors
-            (b, h, q, w). Queries are (b, h, q, w), keys are (b, h, k, w). ``start`` is the position
-            of the first query minus the position of the first key.
+        attend: a function of (*queries, *keys, x, mask, start) that returns a tensor (b, h, q, w)
+            or a tuple of such tensors. ``start`` is the position of the first query minus the
+            position of the first key.
+        queries: tensors (b, h, n, w), of which each call gets the queries of a block.
+        keys: tensors (b, h, n, w), of which each call gets the keys that the window reaches.
+        x: the input of the attention module, of which each call gets the rows of its queries.
     """
     blocks = window_blocks(x, attn_mask, key_padding_mask, is_causal, window, global_tokens)
     parts = []
@@ -132,15 +145,16 @@ def by_rows(
     mask: Mask,
     planes: int,
 ) -> "Any":
-    """Return the result of ``attend`` for all queries, computed in parts to limit memory.
+    """Call ``attend`` for one part of the queries at a time, and return the concatenated results.
 
-    A part stores about half a gigabyte in 32 bits, and the backward pass recomputes each part.
-    Short sequences are one part, without recomputation.
+    A part stores about half a gigabyte in 32 bits, and the backward pass computes each part again.
+    A short sequence is one part, which is not computed again.
 
     Args:
-        attend: as in ``by_windows``.
-        planes: approximate count of numbers that ``attend`` stores for each head and pair of query
-            and key.
+        attend, queries, x: as in ``by_windows``.
+        keys: tensors (b, h, k, w), of which each call gets all keys.
+        planes: approximately how many numbers ``attend`` stores for each head and pair of query and
+            key.
     """
     batch, n = x.shape[:2]
     heads = max(stream.shape[1] for stream in (*queries, *keys))
@@ -161,7 +175,7 @@ def by_rows(
 
 
 def joined(parts: "list[Any]") -> "Any":
-    """Concatenate the results of all parts, which are tensors or tuples of tensors."""
+    """Concatenate the results of all parts, each a tensor or a tuple of tensors."""
     if isinstance(parts[0], tuple):
         return tuple(torch.cat(tensors, dim=2) for tensors in zip(*parts, strict=True))
     return torch.cat(parts, dim=2)
