@@ -151,15 +151,15 @@ class NoisyGP:
         return math.sqrt(self.kernel.noise)
 
     def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
-        """Return mean and standard error of the qualities of observed mechanisms: (keys,) each."""
+        """Return posterior mean and standard error of each observed mechanism's quality."""
         return self._fitted().estimate(keys)
 
     def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
-        """Return mean and standard error of the qualities of new mechanisms: (candidates,) each."""
+        """Return posterior mean and standard error of each new mechanism's quality."""
         return self._fitted().predict(candidates)
 
     def draws(self, keys: Sequence[str], number: int, rng: np.random.Generator) -> Array:
-        """Return joint posterior samples of observed mechanisms' qualities: (number, keys)."""
+        """Return joint posterior samples of the mechanisms' qualities, of shape (number, keys)."""
         posterior = self._fitted()
         mean, covariance = posterior.joint(keys)
         sample = rng.multivariate_normal(mean, covariance, number, method="eigh")

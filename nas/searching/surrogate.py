@@ -92,7 +92,7 @@ class Surrogate:
     def _gains(
         self, front: Array, candidates: Sequence[tuple[Genome, Mapping[str, float]]]
     ) -> Array:
-        """Return the expected hypervolume improvement of each candidate: (candidates,)."""
+        """Return the expected hypervolume improvement of each candidate."""
         means, errors = self._archive.predict(candidates)
         rows = zip(self._scaled(means), errors / self._span, strict=True)
         return np.array([_expected_gain(front, *row) for row in rows])
