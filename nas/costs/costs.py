@@ -24,7 +24,10 @@ class CostMeasure:
     """A cost: its name, its description, and the function that computes it.
 
     Attributes:
-        of: computes the cost, summed over all attention layers of the model.
+        name: the name of the cost, such as ``macs``.
+        unit: the unit of the cost.
+        about: a description of the cost.
+        of: function that computes the cost, summed over all attention layers of the model.
         title: the column header; by default the name with spaces.
         noun: the word for the cost in sentences; by default the title.
         needs_calibration: whether the cost is computed from measured unit times.
@@ -56,7 +59,8 @@ def costs_of(
 
     Args:
         resolved: the genome, resolved at the context's sizes.
-        names: names of costs; by default those of ``default_costs``.
+        context: the model and machine for which the costs are computed.
+        names: names of costs; by default the costs that ``default_costs`` returns.
 
     Raises:
         ConfigError: a cost is unknown, or its calibration is missing or of another context.
@@ -67,7 +71,11 @@ def costs_of(
 
 
 def default_costs(is_calibrated: bool = False) -> tuple[str, ...]:
-    """Return the names of the default costs; with ``is_calibrated`` including predicted times."""
+    """Return the names of the default costs.
+
+    Args:
+        is_calibrated: whether to include costs that are computed from measured unit times.
+    """
     costs = COSTS.registered.values()
     return tuple(c.name for c in costs if c.is_default and c.needs_calibration <= is_calibrated)
 
@@ -78,12 +86,15 @@ def size_costs() -> tuple[str, ...]:
 
 
 def need_calibration(names: Iterable[str]) -> bool:
-    """Return whether a cost among these objectives is computed from measured unit times."""
+    """Return whether one of these objectives is a cost computed from measured unit times."""
     return any(name in COSTS and COSTS.get(name).needs_calibration for name in names)
 
 
 def cost_title(name: str) -> str:
-    """Return the title of a cost; of another metric the name with spaces. Loads no plug-in."""
+    """Return the title of a cost; for a name that is no known cost, the name with spaces.
+
+    The function does not import plug-ins.
+    """
     cost = COSTS.registered.get(name)
     return (cost.title if cost else "") or name.replace("_", " ")
 

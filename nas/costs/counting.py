@@ -1,10 +1,11 @@
 """Operation counts of the reference form, by fvcore with a rule for each operation.
 
 The reference form is the interpreter ``ReferenceAttention``, which computes all pairs of query and
-key. fvcore counts a multiply-add as one and by default ignores broadcast products, einsum, softmax
-and activations. The rules of this module count products exactly and elementwise work separately;
-shape operations are free, and an operation without a rule is an error. Counted multiply-adds are
-compared with the formulas that the primitives declare. No other module imports fvcore.
+key. fvcore counts a multiply-add as one operation, and by default ignores broadcast products,
+einsum, softmax and activations. The rules of this module count products exactly and elementwise
+work separately; shape operations are free, and an operation without a rule is an error. The counted
+multiply-adds must equal the formulas that the primitives declare as ``macs``. No other module
+imports fvcore.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ _SHAPE: Final = "mT unflatten pad repeat_interleave expand_as numel alias lift_f
 
 
 def elementwise(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:
-    """Count the elements that pointwise operations, reductions and norms of a block touch.
+    """Count the elements that pointwise operations, reductions and norms of a block read or write.
+
+    An operation counts as many elements as its largest operand or result has.
 
     Raises:
         GenomeError: the mechanism does not exist at this size.
@@ -64,10 +67,11 @@ def elementwise(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:
 
 
 def seed_compatible_macs(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:
-    """Return the MACs that unmodified fvcore counts for the published layer with this mechanism.
+    """Return the MACs that unmodified fvcore counts for the published encoder layer.
 
-    The published encoder layer has biases, layer norms at 5 per element and a feed-forward width of
-    4 ``dim``. fvcore omits convolutions with padding 'same' and sparsemax.
+    The attention of the layer is the mechanism. The layer has biases, layer norms that count 5 per
+    element, and a feed-forward width of 4 ``dim``. The number leaves out operations that fvcore
+    does not count, such as convolutions with padding 'same' and sparsemax.
     """
     dim, heads, _, tokens = sizes
     macs = _macs(_checked_counts(plan.genome, sizes, tokens, qkv_bias))
@@ -83,7 +87,11 @@ def seed_compatible_macs(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) 
 
 @lru_cache(maxsize=256)
 def _checked_counts(genome: Genome, sizes: ModelSizes, tokens: int, qkv_bias: bool) -> Counter[str]:
-    """Count the operations at a length; raise NasError if the declared formulas differ."""
+    """Count the operations of a block at a sequence length.
+
+    Raises:
+        NasError: the counted multiply-adds differ from the formulas that the primitives declare.
+    """
     dense = dense_plan(plan_as_written(genome))
     counts = count_operations(dense, sizes.dim, sizes.heads, tokens, qkv_bias)
     expected = closed_form_macs(dense, sizes._replace(tokens=tokens))
@@ -149,7 +157,7 @@ def _extrapolate(counts: list[int], tokens: int) -> int:
 
 
 def count_parameters(plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -> int:
-    """Count the parameters of a block; the counts of modules are cached.
+    """Count the parameters of a block. Counts are cached for each kind of module.
 
     Raises:
         GenomeError: the mechanism does not exist at this size.
@@ -177,9 +185,10 @@ def _module_parameters(module: Any, arguments: tuple[tuple[str, Any], ...], devi
 
 
 class _WithProjections(nn.Module):
-    """A block that also returns its projections, since a trace drops unused operations.
+    """A block that returns its output and its projections.
 
-    A score may leave an operand unread (QANA without its skip), but the block computes it.
+    A trace drops operations whose result is not returned. A block computes every projection, even
+    if the score does not use one (QANA without its skip), so all projections must be counted.
     """
 
     def __init__(self, block: nn.Module) -> None:

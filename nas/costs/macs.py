@@ -3,10 +3,12 @@
 The rules of the count:
 
 - A window is computed in blocks of queries, or with all pairs if blocks are impossible.
-- Linear attention is counted in the order in which its kernel multiplies. Means multiply nothing.
+- Linear attention is counted in the order in which its kernel multiplies. A mean over the whole
+  sequence multiplies nothing.
 - Pairs that a causal mask hides are computed and counted, except blocks that are hidden as a whole.
-- The kernels are those of a CPU in 32 bits. Zeros with which the fused kernel pads keys or values
-  are counted; additional features for key biases and slopes are not.
+- The kernels are those of a CPU in 32 bits. The fused kernel needs keys and values of equal width;
+  the zeros with which it pads them are counted. Additional features that represent key biases and
+  slopes are not counted.
 """
 
 from __future__ import annotations
@@ -59,7 +61,10 @@ def computed_macs(plan: Plan, sizes: ModelSizes, is_causal: bool = False) -> Com
 
 
 def closed_form_macs(plan: Plan, sizes: ModelSizes) -> int:
-    """Return the MACs of all pairs of query and key, by the formulas that primitives declare."""
+    """Return the MACs of a block that computes all pairs of query and key, by declared formulas.
+
+    The formulas are the ``macs`` of the primitives.
+    """
     projections = _projections(plan, sizes, {stream.name for stream in plan.streams})
     return projections + sum(s.primitive.macs(_sizes(plan, s, sizes), s.params) for s in plan.steps)
 
@@ -70,7 +75,10 @@ def computed_pairs(plan: Plan, tokens: int, is_causal: bool = False) -> int:
 
 
 def is_by_sums(keys: int, width: int, is_causal: bool) -> bool:
-    """Return whether linear attention multiplies keys with values first, then with queries."""
+    """Return whether linear attention first multiplies keys with values, which needs no pairs.
+
+    Otherwise it first multiplies queries with keys.
+    """
     return keys > (CAUSAL_PAIRS if is_causal else width)
 
 
@@ -106,7 +114,7 @@ def _step_macs(plan: Plan, step: Step, sizes: ModelSizes, is_causal: bool) -> tu
 
 
 class _Block(NamedTuple):
-    """The number of queries of a block, and of the keys that at least one of them may see."""
+    """The number of queries of a block, and the number of keys that at least one query may see."""
 
     queries: int
     keys: int
@@ -119,7 +127,8 @@ class _Block(NamedTuple):
 def _blocks(plan: Plan, tokens: int, is_causal: bool) -> list[_Block]:
     """Return the blocks in which the kernel ``window_blocks`` computes a sequence.
 
-    There is one block if two blocks hold the sequence, or if a call needs all tokens at once.
+    The whole sequence is one block if there is no window, if at most two blocks would be needed, or
+    if a step needs all tokens at once.
     """
     window, first = plan.genome.visibility.window, plan.genome.visibility.global_tokens
     size = max(window or tokens, SMALLEST_BLOCK)
@@ -189,7 +198,7 @@ class Call:
         return block.queries * keys * (weights * width + values)
 
     def _has_fused_kernel(self) -> bool:
-        """Return whether torch's fused kernel computes the call; it pads keys or values."""
+        """Return whether torch's fused kernel, which pads keys or values, computes the call."""
         changes = (step.primitive.score_change for step in self.call.scores)
         has_cap = any(change is not None and change.cap for change in changes)
         return self.call.weights in (Weights.SOFTMAX, Weights.SOFTMAX_ONE) and not has_cap
@@ -202,12 +211,16 @@ class Call:
         return last.width + (self.call.is_linear and last.has_bias)
 
     def _is_called(self, step: Step) -> bool:
-        """Return whether a step's map runs; a bias that shifts the queries needs no map of keys."""
+        """Return whether the map of a step to features runs.
+
+        The map does not run if the step only adds a bias to the scores that can be added to the
+        queries.
+        """
         below = [self._forms[operand.ref] for operand in step.operands if operand.is_paired]
         return not (below and is_shift(step, below[0]))
 
     def _grouped_values(self) -> int:
-        """Return the elements of a token's values, without copies for heads that share them."""
+        """Return the number of elements of a token's values, with shared heads counted once."""
         if len(self.call.sums) > 1 or self.call.shares_weights:
             return sum(self._values(step) for step in self.call.sums)
         return self._grouped(self.call.sums[0])

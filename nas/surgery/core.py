@@ -125,6 +125,8 @@ class AttentionCore(nn.Module):
     ) -> tuple[Float[Tensor, "b h n u"], Float[Tensor, "b r n m"] | None]:
         """Return the outputs of the heads, and the weights of the last aggregation after dropout.
 
+        The weights are None if no aggregation reads weights.
+
         Args:
             q, k, v: the queries, keys and values that the host projected and rotated. Heads are
                 repeated where the genome has more heads. Scores are scaled by 1/sqrt(w); a host

@@ -149,6 +149,8 @@ class MatrixBlock(ReferenceAttention):
     ) -> MatrixBlock:
         """Return the block of a changed genome, with new maps and otherwise this block's weights.
 
+        If a projection gets more heads, its heads are repeated. A new bias is zero.
+
         Args:
             genome: the changed genome. Its nodes have the same indices as in this block; nodes that
                 the output no longer depends on are allowed.
@@ -244,10 +246,10 @@ def agree(
     second: Callable[[Tensor, Tensor | None], Tensor],
     dim: int,
 ) -> bool:
-    """Return whether two blocks give equal outputs for random tokens, without a mask and with a
-    causal mask.
+    """Return whether two blocks give equal outputs, without a mask and with a causal mask.
 
-    Tokens have several magnitudes, since the sums of a query's weights may depend on the scores.
+    The blocks are called with random tokens of several magnitudes, since the sums of a query's
+    weights may depend on the scores.
 
     Args:
         first, second: functions of tokens (b, n, dim) in float64 and of a mask, True where allowed.

@@ -9,17 +9,21 @@ before training, so that the outputs do not change until training changes them (
 2025, section 4, "function-preserving"). Without ``preserve``, the fields of a genome have these
 effects:
 
-- graph: runs on the queries, keys and values that the model projected, normed and rotated. Its RoPE
-  is left out on queries and keys that the model rotates, and stays on values and outputs.
-- window, global tokens: narrow the model's mask. In causal attention a window extends to the left.
-- q_heads, kv_heads: heads of the model are pooled, projections and cache become smaller; a model
-  with fewer key heads keeps them (``nas.surgery.conversion``).
-- has_wq, has_wk, has_wv, has_wo: false drops the model's projection.
-- qk_dim, raw: shared, merge: sum: refused, since the heads of a model have one width.
-- In causal attention, outputs must follow from keys and values of single tokens: the cache.
+- graph: the graph runs on queries, keys and values that the model projected, normed and rotated.
+  The genome's RoPE is left out on queries and keys that the model rotates, and stays on values and
+  outputs.
+- window, global tokens: the window hides further keys that the model's mask allows. In causal
+  attention a window extends to the left only.
+- q_heads, kv_heads: heads of the model are pooled, so that projections and cache become smaller
+  (``nas.surgery.conversion``). The number of heads never increases.
+- has_wq, has_wk, has_wv, has_wo: if the field is false, the model's projection is dropped.
+- qk_dim, raw: shared, merge: sum: the genome is refused, since the heads of a model have one width.
 
-New parameters are named ``core.*`` below the attention; a checkpoint of the model is loaded before
-the swap, or with ``strict=False`` after it.
+In causal attention the genome is refused if the outputs of new tokens cannot be computed from the
+cached keys and values of earlier tokens.
+
+The names of new parameters contain ``core.`` after the name of the attention module. Load a
+checkpoint of the original model before the swap, or with ``strict=False`` after the swap.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@
     for token in x.split(1, dim=1):
         y = decoder.step(token)          # equal to the row of block(x, is_causal=True)
 
-Decode in eval mode: in training mode a gate that opens over training counts each step as a training
-step. The cost ``kv_cache_bytes_per_token`` is the size of the cache; see nas.costs.decoding.memory.
+Set the block to eval mode before decoding. In training mode, a gate that opens during training
+would count every decoding step as a training step. The cost ``kv_cache_bytes_per_token`` is the
+size of the cache; see nas.costs.decoding.memory.
 """
 
 from __future__ import annotations
@@ -30,18 +31,20 @@ ROOM_SHARE: Final = 8  # spare capacity is the number of cached tokens divided b
 
 
 class Decoder:
-    """A block of ``nas.build_attention`` with a cache of earlier tokens.
+    """Computes the outputs of a block token by token, with a cache of earlier tokens.
 
     Args:
-        context: the number of tokens for which the cache is minimised; None for very many. Linear
-            attention and means use running sums, which do not grow, if the sums take less memory
-            than the rows of that many tokens.
+        block: a block made by ``nas.build_attention``.
+        context: the number of tokens at which the cache shall be smallest; None for very many
+            tokens. Linear attention and means use running sums, whose size is constant, if these
+            take less memory at ``context`` tokens than one cached row per token.
 
     Attributes:
         length: the number of tokens so far.
         cache: the cached tensors by name. Tensors with a row per token have the tokens on the axis
-            before the last. They are views of buffers with capacity for at most an eighth more
-            tokens (at least 16), but for no more than ``context``.
+            before the last. They are views of larger buffers, unless the mechanism has a window.
+            The spare capacity of a buffer is at most an eighth of its tokens, or 16 tokens if that
+            is more. A buffer that is enough for ``context`` tokens is not larger.
 
     Raises:
         GenomeError: the block was not made by ``nas.build_attention``, or its mechanism sees later
@@ -149,7 +152,7 @@ class Decoder:
         return torch.cat(parts, dim=-1)
 
     def _summed(self, step: Step, results: dict[Ref, Tensor], start: int) -> Tensor:
-        """Compute an aggregation for the new tokens from the running sums."""
+        """Return the result of an aggregation for the new tokens, and update its running sums."""
 
         def read(reader: Step, operand: Operand, is_repeated: bool) -> Tensor:
             value = results[operand.ref]
@@ -164,20 +167,29 @@ class Decoder:
         return repeat_heads(out, step.type.head_count(self.block.heads))
 
     def _behind_inputs(self, step: Step, new: Tensor) -> Tensor:
-        """Call a step for the new tokens with their inputs and the cached last inputs."""
+        """Call a step that reads a few earlier tokens, and return its results for the new tokens.
+
+        The inputs of the earlier tokens come from the cache; the last inputs are cached again.
+        """
         name, count = f"inputs of {step.variable}", self.memory.inputs[step.index]
         whole = torch.cat((self.cache[name], new), dim=-2) if name in self.cache else new
         self.cache[name] = whole[..., max(0, whole.shape[-2] - count) :, :]
         return cast("Tensor", self.modules[step.index](whole)[..., -new.shape[-2] :, :])
 
     def _shared(self, step: Step, rows: Tensor, past: Tensor) -> Tensor:
-        """Compute a product whose heads share keys; their queries become rows of one head."""
+        """Compute a product in which several query heads share the heads of keys or values.
+
+        The rows of these query heads become rows of one head, so that shared heads are not copied.
+        """
         batch, heads, new, width = rows.shape
         grouped = rows.reshape(batch, past.shape[1], -1, width)
         return cast("Tensor", self.modules[step.index](grouped, past)).view(batch, heads, new, -1)
 
     def _history(self, ref: Ref) -> Tensor:
-        """Return a stream or node at all cached tokens, recomputed if it is not cached itself."""
+        """Return a stream or the result of a step at all tokens in the cache.
+
+        A value that is not cached is recomputed from cached values.
+        """
         name = self._names.get(ref)
         if name == "x":
             (stream,) = (s for s in self.plan.streams if s.name == ref)
@@ -222,7 +234,15 @@ class Decoder:
             self.cache[name] = torch.cat((rows[..., :first, :], rows[..., first + over :, :]), -2)
 
     def _places(self, held: int, forgotten: int, new: int) -> list[tuple[slice, int]]:
-        """Return the cached keys as slices of consecutive tokens, each with its first position."""
+        """Return the cached keys as slices of consecutive tokens, each with its first position.
+
+        There are two slices if tokens between the global tokens and the window were dropped.
+
+        Args:
+            held: the number of tokens in the cache.
+            forgotten: the number of tokens that were dropped.
+            new: the number of new tokens.
+        """
         first = self.plan.genome.visibility.global_tokens if forgotten else 0
         parts = [(slice(0, first), 0), (slice(first, held + new), first + forgotten)]
         return parts if first else parts[1:]
@@ -241,7 +261,11 @@ class Decoder:
         return in_window(queries, keys, visibility.window, visibility.global_tokens, is_causal=True)
 
     def _module(self, step: Step) -> nn.Module:
-        """Return a step's module; a module without weights may be missing in a compiled block."""
+        """Return the module of a step.
+
+        A compiled block leaves out modules that it does not need and that have no weights. Such a
+        module is built here.
+        """
         if hasattr(self.block, step.module):
             return cast("nn.Module", getattr(self.block, step.module))
         sizes = self.plan.sizes(step, self.block.dim, self.block.heads, False)
@@ -249,7 +273,10 @@ class Decoder:
 
 
 def _part(tokens: Tensor, operand: Operand, columns: slice) -> Tensor:
-    """Return an operand at some of the keys."""
+    """Return the part of an operand that belongs to a slice of the keys.
+
+    An operand without an axis of keys is returned unchanged.
+    """
     if operand.is_paired:
         return tokens[..., columns]
     return tokens[..., columns, :] if is_past(operand) else tokens

@@ -29,10 +29,12 @@ class Memory:
     """The contents of a cache.
 
     Attributes:
-        rows: streams and nodes with a cached row per token.
-        sums: the calls with running sums, by index of their aggregations.
-        inputs: the number of cached inputs, by index of the steps that read earlier inputs.
-        called: indices of the steps that are called; running sums replace all other steps.
+        rows: the streams and steps whose values are cached, with a row per token.
+        sums: the fused calls that a decoder computes from running sums, by the index of each
+            aggregation.
+        inputs: the number of tokens whose inputs are cached, by the index of each step that reads
+            inputs of earlier tokens.
+        called: the indices of the steps that a decoder calls; running sums replace all other steps.
     """
 
     plan: Plan
@@ -48,7 +50,10 @@ class Memory:
 
     @property
     def names(self) -> dict[Ref, str]:
-        """The name of the cached tensor of each row; streams without projection share ``x``."""
+        """The name of the cached tensor of each stream and step in ``rows``.
+
+        All streams without projection share the tensor ``x`` of tokens.
+        """
         names: dict[Ref, str] = {s.index: s.variable for s in self.plan.steps}
         names |= {s.name: s.name if s.is_projected else "x" for s in self.plan.streams}
         return {ref: names[ref] for ref in self.rows}
@@ -98,14 +103,15 @@ def memory_of(plan: Plan, sizes: ModelSizes) -> Memory:
 def kv_cache_bytes_per_token(plan: Plan, sizes: ModelSizes) -> float:
     """Return the bytes per token of a ``Decoder``'s cache after ``sizes.tokens`` tokens.
 
-    Every element counts as 16 bits, although a decoder stores sums in 32. For mechanisms that see
-    later tokens and cannot be decoded, the size of their keys and values is returned.
+    Every element counts as 16 bits, although a decoder stores running sums in 32 bits. If the
+    mechanism sees later tokens and cannot be decoded, the result is the size of its keys and
+    values.
     """
     return BYTES_PER_NUMBER * memory_of(plan, sizes).numbers(sizes) / sizes.tokens
 
 
 def is_past(operand: Operand) -> bool:
-    """Return whether a call reads the operand at all tokens so far, not only at the new ones."""
+    """Return whether a step reads this operand (keys or values) at all tokens so far."""
     return operand.port.name in ("key", "values")
 
 
@@ -131,7 +137,10 @@ def undecodable(plan: Plan) -> set[str]:
 
 
 def _reach(step: Step) -> int | None:
-    """Return the number of earlier tokens whose inputs a step reads; None without any."""
+    """Return how many earlier tokens a step reads besides the current token.
+
+    The result is None if the step reads only the current token, or all tokens.
+    """
     return step.primitive.reach(step.params) if step.primitive.needs_all_tokens else None
 
 
@@ -142,10 +151,11 @@ def _read_rows(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
 
 
 def sources_of(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
-    """Return the streams and nodes from which keys and values are computed token by token.
+    """Return the streams and steps from whose values keys and values are computed token by token.
 
     Args:
-        called: the indices of the steps whose keys and values are meant.
+        plan: the plan of the mechanism.
+        called: the indices of the steps that read these keys and values.
     """
     sources: dict[Ref, frozenset[Ref]] = {s.name: frozenset({s.name}) for s in plan.streams}
     for step in plan.steps:

@@ -2,8 +2,9 @@
 
     out_i = f(q_i) · sum_{j <= i} g(k_j)^T v_j / i
 
-f and g map queries and keys to features whose product is a score (Katharopoulos et al. 2020,
-section 3.3). A bias per key is one more feature. A mean has the single feature 1.
+The functions f and g map queries and keys to features whose product is a score (Katharopoulos et
+al. 2020, section 3.3). If the scores have a bias per key, the keys have the bias and the queries
+have the number 1 as an additional feature. For a mean, f and g return the single feature 1.
 """
 
 from __future__ import annotations
@@ -67,13 +68,16 @@ class _TensorOperations:
 def features(
     call: Lowered, block: Any, modules: Mapping[int, Any], read: Read
 ) -> tuple[Tensor, Tensor]:
-    """Compute the features of queries (b, h, m, w) and of keys (b, g, m, w); g divides h.
+    """Compute the features of the queries, (b, h, m, w), and of the keys, (b, g, m, w).
+
+    The number g of key heads divides the number h of query heads.
 
     Args:
+        call: the fused call whose scores are products of features.
         block: a module with ``dim`` and ``heads``.
         modules: the modules of the steps, by index.
-        read: returns the operand of a step, with as many heads as the step if its third argument
-            is true.
+        read: function that returns an operand of a step. If its third argument is true, the heads
+            of the operand are repeated to the step's number of heads.
     """
     score: Features[Any] = features_of(call, _TensorOperations(block, modules, read))
     query = score.query if score.scale is None else score.query * score.scale
@@ -85,11 +89,14 @@ def features(
 def continued(
     query: Query, key: Key, values: Values, before: Tensor | None, start: int
 ) -> tuple[Sums, Float[Tensor, "b g w v"]]:
-    """Compute the outputs of the tokens from position ``start`` on, and the sums after them.
+    """Return the running sums after the new tokens, and the outputs of the new tokens.
 
     Args:
         query, key: the features of the new tokens.
-        before: the sums after the earlier tokens, in 32 bits at least; None without any.
+        values: the values of the new tokens.
+        before: the sums after the earlier tokens, in 32 bits at least; None if there are no earlier
+            tokens.
+        start: the position of the first new token.
     """
     exact = torch.promote_types(values.dtype, torch.float32)
     query, key, exact_values = (x.to(exact) for x in (query, key, values))

@@ -1,4 +1,4 @@
-"""Predicted time: ``calibrate`` measures unit times, predictions are their weighted sums."""
+"""Predicted times of mechanisms: weighted sums of unit times that ``calibrate`` measures."""
 
 from nas.costs.timing.calibration import calibrate
 from nas.costs.timing.prediction import decode_ms, predict_ms

@@ -3,9 +3,10 @@
     calibration = calibrate(sizes, batch=64, precision="float32", device="cpu", ...)
     predict_ms(resolve(genome, sizes), calibration)
 
-The unit times minimise the squared relative errors over the mechanisms of ``designs``, each timed
-forward and backward, and are non-negative. Under a causal mask a ``Decoder``'s step is also timed,
-for one token after few and after many tokens.
+The function ``designs`` yields the small mechanisms. A forward and a backward pass of each
+mechanism is timed. The unit times are the non-negative numbers with the smallest squared relative
+errors of the predicted times. If calls are causal, decoding steps of one token are also timed,
+after few and after many tokens.
 """
 
 from __future__ import annotations
@@ -136,8 +137,8 @@ def _blocks(
 def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
     """Return the number of sequences with which a layer is timed: the batch, or fewer.
 
-    Time is proportional to this number while the same kernels run. Which kernels run depends on the
-    number of pairs of query and key, and of hidden units over pairs.
+    With fewer sequences a measurement takes less time. The number is large enough that the layer
+    runs the same kernels as with the whole batch, since time is then proportional to the number.
     """
     numbers, most, pairs = 0, 1, 0
     for step in plan.steps:
@@ -151,13 +152,16 @@ def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
 
 
 def designs(tokens: int) -> Iterator[Genome]:
-    """Yield the mechanisms to time: small ones that contain each primitive and kernel.
+    """Yield the mechanisms to time. They are small, and together contain all primitives and
+    kernels.
 
-    They are generated from the declarations of the primitives, so that primitives of plug-ins are
-    included. Parameters are varied one at a time. Some designs may not exist at a model's sizes.
+    The mechanisms are generated from the declarations of the primitives, so that primitives of
+    plug-ins are included. Parameters are varied one at a time. Some designs may not exist at a
+    model's sizes.
 
     Args:
-        tokens: the sequence length, for windows and for primitives of one length.
+        tokens: the sequence length; it determines the window, and the parameter ``tokens`` of
+            primitives that work at a single length.
     """
     window = {"window": max(1, tokens // 4)}
     for projections in _PROJECTIONS:
@@ -174,7 +178,10 @@ def designs(tokens: int) -> Iterator[Genome]:
 
 
 def _variants(primitive: Primitive, tokens: int) -> Iterator[Params]:
-    """Yield the default parameters, then each parameter at other values."""
+    """Yield the default parameters, then parameters in which one value differs from the default.
+
+    A primitive that works at a single length gets only the parameter ``tokens``.
+    """
     if "tokens" in primitive.parameters:  # valid at this length only
         yield {"tokens": tokens}
         return
@@ -191,10 +198,17 @@ def _variants(primitive: Primitive, tokens: int) -> Iterator[Params]:
 def _around(
     primitive: Primitive, signature: Signature, params: Params, *, is_first: bool
 ) -> Iterator[Genome]:
-    """Yield attention mechanisms that contain a call of a primitive.
+    """Yield mechanisms that contain a call of a primitive.
 
-    Scores are followed by a normaliser with a fused kernel and by one without. Normalisers follow
-    dot products. Maps of tokens are applied to the values.
+    A score gets a normaliser above it, a normaliser gets a dot product below it, and a map of
+    tokens is applied to the values.
+
+    Args:
+        primitive: the primitive.
+        signature: one of its signatures.
+        params: values of its parameters.
+        is_first: whether these are the default parameters, with which more mechanisms are yielded,
+            such as a score with a normaliser that has no fused kernel.
     """
     kinds, name = [port.kind for port in signature.inputs], primitive.name
     if signature.output.kind is Kind.SCORES:
@@ -223,7 +237,7 @@ def _around(
 def _attention(
     nodes: list[Call], projections: Params = _FEW, mask: Params | None = None, values: Any = "v"
 ) -> Genome:
-    """Return the genome whose last node but one computes the weights of a weighted sum."""
+    """Return the genome that sums ``values`` with the weights that the last node computes."""
     calls = [*nodes, ("weighted_sum", [len(nodes) - 1, values], {})]
     graph = [{"op": op, "inputs": inputs, "params": params} for op, inputs, params in calls]
     return Genome.from_dict(

@@ -145,9 +145,10 @@ def total(work: Mapping[str, float], units: Mapping[str, float]) -> float:
 
 
 def _unit(kind: str, units: Mapping[str, float]) -> float:
-    """Return the unit time of a kind; of an unmeasured kind the median of comparable kinds.
+    """Return the unit time of a kind of work.
 
-    Unmeasured choices of a parameter add nothing.
+    If the kind was not measured, the result is the median unit time of kinds that count the same
+    quantity. If an unmeasured kind is a choice of a parameter, the result is 0.
     """
     if kind in units or "=" in kind:
         return units.get(kind, 0.0)
@@ -156,5 +157,5 @@ def _unit(kind: str, units: Mapping[str, float]) -> float:
 
 
 def _counted(kind: str) -> str:
-    """Return what a kind of work counts: multiply-adds, calls, or (empty) elements."""
+    """Return what a kind of work counts: ".macs" multiply-adds, ".call" calls, "" elements."""
     return next((end for end in _COUNTED if kind.endswith(end)), "")

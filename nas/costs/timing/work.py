@@ -1,10 +1,11 @@
-"""Amounts of work of one attention layer by kind: of a training pass, and of decoding one token.
+"""Amounts of work of one attention layer by kind, for a training pass or for decoding a token.
 
     {"project.macs": 2.1, "scaled_dot_product": 1.1, "softmax@call": 1.1, "layer": 1.0, ...}
 
-Elements and multiply-adds are counted in millions. Kinds are named after primitives; a suffix names
-the kernel if a fused call replaces the step, since a mean needs no scores and linear attention no
-pairs. ``calibrate`` measures the time of one unit of each kind.
+Elements and multiply-adds are counted in millions. Kinds are named after primitives. If a fused
+call replaces a step, the suffix of the kind names the kernel, because kernels do different work: a
+mean computes no scores, and linear attention computes no pairs of query and key. ``calibrate``
+measures the time of one unit of each kind.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _MILLION: Final = 1e6
 def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> dict[str, float]:
     """Return the work of one attention layer for a batch, forward and backward, by kind.
 
-    A step of pairs counts heads times pairs of query and key; a step of tokens counts heads times
-    tokens times width.
+    A step that reads or computes numbers of pairs (of query and key) counts heads times pairs. Any
+    other step counts heads times tokens times width.
     """
     # A window's mask is computed once per layer, for all sequences.
     totals = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
@@ -57,7 +58,7 @@ def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> di
 
 
 def _projections(plan: Plan, sizes: ModelSizes, read: set[Any]) -> Iterator[Amount]:
-    """Yield the work of the streams, of merging heads, and of W_O."""
+    """Yield the work of computing the streams, of merging heads, and of W_O."""
     dim, heads, _, tokens = sizes
     for stream in plan.streams:
         if stream.name not in read:
@@ -106,7 +107,12 @@ def _step(plan: Plan, step: Step, size: Sizes, kernel: str) -> Iterator[Amount]:
 
 
 def _choices(step: Step, amount: float) -> Iterator[Amount]:
-    """Yield an amount for each parameter that is a choice, such as an activation."""
+    """Yield a kind of work for each parameter that is a choice or flag, such as an activation.
+
+    Args:
+        step: the step that has the parameters.
+        amount: the amount of work of each kind.
+    """
     for parameter, value in sorted(step.params.items()):
         if isinstance(value, str | bool):
             yield f"{step.primitive.name}.{parameter}={value}", amount
@@ -172,7 +178,17 @@ def _decoding_work(plan: Plan, sizes: ModelSizes) -> Iterator[Amount]:
 
 
 def _decoding_call(plan: Plan, step: Step, sizes: ModelSizes, held: int) -> Iterator[Amount]:
-    """Yield the work of one call: of one token, or of its pairs with all cached tokens."""
+    """Yield the work of one call of a step while a token is decoded.
+
+    A step on pairs of query and key computes the pairs of the token with the cached tokens. Any
+    other step computes only the token.
+
+    Args:
+        plan: the plan of the mechanism.
+        step: the step that is called.
+        sizes: the sizes of the model.
+        held: the number of tokens in the cache.
+    """
     name, keys = step.primitive.name, held if step.is_paired else 1
     size = replace(plan.call_sizes(step, sizes.dim, sizes.heads, keys), rows=1)
     yield f"{name}.call", 1.0
