@@ -1,9 +1,9 @@
 """The base classes of tasks, which determine how a candidate is trained and evaluated.
 
 A task defines data, a model whose attention modules are exchangeable, a loss, and metrics. Other
-packages do not depend on the kind of data. A family of tasks is a class with a
-``kind``, registered in ``TASKS``; a task is an instance of it, read from YAML. Most families train
-one model (``ModelTask``).
+packages do not depend on the kind of data. A task family is a subclass of `Task` that is registered
+in ``TASKS`` under its ``kind``. A task is an instance of a family, usually read from YAML. Most
+families train one model (`ModelTask`).
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ MakeAttention: TypeAlias = "Callable[[int], nn.Module]"
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """The data of a task: contiguous arrays, which the workers of a machine share.
+    """The training and validation data of a task, as contiguous arrays.
 
-    Instances compare by identity, so that prepared examples can be cached.
+    The workers of a machine share the arrays. Instances are compared by identity, so that an
+    instance can be the key of a cache.
 
     Attributes:
         name: the data spec, a text that says where the examples come from.
         train, validation: disjoint splits; each maps names of columns to arrays of equal length.
         digest: digest of the content, 16 hex characters; it does not depend on file paths.
-        facts: small values that models or batches need, such as classes, mean and deviation.
+        facts: small values that models or batches need, such as the names of the classes.
         parts: data of each task in a suite, by name; empty for other tasks.
     """
 
@@ -73,13 +74,14 @@ class Examples(Protocol):
 
 
 class Task(Frozen):
-    """A task that trains one model, or several in turn.
+    """A task that trains one model, or several models in turn.
 
     Attributes:
         kind: name of the task family in ``TASKS`` and YAML.
-        data_kinds: kinds of data; ``data`` is one of them, or begins with one and a colon.
+        data_kinds: the kinds of data that ``data`` may name, such as "digits" or "file".
         name, about: name and description of the task; they do not change results.
-        data: the data spec, a text that says where the examples come from.
+        data: the data spec, which says where the examples come from: a kind of data, or a kind, a
+            colon and a path or name, such as "file:book.txt".
     """
 
     kind: ClassVar[str]
@@ -92,7 +94,7 @@ class Task(Frozen):
     @property
     @abstractmethod
     def main(self) -> ModelTask:
-        """The model task at whose sizes mechanisms are resolved and counted."""
+        """The model task at whose sizes mechanisms are resolved and their costs are computed."""
 
     def resolve(self, genome: Genome) -> ResolvedGenome:
         """Return the genome in normal form at the sizes of ``main``.
@@ -106,12 +108,19 @@ class Task(Frozen):
 
     @abstractmethod
     def load(self) -> Data:
-        """Return training and validation data; raise DataError if they cannot be read."""
+        """Return training and validation data.
+
+        Raises:
+            DataError: the data cannot be read.
+        """
 
     def load_test(self) -> Data:
         """Return the same training examples, with the test set as validation examples.
 
-        A search never calls this method. The default raises DataError: there is no test set.
+        A search never calls this method.
+
+        Raises:
+            DataError: there is no test set (as in this base class), or it cannot be read.
         """
         raise DataError(
             f"task {self.name!r} has no test set with data {self.data}; expected one that has, "
@@ -120,18 +129,29 @@ class Task(Frozen):
 
     @abstractmethod
     def models(self, data: Data) -> Mapping[str, tuple[ModelTask, Data]]:
-        """Return the models to train in order, with their data, by name; a single one is ""."""
+        """Return the model tasks to train and their data, by name, in the order of training.
+
+        If a task trains one model, its name is "".
+        """
 
     @abstractmethod
     def metrics(self, data: Data) -> tuple[Metric, ...]:
-        """Return the metrics of a candidate; the first one is the default objective."""
+        """Return descriptions of the task's metrics; the first metric is the default objective."""
 
     @abstractmethod
     def summary(self, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """Return the task's metrics by name, computed from the metrics of each trained model."""
+        """Return the task's metrics by name.
+
+        Args:
+            metrics: the metrics of each trained model, by names of model and metric.
+        """
 
     def missed(self, metrics: Mapping[str, Mapping[str, float]]) -> str:
-        """Return why no further model is trained, such as a missed gate of a suite; else ""."""
+        """Return the reason why a candidate is not trained in further models, or "".
+
+        Args:
+            metrics: the metrics of each trained model, by names of model and metric.
+        """
         return ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -145,18 +165,24 @@ class Task(Frozen):
 
 
 class ModelTask(Task):
-    """A task that trains one model; a task family is a subclass that adds data and model.
+    """A task that trains one transformer; a subclass adds the data and the model.
 
     Attributes:
         is_causal: whether each token attends only to itself and earlier tokens.
         num_tallies: length of the tensor that ``tally`` returns.
-        width, depth, heads, mlp_ratio, activation, dropout, final_norm, qkv_bias, init_std:
-            hyperparameters of the transformer.
-        epochs, batch_size: number of epochs, and of examples in a batch.
-        learning_rate, weight_decay, decay, beta2, clip: hyperparameters of AdamW. The learning rate
-            is the peak of the schedule; ``decay`` selects the weights that decay; ``clip`` bounds
-            the norm of the gradient.
-        schedule: ``one_cycle`` (Smith & Topin 2018) or ``constant``.
+        width, depth, heads: number of features of a token, of layers, and of heads in a layer.
+        mlp_ratio, activation: hidden width of the feed-forward networks divided by ``width``, and
+            their activation function.
+        dropout: dropout rate of each branch before its residual connection.
+        final_norm: whether a layer norm follows the last layer.
+        qkv_bias: whether the projections to queries, keys and values have biases.
+        init_std: standard deviation of the initial embeddings of tokens and positions.
+        epochs, batch_size: number of epochs, and number of examples in a batch.
+        learning_rate, weight_decay, beta2: hyperparameters of AdamW. The learning rate is the
+            largest rate of the schedule.
+        decay: the weights to which weight decay applies: ``all``, or only ``matrices``.
+        clip: largest norm of the gradient of all weights; None for no limit.
+        schedule: schedule of the learning rate: ``one_cycle`` (Smith & Topin 2018) or ``constant``.
         precision: ``float32``, ``bfloat16`` (mixed), or ``auto``: mixed precision if the hardware
             has instructions for it.
         data_seed: seed of all random numbers that generate or split the data.
@@ -199,28 +225,34 @@ class ModelTask(Task):
     @property
     @abstractmethod
     def sizes(self) -> ModelSizes:
-        """Model width, heads, layers and tokens."""
+        """The model's width, and its numbers of heads, layers and tokens."""
 
     def models(self, data: Data) -> Mapping[str, tuple[ModelTask, Data]]:
-        """Return this task and its data, under the name ""."""
+        """Return this task and its data under the name ""."""
         return {"": (self, data)}
 
     def summary(self, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """Return the metrics of the model."""
+        """Return the metrics of the only model."""
         return dict(metrics[""])
 
     @abstractmethod
     def examples(
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
     ) -> Examples:
-        """Return a split of the data on a device; ``dtype`` is the dtype of the model's input."""
+        """Return a split of the data on a device.
+
+        Args:
+            dtype: floating-point dtype in which the model receives its inputs.
+        """
 
     def epoch_size(self, data: Data) -> int:
-        """Return the number of training examples of an epoch."""
+        """Return the number of training examples in an epoch."""
         return data.count("train")
 
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
-        """Return the indices of an epoch's training examples in order, by default shuffled.
+        """Return the indices of an epoch's training examples, in the order of training.
+
+        The default is a random permutation of all training examples.
 
         Args:
             epoch: number of the epoch, from 1.
@@ -230,24 +262,39 @@ class ModelTask(Task):
         return torch.randperm(self.epoch_size(data), generator=rng)
 
     def num_eval_examples(self, data: Data, epoch: int) -> int:
-        """Return how many validation examples, from the first one, evaluate an epoch."""
+        """Return the number n of validation examples after an epoch: the first n are evaluated.
+
+        Args:
+            epoch: number of the epoch, from 1.
+        """
         return data.count("validation")
 
     @abstractmethod
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
-        """Return the model with ``attention(i)`` in layer i; ``attentions()`` returns them all."""
+        """Return the untrained model.
+
+        The model has a method ``attentions()`` that returns its attention modules.
+
+        Args:
+            attention: function that returns the attention module of a layer, given its index.
+            seed: seed of all initial weights.
+        """
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int]:
-        """Return the sum of losses over a batch's targets, and the number of targets."""
+        """Return the loss summed over the targets of a batch, and the number of targets."""
 
     @abstractmethod
     def tally(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return sums over a batch, (num_tallies,), from whose totals ``score`` is computed."""
+        """Return sums over a batch, shape (num_tallies,), which ``score`` needs."""
 
     @abstractmethod
     def score(self, totals: list[float]) -> dict[str, float]:
-        """Return the metrics by name, computed from the tallies summed over all batches."""
+        """Return the metrics by name.
+
+        Args:
+            totals: the results of ``tally``, summed over all batches.
+        """
 
 
 def fingerprint_of(content: Any) -> str:

@@ -1,7 +1,7 @@
 """The base class of tasks whose models predict a class for each example or some of its tokens.
 
-A batch is (inputs, labels); a model returns logits with one row for each label. The loss and the
-metrics, accuracy and log-loss, ignore labels that are equal to ``IGNORE_INDEX``.
+A batch is a pair (inputs, labels); a model returns one row of logits for each label. The loss and
+the metrics, accuracy and log-loss, ignore labels that are equal to ``IGNORE_INDEX``.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ IGNORE_INDEX: Final = -1
 
 
 class Classification(ModelTask):
-    """A classification task; subclasses add data, model, and the number of classes.
+    """A classification task; subclasses add the data, the model, and the number of classes.
 
     Attributes:
-        targets_name: name of the classified items in the descriptions of metrics.
+        targets_name: what is classified, as a plural noun for the descriptions of metrics.
     """
 
     num_tallies: ClassVar[int] = 3
@@ -34,7 +34,7 @@ class Classification(ModelTask):
         """Return the number of classes."""
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
-        """Return accuracy and log-loss."""
+        """Return descriptions of accuracy and log-loss."""
         chance, targets = 1.0 / self.num_classes(data), self.targets_name
         return (
             Metric("accuracy", "fraction", "max", chance, 1.0, f"share of {targets} got right"),
@@ -43,12 +43,12 @@ class Classification(ModelTask):
         )  # fmt: skip
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the cross entropy, summed over the labels, and the number of labels."""
+        """Return the cross entropy summed over the labels of a batch, and the number of labels."""
         inputs, labels = batch
         return _cross_entropy(model(inputs).float().flatten(0, -2), labels.flatten())
 
     def tally(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the numbers (correct answers, summed losses, labels) of a batch."""
+        """Return three sums over a batch: correct answers, losses, and the number of labels."""
         import torch
 
         inputs, labels = batch
@@ -57,7 +57,7 @@ class Classification(ModelTask):
         return torch.stack([t.double() for t in (correct, *_cross_entropy(logits, targets))])
 
     def score(self, totals: list[float]) -> dict[str, float]:
-        """Return accuracy and log-loss."""
+        """Return the values of accuracy and log-loss."""
         correct, loss, count = totals
         return {"accuracy": correct / count, "log_loss": loss / count}
 

@@ -1,6 +1,6 @@
-"""Data files: parse data specs, check file names, and read files.
+"""Parse data specs, list the files of data directories, and read files.
 
-Data may come from an untrusted source, so that names are checked before a file is read.
+Data may come from an untrusted source, so file names are checked before a file is read.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from nas.common.errors import DataError
 def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:
     """Return a data spec with an absolute path, so that a resumed run finds the same data.
 
-    A path that begins with ~ is kept, so that it is valid on another machine too.
+    A path that begins with ~ is not changed, so that it is valid on another machine too.
 
     Args:
         spec: a kind of data, such as "digits", or a kind, a colon and a path or name.
-        kinds: maps each kind to what follows it: "PATH"; "NAME", a name on the Hugging Face Hub or
-            a path that begins with . or /; or "" for nothing.
+        kinds: the possible kinds, each with the form of the text after the colon. "PATH" is a path;
+            "NAME" is a name on the Hugging Face Hub, or a path that begins with . or /; and ""
+            means that the spec is the kind alone.
 
     Raises:
         ValueError: the spec has another form.
@@ -41,7 +42,7 @@ def expanded(path: str) -> Path:
     """Return a path with ~ replaced by the home directory.
 
     Raises:
-        DataError: there is no such home directory.
+        DataError: the user in the path, or the home directory, does not exist.
     """
     try:
         return Path(path).expanduser()
@@ -53,7 +54,8 @@ def read_bytes(path: str | Path, ends: int | None = None) -> bytes:
     """Return the content of a file.
 
     Args:
-        ends: number of bytes to read from either end of a longer file; None reads all bytes.
+        ends: if not None, a file of more than 2 * ``ends`` bytes is shortened to its first and last
+            ``ends`` bytes, with a space between them.
 
     Raises:
         DataError: the file cannot be read.
@@ -81,14 +83,15 @@ def list_classes(
     ``root/part`` contains a folder of files for each class. Hidden entries are ignored.
 
     Args:
-        part: possible names of the folder ``part``; the first existing one is read.
-        suffixes: suffixes of the files, in lower case.
-        noun: name of the files in error messages.
-        least: smallest number of files of a class.
+        part: possible names of the folder ``part``, of which the first existing folder is read.
+        suffixes: the suffixes of files to list, in lower case.
+        noun: plural noun for the files in error messages.
+        least: smallest number of files that each class must have.
 
     Raises:
-        DataError: a folder is missing or cannot be read, a name is refused by ``_check_name``, or
-            there are fewer than two classes or ``least`` files of a class.
+        DataError: a folder is missing or cannot be read; there are fewer than two classes; a class
+            has fewer than ``least`` files; a file name is not printable; or a file is a link to a
+            place outside of the data.
     """
     expected = f"expected {part[0]}/ with a folder of {noun} for each class"
     if not root.is_dir():
@@ -116,7 +119,7 @@ def list_classes(
 
 
 def _names(folder: Path, is_wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:
-    """Return the sorted names of selected entries of a folder, without hidden entries."""
+    """Return the sorted names of the wanted entries of a folder, without hidden entries."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(e.name for e in entries if not e.name.startswith(".") and is_wanted(e))
@@ -128,9 +131,11 @@ def _names(folder: Path, is_wanted: Callable[[os.DirEntry[str]], bool]) -> list[
 
 
 def _check_name(folder: Path, name: str) -> None:
-    """Raise DataError if a name is not printable, or is a link that leads out of the data.
+    """Check the name of an entry of a folder.
 
-    Links into the parent of ``folder`` are allowed.
+    Raises:
+        DataError: the name is not printable, or the entry is a link whose target does not lie in
+            the parent of ``folder``.
     """
     path = folder / name
     if not name.isprintable():  # bytes that are not UTF-8, or control sequences of a terminal

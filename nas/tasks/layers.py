@@ -1,10 +1,11 @@
-"""Transformer layers with exchangeable attention, shared by all task families, and their seeds.
+"""Transformer layers with exchangeable attention, which all task families use, and random seeds.
 
     x = x + dropout(attention(norm(x)));  x = x + dropout(W_2 act(W_1 norm(x)))
 
-A training has independent random streams for the backbone, the attention of each layer, the order
-of data, and noise. Their seeds derive from the training's recorded seed. The number of draws from
-one stream changes no other stream, so that the mechanism changes no other initial weight.
+A training has independent random streams for the attention of each layer, the other initial
+weights, the order of data, and noise. Their seeds derive from the training's recorded seed. Two
+mechanisms may need different numbers of random weights; since the streams are independent, the
+remaining initial weights of the model are equal.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ ACTIVATIONS: Final[dict[str, type[nn.Module]]] = {"gelu": nn.GELU, "relu": nn.Re
 
 
 def derive_seed(seed: int, purpose: str) -> int:
-    """Return the seed of the random stream ``purpose``, 0 <= seed < 2**63, equal on all machines.
+    """Return the seed of a random stream, 0 <= seed < 2**63, which is equal on all machines.
 
     Args:
         seed: seed of the training.
-        purpose: any text that names the stream.
+        purpose: the name of the stream, any text.
     """
     text = f"nas seed 1|{seed}|{purpose}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
@@ -54,7 +55,7 @@ class Transformer(nn.Module):
     Args:
         task: the task, which defines width, depth and the other hyperparameters.
         attention: function that returns the attention module of a layer, given the layer's index.
-            The module maps tokens of shape (b, n, dim) to the same shape.
+            The module maps tokens of shape (b, n, width) to outputs of the same shape.
         seed: seed of all initial weights.
     """
 
@@ -73,11 +74,12 @@ class Transformer(nn.Module):
         read: slice = slice(None),
         padding: Bool[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b m d"]:
-        """Apply all layers and the final norm.
+        """Return the features of tokens after all layers and the final norm.
 
         Args:
             x: embedded tokens.
-            read: tokens whose features are returned; the last layer computes only these.
+            read: slice of the tokens whose features are returned; all tokens by default. After its
+                attention, the last layer computes only these tokens.
             padding: True at tokens that attention must ignore.
         """
         for layer in self.layers[:-1]:
@@ -91,7 +93,7 @@ class Transformer(nn.Module):
 
 
 class Layer(nn.Module):
-    """One pre-norm transformer layer, whose attention module is set by `Transformer`."""
+    """A pre-norm transformer layer, whose attention module is set by `Transformer`."""
 
     attention: nn.Module
 
@@ -127,10 +129,11 @@ class Layer(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Dropout of each branch before its residual connection (Srivastava et al. 2014).
+    """Dropout (Srivastava et al. 2014) that is fast on a CPU.
 
-    On a CPU, torch's dropout draws one 64-bit number for each element and costs as much as the
-    layer's matrix products. Here one number serves four elements, in 2 % of a training step.
+    On a CPU, torch's dropout draws one 64-bit number for each element, which takes as long as the
+    matrix products of a layer. This class draws one 64-bit number for four elements, which takes
+    2 % of a training step.
 
     Args:
         rate: fraction of elements set to zero, 0 <= rate < 1, rounded to a multiple of 1/65536.
@@ -141,7 +144,7 @@ class Dropout(nn.Module):
         self.dropped = min(round(rate * 2**16), 2**16 - 1)
 
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """During training, set elements to zero and scale the other elements to keep the mean."""
+        """Set random elements to zero and scale up the other elements; do nothing in evaluation."""
         if not self.training or self.dropped == 0:
             return x
         if x.device.type != "cpu":

@@ -1,8 +1,8 @@
 """Read tasks from YAML files, whose key ``kind`` names the task family.
 
-The key ``for_data`` overrides fields for some kinds of data; a small data set needs more epochs.
-It is resolved on loading, so that a task object, and its copy in a run, contain the final values.
-Built-in tasks are YAML files in this package.
+The optional key ``for_data`` maps kinds of data to fields that replace the file's fields for these
+data. For example, a small data set needs more epochs. The key is resolved when a task is loaded, so
+the task contains only the final values. Built-in tasks are YAML files in this package.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ BUILT_IN: Final = Path(__file__).parent
 def load_task(
     name_or_path: str, *, data: str | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Task:
-    """Return the task with a name, or in the file at a path.
+    """Return the built-in task with a name, or the task in a YAML or JSON file.
 
     Args:
-        data: a data spec that replaces the task's data spec.
-        overrides: fields that override the fields of the file.
+        data: a data spec that replaces the data spec of the file.
+        overrides: fields that replace fields of the file.
 
     Raises:
         TaskError: there is no such task or task family.
@@ -44,7 +44,7 @@ def load_task(
 
 
 def parse_task(fields: Any, where: str) -> Task:
-    """Return the task of plain data, which ``Task.to_dict`` returned.
+    """Return the task whose fields are ``fields``, as returned by ``Task.to_dict``.
 
     Args:
         where: name of the data's source in error messages.
@@ -92,7 +92,11 @@ def _family(fields: Mapping[str, Any], where: str) -> type[Task]:
 
 
 def _fields_for(for_data: Any, spec: Any, family: type[Task], where: str) -> dict[str, Any]:
-    """Return the fields that ``for_data`` sets for a data spec."""
+    """Return the fields that ``for_data`` contains for the kind of a data spec.
+
+    Raises:
+        ConfigError: ``for_data`` is not valid.
+    """
     if not isinstance(for_data, dict) or not all(isinstance(v, dict) for v in for_data.values()):
         raise ConfigError(f"{where}, for_data: expected a mapping from data to fields of the task.")
     for kind in for_data:

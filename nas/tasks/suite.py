@@ -1,14 +1,15 @@
 """The task family ``suite``: each candidate is trained in several tasks, the suite's members.
 
-    regret = (score - mha's) / (uniform's - mha's)          worst_regret = largest regret
+    regret = (s - s_mha) / (s_uniform - s_mha)          worst_regret = largest regret
 
-In each member, the regret of standard attention (mha) is 0, and the regret of the mean of all
-tokens (uniform) is 1. A candidate with a negative regret is better than standard attention. The
+Here s is the candidate's score in a member; s_mha and s_uniform are the scores of two references:
+standard attention (mha), and the mean of all tokens (uniform). So mha has the regret 0 and uniform
+has the regret 1. A candidate with a negative regret is better than standard attention. The
 objective is the worst regret, so that a gain in one member never hides a loss in another member.
+The scores of the references are measured when a search starts.
 
-A member may have a gate, that is, a bound on one of its metrics. Then it has no regret; a candidate
-that misses the gate is not trained in later members and cannot be in a front. The suite's
-``references`` are the scores of mha and uniform, which are measured when a search starts.
+A member may have a gate, that is, a bound on one of its metrics. Such a member has no regret. A
+candidate that misses the gate is not trained in later members and cannot be in a front.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Scores = Mapping[str, Mapping[str, float]]  # by member, then by metric
 
 
 class Gate(Frozen):
-    """A bound on a member's metric: exactly one of ``at_least`` and ``at_most``."""
+    """A bound on a metric of a member; exactly one of ``at_least`` and ``at_most`` is set."""
 
     metric: str
     at_least: float | None = None
@@ -44,7 +45,7 @@ class Gate(Frozen):
         return self
 
     def missed(self, scores: Mapping[str, float]) -> str:
-        """Return how scores miss the bound; empty if they do not. NaN misses any bound."""
+        """Return a text that says how the metric misses the bound, or "". NaN misses any bound."""
         value, low, high = scores[self.metric], self.at_least, self.at_most
         if low is not None and not value >= low:
             return f"{self.metric} is {value:.4g}, and must be at least {low:g}"
@@ -56,9 +57,11 @@ class Gate(Frozen):
 class Member(Frozen):
     """One task of a suite.
 
+    In YAML, ``task`` is the name, the path or the fields of a task; the default is the name of the
+    member. Keys other than ``task`` and ``gate`` replace fields of the task.
+
     Attributes:
-        task: the task; in YAML its name, path or fields, by default the member's name. Further keys
-            of the member in YAML override fields of the task.
+        task: the task.
         gate: the bound that a candidate must satisfy; None for a member with a regret.
     """
 
@@ -71,7 +74,12 @@ class Member(Frozen):
 
 
 class Reference(Frozen):
-    """The scores of standard attention (mha) and of the mean of all tokens (uniform)."""
+    """The scores of standard attention (mha) and of the mean of all tokens (uniform) in a member.
+
+    Attributes:
+        metric: name of the metric to which the scores belong.
+        mha, uniform: the scores.
+    """
 
     metric: str
     mha: FiniteFloat
@@ -93,13 +101,15 @@ class Suite(Task):
     """Several tasks, in each of which every candidate is trained.
 
     Attributes:
-        data: data specs that replace the data specs of members; in YAML a mapping, or the text
-            ``NAME=DATA,NAME=DATA``.
-        members: members by name, in the order of training; gates and cheap tasks come first.
-        counted_at: name of the member at whose sizes mechanisms are resolved and counted; by
-            default the first member without a gate. It must be causal if any member is causal.
-        references: scores of mha and uniform in each member without a gate; empty until they are
-            measured.
+        data: data specs by member, which replace the data specs of the members' tasks; in YAML a
+            mapping or the text ``NAME=DATA,NAME=DATA``. It is "" after loading.
+        members: members by name, in the order of training. Members with a gate and cheap members
+            should come first.
+        counted_at: name of the member at whose sizes mechanisms are resolved and their costs are
+            computed; "" for the first member without a gate. If any member is causal, this member
+            must be causal.
+        references: scores of mha and uniform in each member without a gate; empty until the scores
+            are measured.
     """
 
     kind: ClassVar[str] = "suite"
@@ -148,7 +158,7 @@ class Suite(Task):
 
     @property
     def main(self) -> ModelTask:
-        """The task of the member that ``counted_at`` names."""
+        """The task at whose sizes mechanisms are resolved; see ``counted_at``."""
         return self.members[self.counted_at or next(iter(self.regret_tasks))].task
 
     def load(self) -> Data:
@@ -156,6 +166,7 @@ class Suite(Task):
 
         Raises:
             ConfigError: a gate or reference does not name a metric of its member.
+            DataError: the data of a member cannot be read.
         """
         parts = {name: member.task.load() for name, member in self.members.items()}
         for name, member in self.members.items():
@@ -170,10 +181,10 @@ class Suite(Task):
         return _joined(parts)
 
     def load_test(self) -> Data:
-        """Return the data with test sets for all members without a gate.
+        """Return the data of all members, with test sets for the members without a gate.
 
         Raises:
-            DataError: a member without a gate has no test set.
+            DataError: a member without a gate has no test set, or data cannot be read.
         """
         members = self.members.items()
         return _joined(
@@ -181,11 +192,14 @@ class Suite(Task):
         )
 
     def models(self, data: Data) -> dict[str, tuple[ModelTask, Data]]:
-        """Return the tasks of all members with their data, by name."""
+        """Return the tasks of all members and their data, by the name of the member."""
         return {name: (member.task, data.parts[name]) for name, member in self.members.items()}
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
-        """Return the worst regret if references are known, then the metrics of each member."""
+        """Return descriptions of the worst regret and of the metrics of each member.
+
+        The worst regret is left out if the references are not known.
+        """
         metrics = [
             replace(metric, name=f"{name}.{metric.name}")
             for name in dict.fromkeys([*self.regret_tasks, *self.members])
@@ -199,7 +213,11 @@ class Suite(Task):
         return (Metric(WORST, "", "min", 1.0, best, about), *metrics)
 
     def summary(self, metrics: Scores) -> dict[str, float]:
-        """Return metrics as ``member.metric``, and regrets; the worst regret once all are known."""
+        """Return the metrics of the trained members and their regrets, by name.
+
+        The name of a metric is ``member.metric``. The worst regret is included if all members
+        without a gate have a regret.
+        """
         values = {
             f"{name}.{m}": value for name, scores in metrics.items() for m, value in scores.items()
         }
@@ -214,7 +232,7 @@ class Suite(Task):
         return values
 
     def missed(self, metrics: Scores) -> str:
-        """Return how a gate was missed; empty if no gate was missed."""
+        """Return a text that says how a candidate missed a gate, or ""."""
         for name, scores in metrics.items():
             gate = self.members[name].gate
             if gate and (how := gate.missed(scores)):
@@ -222,12 +240,12 @@ class Suite(Task):
         return ""
 
     def without_gates(self) -> Suite:
-        """Return a suite of all members without a gate."""
+        """Return the suite of all members without a gate."""
         members = {name: self.members[name] for name in self.regret_tasks}
         return self.model_copy(update={"members": members, "counted_at": ""})
 
     def with_references(self, references: Mapping[str, Reference]) -> Suite:
-        """Return the same suite with references."""
+        """Return a copy of the suite with the given references."""
         return self.model_copy(update={"references": dict(references)})
 
     def fingerprint(self) -> str:
@@ -251,7 +269,11 @@ def _joined(parts: Mapping[str, Data]) -> Data:
 
 
 def _specs(data: Any, members: Mapping[str, Any]) -> dict[str, str]:
-    """Return data specs by member, from a mapping or from ``NAME=DATA,NAME=DATA``."""
+    """Return data specs by member, from a mapping or from the text ``NAME=DATA,NAME=DATA``.
+
+    Raises:
+        ConfigError: the data have another form, or name an unknown member.
+    """
     specs = data
     if isinstance(data, str):
         specs = {name: spec for name, _, spec in (p.partition("=") for p in data.split(","))}
@@ -265,7 +287,18 @@ def _specs(data: Any, members: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _load(name: str, fields: Any, spec: str | None) -> Any:
-    """Return a member's fields with its task loaded; pydantic reports invalid fields later."""
+    """Return the fields of a `Member`, with its task loaded, from its fields in YAML.
+
+    Fields that are not a mapping are returned unchanged, so that pydantic reports them.
+
+    Args:
+        name: name of the member.
+        spec: data spec that replaces the task's data spec; None keeps it.
+
+    Raises:
+        ConfigError: the task's fields are invalid.
+        TaskError: the task does not exist, or trains several models.
+    """
     fields = {} if fields is None else fields
     if not isinstance(fields, dict):
         return fields

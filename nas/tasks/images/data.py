@@ -1,8 +1,8 @@
-"""Images in memory: decoded, and split into class-balanced training and validation images.
+"""Load images into memory, and split them into class-balanced training and validation images.
 
-``cifar10`` is downloaded once by torchvision. ``imagefolder:PATH`` is a folder of the user.
-``digits`` are the 1,797 handwritten digits of scikit-learn. A search uses only the training part of
-each data set, from which training and validation images are drawn.
+Three data sets are supported. ``cifar10`` is downloaded once by torchvision. ``imagefolder:PATH``
+is a folder of the user. ``digits`` are the 1,797 handwritten digits of scikit-learn. A search uses
+only the training part of a data set, from which training and validation images are drawn.
 
 This is the only module that imports torchvision.
 """
@@ -30,7 +30,13 @@ NETWORK_TIMEOUT_S: Final = 30.0
 
 @dataclass(frozen=True)
 class _Source:
-    """One part of a data set: classes, labels, and a function that reads chosen images."""
+    """The training part or the test part of a data set.
+
+    Attributes:
+        classes: names of the classes, by label.
+        labels: the label of each image.
+        read: function that returns the images with given indices, (n, channels, size, size).
+    """
 
     classes: tuple[str, ...]
     labels: NDArray[np.int64]
@@ -40,19 +46,19 @@ class _Source:
 def load_images(
     spec: str, size: int, counts: tuple[int, int], seed: int, *, is_tested: bool = False
 ) -> Data:
-    """Return training and validation images, both from the data's training part.
+    """Return training and validation images, drawn from the training part of a data set.
 
     Args:
         spec: ``cifar10``, ``digits`` or ``imagefolder:PATH``.
         size: edge length in pixels to which images are scaled.
         counts: numbers of training and of validation images.
         seed: seed of the split.
-        is_tested: whether the whole test part replaces the validation images.
+        is_tested: whether the whole test part of the data set replaces the validation images.
 
     Returns:
-        Columns ``images`` (n, channels, size, size), uint8, and ``labels`` (n,). The facts are the
-        ``classes`` by label, and ``mean`` and ``std`` of each channel's pixel values over the
-        training images.
+        Data with the columns ``images`` (n, channels, size, size), uint8, and ``labels`` (n,). The
+        facts are the ``classes`` by label, and ``mean`` and ``std`` of each channel's pixel values
+        over the training images.
 
     Raises:
         DataError: the data are missing or damaged, have only one class, or cannot be downloaded.
@@ -81,7 +87,8 @@ def load_images(
 
 
 def _moments(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the exact mean and deviation of each channel, from counts of the 256 values."""
+    """Return the means and the standard deviations of each channel's pixel values."""
+    # Sums over counts of the 256 values are more exact than sums over all pixels.
     counts = [np.bincount(channel.ravel(), minlength=256) for channel in images.swapaxes(0, 1)]
     values = np.arange(256)
     mean = [float(c @ values / c.sum()) for c in counts]
@@ -156,12 +163,13 @@ def draw_two(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return indices of two disjoint, class-balanced parts of about ``first`` and ``second`` items.
 
-    Both parts alternate between the classes, so that every prefix is balanced too. If there are too
-    few items, all are drawn and divided in proportion. If each class has enough items, the second
-    part does not depend on the size of the first part.
+    The classes alternate in both parts, so that the first k items of a part are balanced for each
+    k. If there are fewer than ``first + second`` items, all items are drawn, and the sizes of both
+    parts are reduced in proportion. If each class has enough items, the second part does not
+    depend on the size of the first part.
 
     Args:
-        labels: the class of each item, (n,), n >= 2.
+        labels: the class of each item, shape (n,), n >= 2.
     """
     shuffled = rng.permutation(len(labels))
     interleaved = shuffled[np.lexsort((labels[shuffled], _ranks(labels[shuffled])))]
@@ -173,7 +181,7 @@ def draw_two(
 
 
 def _ranks(labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the number of items of the same class before each item."""
+    """Return for each item the number of earlier items of the same class."""
     order = np.argsort(labels, kind="stable")
     starts = np.searchsorted(labels[order], labels[order])
     ranks = np.empty_like(labels)
@@ -182,10 +190,10 @@ def _ranks(labels: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _quotas(labels: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Return the number of items of each class in a part of ``size`` items.
+    """Return how many items of each class a part of ``size`` items contains.
 
-    The numbers are proportional to the classes' sizes, by largest remainders. The other part keeps
-    an item of each class if there are enough items.
+    The numbers are proportional to the sizes of the classes (largest remainder method). If
+    possible, at least one item of each class is left for the other part.
     """
     counts = np.bincount(labels)
     spare = np.maximum(counts - 1, 0)

@@ -1,10 +1,10 @@
-"""Read image folders, which contain one folder for each class; images are decoded once and cached.
+"""Read the images of a folder with one subfolder for each class, and cache the decoded images.
 
     PATH/train/<class>/*.jpg
-    PATH/test/<class>/*.jpg    (or val/) the test set, optional
+    PATH/test/<class>/*.jpg    the test set, optional; the folder may also be named val
 
-Only the images that a task uses are read. They are cached as one array in a file, named by a digest
-of the images' paths, sizes and modification times.
+Only the images that a task uses are read. They are cached as one array in a file, whose name is a
+digest of the images' paths, sizes and modification times.
 """
 
 from __future__ import annotations
@@ -45,16 +45,21 @@ def cache_folder() -> Path:
 def list_images(
     root: Path, part: Sequence[str] = TRAIN
 ) -> tuple[tuple[str, ...], list[list[Path]]]:
-    """Return the classes, and the paths of at least two images of each class.
+    """Return the classes of an image folder, and the paths of the images of each class.
+
+    Args:
+        part: possible names of the folder with the classes; see ``list_classes``.
 
     Raises:
-        DataError: see ``list_classes``.
+        DataError: a class has fewer than two images; or see ``list_classes``.
     """
     return list_classes(root, part, SUFFIXES, "images", least=2)
 
 
 def read_images(paths: Sequence[Path], size: int) -> NDArray[np.uint8]:
-    """Return images as (n, 3, size, size), from the cache if their files are unchanged.
+    """Return the images of some files, scaled to shape (n, 3, size, size).
+
+    They are read from the cache if the files have not changed since they were cached.
 
     Raises:
         DataError: an image is damaged or cannot be read.
@@ -69,10 +74,11 @@ def read_images(paths: Sequence[Path], size: int) -> NDArray[np.uint8]:
 
 
 def decode(path: Path, size: int) -> NDArray[np.uint8]:
-    """Return the middle square of an image file, scaled to (3, size, size).
+    """Return the middle square of an image file, scaled to shape (3, size, size).
 
     Raises:
-        DataError: the image is damaged, cannot be read, or its pixels have an unknown range.
+        DataError: the image is damaged, too large or cannot be read, or the range of its pixel
+            values is unknown.
     """
     try:
         if not path.is_file():  # reading a pipe would never end
@@ -91,12 +97,13 @@ def decode(path: Path, size: int) -> NDArray[np.uint8]:
 
 
 def _to_8_bits(image: Image.Image) -> Image.Image:
-    """Scale a grey image of 16 bits or floats to values from 0 to 255.
+    """Return a grey image of 16-bit or floating-point values as an image of 8-bit values.
 
-    Pillow's ``convert`` would clip the values.
+    The values are scaled, because Pillow's ``convert`` would clip them. Images of other types are
+    returned unchanged.
 
     Raises:
-        ValueError: the range of the values is unknown.
+        ValueError: the values lie outside of the expected range, or the range is unknown.
     """
     if image.mode not in ("I", "F") and not image.mode.startswith("I;"):
         return image
@@ -112,7 +119,7 @@ def _to_8_bits(image: Image.Image) -> Image.Image:
 
 
 def to_pixels(image: Image.Image, size: int) -> NDArray[np.uint8]:
-    """Return the middle square of an image, scaled to (channels, size, size)."""
+    """Return the middle square of an image, scaled to shape (channels, size, size)."""
     if image.size != (size, size):
         image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
     return np.atleast_3d(np.asarray(image)).transpose(2, 0, 1)
@@ -138,7 +145,7 @@ def _load(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8] | None:
 
 
 def _save(path: Path, images: NDArray[np.uint8]) -> None:
-    """Cache the array; if that fails, the next start decodes again."""
+    """Write images to a file of the cache; do nothing if the file cannot be written."""
     partial_file = path.with_name(f"{path.stem}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,11 @@
-"""A small vision transformer with exchangeable attention modules, and its input on a device.
+"""A small vision transformer with exchangeable attention modules, and its batches of images.
 
-    tokens = [class; W · patch_1; ...; W · patch_n] + positions
-    logits = W · norm(x_class)        after the layers
+    x = layers([class; E · patch_1; ...; E · patch_n] + positions)
+    logits = W · norm(x_class)
 
-(Dosovitskiy et al. 2021, eqs. 1 to 4.) Images are cut into patches, normalised and augmented on the
-device by a few operations on a whole batch, so that a CUDA graph can capture them.
+(Dosovitskiy et al. 2021, eqs. 1 to 4.) Here "class" is a learned token. Images are cut into
+patches, normalised and augmented on the device by a few operations on a whole batch, so that a CUDA
+graph can capture these operations.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ class ImageExamples:
     """The images and labels of a data split on a device; batches are (patches, labels).
 
     Args:
+        data, side: the data, and the name of the split.
         patch: edge length of a patch in pixels.
-        dtype: dtype of the batches.
+        dtype: dtype of the patches.
         is_augmented: whether batches are mirrored and shifted at random, see ``flip_and_shift``.
     """
 
@@ -55,7 +57,10 @@ class ImageExamples:
         return len(self.labels)
 
     def batch(self, chosen: Int[Tensor, "b"]) -> Batch:
-        """Return images as patches (b, n, c·p·p), with mean 0 and deviation 1, and labels (b,)."""
+        """Return the images with the indices ``chosen`` as patches (b, n, c·p·p), and labels (b,).
+
+        Each channel is normalised by the mean and standard deviation of the training images.
+        """
         # index_select copies whole images; indexing would copy byte by byte.
         images = self.images.index_select(0, chosen)
         labels = self.labels.index_select(0, chosen)
@@ -72,14 +77,15 @@ class ImageExamples:
 def flip_and_shift(
     images: Shaped[Tensor, "b c h w"],
 ) -> tuple[Shaped[Tensor, "b c h w"], Shaped[Tensor, "b 1 h w"]]:
-    """Mirror half of the images and shift each by up to an eighth of its size, at random.
+    """Mirror each image with probability 1/2, and shift it by up to an eighth of its size.
 
-    For each image, torch's global generator draws whether to mirror it, and a uniformly distributed
-    shift in whole pixels along both axes.
+    The shift along each axis is a uniformly distributed number of whole pixels. Random numbers come
+    from torch's global generator.
 
     Returns:
-        The images, and a mask that is False at pixels from outside the image. Such pixels repeat
-        the edge; the caller sets them to zero after normalisation.
+        The images, and a mask that is False at pixels whose source lies outside of the image. Such
+        pixels have the values of the nearest edge; the caller sets them to zero after
+        normalisation.
     """
     count, channels, height, width = images.shape
     down, across, mirror = torch.rand(3, count, 1, device=images.device)
@@ -94,10 +100,14 @@ def flip_and_shift(
 def _shifted(
     size: int, draw: Float[Tensor, "b 1"]
 ) -> tuple[Int[Tensor, "b n"], Shaped[Tensor, "b n"]]:
-    """Return the source of each pixel along an axis, and whether it lies inside the image.
+    """Return the index from which each pixel is copied along an axis, for randomly shifted images.
 
     Args:
-        draw: random numbers in [0, 1) from which the shifts are computed.
+        size: number of pixels along the axis.
+        draw: a random number in [0, 1) for each image, from which its shift is computed.
+
+    Returns:
+        The indices, limited to the image; and whether the unlimited index lies inside the image.
     """
     most = size // MAX_SHIFT
     # A draw close to 1 may be rounded up to 2 * most + 1.
@@ -107,7 +117,7 @@ def _shifted(
 
 
 def patches(images: Shaped[Tensor, "b c h w"], size: int) -> Shaped[Tensor, "b n cpp"]:
-    """Cut images row by row into square patches, each flattened from (c, size, size)."""
+    """Return the square patches of images, row by row, each flattened from (c, size, size)."""
     count, channels, height, width = images.shape
     cut = images.view(count, channels, height // size, size, width // size, size)
     return cut.permute(0, 2, 4, 1, 3, 5).reshape(count, -1, channels * size**2)
@@ -120,8 +130,8 @@ class VisionTransformer(Transformer):
         task, attention, seed: see ``Transformer``.
         patch_width: number of values in a patch.
         num_classes: number of classes.
-        sines_of: number of patches along an edge, if positions are initialised as sines of row and
-            column; None initialises them at random.
+        sines_of: number of patches along an edge of the image, if the positions are initialised by
+            ``sines``; None initialises the positions at random.
     """
 
     def __init__(
@@ -146,7 +156,7 @@ class VisionTransformer(Transformer):
                 self.positions[0, 1:] = sines(sines_of, dim)
 
     def forward(self, cut: Float[Tensor, "b n cpp"]) -> Float[Tensor, "b classes"]:
-        """Return logits of images, given as normalised patches."""
+        """Return the logits of images that are given as normalised patches."""
         tokens = self.embed(cut)
         start = self.class_token.expand(len(cut), -1, -1).to(tokens.dtype)
         x = torch.cat([start, tokens], dim=1) + self.positions
@@ -155,10 +165,13 @@ class VisionTransformer(Transformer):
 
 
 def sines(side: int, dim: int) -> Float[Tensor, "n dim"]:
-    """Return position embeddings of side x side patches: sines and cosines of row and column.
+    """Return fixed position embeddings of side x side patches: sines and cosines of row and column.
 
-    They follow Vaswani et al. 2017, section 3.5, with half of the width for each axis; ``dim`` is a
-    multiple of 4.
+    Half of the features encode the row and half the column, both as in Vaswani et al. 2017,
+    section 3.5.
+
+    Args:
+        dim: number of features, a multiple of 4.
     """
     speeds = 10_000.0 ** (-torch.arange(dim // 4) / (dim // 4))
     rows, columns = torch.meshgrid(*[torch.arange(side)] * 2, indexing="ij")

@@ -1,4 +1,4 @@
-"""The task family ``images``: image classification by a small vision transformer."""
+"""The class `ImageTask` of the task family ``images``."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ if TYPE_CHECKING:
 
 @TASKS.register("images")
 class ImageTask(Classification):
-    """Classify images.
+    """A task that trains a small vision transformer to classify images.
 
     Attributes:
         data: ``cifar10``, ``digits`` or ``imagefolder:PATH``.
         image_size: edge length in pixels to which images are scaled.
         patch: edge length of a patch in pixels.
-        train_images, validation_images: numbers of images, drawn class-balanced from the data's
-            training part. If it has fewer images, both numbers are reduced in proportion.
-        curve_images: number of validation images that evaluate the epochs before the last.
-        augmentation: augmentation of the training images: ``none``, or ``flip_shift``, which
-            mirrors half of them and shifts each by up to an eighth of its size along both axes.
-        positions: initial values of the learned positions: ``random``, or ``sines`` of row and
-            column, with which a short training need not learn the place of each patch.
+        train_images, validation_images: numbers of images in the two splits, which are
+            class-balanced and drawn from the training part of the data. If it has fewer images,
+            both numbers are reduced in proportion.
+        curve_images: number of validation images that are evaluated after each epoch but the last.
+        augmentation: augmentation of the training images: ``none`` or ``flip_shift`` (see
+            ``flip_and_shift``).
+        positions: initial values of the learned position embeddings: ``random``, or ``sines`` of
+            row and column, which distinguish the places of patches from the start.
     """
 
     kind: ClassVar[str] = "images"
@@ -68,7 +69,7 @@ class ImageTask(Classification):
 
     @property
     def sizes(self) -> ModelSizes:
-        """Model width, heads, layers and tokens, including the class token."""
+        """The model's width, and its numbers of heads, layers and tokens with the class token."""
         tokens = (self.image_size // self.patch) ** 2 + 1
         return ModelSizes(self.width, self.heads, self.depth, tokens)
 
@@ -82,26 +83,26 @@ class ImageTask(Classification):
         return load_images(self.data, self.image_size, counts, self.data_seed)
 
     def load_test(self) -> Data:
-        """Return the same training images, and the whole test set for validation."""
+        """Return the same training images, with the whole test set as validation images."""
         counts = self.train_images, self.validation_images
         return load_images(self.data, self.image_size, counts, self.data_seed, is_tested=True)
 
     def examples(
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
     ) -> ImageExamples:
-        """Return images on a device; training images are augmented as ``augmentation`` says."""
+        """Return the images of a split on a device; training images are augmented if required."""
         from nas.tasks.images.model import ImageExamples
 
         is_augmented = side == "train" and self.augmentation != "none"
         return ImageExamples(data, side, self.patch, device, dtype=dtype, is_augmented=is_augmented)
 
     def num_eval_examples(self, data: Data, epoch: int) -> int:
-        """Return the number of all validation images, or ``curve_images`` before the last epoch."""
+        """Return the number of all validation images; ``curve_images`` before the last epoch."""
         count = super().num_eval_examples(data, epoch)
         return count if epoch == self.epochs else min(self.curve_images, count)
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
-        """Return a vision transformer for these images."""
+        """Return an untrained vision transformer for the images of ``data``."""
         from nas.tasks.images.model import VisionTransformer
 
         patch_width = data.train["images"].shape[1] * self.patch**2

@@ -1,7 +1,7 @@
-"""Task families on tokens: three synthetic ones, bytes of a text, and classes of texts.
+"""Task families on tokens: three synthetic families, bytes of a text, and classes of texts.
 
-These tasks separate mechanisms that images of some dozens of tokens do not separate: a mechanism
-that cannot look up a token by its content, or cannot distinguish positions, does not learn them.
+A mechanism that cannot look up a token by its content, or cannot distinguish positions, does not
+learn these tasks. Such a mechanism may still do well on images of some dozens of patches.
 """
 
 from nas.tasks.sequences.language import BytesTask

@@ -1,8 +1,9 @@
-"""Read texts from the Hugging Face Hub or from a folder, by the package ``datasets``.
+"""Read texts from the Hugging Face Hub or from a folder with the package ``datasets``.
 
-A data spec is ``hf:OWNER/NAME[/CONFIG][:SPLIT]``, as the Hub's pages write it, or
-``hf:PATH[:SPLIT]``. SPLIT is the training part, ``train`` by default; ``train+extra`` and
-``train[:10%]`` are splits too (https://huggingface.co/docs/datasets/loading).
+A data spec has the form ``hf:OWNER/NAME[/CONFIG][:SPLIT]``, with the names that the Hub's pages
+show, or the form ``hf:PATH[:SPLIT]``. SPLIT is the split of the data set that is used as training
+part, by default ``train``. It may also combine or cut splits, such as ``train+extra`` and
+``train[:10%]`` (https://huggingface.co/docs/datasets/loading).
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ EXPECTED: Final = {
 
 
 def read_text(spec: str, *, is_test: bool) -> bytes:
-    """Return all texts of the training or the test part, one per line.
+    """Return all texts of the training or the test part, each followed by a line break.
 
     Raises:
-        DataError: the texts cannot be loaded, or their column is ambiguous.
+        DataError: the texts cannot be loaded, or it is not clear which column contains them.
     """
     part = _part(spec, is_test=is_test)
     texts = (text or "" for (text,) in _rows(part, _column(spec, part, "text")))
@@ -38,11 +39,11 @@ def read_text(spec: str, *, is_test: bool) -> bytes:
 
 
 def read_classes(spec: str, *, is_test: bool) -> tuple[tuple[str, ...], list[tuple[str, int]]]:
-    """Return the classes, and all texts of the training or the test part with their class.
+    """Return the classes, and all texts of the training or the test part with their class numbers.
 
     Raises:
-        DataError: the texts cannot be loaded, their columns are ambiguous, a text has no class, or
-            there are fewer than two texts or classes.
+        DataError: the texts cannot be loaded; it is not clear which columns contain texts and
+            classes; a text has no class; or there are fewer than two texts or classes.
     """
     part = _part(spec, is_test=is_test)
     label = _column(spec, part, "label")
@@ -63,7 +64,11 @@ def read_classes(spec: str, *, is_test: bool) -> tuple[tuple[str, ...], list[tup
 
 
 def _part(spec: str, *, is_test: bool) -> datasets.Dataset:
-    """Return the training part, or a test part that does not overlap with it."""
+    """Return the training part, or the first of `TESTS` that has no rows of the training part.
+
+    Raises:
+        DataError: the data set cannot be loaded, or has no such test part.
+    """
     try:
         import datasets
     except ModuleNotFoundError:
@@ -97,7 +102,7 @@ def _part(spec: str, *, is_test: bool) -> datasets.Dataset:
 
 
 def _parts(source: str) -> dict[str, datasets.Dataset]:
-    """Return all splits of a data set by name."""
+    """Return all splits of the data set on the Hub or at a path, by name."""
     from datasets import Dataset, load_dataset, load_from_disk
 
     if not source.startswith(("/", "~")):
@@ -112,7 +117,16 @@ def _parts(source: str) -> dict[str, datasets.Dataset]:
 
 
 def _column(spec: str, part: datasets.Dataset, name: str) -> str:
-    """Return the name of the column ``name``, or of the only column of a suitable type."""
+    """Return the name of the column that contains the texts or the classes.
+
+    It is the column with the name ``name``, or else the only column whose type fits.
+
+    Args:
+        name: "text" or "label".
+
+    Raises:
+        DataError: there is no such column.
+    """
     kinds: dict[str, str] = {
         column: kind.dtype if type(kind).__name__ == "Value" else type(kind).__name__
         for column, kind in part.features.items()
@@ -127,6 +141,7 @@ def _column(spec: str, part: datasets.Dataset, name: str) -> str:
 
 
 def _rows(part: datasets.Dataset, *columns: str) -> list[tuple[Any, ...]]:
-    """Return rows of some columns; reading by column takes a fortieth of reading by row."""
+    """Return all rows of the data set part, limited to some columns."""
+    # Reading by column takes a fortieth of the time of reading by row.
     values = part.select_columns([*columns])[:]
     return [*zip(*(values[column] for column in columns), strict=True)]

@@ -1,7 +1,8 @@
 """The task family ``bytes``: predict the next byte of a text, which may be any file.
 
 Models are trained on windows of the first nine tenths of the text, and evaluated on evenly spaced
-windows of the rest. The metric is bits per byte, which does not depend on a vocabulary.
+windows of the rest. A window is a fixed number of consecutive bytes. The main metric is bits per
+byte, which does not depend on a vocabulary.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ SYNTHETIC_BYTES: Final = 400_000
 
 @TASKS.register("bytes")
 class BytesTask(SequenceTask):
-    """Model a text byte by byte.
+    """A task that trains a causal transformer to predict the next byte of a text.
 
     Attributes:
-        data: ``synthetic``, stories generated from ``data_seed``; ``file:PATH``; or ``hf:NAME``
-            (see ``hugging_face``).
+        data: ``synthetic`` for stories that are generated from ``data_seed``; ``file:PATH``; or
+            ``hf:NAME`` (see ``hugging_face``).
         length: number of bytes in a window.
-        train_examples: number of windows in an epoch; each epoch draws new windows.
+        train_examples: number of windows in an epoch; each epoch draws other windows.
         is_tied: whether the output layer shares the embedding's weights.
     """
 
@@ -62,7 +63,11 @@ class BytesTask(SequenceTask):
         return NUM_BYTES
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
-        """Return bits per byte, and accuracy; chance is a model of the bytes' frequencies."""
+        """Return descriptions of bits per byte and of accuracy.
+
+        The chance values are the scores of a model that predicts each byte's frequency in the
+        training text.
+        """
         bits, share = data.facts["bits_by_frequency"], data.facts["commonest"]
         return (
             Metric("bits_per_byte", "bit", "min", bits, 0.0,
@@ -72,19 +77,30 @@ class BytesTask(SequenceTask):
         )  # fmt: skip
 
     def load(self) -> Data:
-        """Return the first nine tenths of the text, and windows of the rest."""
+        """Return the first nine tenths of the text for training, and windows of the rest."""
         text = self._text()
         cut = int(len(text) * TRAIN_FRACTION)
         return self._split(text[:cut], text[cut:], "last tenth")
 
     def load_test(self) -> Data:
-        """Return the training text, and windows of the test part, which only ``hf`` data have."""
+        """Return the training text, and windows of the test part for validation.
+
+        Raises:
+            DataError: the data are not of the kind ``hf``, or cannot be read.
+        """
         if not self.data.startswith("hf:"):
             return super().load_test()
         return self._split(self.load().train["text"], self._text(is_test=True), "test part")
 
     def _split(self, train: NDArray[Any], held_out: NDArray[Any], part: str) -> Data:
-        """Return data with windows of ``held_out`` for validation; ``part`` names it in errors."""
+        """Return data with the text ``train``, and windows of ``held_out`` for validation.
+
+        Args:
+            part: name of ``held_out`` in error messages.
+
+        Raises:
+            DataError: ``held_out`` is shorter than a window and the byte after it.
+        """
         spare = len(held_out) - self.length - 1
         if spare < 0:
             raise DataError(
@@ -112,7 +128,7 @@ class BytesTask(SequenceTask):
     def examples(
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
     ) -> Examples:
-        """Return windows of the text on a device, in batches of (bytes, next bytes)."""
+        """Return windows of the text on a device; a batch is a pair (bytes, next bytes)."""
         from nas.tasks.sequences.model import Rows, Windows
 
         if side == "train":
@@ -121,31 +137,38 @@ class BytesTask(SequenceTask):
         return Rows(rows[:, :-1], rows[:, 1:], device)
 
     def epoch_size(self, data: Data) -> int:
-        """Return the number of windows of an epoch."""
+        """Return the number of training windows in an epoch."""
         return self.train_examples
 
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
-        """Return uniformly distributed starts of windows."""
+        """Return the first indices of an epoch's windows, which are uniformly distributed."""
         import torch
 
         num_starts = data.count("train") - self.length
         return torch.randint(num_starts, (self.train_examples,), generator=rng)
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
-        """Return a causal transformer over bytes."""
+        """Return an untrained causal transformer whose tokens are bytes."""
         from nas.tasks.sequences.model import TokenModel
 
         return TokenModel(self, attention, seed, NUM_BYTES, NUM_BYTES, is_tied=self.is_tied)
 
     def score(self, totals: list[float]) -> dict[str, float]:
-        """Return bits per byte, and accuracy."""
+        """Return the values of bits per byte and of accuracy."""
         scores = super().score(totals)
         bits = scores["log_loss"] / math.log(2)
         return {"bits_per_byte": bits, "accuracy": scores["accuracy"]}
 
 
 def _frequencies(train: NDArray[np.uint8], rows: NDArray[np.uint8]) -> dict[str, float]:
-    """Return bits per byte and accuracy of a model that predicts each byte's frequency."""
+    """Return the scores of a model that always predicts the frequencies of bytes in ``train``.
+
+    Args:
+        rows: validation windows, whose bytes after the first byte are the targets.
+
+    Returns:
+        Bits per byte as ``bits_by_frequency``, and accuracy as ``commonest``.
+    """
     counts = np.bincount(train, minlength=NUM_BYTES) + 1.0
     frequencies, targets = counts / counts.sum(), rows[:, 1:]
     return {

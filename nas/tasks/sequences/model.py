@@ -1,11 +1,12 @@
-"""Models on tokens: a causal model, and a classifier of whole texts; and their input on a device.
+"""A causal model of tokens, a classifier of whole texts, and the batches of both models.
 
     x_t = E[token_t] + P_t   (+ roll(E[token_{t-1}]) with a token shift)
-    causal: answer_t = W · norm(layers(x))_t        text: answer = W · mean_t norm(layers(x))_t
+    causal: logits_t = W · norm(layers(x))_t        text: logits = W · mean_t norm(layers(x))_t
 
-``roll`` shifts the features by one place, so that a token and its predecessor stay distinct.
-Zoology gives every mixer a short convolution instead. Without either of them, standard attention
-must first learn to read the previous token, which takes longer than the training of recall.
+E contains the embeddings of tokens and P the embeddings of positions. ``roll`` rotates the features
+by one place, so that a token and its predecessor stay distinct. The token shift is used by the task
+recall. Without it, standard attention must first learn to read the previous token, which takes
+longer than the training. (Arora et al. 2023 use a short convolution in each layer instead.)
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ PADDING: Final = 0
 
 
 class Rows:
-    """Sequences with their targets on a device; batches are (tokens, targets)."""
+    """Sequences of tokens on a device with their targets; a batch is a pair (tokens, targets)."""
 
     def __init__(
         self, tokens: NDArray[np.generic], targets: NDArray[np.generic], device: torch.device
@@ -44,7 +45,14 @@ class Rows:
 
 
 class Windows:
-    """Windows of a text on a device, indexed by their start; batches are (tokens, next tokens)."""
+    """All windows of a text on a device; a batch is a pair (tokens, next tokens).
+
+    The index of a window is the index of its first token in the text.
+
+    Args:
+        text: the tokens of the text.
+        length: number of tokens in a window.
+    """
 
     def __init__(self, text: NDArray[np.generic], length: int, device: torch.device) -> None:
         self.text = torch.tensor(text, device=device)
@@ -60,15 +68,16 @@ class Windows:
 
 
 class _Embedded(Transformer):
-    """Transformer layers on embedded tokens with learned positions.
+    """A transformer with embeddings of tokens and positions, and with an output layer.
 
     Args:
         task, attention, seed: see ``Transformer``.
         num_tokens: size of the vocabulary.
-        num_classes: number of classes that the output layer distinguishes.
-        read: the tokens with an output.
-        token_shift: whether to add each token's predecessor, see the module.
-        is_tied: whether the output layer shares the embedding's weights.
+        num_classes: number of classes, that is, of logits.
+        read: slice of the positions at which logits are computed.
+        token_shift: whether the embedding of the previous token is added to each token, as in the
+            formula at the top of this module.
+        is_tied: whether the output layer and the embedding of tokens share their weights.
     """
 
     def __init__(
@@ -97,17 +106,17 @@ class _Embedded(Transformer):
 
 
 class TokenModel(_Embedded):
-    """A causal model with logits at the tokens in ``read``."""
+    """A causal model that returns logits at the positions in ``read``."""
 
     def forward(self, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b m classes"]:
-        """Return the logits at the tokens in ``read``."""
+        """Return the logits at the positions in ``self.read``."""
         logits: Tensor = self.head(self.features(tokens, self.read))
         return logits
 
     def features(
         self, tokens: Int[Tensor, "b n"], read: slice = slice(None)
     ) -> Float[Tensor, "b m d"]:
-        """Return the output of the final norm at the tokens in ``read``."""
+        """Return the output of the final norm at the positions in ``read``."""
         x = self.embed(tokens)
         if self.token_shift:
             x = x + F.pad(x.roll(1, dims=2)[:, :-1], (0, 0, 1, 0))
@@ -115,10 +124,10 @@ class TokenModel(_Embedded):
 
 
 class TextModel(_Embedded):
-    """A classifier of whole texts, which are padded at the end."""
+    """A classifier of whole texts; short texts are padded at the end."""
 
     def forward(self, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b classes"]:
-        """Return logits of texts; attention and the mean over tokens ignore padding."""
+        """Return the logits of each text; attention and the mean over tokens ignore padding."""
         is_padding = tokens == PADDING
         x = self.transform(self.embed(tokens) + self.positions, padding=is_padding)
         kept = (~is_padding).to(x.dtype).unsqueeze(2)

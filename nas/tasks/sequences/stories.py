@@ -1,8 +1,8 @@
 """Generate synthetic texts, which need neither a file nor a network.
 
-In a story, people own things and are in places; questions at its end ask for these facts, so that a
-model gains by attending to earlier tokens. A review contains praise and blame; its class is the
-more frequent of the two, and "not" inverts a word.
+In a story, people own things and are in places. Questions at the end of a story ask for these
+facts, so that a model gains by attending to earlier tokens. A review contains sentences of praise
+and of blame, and its class is the more frequent kind. The word "not" inverts a sentence.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VERBS: Final = ("is", "was", "seemed", "felt")
 
 
 def synthetic_stories(seed: int, size: int) -> bytes:
-    """Return stories of ``size`` bytes in total."""
+    """Return a text of ``size`` bytes that consists of stories; the last story may be cut."""
     rng, parts, length = np.random.default_rng(seed), [], 0
     while length < size:
         parts.append(_story(rng))
@@ -37,7 +37,7 @@ def synthetic_stories(seed: int, size: int) -> bytes:
 
 
 def synthetic_reviews(seed: int, count: int) -> list[tuple[str, int]]:
-    """Return reviews with their class, 1 for praise and 0 for blame, which alternates."""
+    """Return ``count`` reviews, each with its class; the classes 0 (blame) and 1 alternate."""
     rng = np.random.default_rng(seed)
     return [(_review(rng, bool(number % 2)), number % 2) for number in range(count)]
 

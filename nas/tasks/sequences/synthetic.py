@@ -1,13 +1,15 @@
 """Causal tasks on synthetic tokens: recall, induction and copying.
 
-    recall     k_1 v_1 ... k_p v_p  k_σ(1) ... k_σ(p)     at each later key: its value
+               sequence                                   the model predicts
+    recall     k_1 v_1 ... k_p v_p  k_σ(1) ... k_σ(p)     at each repeated key: its value
     induction  k_a v_a k_b v_b k_a v_a ...                at each key seen before: its value
-    copying    . . x . y . . z ...  | | |                 at the marks: the tokens among the noise
+    copying    . . x . y . . z ...  | | |                 at the marks |: x, y, z in this order
 
-Recall is Zoology's multi-query associative recall (MQAR, Arora et al. 2023, arXiv 2312.04927).
-Induction and copying are MAD's in-context recall and selective copying (Poli et al. 2024, arXiv
-2403.17844). All are short enough to be learned in seconds. Every sequence has new values, so that a
-model predicts them only if it looks up earlier tokens, by content or by order.
+Here k is a key, v is a value, σ is a permutation and "." is noise. Recall is multi-query
+associative recall (MQAR; Zoology, Arora et al. 2023, arXiv 2312.04927). Induction and copying are
+in-context recall and selective copying (MAD, Poli et al. 2024, arXiv 2403.17844). All sequences are
+so short that a model learns them in seconds. The values of each sequence are random, so a model can
+predict them only if it looks up earlier tokens by content or by order.
 """
 
 from __future__ import annotations
@@ -31,13 +33,13 @@ if TYPE_CHECKING:
 
 
 class Layout(NamedTuple):
-    """The sizes of a synthetic task's sequences.
+    """The sizes of the sequences of a synthetic task.
 
     Attributes:
         num_tokens: number of tokens in the vocabulary.
-        num_answers: number of answers, that is, of classes.
+        num_answers: number of possible answers, that is, of classes.
         length: number of tokens in a sequence.
-        answered: tokens with an output.
+        answered: slice of the positions at which the model returns logits.
     """
 
     num_tokens: int
@@ -47,12 +49,11 @@ class Layout(NamedTuple):
 
 
 class SyntheticTask(SequenceTask):
-    """Predict the answers at some tokens of sequences, which are generated from ``data_seed``.
+    """A task on generated sequences: predict an answer at some positions of each sequence.
 
     Attributes:
-        train_examples: number of sequences in an epoch; every epoch has new sequences.
-        token_shift: whether each token's predecessor is added to its embedding, rolled by one
-            feature.
+        train_examples: number of training sequences in an epoch; every epoch has new sequences.
+        token_shift: whether the model adds the previous token's embedding to each token.
     """
 
     data_kinds: ClassVar[tuple[str, ...]] = ("synthetic",)
@@ -71,7 +72,12 @@ class SyntheticTask(SequenceTask):
 
     @abstractmethod
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
-        """Draw columns ``tokens`` (count, length) and ``targets`` (count, tokens with output)."""
+        """Return ``count`` random sequences.
+
+        Returns:
+            The column ``tokens``, shape (count, length), and the column ``targets``, shape (count,
+            number of positions in ``answered``).
+        """
 
     @property
     def num_tokens(self) -> int:
@@ -80,35 +86,38 @@ class SyntheticTask(SequenceTask):
 
     @property
     def length(self) -> int:
-        """The number of tokens of a sequence."""
+        """The number of tokens in a sequence."""
         return self.layout.length
 
     @property
     def num_sequences(self) -> int:
-        """The largest number of sequences of a split; training sequences are drawn beforehand."""
+        """The number of sequences in the larger split; the training split serves all epochs."""
         return max(self.epochs * self.train_examples, self.validation_examples)
 
     def num_classes(self, data: Data) -> int:
-        """Return the number of answers."""
+        """Return the number of possible answers."""
         return self.layout.num_answers
 
     def load(self) -> Data:
-        """Draw the training sequences of all epochs, and the validation sequences."""
+        """Return the training sequences of all epochs, and the validation sequences.
+
+        They are generated from ``data_seed``.
+        """
         rngs = np.random.default_rng(self.data_seed).spawn(2)
         validation = self.draw(self.validation_examples, rngs[0])
         train = self.draw(self.epochs * self.train_examples, rngs[1])
         return Data(self.data, train, validation, content_digest("", train, validation))
 
     def epoch_size(self, data: Data) -> int:
-        """Return the number of sequences of an epoch."""
+        """Return the number of training sequences in an epoch."""
         return data.count("train") // self.epochs
 
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
-        """Return the indices of this epoch's sequences, shuffled."""
+        """Return the indices of an epoch's training sequences in random order."""
         return (epoch - 1) * self.epoch_size(data) + super().order(data, epoch, rng)
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
-        """Return a causal transformer over the vocabulary."""
+        """Return an untrained causal transformer on the task's vocabulary."""
         from nas.tasks.sequences.model import TokenModel
 
         num_tokens, num_answers, _, answered = self.layout
@@ -117,12 +126,12 @@ class SyntheticTask(SequenceTask):
 
 
 class PairsTask(SyntheticTask):
-    """A task on pairs of keys and values, whose answers are values.
+    """A task on sequences of keys, each followed by its value; the answers are values.
 
     Attributes:
-        num_keys: number of keys in the vocabulary; keys come before values.
+        num_keys: number of keys in the vocabulary; the first tokens of the vocabulary are keys.
         num_values: number of values in the vocabulary.
-        pairs: number of pairs in a sequence.
+        pairs: number of pairs of key and value in a sequence.
     """
 
     num_keys: int = Field(default=8, ge=1, le=100_000)
@@ -132,7 +141,7 @@ class PairsTask(SyntheticTask):
 
 @TASKS.register("recall")
 class RecallTask(PairsTask):
-    """Recall the value of each key after all pairs; a pair takes three tokens."""
+    """The task recall: after all pairs the keys come again, and the model predicts their values."""
 
     kind: ClassVar[str] = "recall"
     targets_name: ClassVar[str] = "queried keys' values"
@@ -152,12 +161,12 @@ class RecallTask(PairsTask):
 
     @property
     def layout(self) -> Layout:
-        """Pairs, followed by each key again, at which its value is predicted."""
+        """The sizes of sequences of pairs, followed by each key again; these keys are answered."""
         num_tokens, answered = self.num_keys + self.num_values, slice(2 * self.pairs, None)
         return Layout(num_tokens, self.num_values, 3 * self.pairs, answered)
 
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
-        """Draw distinct keys with values, followed by the keys in another order."""
+        """Return sequences of pairs with distinct keys, followed by the keys in another order."""
         shape = count, self.pairs
         keys = np.stack([rng.permutation(self.num_keys)[: self.pairs] for _ in range(count)])
         values = rng.integers(0, self.num_values, shape)
@@ -170,7 +179,7 @@ class RecallTask(PairsTask):
 
 @TASKS.register("induction")
 class InductionTask(PairsTask):
-    """Predict the value of each repeated key; keys are drawn with repetition."""
+    """The task induction: keys repeat at random, and the model predicts a repeated key's value."""
 
     kind: ClassVar[str] = "induction"
     targets_name: ClassVar[str] = "values of keys that were seen before"
@@ -186,11 +195,14 @@ class InductionTask(PairsTask):
 
     @property
     def layout(self) -> Layout:
-        """Pairs of key and value, with an output at every token."""
+        """The sizes of sequences of pairs, with logits at every token."""
         return Layout(self.num_keys + self.num_values, self.num_values, 2 * self.pairs)
 
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
-        """Draw a value for each key of a sequence, then the keys."""
+        """Return sequences of pairs, in each of which equal keys have equal values.
+
+        Targets are ``IGNORE_INDEX`` except at keys that occurred before in the sequence.
+        """
         keys = rng.integers(0, self.num_keys, (count, self.pairs))
         values = rng.integers(0, self.num_values, (count, self.num_keys))
         shown = np.take_along_axis(values, keys, axis=1)
@@ -205,10 +217,11 @@ class InductionTask(PairsTask):
 
 @TASKS.register("copying")
 class CopyingTask(SyntheticTask):
-    """Repeat in order the symbols of a sequence of symbols and noise.
+    """The task copying: repeat the symbols among noise tokens in their order.
 
     Attributes:
-        num_symbols: number of symbols in the vocabulary; the noise token and the mark follow them.
+        num_symbols: number of symbols in the vocabulary, which also contains the noise token and
+            the mark.
         symbols: number of symbols in a sequence.
         noise: number of noise tokens in a sequence.
     """
@@ -222,13 +235,13 @@ class CopyingTask(SyntheticTask):
 
     @property
     def layout(self) -> Layout:
-        """Symbols and noise, followed by a mark for each symbol, at which it is predicted."""
+        """The sizes of sequences of symbols and noise, followed by a mark for each symbol."""
         shown = self.symbols + self.noise
         answered = slice(shown, None)
         return Layout(self.num_symbols + 2, self.num_symbols, shown + self.symbols, answered)
 
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
-        """Draw places and symbols of each sequence."""
+        """Return sequences with random symbols at random positions among noise tokens."""
         shown = self.symbols + self.noise
         places = np.stack([rng.permutation(shown)[: self.symbols] for _ in range(count)])
         symbols = rng.integers(0, self.num_symbols, (count, self.symbols))

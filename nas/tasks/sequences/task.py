@@ -1,4 +1,4 @@
-"""The base class of task families on tokens, and the data specs of families on texts."""
+"""The base class of task families on tokens, and two functions for data specs and digests."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MAX_TOKENS: Final = 2**28  # largest number of tokens of the sequences in memory
 
 
 class SequenceTask(Classification):
-    """A task on tokens; subclasses define ``length``, the number of tokens of a sequence.
+    """A task on sequences of tokens; subclasses define ``length``, their number of tokens.
 
     Attributes:
         train_examples: number of training examples in an epoch.
-        validation_examples: number of examples that evaluate the last epoch.
-        curve_examples: number of these examples that evaluate each earlier epoch.
+        validation_examples: number of validation examples, all evaluated after the last epoch.
+        curve_examples: number of validation examples that are evaluated after each earlier epoch.
     """
 
     train_examples: int = Field(default=4000, ge=1)
@@ -36,13 +36,13 @@ class SequenceTask(Classification):
 
     @property
     def sizes(self) -> ModelSizes:
-        """Model width, heads, layers and tokens."""
+        """The model's width, and its numbers of heads, layers and tokens."""
         tokens: int = self.length  # type: ignore[attr-defined]
         return ModelSizes(self.width, self.heads, self.depth, tokens)
 
     @property
     def num_sequences(self) -> int:
-        """The largest number of sequences of a data split in memory."""
+        """The number of sequences in the larger split of the data, which must fit into memory."""
         return max(self.train_examples, self.validation_examples)
 
     @model_validator(mode="after")
@@ -57,7 +57,7 @@ class SequenceTask(Classification):
     def examples(
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
     ) -> Examples:
-        """Return sequences on a device, in batches of (tokens, targets)."""
+        """Return the sequences of a split on a device; a batch is a pair (tokens, targets)."""
         from nas.tasks.sequences.model import Rows
 
         columns = data.train if side == "train" else data.validation
@@ -65,13 +65,13 @@ class SequenceTask(Classification):
         return Rows(tokens, targets, device)
 
     def num_eval_examples(self, data: Data, epoch: int) -> int:
-        """Return the number of all validation examples, or fewer before the last epoch."""
+        """Return the number of validation examples; ``curve_examples`` before the last epoch."""
         count = super().num_eval_examples(data, epoch)
         return count if epoch == self.epochs else min(self.curve_examples, count)
 
 
 def content_digest(label: str, *sides: Mapping[str, NDArray[np.integer]]) -> str:
-    """Return a digest of a label and of the columns of some data splits, 16 hex characters."""
+    """Return a digest of a text and of the columns of data splits, 16 hex characters."""
     digest = hashlib.blake2b(label.encode(), digest_size=8)
     for column in (column for side in sides for column in side.values()):
         digest.update(f"{column.shape}".encode())
@@ -80,9 +80,16 @@ def content_digest(label: str, *sides: Mapping[str, NDArray[np.integer]]) -> str
 
 
 def checked_text_spec(spec: str, file_kind: str) -> str:
-    """Return a data spec of texts: ``synthetic``, FILE_KIND:PATH or hf:NAME; see ``checked_spec``.
+    """Return a data spec of texts after ``checked_spec``.
 
-    ``made`` is the earlier name of ``synthetic``.
+    It has the form ``synthetic``, FILE_KIND:PATH or hf:NAME. The old name ``made`` of ``synthetic``
+    is replaced.
+
+    Args:
+        file_kind: kind of data that is read from a path: "file" or "textfolder".
+
+    Raises:
+        ValueError: the spec has another form.
     """
     spec = "synthetic" if spec == "made" else spec
     return checked_spec(spec, {"synthetic": "", file_kind: "PATH", "hf": "NAME"})

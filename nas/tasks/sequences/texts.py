@@ -1,9 +1,9 @@
 """The task family ``texts``: classify texts by attention over all words of a text.
 
-Words are lower-case runs of letters, digits and apostrophes, and punctuation marks. The vocabulary
-contains the most frequent words of the training texts. Only the first and the last words of a long
-text are read. Short texts are padded at the end; attention receives a mask, and the mean over
-tokens ignores padding.
+A word is a run of letters, digits and apostrophes in lower case, or a punctuation mark. The
+vocabulary contains the most frequent words of the training texts. Only the first and the last words
+of a long text are read. Short texts are padded at the end; attention and the mean over tokens
+ignore the padding.
 """
 
 from __future__ import annotations
@@ -41,16 +41,19 @@ TEST: Final = ("test", "val", "valid")
 
 @TASKS.register("texts")
 class TextsTask(SequenceTask):
-    """Classify texts.
+    """A task that trains a transformer to classify texts.
 
     Attributes:
-        data: ``synthetic``, reviews generated from ``data_seed``; ``textfolder:PATH``, a folder
-            with train/ and test/ (or val/), which contain a folder of .txt files for each class; or
-            ``hf:NAME`` (see ``hugging_face``).
-        words: size of the vocabulary, including the tokens of padding and of rare words.
-        length: number of words that are read per text, half of them from each end of a longer text.
-        train_examples, validation_examples: numbers of texts, drawn from the training part
-            regardless of class. If it has fewer texts, both numbers are reduced in proportion.
+        data: ``synthetic`` for reviews that are generated from ``data_seed``; ``textfolder:PATH``;
+            or ``hf:NAME`` (see ``hugging_face``). A text folder contains the folders train/ and,
+            optionally, test/ (or val/), each with a folder of .txt files for each class.
+        words: largest size of the vocabulary, including one token for padding and one token for
+            all rare words.
+        length: number of words that are read from each text; half of them are read from each end
+            of a longer text.
+        train_examples, validation_examples: numbers of texts in the two splits, which are drawn
+            from the training part of the data regardless of class. If it has fewer texts, both
+            numbers are reduced in proportion.
     """
 
     kind: ClassVar[str] = "texts"
@@ -71,7 +74,7 @@ class TextsTask(SequenceTask):
 
     @property
     def num_tokens(self) -> int:
-        """The largest size of the vocabulary."""
+        """The largest possible size of the vocabulary."""
         return self.words
 
     def num_classes(self, data: Data) -> int:
@@ -79,11 +82,11 @@ class TextsTask(SequenceTask):
         return len(data.facts["classes"])
 
     def load(self) -> Data:
-        """Return training and validation texts, both from the data's training part."""
+        """Return training and validation texts, drawn from the training part of the data."""
         return self._load(is_tested=False)
 
     def load_test(self) -> Data:
-        """Return the same training texts, and the whole test part for validation."""
+        """Return the same training texts, with the whole test part as validation texts."""
         return self._load(is_tested=True)
 
     def _load(self, *, is_tested: bool) -> Data:
@@ -124,20 +127,20 @@ class TextsTask(SequenceTask):
         return ("blame", "praise"), synthetic_reviews(2 * self.data_seed + is_test, count)
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
-        """Return a transformer over words with a mean over tokens."""
+        """Return an untrained transformer that classifies the mean of its tokens."""
         from nas.tasks.sequences.model import TextModel
 
         return TextModel(self, attention, seed, data.facts["words"], self.num_classes(data))
 
 
 def read_folder(root: Path, part: Sequence[str]) -> tuple[tuple[str, ...], Labelled]:
-    """Return the classes of a text folder, and all texts of a part with their class.
+    """Return the classes of a text folder, and all texts of a part with their class numbers.
 
     Args:
-        part: possible names of the part's folder, see ``list_classes``.
+        part: possible names of the part's folder; see ``list_classes``.
 
     Raises:
-        DataError: see ``list_classes``; or a text cannot be read.
+        DataError: a text cannot be read; or see ``list_classes``.
     """
     classes, files = list_classes(root, part, (".txt",), "texts")
     texts = [
@@ -155,14 +158,17 @@ def _words(text: str) -> list[str]:
 
 
 def _vocabulary(texts: Iterable[Sequence[str]], size: int) -> dict[str, int]:
-    """Return the most frequent words with their tokens; ties are in alphabetical order."""
+    """Return the most frequent words with their tokens; equally frequent words are sorted."""
     counts = Counter(word for text in texts for word in text)
     ranked = sorted(counts, key=lambda word: (-counts[word], word))[: size - FIRST_WORD]
     return {word: FIRST_WORD + i for i, word in enumerate(ranked)}
 
 
 def _row(words: Sequence[str], vocabulary: Mapping[str, int], length: int) -> NDArray[np.int32]:
-    """Return the tokens of a text, padded; an empty text is one rare word."""
+    """Return the tokens of a text, shortened or padded to shape (length,).
+
+    An empty text becomes one token for a rare word, so that not all tokens are padding.
+    """
     if len(words) > length:
         last = length // 2
         words = [*words[: length - last], *words[-last:]]
