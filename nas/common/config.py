@@ -1,7 +1,8 @@
 """Read YAML and JSON into frozen models; errors name the file, the field and what to change.
 
-No other module imports yaml. Documents are plain data without tags, aliases, duplicate keys or
-NaN, so that a file can neither run code nor expand to more data than its text.
+No other module imports yaml. Documents are plain data. Tags are errors, so that a file cannot run
+code; aliases are errors, so that a small file cannot expand to much data. Duplicate keys are errors
+too.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 class Frozen(pydantic.BaseModel):
-    """A model whose instances never change and whose unknown keys are errors."""
+    """The base class of pydantic models that are immutable and have no unknown keys."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=False)
 
@@ -64,18 +65,19 @@ def read_document(path: Path) -> Any:
 
 
 def read_model(path: Path, model: type[M]) -> M:
-    """Read a file into a frozen model; see ``read_document`` and ``parse_model``."""
+    """Return the model in a YAML or JSON file; see ``read_document`` and ``parse_model``."""
     return parse_model(read_document(path), model, str(path))
 
 
 def parse_model(data: Any, model: type[M], where: str) -> M:
-    """Convert plain data to a model.
+    """Return plain data as an instance of a pydantic model.
 
     Args:
-        where: the file or place that an error message names.
+        model: the class of the result.
+        where: the file or other source of the data, which error messages name.
 
     Raises:
-        ConfigError: the data do not fit the model. The message names the place, the field, the
+        ConfigError: the data do not fit the model. The message names the source, the field, the
             value, and what was expected.
     """
     if not isinstance(data, dict):
@@ -87,14 +89,14 @@ def parse_model(data: Any, model: type[M], where: str) -> M:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Return the data of a JSON text.
+    """Return the plain data of a JSON text.
 
     Args:
-        where: the file or place that an error message names.
+        where: the file or other source of the text, which error messages name.
 
     Raises:
-        ConfigError: the text is malformed, or has a duplicate key, NaN, or a number of over 18
-            digits.
+        ConfigError: the text is malformed or nested too deep, or contains a duplicate key, NaN, an
+            infinity, or an integer of more than 19 characters.
     """
     with _naming(where):
         data = json.loads(
@@ -105,14 +107,14 @@ def parse_json(text: str, where: str) -> Any:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Return the data of a YAML text.
+    """Return the plain data of a YAML text.
 
     Args:
-        where: the file or place that an error message names.
+        where: the file or other source of the text, which error messages name.
 
     Raises:
-        ConfigError: the text is malformed, or has a duplicate key, an alias, a tag, or a number of
-            over 18 digits.
+        ConfigError: the text is malformed or nested too deep, or contains a duplicate key, an
+            alias, a tag, or an integer of more than 19 characters.
     """
     with _naming(where):
         data = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader, made stricter
@@ -126,7 +128,12 @@ def dump_yaml(data: Any) -> str:
 
 
 def near(word: object, words: Iterable[str]) -> str:
-    """Return a hint such as `` (did you mean 'softmax'?)``, or an empty string."""
+    """Return a hint such as `` (did you mean 'softmax'?)`` if one of ``words`` is similar; else "".
+
+    Args:
+        word: the unknown word.
+        words: the known words.
+    """
     matches = difflib.get_close_matches(str(word), list(words), n=1, cutoff=0.6)
     return f" (did you mean {matches[0]!r}?)" if matches else ""
 
@@ -135,8 +142,9 @@ def find_named(name: str, folder: str) -> Path:
     """Return the path of a named file.
 
     Args:
-        name: a path, or the stem of a file in ./``folder`` or among the packaged files.
-        folder: the name of a folder, such as "search_spaces".
+        name: a path; or the name of a file, without suffix, in the folder ``folder`` of the current
+            directory or of this package.
+        folder: the name of the folder, such as "search_spaces".
 
     Raises:
         ConfigError: no such file exists; the message lists the names that do.
@@ -160,7 +168,7 @@ def named_files(folder: str) -> list[str]:
 
 
 def describe(value: Any) -> str:
-    """Return the type and the shortened text of a value, for an error message."""
+    """Return the type and the shortened text of a value for an error message."""
     return shortened("nothing" if value is None else f"{type(value).__name__} {value!r}")
 
 
@@ -170,7 +178,7 @@ def shortened(text: str) -> str:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """A SafeLoader without aliases, tags, dates or duplicate keys."""
+    """A SafeLoader that rejects aliases, tags and duplicate keys, and reads dates as text."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
@@ -206,7 +214,7 @@ _PlainLoader.yaml_implicit_resolvers = {
 
 @contextlib.contextmanager
 def _naming(where: str) -> Iterator[None]:
-    """Turn errors of a parser into a ConfigError that names the place."""
+    """Turn the errors of a parser in a block into a ConfigError that names the source ``where``."""
     try:
         yield
     except json.JSONDecodeError as error:
@@ -261,7 +269,7 @@ _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 def _sentence(error: pydantic.ValidationError, model: type[pydantic.BaseModel], where: str) -> str:
-    """Return the sentence that describes the first fault, and the number of further faults."""
+    """Return an error message: a sentence on the first fault, and the number of other faults."""
     details = error.errors(include_url=False)
     # A misspelt key is also reported as missing; the message names the misspelling.
     first = next((d for d in details if d["type"] in _UNKNOWN_KEY), details[0])
@@ -281,7 +289,11 @@ def _sentence(error: pydantic.ValidationError, model: type[pydantic.BaseModel], 
 
 
 def _fields(model: type[pydantic.BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    """Return the keys of the model at ``loc``, or no keys if ``loc`` holds no model."""
+    """Return the keys of a nested model; the list is empty if there is no model at ``loc``.
+
+    Args:
+        loc: fields and list indices that lead from ``model`` to the nested model.
+    """
     current: Any = model
     for part in loc:
         if isinstance(part, int):

@@ -1,13 +1,15 @@
-"""Statistics of differences between trainings that share their seed.
+"""Statistics of differences between the scores of trainings that share their seed.
 
-A difference is a mean over pairs of trainings, tested with Student's t test. Several differences
-are tested at once, so p-values are corrected by Holm's method (1979, "A simple sequentially
+Two trainings of different mechanisms with the same seed form a pair. The gain of a pair is the
+difference of their scores. The mean gain over pairs is tested with Student's t test. Several means
+are tested at once, so their p-values are corrected by Holm's method (1979, "A simple sequentially
 rejective multiple test procedure").
 
-``findings`` allows more pairs to be trained for unresolved differences. The K numbers of pairs at
-which verdicts are computed are fixed beforehand. The p-value of a test is K times the least of its
-p-values so far (Bonferroni), which holds under every stopping rule. Holm's method is applied to
-these p-values, and each interval has the level 1 - .05 / K.
+More pairs may be trained for differences that are still unresolved. The numbers of pairs at which
+the tests are repeated are fixed beforehand; each such test is a look. With K looks, the p-value of
+a test is K times the least p-value of its looks so far (Bonferroni). It is valid for every rule of
+when to stop. ``findings`` applies Holm's method to these p-values, and computes confidence
+intervals at the level 1 - .05 / K.
 """
 
 from __future__ import annotations
@@ -33,10 +35,11 @@ class Finding:
     """The estimate of a difference, and the results of its tests.
 
     Attributes:
-        mean: mean difference over the pairs.
+        mean: mean gain over the pairs.
         error: standard error of the mean.
         low, high: bounds of the confidence interval of the mean.
-        p_holm: corrected p-value of each claim: "same", "worse" and "better".
+        p_holm: corrected p-values of the claims "same", "worse" and "better". "same" means that
+            the difference is smaller than the margin of ``findings`` in either direction.
         pairs: number of pairs.
     """
 
@@ -49,10 +52,7 @@ class Finding:
 
     @property
     def verdict(self) -> Verdict:
-        """The first significant claim, or "unresolved".
-
-        "same" means that the difference is smaller than the margin in either direction.
-        """
+        """The first significant claim of "same", "worse" and "better"; "unresolved" if none is."""
         return next((claim for claim in CLAIMS if self.p_holm[claim] < LEVEL), "unresolved")
 
     def reversed(self) -> Finding:
@@ -62,21 +62,21 @@ class Finding:
 
 
 def paired(scores: Mapping[int, float], base: Mapping[int, float]) -> list[float]:
-    """Return score minus base score for each repeat that is in both mappings, by repeat."""
+    """Return the gains ``scores[r] - base[r]`` for the repeats r of both mappings, sorted by r."""
     return [scores[repeat] - base[repeat] for repeat in sorted(scores.keys() & base.keys())]
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """Return the mean and its standard error, which is None for a single value."""
+    """Return the mean and its standard error; the error is None for a single value."""
     error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
     return fmean(values), error
 
 
 def difference(gains: Sequence[float]) -> dict[str, float] | None:
-    """Return the statistics of paired differences: keys mean, low, high and p.
+    """Return statistics of the gains of pairs, or None for fewer than two pairs.
 
-    "low" and "high" bound the 95 % interval; "p" is the two-sided p-value. The result is None for
-    less than two pairs.
+    The keys are "mean"; "low" and "high", the bounds of the 95 % confidence interval of the mean;
+    and "p", the two-sided p-value of the test that the mean is 0.
     """
     if len(gains) < 2:
         return None
@@ -88,17 +88,18 @@ def difference(gains: Sequence[float]) -> dict[str, float] | None:
 def findings(
     rows: Sequence[Sequence[float]], looks: Sequence[int], margin: float, direction: Direction
 ) -> list[Finding | None]:
-    """Test several differences at once; the family-wise error rate of all verdicts is 5 %.
+    """Return a finding for each of several differences.
 
-    Each row has three claims: better, worse, or smaller than the margin in either direction. At
-    most two of their null hypotheses are true together, which Holm's correction uses.
+    Three claims are tested for each difference: it is better, it is worse, or it is smaller than
+    the margin in either direction. At most two of the three null hypotheses can be true together,
+    which makes the correction smaller. The probability of any false claim is at most 5 %.
 
     Args:
-        rows: for each difference the gains of its pairs so far, in the order of the seeds. Rows
-            with less than two pairs give None, and count in the correction.
-        looks: all numbers of pairs at which verdicts are computed, ascending.
-        margin: smallest difference that counts, in the unit of the gains.
-        direction: "max" if a positive gain is better, else "min".
+        rows: for each difference, the gains of the pairs trained so far, in the order of seeds. A
+            row of fewer than two gains has the result None, but counts in the correction.
+        looks: all numbers of pairs at which tests are made, in ascending order.
+        margin: size below which a difference is negligible, in the unit of the gains.
+        direction: "max" if a positive gain is better, "min" if a negative gain is better.
     """
     raw = [p for gains in rows for p in _claimed(gains, looks, margin, direction)]
     flat = holm(raw, most_true=MOST_WRONG * len(rows))
@@ -115,12 +116,13 @@ def findings(
 
 
 def holm(values: Sequence[float], most_true: int | None = None) -> list[float]:
-    """Return Holm's corrected p-values, in the order of the arguments.
+    """Return p-values corrected by Holm's method, in the order of ``values``.
 
     Args:
         values: uncorrected p-values.
-        most_true: how many of the null hypotheses can be true together; all of them by default
-            (Shaffer 1986, "Modified sequentially rejective multiple test procedures").
+        most_true: largest number of null hypotheses that can be true together, if it is known to
+            be less than all (Shaffer 1986, "Modified sequentially rejective multiple test
+            procedures"); None for all.
     """
     adjusted, largest = [0.0] * len(values), 0.0
     most = len(values) if most_true is None else most_true
@@ -131,7 +133,7 @@ def holm(values: Sequence[float], most_true: int | None = None) -> list[float]:
 
 
 def interval(gains: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
-    """Return Student's confidence interval of the mean at the level 1 - ``level``."""
+    """Return Student's confidence interval of the mean with the confidence 1 - ``level``."""
     from scipy.special import stdtrit  # type: ignore[import-untyped]
 
     mean, error = _mean_and_spread(gains)
@@ -155,7 +157,10 @@ def p_above(gains: Sequence[float], bound: float) -> float:
 
 
 def _mean_and_spread(gains: Sequence[float]) -> tuple[float, float]:
-    """Return the mean and its standard error, which is 0 if the gains differ by rounding only."""
+    """Return the mean and its standard error.
+
+    The error is 0 for a single gain, and for gains that differ only by rounding.
+    """
     mean, error = mean_and_error(gains)
     least = _NO_SPREAD * max(map(abs, gains))
     return mean, error if error is not None and error > least else 0.0
@@ -164,7 +169,7 @@ def _mean_and_spread(gains: Sequence[float]) -> tuple[float, float]:
 def _claimed(
     gains: Sequence[float], looks: Sequence[int], margin: float, direction: Direction
 ) -> tuple[float, ...]:
-    """Return the p-value of each claim, corrected for the number of looks."""
+    """Return the p-values of the claims in the order of ``CLAIMS``, corrected for several looks."""
     least = [1.0] * len(CLAIMS)
     for look in looks:
         if 2 <= look <= len(gains):
