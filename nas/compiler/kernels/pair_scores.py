@@ -232,8 +232,9 @@ class LayerSums(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: "Any", gradient: Float[Tensor, "p q k"]) -> tuple[Tensor, ...]:
-        left, right, second, bias, third, shift = ctx.saved_tensors
-        sums = tuple(torch.zeros_like(x) for x in ctx.saved_tensors)
+        operands = ctx.saved_tensors  # read once, as activation checkpointing requires
+        left, right, second, bias, third, shift = operands
+        sums = tuple(torch.zeros_like(x) for x in operands)
         to_left, to_right, to_second, to_bias, to_third, _ = sums
         backward = (second * third.mT).mT.contiguous()
         cut = torch.ops.aten.threshold_backward.grad_input

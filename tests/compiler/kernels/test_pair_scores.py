@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from nas.compiler.kernels import PIECE, fast_class
@@ -108,6 +109,18 @@ def test_split_linear_gives_every_head_its_own_map() -> None:
     x, weight, bias = torch.randn(2, 3, 4, 5), torch.randn(3, 2, 5), torch.randn(3, 2)
     one_by_one = [F.linear(x[:, h], weight[h], bias[h]) for h in range(3)]
     torch.testing.assert_close(split_linear(x, weight, bias), torch.stack(one_by_one, 1))
+
+
+@EVERY
+def test_gradients_under_a_checkpoint_equal_those_without(kind: str) -> None:
+    """A checkpoint lets each function read its saved tensors once."""
+    form, own = KINDS[kind][0], operands(kind)
+    recomputed = checkpoint(form, *own, use_reentrant=False)
+    expected = torch.autograd.grad(form(*own).square().sum(), own)
+    for ours, theirs in zip(
+        torch.autograd.grad(recomputed.square().sum(), own), expected, strict=True
+    ):
+        assert torch.equal(ours, theirs)
 
 
 @EVERY
