@@ -3,7 +3,8 @@
 A space lists primitives with parameter values, choices of projections, placements and windows, the
 policy that genomes must obey, the mechanisms of the first population, objectives and the task. With
 ``causal: true`` it excludes primitives that see later tokens. ``context`` is the number of cached
-tokens for decoding costs. Only searches are limited to a space.
+tokens for which decoding costs are computed. A space limits only searches; other uses of the
+package accept any genome.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ Choices = Annotated[tuple[T, ...], Field(min_length=1)]
 
 
 class ProjectionChoices(TypedDict, total=False):
-    """The choices of each field of ``Projections``; a missing field has only its default."""
+    """The choices of each field of ``Projections``; a missing field always has its default."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
 
@@ -63,7 +64,7 @@ class ProjectionChoices(TypedDict, total=False):
 
 
 class VisibilityChoices(TypedDict, total=False):
-    """The choices of each field of ``Visibility``; a missing field has only its default."""
+    """The choices of each field of ``Visibility``; a missing field always has its default."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
 
@@ -72,13 +73,17 @@ class VisibilityChoices(TypedDict, total=False):
 
 
 class Nodes(Frozen):
-    """Limits on the number of nodes of a genome."""
+    """The limit on the number of nodes of a genome.
+
+    Attributes:
+        max: largest allowed number of nodes.
+    """
 
     max: int = Field(ge=3, le=64)
 
 
 class TaskChoice(Frozen):
-    """The task of a space; further keys override fields of the task."""
+    """The task of a space. Further keys in the file override fields of the task."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -87,7 +92,7 @@ class TaskChoice(Frozen):
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """The task's fields that the space sets."""
+        """The fields of the task that the space overrides, with their values."""
         return dict(self.model_extra or {})
 
 
@@ -96,9 +101,9 @@ class SearchSpace(Frozen):
 
     Attributes:
         policy: name or path of the policy.
-        primitives: for each primitive the values of each parameter; a missing parameter has only
-            its default.
-        mechanisms: names of the mechanisms of the first population.
+        primitives: for each primitive the choices of each parameter; a missing parameter always
+            has its default.
+        mechanisms: names of the mechanisms in the first population.
     """
 
     name: Name
@@ -142,7 +147,7 @@ class SearchSpace(Frozen):
         return self.primitives[op].get(name, (get(op).parameters[name].default,))
 
     def excludes(self, genome: Genome) -> str | None:
-        """Return why a genome in normal form is not in this space; None if it is."""
+        """Return why a genome in normal form is not in this space; None if it is in the space."""
         if len(genome.nodes) > self.nodes.max:
             return f"has {len(genome.nodes)} nodes; the space allows {self.nodes.max}"
         for node in genome.nodes:
@@ -177,7 +182,11 @@ class SearchSpace(Frozen):
         return None
 
     def allows(self, op: str, params: Mapping[str, ParamValue]) -> bool:
-        """Return whether parameters are valid together, and causal in a causal space."""
+        """Return whether a primitive may be used with these parameters in this space.
+
+        The parameters must not exclude each other. In a causal space, the primitive must not see
+        later tokens with these parameters.
+        """
         primitive = get(op)
         full = primitive.full(params)
         try:
@@ -187,7 +196,10 @@ class SearchSpace(Frozen):
         return not self.causal or primitive.is_causal_safe(full)
 
     def combinations(self, op: str) -> Iterator[dict[str, ParamValue]]:
-        """Yield the allowed ones of the first ``MAX_COMBINATIONS`` combinations of parameters."""
+        """Yield the combinations of a primitive's parameters that the space allows.
+
+        At most ``MAX_COMBINATIONS`` combinations are tried.
+        """
         choices = {name: dict.fromkeys(self.param_choices(op, name)) for name in get(op).parameters}
         for values in islice(product(*choices.values()), MAX_COMBINATIONS):
             params = dict(zip(choices, values, strict=True))
@@ -196,10 +208,10 @@ class SearchSpace(Frozen):
 
 
 def load_space(name_or_path: str) -> SearchSpace:
-    """Read a space by path or by name.
+    """Read the search space with this name or in this file.
 
     Raises:
-        ConfigError: the file cannot be read, or names unknown primitives or parameters.
+        ConfigError: the file cannot be read, or names an unknown primitive or parameter.
     """
     return read_model(find_named(name_or_path, FOLDER), SearchSpace)
 
@@ -207,9 +219,9 @@ def load_space(name_or_path: str) -> SearchSpace:
 def seeds(
     space: SearchSpace, policy: Policy, is_causal: bool = False
 ) -> tuple[NamedMechanism, ...]:
-    """Return the named mechanisms of a space's first population.
+    """Return the named mechanisms in the first population of a search.
 
-    If ``is_causal`` or the space is causal, mechanisms that see later tokens are left out.
+    If ``is_causal`` or the space is causal, mechanisms that see later tokens are omitted.
 
     Raises:
         SpaceError: a mechanism does not exist, violates the policy or is not in the space.
@@ -241,7 +253,11 @@ def _get(choices: Mapping[str, Any], field: str, defaults: object) -> tuple[Any,
 
 
 def _accepted(op: str, choices: Mapping[str, tuple[ParamValue, ...]]) -> dict[str, Any]:
-    """The choices in normal form; GenomeError for an unknown name or an invalid value."""
+    """Return the choices of a primitive's parameters in normal form.
+
+    Raises:
+        GenomeError: the primitive or a parameter is unknown, or a value is invalid.
+    """
     primitive, accepted = get(op, "primitives"), {}
     for name, values in choices.items():
         if name not in primitive.parameters:

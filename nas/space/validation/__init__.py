@@ -1,4 +1,4 @@
-"""The validator: type checks, then the rules of a policy, and repairs of illegal genomes."""
+"""Validation of genomes by type checks and by the rules of a policy, and repair of genomes."""
 
 from nas.space.validation.policy import Policy, PolicyFile, Rule, compile_policy, load_policy
 from nas.space.validation.repair import nearest_legal, with_repairs

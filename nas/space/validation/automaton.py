@@ -2,9 +2,10 @@
 
     ".* score (score | adjust)* normalize"
 
-Each node is a symbol, matched by the name of its primitive and by its role. Operators are
-juxtaposition, ``|``, ``*``, ``+``, ``?``, parentheses, and ``.`` for any node. Sets of states are
-bit masks, so that one pass over a DAG follows all paths.
+Each node of a path is one symbol. A word matches a node if it is the node's role or the name of its
+primitive, and ``.`` matches any node. Operators are juxtaposition, ``|``, ``*``, ``+``, ``?`` and
+parentheses. Sets of automaton states are bit masks, so that one pass over a DAG follows all paths
+at once.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ MAX_STEPS: Final = 300_000
 
 @dataclass
 class Budget:
-    """The remaining work allowed to compile all expressions of one policy.
+    """The remaining work that may be spent to compile all expressions of one policy.
 
     Attributes:
-        tokens: words and operators; bounds the size of the nondeterministic automata.
-        states: states of the deterministic automata; bounds the work to validate a node.
-        steps: edges that are followed while compiling.
+        tokens: remaining number of words and operators in expressions. It limits the size of the
+            nondeterministic automata.
+        states: remaining number of states of deterministic automata. It limits the work to
+            validate a node.
+        steps: remaining number of edges that the compilation may follow.
     """
 
     tokens: int = MAX_TOKENS
@@ -36,7 +39,11 @@ class Budget:
     steps: int = MAX_STEPS
 
     def spend(self, steps: int = 0, states: int = 0, tokens: int = 0) -> None:
-        """Subtract work from the budget; raise ValueError if a limit is exceeded."""
+        """Subtract work from the budget.
+
+        Raises:
+            ValueError: a limit is exceeded.
+        """
         self.steps, self.states = self.steps - steps, self.states - states
         self.tokens -= tokens
         for remaining, limit in (
@@ -57,12 +64,14 @@ class Symbol(NamedTuple):
 
 @dataclass(frozen=True)
 class Automaton:
-    """A complete deterministic automaton; state 0 is the start.
+    """A deterministic automaton in which each state has a next state for each symbol.
+
+    The states are numbered from 0, which is the start state.
 
     Attributes:
-        pattern: the expression as written.
+        pattern: text of the expression.
         accepting: bit mask of the accepting states.
-        steps: for each symbol the next state of each state.
+        steps: for each symbol the tuple of the next states of all states.
     """
 
     pattern: str
@@ -76,7 +85,7 @@ class Automaton:
         return (1 << len(next(iter(self.steps.values())))) - 1
 
     def advance(self, mask: int, symbol: Symbol) -> int:
-        """Return the states reached from the states in ``mask`` by one symbol."""
+        """Return the mask of the states that ``symbol`` reaches from the states in ``mask``."""
         result = self._masks.get((mask, symbol))
         if result is None:
             result = 0
@@ -87,22 +96,23 @@ class Automaton:
         return result
 
     def retreat(self, mask: int, symbol: Symbol) -> int:
-        """Return the states from which one symbol leads to a state in ``mask``."""
+        """Return the mask of the states from which ``symbol`` leads to a state in ``mask``."""
         return sum(1 << s for s, after in enumerate(self.steps[symbol]) if mask >> after & 1)
 
 
 def compile_pattern(
     pattern: str, symbols: Sequence[Symbol], words: Set[str], budget: Budget | None = None
 ) -> Automaton:
-    """Compile an expression.
+    """Return the automaton of an expression.
 
     Args:
-        symbols: the alphabet.
-        words: words that expressions may contain.
-        budget: the allowed work; by default a new ``Budget``.
+        pattern: text of the expression.
+        symbols: alphabet of the automaton.
+        words: words that the expression may contain.
+        budget: work that may be spent; by default a new ``Budget``.
 
     Raises:
-        ValueError: the expression is malformed, contains another word, or exceeds the budget.
+        ValueError: the expression is malformed, contains an unknown word, or exceeds the budget.
     """
     parser = _Parser(pattern, words, budget or Budget())
     nfa = parser.parse()
@@ -127,9 +137,9 @@ def compile_pattern(
 
 
 class _Nfa:
-    """A nondeterministic automaton, by Thompson's construction.
+    """A nondeterministic automaton, built by Thompson's construction.
 
-    An edge has a word, "." for any symbol, or None if it consumes no symbol.
+    The label of an edge is a word, "." for any symbol, or None if the edge consumes no symbol.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -167,7 +177,7 @@ Fragment = tuple[int, int]
 
 
 class _Parser:
-    """A recursive descent parser: alternatives of sequences of repeated atoms."""
+    """A recursive descent parser of expressions, which builds an ``_Nfa``."""
 
     def __init__(self, pattern: str, words: Set[str], budget: Budget) -> None:
         self.pattern, self.words = pattern, words
@@ -188,7 +198,7 @@ class _Parser:
         return self.tokens[self.at] if self.at < len(self.tokens) else None
 
     def _around(self, *inside: Fragment) -> Fragment:
-        """A new start and end state, joined by each of the fragments in parallel."""
+        """Return a fragment with a new start and end state and ``inside`` as alternatives."""
         start, final = self.nfa.state(), self.nfa.state()
         for begin, end in inside:
             self.nfa.edges[start].append((None, begin))

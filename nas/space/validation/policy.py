@@ -4,12 +4,16 @@
     - {name: values_from, to: aggregate.values, some: input.v}
     - {name: values_only, to: aggregate.values, none: input.q}
 
-A path is the sequence of nodes from a source to a place, without its ends. A rule with ``from``
-requires that all paths match, with ``some`` that at least one path matches, with ``none`` that no
-path matches. Without ``match``, every path matches. The place ``to`` is ``output``, or an operand
-of a primitive or of a role, such as ``aggregate.values``. A source is ``input`` (any stream, or a
-node without inputs) or one stream, such as ``input.v``. ``nas.space.validation.automaton`` defines
-the expressions.
+A rule is about all paths from a source to a place. A path is a sequence of nodes. It excludes
+the stream at its start and the node whose operand is the place.
+
+- The source is ``input`` (any stream, or a node without inputs) or one stream, such as ``input.v``.
+  The key of the source is ``from`` if all paths must match the expression, ``some`` if at least
+  one path must match, and ``none`` if no path may match.
+- The place ``to`` is ``output``, or an operand of a primitive or role, such as
+  ``aggregate.values``.
+- The expression ``match`` is defined in ``nas.space.validation.automaton``. Without it, every path
+  matches.
 """
 
 from __future__ import annotations
@@ -44,12 +48,12 @@ class RuleFile(Frozen):
 
     @property
     def quantifier(self) -> Quantifier:
-        """How many of the paths must match."""
+        """How many of the rule's paths must match: "every", "some" or "none"."""
         return "every" if self.from_ is not None else "some" if self.some is not None else "none"
 
     @property
     def source(self) -> str:
-        """The source of the paths."""
+        """The source of the rule's paths."""
         return self.from_ or self.some or self.none or ""
 
     @model_validator(mode="after")
@@ -66,7 +70,7 @@ class PolicyFile(Frozen):
 
     Attributes:
         types: whether genomes must type-check.
-        arity: required number of operands, by role or primitive.
+        arity: required number of operands for each listed role or primitive.
     """
 
     name: Name
@@ -81,9 +85,9 @@ class Rule:
     """A compiled rule.
 
     Attributes:
-        place: the place as written in the file.
-        word: role or primitive of the place; None for the output.
-        port: name of the operand of the place; None for the output.
+        place: place as written in the file.
+        word: role or primitive of which the place is an operand; None if the place is the output.
+        port: name of this operand; None if the place is the output.
     """
 
     name: str
@@ -95,11 +99,20 @@ class Rule:
     automaton: Automaton
 
     def starts(self, ref: Ref | None) -> bool:
-        """Return whether paths begin at a stream, or for None at a node without inputs."""
+        """Return whether paths of this rule start at ``ref``.
+
+        Args:
+            ref: a stream, or None for a node without inputs.
+        """
         return self.source == "input" or (ref is not None and self.source == f"input.{ref}")
 
     def slot(self, symbol: Symbol, signature: Signature) -> int | None:
-        """Return the index of a node's operand that is a place of this rule, or None."""
+        """Return the index of the operand of a node that is a place of this rule, or None.
+
+        Args:
+            symbol: symbol of the node.
+            signature: signature of the node.
+        """
         if self.word not in symbol:
             return None
         ports = [port.name for port in signature.inputs]
@@ -120,10 +133,11 @@ class Policy:
 
 
 def load_policy(name_or_path: str) -> Policy:
-    """Read and compile a policy by path or by name.
+    """Read and compile the policy with this name or in this file.
 
     Raises:
-        ConfigError, PolicyError: the file cannot be read, or a rule is malformed.
+        ConfigError: the file cannot be read.
+        PolicyError: a rule is malformed.
     """
     path = find_named(name_or_path, FOLDER)
     return compile_policy(read_model(path, PolicyFile), path)
@@ -152,7 +166,7 @@ def compile_policy(file: PolicyFile, path: Path | str) -> Policy:
 
 
 def _words() -> frozenset[str]:
-    """The words of expressions: roles and names of primitives."""
+    """Return the words that expressions may contain: roles and names of primitives."""
     return frozenset(names()) | {role.value for role in Role}
 
 

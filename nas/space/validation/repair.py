@@ -1,8 +1,8 @@
-"""Repair illegal genomes: beam search for the fewest edits that remove all violations.
+"""Repair of illegal genomes by a beam search for the fewest edits that remove all violations.
 
-One edit changes an operation, an operand, a flag or label, or adds or bypasses one node. All
-neighbours, that is, genomes one edit away, are validated. The search continues from the BEAM
-neighbours with the fewest violations.
+One edit changes an operation, an operand or a field of the projections, or adds or bypasses a node.
+In each step, all genomes one edit away (neighbours) are validated. The search continues from the
+``BEAM`` neighbours with the fewest violations.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ USUAL: Final = ("scaled_dot_product", "softmax", "weighted_sum", "linear", "gelu
 def with_repairs(
     genome: Genome, policy: Policy, violations: Sequence[Violation]
 ) -> tuple[Violation, ...]:
-    """Return the violations, each with one legal genome that repairs all violations."""
+    """Return the violations with the nearest legal genome as the ``repair`` of each violation."""
     if not violations:
         return ()
     repair = nearest_legal(genome, policy)
@@ -39,10 +39,10 @@ def with_repairs(
 
 
 def nearest_legal(genome: Genome, policy: Policy) -> Genome | None:
-    """Return a legal genome with few edits; it also type-checks.
+    """Return a legal genome that type-checks and is few edits away from ``genome``.
 
-    If the search fails, return standard attention whose values are the genome's output, else plain
-    standard attention. Return None if the policy forbids both.
+    If the search finds none, return standard attention with the genome's output as values. If this
+    is illegal, return standard attention alone. Return None if the policy forbids both.
 
     Raises:
         GenomeError: a node names a primitive that does not exist.
@@ -81,7 +81,10 @@ def _count_problems(genome: Genome, policy: Policy) -> int:
 
 
 def _rebuilt(genome: Genome) -> Iterator[Genome]:
-    """Standard attention with the genome's output as values, with v, and with default fields."""
+    """Yield standard attention with the genome's output as values, and with ``v`` as values.
+
+    The last genome that is yielded also has default projections, placement and mask.
+    """
     last = len(genome.nodes) - 1
     score, weights = Node("scaled_dot_product", ("q", "k")), Node("softmax", (last + 1,))
     if genome.nodes:
@@ -93,7 +96,10 @@ def _rebuilt(genome: Genome) -> Iterator[Genome]:
 
 
 def _neighbours(genome: Genome, policy: Policy) -> Iterator[Genome]:
-    """Genomes one edit away; changes of labels come first if heads or widths are violated."""
+    """Yield all genomes that are one edit away.
+
+    Edits of the projections come first if a violation is about heads or widths, else last.
+    """
     edits = [_inserted, _renamed, _bypassed, _extended, _rewired]
     rules = {violation.rule for violation in validate(genome, policy)}
     edits.insert(0 if rules & {"heads", "widths"} else len(edits), _relabelled)
@@ -101,13 +107,13 @@ def _neighbours(genome: Genome, policy: Policy) -> Iterator[Genome]:
 
 
 def _operations(arity: int) -> list[str]:
-    """Primitives with ``arity`` operands; those of USUAL come first."""
+    """Return the names of all primitives with ``arity`` operands, with ``USUAL`` names first."""
     ops = [n for n in names() if arity in get(n).arities]
     return sorted(ops, key=lambda n: (USUAL.index(n) if n in USUAL else len(USUAL), n))
 
 
 def _inserted(genome: Genome) -> Iterator[Genome]:
-    """Insert a node with one operand into each edge, or append one with two operands."""
+    """Yield genomes with a new node: between a node and its operand, or after the output."""
     for index, node in enumerate(genome.nodes):
         moved = {place: place + 1 for place in range(index, len(genome.nodes))}
         later = [reader.renamed(moved) for reader in genome.nodes[index + 1 :]]
@@ -122,7 +128,7 @@ def _inserted(genome: Genome) -> Iterator[Genome]:
 
 
 def _renamed(genome: Genome) -> Iterator[Genome]:
-    """Change the operation of each node, with default parameters."""
+    """Yield genomes in which one node has another operation with default parameters."""
     for index, node in enumerate(genome.nodes):
         for op in _operations(len(node.inputs)):
             if op != node.op:
@@ -130,7 +136,7 @@ def _renamed(genome: Genome) -> Iterator[Genome]:
 
 
 def _rewired(genome: Genome) -> Iterator[Genome]:
-    """Change each operand."""
+    """Yield genomes in which one node reads another stream or node at one of its operands."""
     for index, node in enumerate(genome.nodes):
         for slot, old in enumerate(node.inputs):
             for ref in _refs(index):
@@ -139,7 +145,7 @@ def _rewired(genome: Genome) -> Iterator[Genome]:
 
 
 def _extended(genome: Genome) -> Iterator[Genome]:
-    """Add or remove one operand of each node."""
+    """Yield genomes in which one node has one operand more or less."""
     for index, node in enumerate(genome.nodes):
         ports = get(node.op).signatures[0].inputs
         slot = len(node.inputs)
@@ -151,7 +157,10 @@ def _extended(genome: Genome) -> Iterator[Genome]:
 
 
 def _bypassed(genome: Genome) -> Iterator[Genome]:
-    """Replace a node by its operand in all readers, or end the graph at an earlier node."""
+    """Yield genomes in which all readers of a node read one of its operands instead.
+
+    Then yield genomes in which an earlier node is the output.
+    """
     for index, node in enumerate(genome.nodes):
         for ref in dict.fromkeys(node.inputs):
             yield genome.bypassing(index, ref)
@@ -160,7 +169,7 @@ def _bypassed(genome: Genome) -> Iterator[Genome]:
 
 
 def _relabelled(genome: Genome) -> Iterator[Genome]:
-    """Change one field of the projections."""
+    """Yield genomes with another value in one field of the projections."""
     for name in (*FLAGS, *LABELS):
         choices: tuple[bool | str, ...] = (True, False) if name in FLAGS else LABELS[name]
         for value in choices:

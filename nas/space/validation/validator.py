@@ -1,7 +1,7 @@
-"""Validate a genome: type checks, then the rules of a policy.
+"""Validation of a genome by type checks, and then by the rules of a policy.
 
-The time is proportional to nodes times rules. For each violation a path that breaks the rule is
-found as its witness.
+The running time is proportional to the number of nodes times the number of rules. Each violation
+contains a path that breaks the rule.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ class Violation:
     Attributes:
         rule: name of the policy's rule, or one of "arity", "types", "heads", "widths", "output",
             "empty" and "constant".
-        path: a path that breaks the rule, from a stream to the place of the rule.
-        found: roles of the nodes on the path, or what was found instead.
-        expected: expression of the rule, or what was expected.
-        repair: the nearest legal genome; None if none was searched or found.
+        path: a path that breaks the rule, from its source to its place. It contains only the place
+            if the rule requires a path and there is none.
+        found: roles of the nodes on the path, or a description of what was found.
+        expected: expression of the rule, or a description of what was expected.
+        repair: nearest legal genome; None if no legal genome was searched for or found.
     """
 
     rule: str
@@ -39,7 +40,7 @@ class Violation:
 
     @property
     def message(self) -> str:
-        """A sentence with the rule, the path, and what was found and expected."""
+        """A sentence that states the rule, the path, what was found and what was expected."""
         place = " -> ".join(self.path) or "the graph"
         return f"{self.rule}: {place} reads {self.found!r}; expected {self.expected!r}."
 
@@ -56,10 +57,10 @@ class Violation:
 
 
 def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
-    """Return the violations of a genome; a legal genome has none.
+    """Return the violations of type checks and of a policy by a genome; empty for a legal genome.
 
-    The genome is not brought into normal form. Rules are not applied to an ill-typed genome,
-    because the roles of its nodes are unknown.
+    The genome need not be in normal form. If the policy requires well-typed genomes, its rules are
+    not applied to an ill-typed genome, because the roles of its nodes are unknown.
 
     Raises:
         GenomeError: a node names a primitive that does not exist.
@@ -79,7 +80,10 @@ def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
 
 
 class _Graph:
-    """A genome with the symbols of its nodes; rules apply to live nodes only."""
+    """A genome with the symbols of its nodes, to which rules are applied.
+
+    Rules apply only to live nodes.
+    """
 
     def __init__(self, genome: Genome, typing: Typing) -> None:
         self.nodes, self.live, self.signatures = genome.nodes, genome.live(), typing.signatures
@@ -87,7 +91,7 @@ class _Graph:
         self.genome = genome
 
     def of_arity(self, policy: Policy) -> list[Violation]:
-        """The nodes whose number of operands differs from the policy's."""
+        """Return a violation for each node whose number of operands the policy does not allow."""
         broken = []
         for word, count in policy.file.arity.items():
             for index in self.live:
@@ -98,7 +102,7 @@ class _Graph:
         return broken
 
     def of_rule(self, rule: Rule) -> list[Violation]:
-        """At most ``MAX_PLACES`` violations of a rule, each with a path that breaks it."""
+        """Return the violations of a rule, at most one per place and ``MAX_PLACES`` in all."""
         masks = self._reached(rule)
         accepting = rule.automaton.accepting
         broken: list[Violation] = []
@@ -115,7 +119,7 @@ class _Graph:
         return broken
 
     def _reached(self, rule: Rule) -> dict[Ref, int]:
-        """For each stream and node, the states of the rule's automaton in which paths leave it."""
+        """Return the mask of the automaton states that paths reach at each stream and node."""
         masks: dict[Ref, int] = {stream: int(rule.starts(stream)) for stream in STREAMS}
         masks |= dict.fromkeys(range(len(self.nodes)), 0)
         for index in self.live:
@@ -127,7 +131,10 @@ class _Graph:
         return masks
 
     def _places(self, rule: Rule) -> list[tuple[int | None, Ref]]:
-        """The places of a rule: the node (None for the output) and the operand at its port."""
+        """Return the places of a rule, as pairs of a node and its operand at the rule's port.
+
+        If the place is the output, the pair is None and the last node.
+        """
         if rule.word is None:
             return [(None, len(self.nodes) - 1)]
         places: list[tuple[int | None, Ref]] = []
@@ -139,7 +146,11 @@ class _Graph:
         return places
 
     def _witness(self, rule: Rule, masks: dict[Ref, int], ref: Ref, wrong: int) -> list[Ref]:
-        """A path from a source to ``ref`` that ends in one of the ``wrong`` states."""
+        """Return a path from a source to ``ref`` that ends in a state of the mask ``wrong``.
+
+        Args:
+            masks: result of ``_reached``.
+        """
         path: list[Ref] = [ref]
         while isinstance(ref, int) and self.nodes[ref].inputs:
             before = rule.automaton.retreat(wrong, self.symbols[ref])
@@ -149,7 +160,7 @@ class _Graph:
         return path[::-1]
 
     def _violation(self, rule: Rule, node: int | None, path: list[Ref]) -> Violation:
-        """A violation at a node, or for None at the output."""
+        """Return the violation of a rule by a path that ends at a node, or (None) at the output."""
         end = "output" if node is None else f"{node}:{self.nodes[node].op}.{rule.port}"
         words = " ".join(self.symbols[ref].role for ref in path if isinstance(ref, int))
         pattern = rule.automaton.pattern
@@ -168,13 +179,13 @@ def _names(genome: Genome, path: list[Ref]) -> tuple[str, ...]:
 
 
 def _typed(genome: Genome, problem: Problem) -> Violation:
-    """A type error as a violation, with a path from a stream along first operands."""
+    """Return the violation for a type error, with the path along first operands to its node."""
     path = [] if problem.node is None else _first_operands(genome, problem.node)
     return Violation(problem.rule, _names(genome, path), problem.found, problem.expected)
 
 
 def _first_operands(genome: Genome, ref: Ref) -> list[Ref]:
-    """The path to a node along first operands."""
+    """Return the path to ``ref`` on which each node is the first operand of the next node."""
     path = [ref]
     while isinstance(path[-1], int) and genome.nodes[path[-1]].inputs:
         path.append(genome.nodes[path[-1]].inputs[0])

@@ -1,8 +1,8 @@
-"""Variation: sampling, mutation and crossover of genomes, whose results always obey the policy.
+"""Variation: random sampling, mutation and crossover of genomes. All results obey the policy.
 
-Results depend only on genomes, the space, the policy and a random generator. Graphs are grown by a
-grammar that follows the policy's automata (``grammar``), so that none must be rejected. Projections
-are changed until the genome type-checks.
+Results depend only on genomes, the space, the policy and the random generator. Graphs grow by a
+grammar that is derived from the policy's automata (module ``grammar``), so that no graph has to be
+rejected. Projections are changed until the genome type-checks.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Variation:
     """Sampling, mutation and crossover in a search space under a policy.
 
     Args:
-        is_causal: exclude genomes in which a token sees later tokens, as ``causal: true`` in the
-            space does.
+        is_causal: whether to exclude genomes in which a token sees later tokens. The field
+            ``causal: true`` of the space has the same effect.
 
     Raises:
-        SpaceError: no (causal) genome of the space obeys the policy.
+        SpaceError: no genome that is allowed in the space obeys the policy.
     """
 
     def __init__(self, space: SearchSpace, policy: Policy, is_causal: bool = False) -> None:
@@ -49,7 +49,8 @@ class Variation:
         """Return a random genome of the space.
 
         Raises:
-            SpaceError: for none of ``TRIES`` random graphs do projections of the space type-check.
+            SpaceError: ``TRIES`` random graphs were drawn, and none of them type-checks with any
+                projections of the space that were tried.
         """
         least, most = self.grammar.size(self.grammar.start), self.space.nodes.max
         for _ in range(TRIES):
@@ -68,9 +69,9 @@ class Variation:
     def mutate(
         self, genome: Genome, rng: np.random.Generator, strength: int = 1
     ) -> tuple[Genome, str]:
-        """Return the genome after ``strength`` random changes, and the names of the changes.
+        """Return the genome after ``strength`` random changes, and their names joined by "+".
 
-        If no change applies, return a new sample and "sample".
+        If no change applies, return a new sample and the name "sample".
         """
         child, names = genome, []
         for _ in range(strength):
@@ -82,7 +83,12 @@ class Variation:
         return child, "+".join(names)
 
     def crossover(self, a: Genome, b: Genome, rng: np.random.Generator) -> tuple[Genome, str]:
-        """Return ``a`` with a subgraph of ``b`` and mixed projections, and the change's name."""
+        """Return a mixture of two genomes, and the name of the change.
+
+        The graph is that of ``a`` with one subgraph of ``b``, or without it if none fits. Other
+        fields come from ``a`` or ``b`` at random. If no mixture is legal, return ``a``, or a new
+        sample if ``a`` sees later tokens in a causal space.
+        """
         placement = a.placement if rng.random() < 0.5 else b.placement
         mixed = projecting.mix(a.projections, b.projections, rng)
         grafted = self._graft(a, b, rng)
@@ -98,7 +104,11 @@ class Variation:
         return a, "crossover_projections"
 
     def _mutate_once(self, genome: Genome, rng: np.random.Generator) -> tuple[Genome, str] | None:
-        """Apply one random change; None if neither the drawn kind nor a graph change applies."""
+        """Return the genome after one random change, and the name of the change.
+
+        If no change of the drawn kind applies, changes of the graph are tried. Return None if they
+        do not apply either.
+        """
         for kind in (self._kind(rng.random()), "graph"):
             for _ in range(TRIES):
                 name, child = self._propose(kind, genome, rng)
@@ -107,11 +117,11 @@ class Variation:
                     return fitted, name
         return None
 
-    def _kind(self, mark: float) -> str:
-        """Select the kind of a mutation by a random number between 0 and 1."""
-        if mark < PROJECT:
-            return "mutate_placement" if mark < PLACE else "project"
-        return "mutate_mask" if self.space.visibility and mark < PROJECT + MASK else "graph"
+    def _kind(self, number: float) -> str:
+        """Return the kind of mutation that a random number between 0 and 1 selects."""
+        if number < PROJECT:
+            return "mutate_placement" if number < PLACE else "project"
+        return "mutate_mask" if self.space.visibility and number < PROJECT + MASK else "graph"
 
     def _propose(
         self, kind: str, genome: Genome, rng: np.random.Generator
@@ -131,7 +141,10 @@ class Variation:
         return name, None if draft is None else draft.genome(*around)
 
     def _graft(self, a: Genome, b: Genome, rng: np.random.Generator) -> Genome | None:
-        """``a`` with the operand of one edge replaced by a copy of a subgraph of ``b``."""
+        """Return ``a`` with a copy of a subgraph of ``b`` in place of the operand at one edge.
+
+        Return None if no subgraph of ``b`` meets the requirement on any edge of ``a``.
+        """
         receiver, donor = Draft.of(a, self.grammar), Draft.of(b, self.grammar)
         edges = receiver.edges()
         for choice in rng.permutation(len(edges)):
@@ -144,10 +157,10 @@ class Variation:
         return None
 
     def _fitted(self, genome: Genome, rng: np.random.Generator) -> Genome | None:
-        """Change projections until the genome type-checks.
+        """Return the genome with projections of the space with which it type-checks.
 
-        None if the genome is too large or constant, if it sees later tokens in a causal space, or
-        if no projections of the space type-check.
+        Return None if there are no such projections, if the genome is too large or constant, or if
+        it sees later tokens in a causal space.
         """
         is_large = len(genome.nodes) > self.space.nodes.max
         if is_large or self._sees_ahead(genome) or is_constant(genome):
@@ -155,7 +168,7 @@ class Variation:
         return projecting.fit(genome, self.space, rng)
 
     def _sees_ahead(self, genome: Genome) -> bool:
-        """Whether a node sees later tokens although the space is causal."""
+        """Return whether the space is causal and a node sees later tokens."""
         if not self.space.causal:
             return False
         return not all(self.space.allows(node.op, node.param_dict()) for node in genome.nodes)

@@ -1,4 +1,4 @@
-"""A mutable graph of operations, with the states of the policy's automata at each node."""
+"""A mutable graph of operations that stores the states of the policy's automata at each node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from nas.space.variation.grammar import NOT_REQUIRED, Goal, Grammar, OpSignature
 
 
 class Vertex(NamedTuple):
-    """A node of a draft, and the automata states in which paths leave it."""
+    """A node of a draft.
+
+    Attributes:
+        operation: primitive with one of its signatures.
+        inputs: operands; each is a stream or the index of an earlier node.
+        params: parameters in the form of ``Node.params``.
+        state: automaton states that paths reach at this node.
+    """
 
     operation: OpSignature
     inputs: tuple[Ref, ...]
@@ -26,11 +33,12 @@ class Vertex(NamedTuple):
 class Draft:
     """The graph of a genome while it is grown or mutated.
 
-    An edge is a pair (reader, slot): the operand with index ``slot`` of the node ``reader``. A
-    ``Goal`` is a requirement on an operand or on a node's result.
+    An edge is a pair (reader, slot). It stands for the operand with index ``slot`` of the node with
+    index ``reader``. A ``Goal`` is a requirement on an operand or on the result of a node.
 
     Attributes:
-        vertices: nodes in topological order; the last one is the output.
+        grammar: grammar of the search space under its policy.
+        vertices: nodes in topological order; the last node is the output.
     """
 
     grammar: Grammar
@@ -58,7 +66,7 @@ class Draft:
         return len(self.vertices) - 1
 
     def state(self, ref: Ref) -> State:
-        """Return the automata states in which paths arrive at a stream or leave a node."""
+        """Return the automaton states that paths reach at a stream or node."""
         return self.grammar.streams[ref] if isinstance(ref, str) else self.vertices[ref].state
 
     def fits(self, ref: Ref, goal: Goal) -> bool:
@@ -85,7 +93,10 @@ class Draft:
 
     @cached_property
     def goals(self) -> list[Goal]:
-        """For each node the requirement of all its readers, without required states."""
+        """For each node, the requirement that all its readers together put on its result.
+
+        These requirements contain no required states. ``full_goal`` adds them.
+        """
         grammar = self.grammar
         allowed = [[r.automaton.all_states for r in grammar.path_rules] for _ in self.vertices]
         allowed[-1] = list(grammar.start.allowed)
@@ -101,7 +112,14 @@ class Draft:
         return goals
 
     def _operand_goal(self, goal: Goal, operation: OpSignature, slot: int) -> Goal:
-        """The requirement on an operand, without required states."""
+        """Return the requirement on an operand that follows from ``goal`` for the result.
+
+        The requirement contains no required states.
+
+        Args:
+            operation: operation that reads the operand.
+            slot: index of the operand.
+        """
         nothing = (NOT_REQUIRED,) * len(goal.required)
         operands = self.grammar.operand_goals(goal._replace(required=nothing), operation)[0]
         return operands[slot]._replace(required=nothing)
@@ -109,14 +127,15 @@ class Draft:
     def edge_goal(self, reader: int, slot: int) -> Goal:
         """Return the requirement on the operand at an edge.
 
-        States are required of it if no other edge supplies them.
+        It contains required states for each rule with ``some`` that is broken if the edge is
+        removed.
         """
         goal = self._operand_goal(self.goals[reader], self.vertices[reader].operation, slot)
         rules = range(len(self.grammar.some_rules))
         return goal._replace(required=tuple(self._required(i, (reader, slot)) for i in rules))
 
     def full_goal(self, index: int) -> Goal:
-        """Return the requirement on a node's result, with the states that its readers require."""
+        """Return the requirement on a node's result, including the states that readers require."""
         goal = self.goals[index]
         if index == len(self.vertices) - 1:
             return goal._replace(required=self.grammar.start.required)
@@ -124,20 +143,32 @@ class Draft:
         for reader, slot in self.edges():
             if self.vertices[reader].inputs[slot] == index:
                 for i, mask in enumerate(self.edge_goal(reader, slot).required):
-                    required[i] = _both(required[i], mask)
+                    required[i] = _combined(required[i], mask)
         return goal._replace(required=tuple(required))
 
     def _required(self, index: int, edge: tuple[int, int]) -> int:
-        """The states of which an edge must supply one, for one rule with ``some``."""
+        """Return the states of which paths must reach at least one at an edge.
+
+        Return ``NOT_REQUIRED`` if the rule holds without this edge.
+
+        Args:
+            index: index of a rule in ``grammar.some_rules``.
+        """
         required = NOT_REQUIRED
         for place in self._places(index):
             arriving = self._arriving(index, place, without=edge)
             if not arriving & self.grammar.some_rules[index].automaton.accepting:
-                required = _both(required, self._leading(index, place, edge))
+                required = _combined(required, self._leading(index, place, edge))
         return required
 
     def _places(self, index: int) -> Iterator[tuple[int, int]]:
-        """The edges to which a rule requires a path; the output has the slot -1."""
+        """Yield the edges that are places of a rule with ``some``.
+
+        For the place ``output``, yield the pair of the last node's index and -1.
+
+        Args:
+            index: index of the rule in ``grammar.some_rules``.
+        """
         rule = self.grammar.some_rules[index]
         if rule.word is None:
             yield len(self.vertices) - 1, -1
@@ -147,7 +178,7 @@ class Draft:
                 yield reader, slot
 
     def _arriving(self, index: int, place: tuple[int, int], without: tuple[int, int]) -> int:
-        """The states in which paths arrive at an edge if the edge ``without`` is removed."""
+        """Return the states that paths reach at a place if the edge ``without`` is removed."""
         automaton = self.grammar.some_rules[index].automaton
         masks: list[int] = []
         for reader, vertex in enumerate(self.vertices):
@@ -162,7 +193,7 @@ class Draft:
         return masks[-1]
 
     def _leading(self, index: int, place: tuple[int, int], edge: tuple[int, int]) -> int:
-        """The states at an edge from which a path leads to an accepting state at a place."""
+        """Return the states at ``edge`` from which a path is in an accepting state at ``place``."""
         automaton = self.grammar.some_rules[index].automaton
         masks = [0] * len(self.vertices)
         if place[1] < 0:
@@ -184,8 +215,8 @@ class Draft:
         return Genome(nodes, projections, placement, visibility).pruned()
 
 
-def _both(required: int, further: int) -> int:
-    """The states that two requirements have in common."""
+def _combined(required: int, further: int) -> int:
+    """Return the intersection of two masks of states; ``NOT_REQUIRED`` stands for all states."""
     if NOT_REQUIRED in (required, further):
         return further if required == NOT_REQUIRED else required
     return required & further

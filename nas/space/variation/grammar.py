@@ -1,10 +1,15 @@
-"""A search space and its policy as a tree grammar that generates only graphs that obey the policy.
+"""A tree grammar of a search space that generates only graphs that obey a policy.
 
-The nonterminals of the grammar are requirements (``Goal``) on an operand: a kind of tensor, for
-every rule the states of its automaton in which paths may arrive (``allowed``), and for every rule
-with ``some`` the states of which one must arrive (``required``). A production selects a primitive.
-It turns the requirement on the primitive's result into requirements on its operands, by running the
-automata backwards. The start symbol is the requirement on the output.
+Each rule of a policy has an automaton that reads the nodes of paths. A nonterminal of the grammar
+is a requirement (``Goal``) on an operand. It consists of
+
+- the kind of tensor,
+- for each rule with ``from`` or ``none``, the automaton states that paths may reach (``allowed``),
+- for each rule with ``some``, states of which paths must reach at least one (``required``).
+
+A production selects a primitive. It turns the requirement on the primitive's result into
+requirements on its operands, by running the automata backwards. The start symbol is the requirement
+on the output.
 """
 
 from __future__ import annotations
@@ -33,9 +38,10 @@ class Goal(NamedTuple):
 
     Attributes:
         kind: kind of tensor.
-        allowed: for each rule without ``some`` a bit mask of the states in which paths may arrive.
-        required: for each rule with ``some`` a bit mask of states of which one must arrive, or
-            NOT_REQUIRED.
+        allowed: for each rule with ``from`` or ``none``, a bit mask of the automaton states that
+            paths may reach.
+        required: for each rule with ``some``, a bit mask of automaton states of which paths must
+            reach at least one; ``NOT_REQUIRED`` if they need not reach any.
     """
 
     kind: Kind
@@ -44,10 +50,10 @@ class Goal(NamedTuple):
 
 
 class State(NamedTuple):
-    """The automata states in which paths arrive at a stream or leave a node.
+    """The automaton states that paths reach at a stream or node, to compare with a ``Goal``.
 
     Attributes:
-        allowed: a bit mask of states for each rule without ``some``.
+        allowed: a bit mask of states for each rule with ``from`` or ``none``.
         required: a bit mask of states for each rule with ``some``.
     """
 
@@ -65,7 +71,13 @@ class OpSignature:
 
 
 class Production(NamedTuple):
-    """An operation, requirements on its operands, and the fewest nodes of such a subgraph."""
+    """One way to meet a requirement on a result.
+
+    Attributes:
+        operation: primitive with one of its signatures, which computes the result.
+        goals: requirement on each operand.
+        size: smallest number of nodes of a subgraph with this operation and such operands.
+    """
 
     operation: OpSignature
     goals: tuple[Goal, ...]
@@ -75,14 +87,14 @@ class Production(NamedTuple):
 class Grammar:
     """The grammar of a search space under a policy.
 
-    In a causal space primitives that always see later tokens are left out.
+    In a causal space, primitives that see later tokens with all their parameters are omitted.
 
     Attributes:
         path_rules: rules of the policy with ``from`` or ``none``.
         some_rules: rules of the policy with ``some``.
-        op_signatures: all primitives of the space, once for each signature.
-        streams: states of the streams ``q``, ``k`` and ``v``.
-        start: the requirement on the output.
+        op_signatures: all primitives of the space, each of them once for each signature.
+        streams: automaton states at the streams ``q``, ``k`` and ``v``.
+        start: requirement on the output.
 
     Raises:
         SpaceError: no genome of the space obeys the policy, or the grammar is too large.
@@ -105,13 +117,16 @@ class Grammar:
             )
 
     def size(self, goal: Goal) -> int:
-        """Return the fewest nodes that meet a requirement; NEVER if no subgraph meets it."""
+        """Return the smallest number of nodes of a subgraph that meets a requirement.
+
+        It is 0 if a stream meets the requirement, and ``NEVER`` if nothing meets it.
+        """
         if goal not in self._sizes:
             self._close(goal)
         return self._sizes[goal]
 
     def productions(self, goal: Goal) -> tuple[Production, ...]:
-        """Return the productions whose result meets a requirement."""
+        """Return all productions that meet a requirement."""
         if goal not in self._productions:
             self._close(goal)
         return self._productions[goal]
@@ -123,7 +138,7 @@ class Grammar:
         return [name for name, state in self.streams.items() if satisfies(state, goal)]
 
     def advance(self, symbol: Symbol, states: Sequence[State]) -> State:
-        """Return the state of a node, from its symbol and the states of its operands."""
+        """Return the state at a node, given its symbol and the states at its operands."""
         allowed = zip(self.path_rules, zip(*(s.allowed for s in states), strict=True), strict=True)
         required = zip(
             self.some_rules, zip(*(s.required for s in states), strict=True), strict=True
@@ -134,9 +149,10 @@ class Grammar:
         )
 
     def operand_goals(self, goal: Goal, operation: OpSignature) -> list[tuple[Goal, ...]]:
-        """Return requirements on the operands that together meet a requirement on the result.
+        """Return requirements on the operands of an operation whose result must meet ``goal``.
 
-        The result has one tuple for each choice of the operands that supply required states.
+        A required state can come from any operand. The list has one tuple of requirements for each
+        choice of the operands that supply the required states.
         """
         symbol = operation.symbol
         allowed = [
@@ -163,7 +179,11 @@ class Grammar:
     def _required_splits(
         self, index: int, rule: Rule, goal: Goal, operation: OpSignature
     ) -> list[tuple[int, ...]]:
-        """For one rule, the masks at the operands, for each operand that can supply a state."""
+        """Return the required states at all operands, for each operand that can supply a state.
+
+        Args:
+            index: index of ``rule`` in ``some_rules``.
+        """
         symbol, ports = operation.symbol, len(operation.signature.inputs)
         place = rule.slot(symbol, operation.signature)
         masks = [
@@ -197,7 +217,7 @@ class Grammar:
         )
 
     def _close(self, start: Goal) -> None:
-        """Find all requirements reachable from ``start``, and the fewest nodes that meet each."""
+        """Compute the productions and sizes of ``start`` and of all requirements below it."""
         ways_of: dict[Goal, list[tuple[OpSignature, tuple[Goal, ...]]]] = {}
         queue = [start]
         while queue:
@@ -226,7 +246,11 @@ class Grammar:
             self._productions[goal] = tuple(p for p in priced if p.size < NEVER)
 
     def _spend(self, productions: int) -> None:
-        """Count productions; raise SpaceError beyond MAX_WORK."""
+        """Add a number of productions to the work done.
+
+        Raises:
+            SpaceError: the work exceeds ``MAX_WORK``.
+        """
         self._work += productions
         self._check_work(self._work)
 
@@ -239,7 +263,7 @@ class Grammar:
 
 
 def satisfies(state: State, goal: Goal) -> bool:
-    """Return whether a stream or node in this state meets a requirement."""
+    """Return whether a stream or node with this state meets a requirement on states."""
     return all(
         not mask & ~allowed for mask, allowed in zip(state.allowed, goal.allowed, strict=True)
     ) and all(
@@ -256,7 +280,7 @@ def _advanced(rule: Rule, symbol: Symbol, masks: Sequence[int]) -> int:
 
 
 def _wanted(rule: Rule) -> int:
-    """The states in which a path may arrive at the rule's place."""
+    """Return the states that paths may reach at the place of a rule with ``from`` or ``none``."""
     accepting = rule.automaton.accepting
     return accepting if rule.quantifier == "every" else rule.automaton.all_states & ~accepting
 

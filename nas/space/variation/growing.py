@@ -41,12 +41,13 @@ def grow(
     rng: np.random.Generator,
     port: str = "",
 ) -> Ref:
-    """Add random nodes to a draft until a stream or node meets a requirement, and return it.
+    """Return a stream or node that meets a requirement, after adding random nodes to the draft.
 
     Args:
-        goal: the requirement.
+        goal: requirement that the result must meet.
         budget: largest number of new nodes, at least ``grammar.size(goal)``.
-        port: name of the operand that will read the result.
+        port: name of the operand that will read the result. It makes one stream more likely, such
+            as ``q`` for "query".
     """
     existing = [i for i in range(len(draft.vertices)) if draft.fits(i, goal)]
     if existing and rng.random() < REUSE:
@@ -76,7 +77,10 @@ def _grow_node(
 
 
 def pick_production(ways: list[Production], rng: np.random.Generator) -> Production:
-    """Draw a role by ``ROLE_WEIGHTS``, then a primitive, then one of its productions."""
+    """Return a random production: draw a role, then a primitive, then one of its productions.
+
+    ``ROLE_WEIGHTS`` has the relative probabilities of the roles.
+    """
     roles = sorted({p.operation.signature.role for p in ways})
     role = roles[choose([ROLE_WEIGHTS[r] for r in roles], rng)]
     ops = sorted({p.operation.op for p in ways if p.operation.signature.role is role})
@@ -89,7 +93,7 @@ def pick_production(ways: list[Production], rng: np.random.Generator) -> Product
 def draw_params(
     op: str, space: SearchSpace, rng: np.random.Generator
 ) -> tuple[tuple[str, ParamValue], ...]:
-    """Draw parameters that the space allows, in the form of ``Node.params``."""
+    """Return random parameters that the space allows, in the form of ``Node.params``."""
     defaults = get(op).defaults()
     choices = {name: space.param_choices(op, name) for name in defaults}
     for _ in range(DRAWS):
@@ -106,7 +110,7 @@ def changed(op: str, params: dict[str, ParamValue]) -> tuple[tuple[str, ParamVal
 
 
 def pick(items: Sequence[T], rng: np.random.Generator) -> T:
-    """Return a random item, each with the same probability."""
+    """Return a random item. All items have the same probability."""
     return items[int(rng.integers(len(items)))]
 
 

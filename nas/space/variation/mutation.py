@@ -1,7 +1,8 @@
 """Mutations and crossover of graphs, after which a genome still obeys the policy.
 
 A mutation returns the changed draft, or None if it does not apply. New subgraphs are grown to meet
-the requirement (``Goal``) on their edge. The caller fits projections and checks the size.
+the requirement (``Goal``) on the edge at which they are read. The caller changes the projections so
+that the genome type-checks, and checks the number of nodes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def regrow(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
 
 
 def rewire(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
-    """Connect a random edge to another stream or earlier node."""
+    """Replace the operand at a random edge by another stream or earlier node."""
     reader, slot = pick(draft.edges(), rng)
     goal = draft.edge_goal(reader, slot)
     old = draft.vertices[reader].inputs[slot]
@@ -43,7 +44,7 @@ def rewire(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
 
 
 def insert(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
-    """Insert a new node into a random edge, or after the output."""
+    """Insert a new node between a random node and one of its operands, or after the output."""
     last = len(draft.vertices)
     reader, slot = pick([*draft.edges(), (last, 0)], rng)
     is_output = reader == last
@@ -68,7 +69,10 @@ def insert(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
 
 
 def remove(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
-    """Connect a reader of a random node to one of that node's operands instead."""
+    """Replace the operand at a random edge by an operand of this operand.
+
+    Alternatively, replace the output by one of its operands.
+    """
     ways: list[tuple[int, int, Ref]] = []
     for reader, slot in draft.edges():
         old = draft.vertices[reader].inputs[slot]
@@ -90,7 +94,7 @@ def remove(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
 
 
 def swap(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
-    """Replace the primitive of a random node by another one that takes the same operands."""
+    """Replace the primitive of a random node by another primitive that accepts its operands."""
     index = int(rng.integers(len(draft.vertices)))
     vertex, goal = draft.vertices[index], draft.full_goal(index)
     ways = [
@@ -113,7 +117,7 @@ def swap(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | 
 
 
 def retune(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
-    """Change one parameter of one node."""
+    """Change one random parameter of one random node."""
     ways = []
     for index, vertex in enumerate(draft.vertices):
         op, full = vertex.operation.op, get(vertex.operation.op).full(dict(vertex.params))
@@ -144,7 +148,10 @@ GRAPH_OPERATORS: Final = {
 
 
 def graft(receiver: Draft, donor: Draft, edge: tuple[int, int], root: int) -> Draft:
-    """Replace the operand at an edge by a copy of a donor's node ``root`` and its ancestors."""
+    """Replace the operand at an edge by a copy of the node ``root`` of another draft.
+
+    The nodes on which ``root`` depends are copied too.
+    """
     fresh, new_index = _before(receiver, edge[0]), dict[int, int]()
     for old in sorted(donor.ancestors(root)):
         vertex = donor.vertices[old]
@@ -154,12 +161,15 @@ def graft(receiver: Draft, donor: Draft, edge: tuple[int, int], root: int) -> Dr
 
 
 def _before(draft: Draft, reader: int) -> Draft:
-    """A copy of the nodes before ``reader``."""
+    """Return a new draft with the nodes before index ``reader``."""
     return Draft(draft.grammar, draft.vertices[:reader])
 
 
 def _with_edge(draft: Draft, fresh: Draft, reader: int, slot: int, ref: Ref) -> Draft:
-    """Append ``reader``, with ``ref`` at ``slot``, and the rest of ``draft`` to ``fresh``."""
+    """Append the nodes of ``draft`` from index ``reader`` on to ``fresh``, and return ``fresh``.
+
+    The node ``reader`` gets the operand ``ref`` at index ``slot``.
+    """
     shift = len(fresh.vertices) - reader
     vertex = draft.vertices[reader]
     inputs = (*vertex.inputs[:slot], ref, *vertex.inputs[slot + 1 :])
@@ -168,7 +178,11 @@ def _with_edge(draft: Draft, fresh: Draft, reader: int, slot: int, ref: Ref) -> 
 
 
 def _with_rest(draft: Draft, fresh: Draft, start: int, shift: int = 0) -> Draft:
-    """Append the nodes of ``draft`` from ``start`` on, with moved indices, to ``fresh``."""
+    """Append the nodes of ``draft`` from index ``start`` on to ``fresh``, and return ``fresh``.
+
+    Args:
+        shift: number to add to operands that are nodes with an index of at least ``start - 1``.
+    """
     for vertex in draft.vertices[start:]:
         inputs = [r + shift if isinstance(r, int) and r >= start - 1 else r for r in vertex.inputs]
         fresh.add(vertex.operation, inputs, vertex.params)

@@ -16,12 +16,15 @@ FIELDS = (*FLAGS, *LABELS)
 
 
 def draw(space: SearchSpace, rng: np.random.Generator) -> Projections:
-    """Draw all fields of the projections from the space's choices."""
+    """Return projections in which each field is a random choice of the space."""
     return Projections(**{name: pick(space.choices(name), rng) for name in FIELDS})
 
 
 def draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility:
-    """Draw a mask from the space's choices; without choices no random number is used."""
+    """Return a mask in which each field is a random choice of the space.
+
+    If the space has no choices of masks, return the default and draw no random number.
+    """
     if not space.visibility:
         return Visibility()
     names = (f.name for f in fields(Visibility))
@@ -29,7 +32,10 @@ def draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility:
 
 
 def change(projections: Projections, space: SearchSpace, rng: np.random.Generator) -> Projections:
-    """Change one random field; return the same projections if the space has no other choice."""
+    """Return the projections with another choice in one random field.
+
+    If the space has no other choice for any field, return the same projections.
+    """
     open_fields = [n for n in FIELDS if set(space.choices(n)) - {getattr(projections, n)}]
     if not open_fields:
         return projections
@@ -39,14 +45,15 @@ def change(projections: Projections, space: SearchSpace, rng: np.random.Generato
 
 
 def mix(a: Projections, b: Projections, rng: np.random.Generator) -> Projections:
-    """Take each field from one of two parents at random."""
+    """Return projections in which each field comes from ``a`` or ``b`` at random."""
     return Projections(**{n: getattr(a if rng.random() < 0.5 else b, n) for n in FIELDS})
 
 
 def fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome | None:
-    """Change up to two fields of the projections so that the genome type-checks.
+    """Return the genome with projections of the space with which it type-checks.
 
-    Fewer changes are preferred. Return None if no choices of the space type-check.
+    Fields with values outside the space get the first choice of the space. Then up to two fields
+    change, as few as possible. Return None if no such projections type-check.
     """
     for projections in _nearest(genome.projections, space, rng):
         fitted = replace(genome, projections=projections)
@@ -58,7 +65,10 @@ def fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome 
 def _nearest(
     projections: Projections, space: SearchSpace, rng: np.random.Generator
 ) -> Iterator[Projections]:
-    """The projections inside the space, then all that differ in one field, then in two."""
+    """Yield the projections of the space that differ in no field, then in one, then in two.
+
+    Fields with values outside the space first get the first choice of the space.
+    """
     # A normal form has no projection of an unread stream, which a mutation may connect.
     outside = [n for n in FIELDS if getattr(projections, n) not in space.choices(n)]
     first = replace(projections, **{name: space.choices(name)[0] for name in outside})
@@ -72,7 +82,7 @@ def _nearest(
 def _changes(
     projections: Projections, space: SearchSpace, rng: np.random.Generator
 ) -> list[Projections]:
-    """All projections that differ in one field, in random order."""
+    """Return all projections of the space that differ in one field, in random order."""
     changes = [
         replace(projections, **{name: choice})
         for name in FIELDS
