@@ -67,7 +67,8 @@ def build_attention(
         dim: width of the input and the output.
         heads: number of attention heads, a divisor of ``dim``.
         qkv_bias: whether the projections W_Q, W_K and W_V have a bias.
-        reference: whether to return the reference interpreter instead of generated source.
+        reference: whether to return the reference interpreter instead of an instance of a generated
+            class.
         fuse: the rules that may replace scores, normaliser and aggregation by one kernel call: True
             for all rules, False for no rule, or names from ``nas.compiler.rules()``.
 
@@ -76,7 +77,8 @@ def build_attention(
 
     Raises:
         ConfigError: ``fuse`` names an unknown rule.
-        GenomeError: the mechanism cannot be built with these values of ``dim`` and ``heads``.
+        GenomeError: a primitive or parameter does not exist, or the mechanism cannot be built with
+            these values of ``dim`` and ``heads``.
         ViolationError: the genome does not type-check.
     """
     plan = genome if isinstance(genome, Plan) else make_plan(genome)

@@ -5,8 +5,8 @@ The method ``forward`` contains one or more lines for each step of the plan, for
     query_1 = by_head(q, self.temperature_1.factor * self.scale_0)
     tokens_3 = dot_product_attention(query_1, k, v, mask)
 
-Steps on pairs of query and key may run for one block of queries at a time. The class contains such
-steps in a method ``attend``.
+Steps that compute pairs of query and key may run for one block of queries at a time. The class then
+contains these steps in a method ``attend``.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class FastSource(Source):
         return ("shaped_attention" if shape else "dot_product_attention"), shape
 
     def _results(self, call: Lowered, function: str, arguments: list[str]) -> list[str]:
-        """Return the lines that call a kernel and assign its result to the aggregations."""
+        """Return the lines that call a kernel and set the variables of the aggregations."""
         first = call.sums[0]
         if len(call.sums) == 1:
             lines = [call_line(first.variable, function, arguments)]
