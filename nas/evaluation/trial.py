@@ -288,7 +288,8 @@ def training_seed(run_seed: int, key: str, repeat: int) -> int:
     It does not depend on the order in which a search proposes mechanisms.
 
     Args:
-        key: digest of the mechanism, resolved at the task's sizes.
+        key: digest of the mechanism, resolved at the task's sizes; or the same text for several
+            mechanisms that must share their seeds.
         repeat: index among the trainings of this mechanism, from 0.
     """
     text = f"nas training seed 1|{run_seed}|{key}|{repeat}"

@@ -170,7 +170,8 @@ class ModelTask(Task):
     Attributes:
         is_causal: whether each token attends only to itself and earlier tokens.
         num_tallies: length of the tensor that ``tally`` returns.
-        width, depth, heads: number of features of a token, of layers, and of heads in a layer.
+        width, depth, heads: number of features of each token, number of layers, and number of
+            attention heads.
         mlp_ratio, activation: hidden width of the feed-forward networks divided by ``width``, and
             their activation function.
         dropout: dropout rate of each branch before its residual connection.
@@ -262,7 +263,9 @@ class ModelTask(Task):
         return torch.randperm(self.epoch_size(data), generator=rng)
 
     def num_eval_examples(self, data: Data, epoch: int) -> int:
-        """Return the number n of validation examples after an epoch: the first n are evaluated.
+        """Return the number of validation examples that are evaluated after an epoch.
+
+        The examples are taken from the start of the split.
 
         Args:
             epoch: number of the epoch, from 1.

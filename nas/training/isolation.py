@@ -110,7 +110,7 @@ def isolated_torch_state() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def bounded_output() -> Iterator[None]:
-    """Redirect text that a block prints to standard error, and drop it after ``MAX_PRINTED``."""
+    """Redirect what a block prints to standard error, up to ``MAX_PRINTED`` characters."""
     stream = _BoundedStream(sys.stderr)
     with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
         yield
