@@ -29,7 +29,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
 def typer_completion() -> Any:
-    """Return the module of typer with the functions of its completion options."""
+    """Return typer's module that implements its completion options."""
     return import_module("typer.completion")
 
 

@@ -21,7 +21,7 @@ RUNS_SHOWN: Final = typer.Argument(
 
 @app.command()
 def runs(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> None:
-    """List the runs, last active last."""
+    """List the runs; the run that was active last comes last."""
     from nas.report.front import runs_answer, runs_columns
     from nas.report.table import say, say_table
     from nas.store import list_runs

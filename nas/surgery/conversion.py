@@ -162,7 +162,11 @@ def convert(module: nn.Module, genome: Genome, sizes: HostSizes) -> None:
 
 
 class _Layout:
-    """Access to a module's projections, which are separate, fused, or packed as in torch."""
+    """Access to a module's projections, which are separate, fused, or packed as in torch.
+
+    Separate projections are three modules. A fused projection is one module for queries, keys and
+    values. nn.MultiheadAttention packs the weights into one parameter.
+    """
 
     def __init__(self, module: nn.Module, sizes: HostSizes) -> None:
         self.host: Any = module

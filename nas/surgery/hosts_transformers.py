@@ -328,7 +328,7 @@ def _forward(kind: Any) -> Any:
 
 @cache
 def _source(kind: Any) -> str:
-    """Return the source of a class's forward; empty without a source."""
+    """Return the source code of a class's forward; empty if the code is not available."""
     try:
         return inspect.getsource(_forward(kind))
     except (OSError, TypeError):

@@ -53,7 +53,7 @@ def _with_init(node: Node, init: str) -> Node:
 
 
 def check_preserving(genome: Genome) -> None:
-    """Raise GenomeError unless a mechanism equals the attention that it replaces, before training.
+    """Raise GenomeError unless the untrained mechanism equals the attention that it replaces.
 
     The model keeps its own projections, so the genome must have the projections of multi-head
     attention and no window.

@@ -255,7 +255,7 @@ def _addcmul(*shapes: Any, out_shape: tuple[int, ...] = (), **rest: Any) -> int:
 
 
 def is_the_product_of_its_factors(case: Case) -> None:
-    """Products of the declared features are the scores, up to a constant for each query."""
+    """The scores are products of the declared factors, up to a constant for each query."""
     factors = case.primitive.factors
     if factors is None:
         return
