@@ -138,7 +138,7 @@ class PlainSource(Source):
         return call.weights is Weights.SOFTMAX
 
     def mask_lines(self) -> list[str]:
-        """Return the lines that compute ``mask``, and ``seen`` if a step ignores the window."""
+        """Return the lines that compute the variables ``mask`` and ``seen``, if steps read them."""
         plan, asking = self.plan, self.mask_readers()
         if not asking:
             return []

@@ -135,7 +135,10 @@ class Source(ABC):
 
     @abstractmethod
     def mask_lines(self) -> list[str]:
-        """Return the lines that compute ``mask``, and ``seen``: the mask without the window."""
+        """Return the lines that compute the variables ``mask`` and ``seen``, if steps read them.
+
+        ``seen`` is the mask without the mechanism's window.
+        """
 
     @abstractmethod
     def accepts_is_causal(self, call: Lowered) -> bool:
