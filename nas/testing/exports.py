@@ -41,7 +41,7 @@ def writes_files(name: str) -> None:
 
 
 def distinguishes_mechanisms(name: str) -> None:
-    """The exports of different mechanisms differ."""
+    """The exports of different mechanisms have different contents."""
     first, second = (EXPORTS.get(name).content(_request(m)) for m in ("mha", "gqa"))
     require(first != second, "mha and gqa have the same content")
 

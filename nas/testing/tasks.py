@@ -70,7 +70,7 @@ def has_a_fingerprint(task: Task, data: Data) -> None:
 
 
 def loads_the_same_data(task: Task, data: Data) -> None:
-    """Loading the data twice gives equal arrays and equal digests."""
+    """Loading twice gives equal arrays and equal digests."""
     again = task.load()
     require(again.digest == data.digest, f"digests {again.digest} and {data.digest}")
     for side in ("train", "validation"):
