@@ -132,8 +132,8 @@ def _keeps_output(genome: Genome, new_typing: Typing, old_typing: Typing) -> boo
 def _use_stream_in_mean(site: Site) -> Iterator[Genome]:
     """Replace the operand of a ``uniform`` node by a stream, since only its length matters.
 
-    The stream must be read by another node already. If the head count of the weights would
-    change, the parameter ``heads`` preserves it.
+    Another node must read the stream too. If the head count of the weights would change, the
+    parameter ``heads`` preserves it.
     """
     if site.node.op != "uniform":
         return

@@ -35,9 +35,9 @@ def qana() -> Genome:
 
     Start. Section 4 sets U, V, b and c to zero. Under softmax their gradients are
     then zero forever: those of V and c are the same for every key, and those of U
-    and b have the factor V = 0. Here (init: zero_out) only V, b and c start at
-    zero, and U is random. The scores still start as dot products, and all weights
-    can train.
+    and b have the factor V = 0. Here only V, b and c start at zero, and U is
+    random (init: zero_out). The scores still start as dot products, and all
+    weights can train.
     """
     return scored("qana")
 

@@ -31,7 +31,9 @@ MASK: Final = 0.05  # probability that a mutation changes the mask, if the space
 
 
 class Variation:
-    """Sampling, mutation and crossover in a search space under a policy.
+    """A source of random genomes in a search space: by sampling, mutation and crossover.
+
+    All genomes obey the policy.
 
     Args:
         is_causal: whether to exclude genomes in which a token sees later tokens. The field

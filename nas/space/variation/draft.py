@@ -147,7 +147,7 @@ class Draft:
         return goal._replace(required=tuple(required))
 
     def _required(self, index: int, edge: tuple[int, int]) -> int:
-        """Return the states of which paths must reach at least one at an edge.
+        """Return the states of which paths must reach at least one at an edge, for one rule.
 
         Return ``NOT_REQUIRED`` if the rule holds without this edge.
 
@@ -193,7 +193,7 @@ class Draft:
         return masks[-1]
 
     def _leading(self, index: int, place: tuple[int, int], edge: tuple[int, int]) -> int:
-        """Return the states at ``edge`` from which a path is in an accepting state at ``place``."""
+        """Return the states at ``edge`` from which paths reach ``place`` in accepting states."""
         automaton = self.grammar.some_rules[index].automaton
         masks = [0] * len(self.vertices)
         if place[1] < 0:

@@ -179,7 +179,9 @@ class Grammar:
     def _required_splits(
         self, index: int, rule: Rule, goal: Goal, operation: OpSignature
     ) -> list[tuple[int, ...]]:
-        """Return the required states at all operands, for each operand that can supply a state.
+        """Return the ways in which operands can supply the states that one rule requires.
+
+        Each way is a tuple with the required states of each operand.
 
         Args:
             index: index of ``rule`` in ``some_rules``.
