@@ -150,8 +150,8 @@ class PlainSource(Source):
         ]
         if self.all_get_is_causal():
             lines += [
-                "if is_causal and mask is not None:",
-                f"    mask = mask & {_PAST}  # not both",
+                "if is_causal and mask is not None:  # torch takes only one of the two",
+                f"    mask = mask & {_PAST}",
             ]
         elif not plan.unsafe and asks_past:
             lines += [

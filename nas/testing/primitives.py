@@ -279,7 +279,7 @@ def declares_its_parameters(case: Case) -> None:
     """The primitive declares the keywords of its constructor, and whether it has parameters."""
     primitive = case.primitive
     has_parameters = any(True for _ in build(case, SMALL).parameters())
-    require(primitive.is_parametric == has_parameters, "has_parameters is wrong")
+    require(primitive.is_parametric == has_parameters, "is_parametric is wrong")
     accepted = {k: d.accept(case.params[k]) for k, d in primitive.parameters.items()}
     require(accepted == case.params, f"its domains turn {case.params} into {accepted}")
     if primitive.parameters:

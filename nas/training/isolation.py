@@ -40,7 +40,7 @@ SETTINGS: Final[dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
     },
     "oneDNN": (
         lambda: torch.backends.mkldnn.enabled,
-        lambda is_enabled: torch.backends.mkldnn.set_flags(is_enabled),  # type: ignore[no-untyped-call]
+        lambda is_on: torch.backends.mkldnn.set_flags(is_on),  # type: ignore[no-untyped-call]
     ),
     # None undoes set_default_device, which only candidates may have called.
     "the default device": (torch.get_default_device, lambda _: torch.set_default_device(None)),
