@@ -150,6 +150,7 @@ def test_table_with_a_value_that_is_no_number_is_refused(
         (gzip.compress(b"")[:10] + b"\xff" * 40, "error: Error -3"),
         (gzip.compress(b"[" * 90_000), "RecursionError"),
     ],
+    ids=["text", "empty", "list", "no_fields", "version", "size", "bytes", "depth"],
 )
 def test_damaged_table_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "bad.json.gz"
