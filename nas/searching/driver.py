@@ -247,7 +247,7 @@ def _complete_setup(
     names = [objective.name for objective in setup.objectives]
     objectives = make_objectives(names, metrics, run_cost_context(setup, complete))
     document = frozen_task(complete, data)
-    writer.complete_setup(replace(setup, task=document, objectives=objectives))
+    writer.complete_setup(replace(setup, task=document, objectives=objectives, metrics=metrics))
     return complete
 
 

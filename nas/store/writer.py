@@ -99,13 +99,13 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self.record_training(training, generation)
 
     def complete_setup(self, setup: RunSetup) -> None:
-        """Replace the recorded task and objectives by the task and objectives of ``setup``.
+        """Replace the recorded task, objectives and metrics by those of ``setup``.
 
         A run of several tasks calls this after it has trained standard attention and ``uniform``,
         whose scores its objectives refer to.
         """
         row = rows.to_row(setup)
-        names = [name for name in row if name.startswith("task_") or name == "objectives"]
+        names = [name for name in row if name.startswith(("task_", "objectives", "metrics"))]
         columns = ", ".join(f"{name} = :{name}" for name in names)
         write_whole(self.run.folder / "task.yaml", setup.task.text.encode("utf-8", "replace"))
         self._database.execute(f"UPDATE run SET {columns}", **{name: row[name] for name in names})  # noqa: S608

@@ -81,7 +81,9 @@ def test_references_are_trained_once_and_recorded(searched: Any) -> None:
         (reference,) = task.references.values()
         assert reference.metric == "accuracy"
         assert reference.mha > 0.9 > 0.6 > reference.uniform > 0.4
-        assert run.setup.objectives[0].name == "worst_regret"
+        objective, metric = run.setup.objectives[0], run.setup.metrics[0]
+        assert objective.name == metric.name == "worst_regret"
+        assert objective.ideal == metric.ideal
         own = {c.proposal.name: c for c in candidates(run)}
         assert abs(own["mha"].scores["worst_regret"]) < 0.5  # one training, of a tiny model
 
