@@ -32,7 +32,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 class Frozen(pydantic.BaseModel):
     """The base class of pydantic models that are immutable and have no unknown keys."""
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=False)
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 # The name of a space, policy or task: one line, valid in a path and in a message.

@@ -75,6 +75,7 @@ def test_names_and_data_do_not_change_the_fingerprint():
         ("members: {bytes: {task: [1]}}", "expected a task's name or fields"),
         ("members: {bytes-and-recall: {}}", "found a suite"),
         ("members: {bytes: {gate: {metric: accuracy}}}", "one of at_least and at_most"),
+        ("members: {bytes: {gate: {metric: accuracy, at_least: .nan}}}", "finite number"),
         ("members: {bytes: {gate: {metric: accuracy, at_least: 1}}}", "every member has a gate"),
         ("{members: {bytes: {}}, counted_at: byte}", "did you mean 'bytes'"),
         ("members: {vit-cifar10: {data: digits}, bytes: {}}", "vit-cifar10, which is not causal"),
