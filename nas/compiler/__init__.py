@@ -1,8 +1,8 @@
 """Compile genomes to torch modules.
 
-The compiler turns a genome into a plan, which is a list of primitive calls. The reference
-interpreter executes a plan call by call. Lowering replaces parts of a plan by calls of faster
-kernels, and the source writers write the result as a Python class.
+The compiler turns a genome into a plan, which is a list of calls of primitives (the operations of
+genomes). The reference interpreter executes a plan call by call. Lowering replaces some calls of a
+plan by faster functions (kernels). A source writer then writes the plan as a Python class.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def build_attention(
     reference: bool = False,
     fuse: bool | Collection[str] = True,
 ) -> nn.Module:
-    """Build the attention module ``block(x, attn_mask, key_padding_mask, is_causal)`` of a genome.
+    """Return the attention module ``block(x, attn_mask, key_padding_mask, is_causal)`` of a genome.
 
     The input ``x`` and the output have the shape (batch, tokens, dim).
     ``nas.compiler.kernels.runtime.visible_keys`` describes the masks. The module has the attributes
@@ -64,19 +64,18 @@ def build_attention(
 
     Args:
         genome: the genome, or its plan if several modules share the plan.
-        dim: width of the input and the output.
         heads: number of attention heads, a divisor of ``dim``.
         qkv_bias: whether the projections W_Q, W_K and W_V have a bias.
         reference: whether to return the reference interpreter instead of an instance of a generated
             class.
-        fuse: the rules that may replace scores, normaliser and aggregation by one kernel call: True
-            for all rules, False for no rule, or names from ``nas.compiler.rules()``.
+        fuse: which replacements of several calls by one kernel call are permitted: True for all,
+            False for none, or names from ``nas.compiler.rules()``.
 
     Warns:
-        UserWarning: a part of the mechanism can never train.
+        UserWarning: a primitive has parameter values with which it may never train.
 
     Raises:
-        ConfigError: ``fuse`` names an unknown rule.
+        ConfigError: ``fuse`` contains an unknown name.
         GenomeError: a primitive or parameter does not exist, or the mechanism cannot be built with
             these values of ``dim`` and ``heads``.
         ViolationError: the genome does not type-check.
@@ -104,7 +103,7 @@ def emit(
     qkv_bias: bool = False,
     fuse: bool | Collection[str] = True,
 ) -> str:
-    """Return the Python source that ``build_attention`` runs."""
+    """Return the Python source of the class that ``build_attention`` generates and instantiates."""
     return write(make_plan(genome), dim, heads, qkv_bias=qkv_bias, fuse=fuse).imported()
 
 
@@ -131,7 +130,7 @@ def write(
     is_fast: bool = True,
     fuse: bool | Collection[str] = True,
 ) -> Written:
-    """Return the source of the class ``Attention`` that executes a plan.
+    """Return the source of a class ``Attention`` that computes the mechanism of a plan.
 
     Args:
         dim, heads: defaults of the constructor's arguments.
@@ -142,7 +141,7 @@ def write(
         fuse: as in ``build_attention``.
 
     Raises:
-        ConfigError: ``fuse`` names an unknown rule.
+        ConfigError: ``fuse`` contains an unknown name.
     """
     chosen = chosen_rules(fuse)
     form = FastSource(plan, lower(plan, chosen)) if is_fast else PlainSource(plan, chosen)
@@ -153,7 +152,7 @@ def write(
 def _load(source: str) -> Any:
     """Return the class that generated source defines.
 
-    Tracebacks and ``inspect`` can show lines of the source, which is stored in ``linecache``.
+    The source is stored in ``linecache``, so that tracebacks and ``inspect`` can show its lines.
     """
     name = f"<nas attention {hashlib.sha256(source.encode()).hexdigest()[:12]}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
@@ -166,9 +165,6 @@ def _load(source: str) -> Any:
 
 
 def _empty_block(source: str) -> Any:
-    """Create an instance of a generated class without a call of its constructor.
-
-    Pickle calls this function, and then sets the attributes of the instance.
-    """
+    """Return an empty instance of a generated class, to which pickle then adds the attributes."""
     block_class = _load(source)
     return block_class.__new__(block_class)

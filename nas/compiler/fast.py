@@ -1,12 +1,12 @@
-"""Write a plan as source for training, which calls the kernels of ``nas.compiler.kernels``.
+"""Write a plan as source for training, which calls the fast functions of ``nas.compiler.kernels``.
 
-The method ``forward`` contains one or more lines for each step of the plan, for example:
+The method ``forward`` contains one or more lines for each step (primitive call) of the plan:
 
     query_1 = by_head(q, self.temperature_1.factor * self.scale_0)
     tokens_3 = dot_product_attention(query_1, k, v, mask)
 
-Steps that compute pairs of query and key may run for one block of queries at a time. The class then
-contains these steps in a method ``attend``.
+Steps that compute a number for each pair of query and key may run for one block of queries at a
+time. The class then contains these steps in a method ``attend``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MASKS = ["x", "attn_mask", "key_padding_mask"]
 
 
 class FastSource(Source):
-    """Writes a plan as source for training."""
+    """Writes a plan as the source of a class that is fast in training."""
 
     split = "split_heads({x}, {heads})"
     repeat = "repeat_heads({x}, {heads})"
@@ -46,13 +46,13 @@ class FastSource(Source):
     }
 
     def module(self, step: Step) -> type[nn.Module]:
-        """Return the faster subclass of the step's class, or the class if there is no subclass."""
+        """Return the class of a step's module: the primitive's faster subclass if it has one."""
         return fast_class(step.primitive.module)
 
     def input(self) -> tuple[str, list[str]]:
         """Return the variable that the projections read, and the lines that compute it.
 
-        Under autocast, several projections share one cast of the input to low precision.
+        If several streams are projected, the lines cast the input once to autocast's low precision.
         """
         is_shared = sum(stream.is_projected for stream in self.streams) > 1
         return ("shared", ["shared = rounded(x)"]) if is_shared else ("x", [])
@@ -60,15 +60,15 @@ class FastSource(Source):
     def accepts_is_causal(self, call: Lowered) -> bool:
         """Whether the function of a kernel call has an argument ``is_causal``.
 
-        A kernel call for softmax_one has an additional key, which needs a mask instead.
+        False for softmax_one, which is computed with an additional key and therefore needs a mask.
         """
         return not call.has_silent_key
 
     def mask_lines(self) -> list[str]:
-        """Return the lines that compute masks for all tokens at once.
+        """Return the lines that compute masks from the arguments of ``forward``.
 
-        In a mechanism with a window that runs for one block of queries at a time, ``by_windows``
-        computes a mask for each block instead.
+        If the function ``by_windows`` computes a mask for each block of queries, no line computes
+        the mask of the window.
         """
         asking, arguments = self.mask_readers(), [*_MASKS, "is_causal"]
         if not self.plan.is_windowed:
@@ -93,7 +93,7 @@ class FastSource(Source):
     # The steps of a stage that run for one block of queries at a time become a method.
 
     def pairs(self, steps: list[Step]) -> list[str]:
-        """Return the lines of those steps of one stage that work on pairs of query and key.
+        """Return the lines of a stage's steps that work on pairs of query and key.
 
         Steps that can run for one block of queries at a time become a method, and the lines call
         this method.
@@ -125,7 +125,7 @@ class FastSource(Source):
     # Calls that replace aggregations.
 
     def call(self, call: Lowered) -> list[str]:
-        """Return the lines of a kernel call."""
+        """Return the lines that call a kernel in place of the steps that it replaces."""
         causal = ["is_causal=is_causal"] if self.gets_is_causal(call) else []
         mask = "kept" if causal and not self.all_get_is_causal() else "mask"
         if not call.scores:
@@ -149,7 +149,6 @@ class FastSource(Source):
         return [*lines, *self._results(call, function, [*arguments, *shape])]
 
     def _mean(self, call: Lowered, mask: str, causal: list[str]) -> list[str]:
-        """Return the lines of a mean of values."""
         (step,) = call.sums
         name = step.variable
         lines = [
@@ -160,7 +159,7 @@ class FastSource(Source):
         return lines
 
     def _function(self, call: Lowered, score: Features[str]) -> tuple[str, list[str]]:
-        """Return the name of the kernel, and its arguments for cap, slopes and kind of weights."""
+        """Return the name of the kernel's function, and arguments for cap, slopes and weights."""
         if call.is_linear:
             return "linear_attention", []
         shape = [f"cap={score.cap!r}"] if score.cap else []
@@ -171,7 +170,7 @@ class FastSource(Source):
         return ("shaped_attention" if shape else "dot_product_attention"), shape
 
     def _results(self, call: Lowered, function: str, arguments: list[str]) -> list[str]:
-        """Return the lines that call a kernel and set the variables of the aggregations."""
+        """Return the lines that call a kernel's function and assign its results to variables."""
         first = call.sums[0]
         if len(call.sums) == 1:
             lines = [call_line(first.variable, function, arguments)]
@@ -185,7 +184,7 @@ class FastSource(Source):
         return [*lines, call_line(target, f"sums_{first.index}.split", [f"({widths})", "dim=-1"])]
 
     def _values(self, call: Lowered) -> tuple[str, list[str]]:
-        """Return the variable of a kernel call's values, and the lines that compute it."""
+        """Return the variable of a kernel call's values, and the lines that compute the values."""
         name = f"values_{call.sums[0].index}"
         if len(call.sums) > 1:
             parts = ", ".join(self.arguments(step)[1] for step in call.sums)
@@ -200,13 +199,12 @@ class FastSource(Source):
 def _method(
     name: str, rows: list[str], keys: list[str], body: list[str], results: list[str]
 ) -> list[str]:
-    """Return the lines of a method that computes one stage for one block of queries.
+    """Return the lines of a method that computes some steps for one block of queries.
 
     Args:
-        name: name of the method.
-        rows: variables that the stage reads as queries.
-        keys: variables that the stage reads as keys or values.
-        body: the lines of the stage's steps.
+        rows: variables that the steps read as queries.
+        keys: variables that the steps read as keys or values.
+        body: the lines of the steps.
         results: variables that the method returns.
     """
     names = [*(f"{row}_rows" if row in keys else row for row in rows), *keys, "x"]
@@ -221,7 +219,7 @@ def _method(
 
 
 def _sides(steps: list[Step], calls: list[Lowered]) -> tuple[list[str], list[str]]:
-    """Return the variables that steps read as queries, and the variables read as keys or values."""
+    """Return the variables that steps and calls read: first queries, then keys and values."""
     rows: dict[str, None] = {}
     keys: dict[str, None] = {}
     for step in [*(part for call in calls for part in (*call.scores, *call.sums)), *steps]:

@@ -1,4 +1,4 @@
-"""Features of scores: the query and key tensors whose dot products are the scores.
+"""Compute the query and key features (tensors) whose dot products are the scores of a kernel call.
 
 A score is scale * query·key^T + bias, where the bias is one number for each key. A cap may bound
 this score. Slopes, one for each head, may then subtract slope * |i - j| for query i and key j.
@@ -29,7 +29,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class Features(Generic[V]):
-    """The terms of a score, each as a value of type ``V``: a source text or a tensor.
+    """The terms of a score, each as a value of type ``V``: an expression in source, or a tensor.
 
     Attributes:
         query: features of the queries.
@@ -50,27 +50,27 @@ class Features(Generic[V]):
 
 
 class Operations(Protocol[V]):
-    """Operations on values of type ``V``, which are either source texts or tensors."""
+    """Operations on values of type ``V``, which are either expressions in source or tensors."""
 
     def operand(self, step: Step, operand: Operand, is_grouped: bool) -> V:
-        """Return the value of an operand of a step.
+        """Return the value of a step's operand.
 
         Args:
-            is_grouped: whether the operand keeps its number of heads; otherwise its heads are
-                repeated if the step has more heads.
+            is_grouped: whether to return the operand with its own number of heads. Otherwise its
+                heads are repeated if the step has more heads.
         """
 
     def scale(self, step: Step) -> V:
         """Return the factor 1 / sqrt(r) of a step's scores, where r is the width ``step.rank``."""
 
     def attribute(self, step: Step, name: str) -> V:
-        """Return an attribute of the step's module."""
+        """Return the attribute ``name`` of the step's module."""
 
     def method(self, step: Step, name: str, value: V) -> V:
-        """Return the result of a method of the step's module, called with a value."""
+        """Return the result of the method ``name`` of the step's module, called with a value."""
 
     def slopes(self, step: Step) -> V:
-        """Return the slopes that the step's primitive declares, one for each head."""
+        """Return the step's slopes: the penalty of each head for a unit of distance."""
 
     def by_head(self, value: V, factor: V) -> V:
         """Return a value with each head multiplied by its factor."""
@@ -82,14 +82,14 @@ class Operations(Protocol[V]):
         """Return the sum of two values."""
 
     def concatenated(self, first: V, second: V) -> V:
-        """Return the features of two values, concatenated."""
+        """Return two values concatenated along the feature dimension."""
 
     def named(self, kind: str, step: Step, value: V) -> V:
-        """Assign a value to a variable of the step, and return the variable."""
+        """Assign a value to a variable named after ``kind`` and step, and return the variable."""
 
 
 def features_of(call: Lowered, operations: Operations[V]) -> Features[V]:
-    """Return the features of the scores that a kernel call turns into weights."""
+    """Return the features of the scores that a kernel call normalises to attention weights."""
     forms = forms_of(call, {})
     parts: dict[Any, Features[V]] = {}
     # Concatenated features of several products need equal head counts.
@@ -167,8 +167,8 @@ def _sum(
 ) -> Features[V]:
     """Return the features of the sum of two scores.
 
-    If the scores have the same key features, their query features are added, and vice versa.
-    Otherwise the features are concatenated.
+    Query features are added if the key features are equal, key features are added if the query
+    features are equal, and otherwise both are concatenated.
     """
     bias, slopes = (
         _sum_of("bias", step, operations, first.bias, second.bias),
@@ -200,7 +200,7 @@ def _sum_of(
 ) -> V | None:
     """Return the sum of two values, where None stands for zero.
 
-    The sum of two tensors or texts is assigned to the variable ``kind`` of the step.
+    If neither value is None, the sum is assigned to a variable named after ``kind`` and the step.
     """
     if first is None or second is None:
         return second if first is None else first
@@ -208,7 +208,7 @@ def _sum_of(
 
 
 class TextOperations:
-    """Operations on features as source texts.
+    """Operations on features that are expressions in source.
 
     Attributes:
         lines: the statements that assign features to variables.
@@ -219,25 +219,25 @@ class TextOperations:
         self.lines: list[str] = []
 
     def operand(self, step: Step, operand: Operand, is_grouped: bool) -> str:
-        """Return the expression of an operand, with repeated heads unless ``is_grouped``."""
+        """Return the expression for a step's operand, with repeated heads unless ``is_grouped``."""
         read = self.source.names if is_grouped else self.source.arguments
         return read(step)[step.operands.index(operand)]
 
     def scale(self, step: Step) -> str:
-        """Return the attribute of the block that contains the factor of a step's scores."""
+        """Return the expression ``self.scale_<index>`` for the factor of a step's scores."""
         return self.source.scale(step)
 
     def attribute(self, step: Step, name: str) -> str:
-        """Return the expression for an attribute of the step's module."""
+        """Return the expression for the attribute ``name`` of the step's module."""
         self.source.called.add(step.index)
         return f"self.{step.module}.{name}"
 
     def method(self, step: Step, name: str, value: str) -> str:
-        """Return a call of a method of the step's module."""
+        """Return the expression that calls the method ``name`` of the step's module."""
         return f"{self.attribute(step, name)}({value})"
 
     def slopes(self, step: Step) -> str:
-        """Return a call of the function that computes the slopes of the step's primitive."""
+        """Return the expression that calls the function for the slopes of the step's primitive."""
         change = step.primitive.score_change
         assert change is not None, "a step with slopes declares them"
         assert change.slopes is not None, "a step with slopes declares them"
@@ -245,23 +245,23 @@ class TextOperations:
         return f"{change.slopes.__name__}({self.source.heads[step.heads]}, x)"
 
     def by_head(self, value: str, factor: str) -> str:
-        """Return a call of ``by_head``."""
+        """Return the expression ``by_head(value, factor)``."""
         return f"by_head({value}, {factor})"
 
     def times(self, first: str, second: str) -> str:
-        """Return an infix product."""
+        """Return the expression ``first * second``."""
         return f"{first} * {second}"
 
     def plus(self, first: str, second: str) -> str:
-        """Return an infix sum."""
+        """Return the expression ``first + second``."""
         return f"{first} + {second}"
 
     def concatenated(self, first: str, second: str) -> str:
-        """Return a call of ``torch.cat``."""
+        """Return the expression that concatenates both values along the feature dimension."""
         return f"torch.cat(({first}, {second}), dim=-1)"
 
     def named(self, kind: str, step: Step, value: str) -> str:
-        """Add a statement that assigns the value to a variable, and return the variable."""
+        """Add a statement that assigns a value to a variable, and return the variable."""
         name = f"{kind}_{step.index}"
         self.lines.append(f"{name} = {value}")
         return name

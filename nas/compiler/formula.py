@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def formula(genome: Genome) -> str:
-    """Return the formula of a genome. Raises the errors of ``make_plan``."""
+    """Return the formula of a genome, or raise the errors of ``make_plan``."""
     return formula_of(make_plan(genome))
 
 
 def formula_of(plan: Plan) -> str:
-    """Return the formula of a plan."""
+    """Return the formula of a plan's mechanism."""
     counts: dict[Ref, int] = {}
     for step in plan.steps:
         for operand in step.operands:
@@ -73,7 +73,7 @@ def _output(plan: Plan, text: str) -> str:
 def _labels(plan: Plan) -> str:
     """Return a note in brackets on head counts, key width, window and layers of a mechanism.
 
-    The note contains only values that differ from the defaults, and is empty without such values.
+    The note omits values that are the defaults, and is "" if all values are defaults.
     """
     projections, used = plan.genome.projections, {s.name for s in plan.streams if s.is_projected}
     labels = []

@@ -30,13 +30,13 @@ PROVIDED: Final = frozenset({"torch", "Tensor", "nn", "F"})
 
 
 def inlined(roots: Iterable[Any]) -> list[str]:
-    """Return the sources of classes and functions, and of everything that they use.
+    """Return the sources of classes and functions, and of all definitions that they use.
 
     A definition comes before the definitions that use it.
 
     Raises:
         GenomeError: a source uses something other than torch and classes, functions and constants
-            of its own package, or two definitions have the same name.
+            of nas or of its own package, or two definitions have the same name.
     """
     visited: dict[str, Any] = {}
     order: dict[str, str] = {}
@@ -85,7 +85,7 @@ def _visit(item: Any, visited: dict[str, Any], order: dict[str, str]) -> None:
 
 @cache
 def source_of(item: Any) -> str:
-    """Return the source of a class or function, without decorators and annotations of shapes."""
+    """Return the source of a class or function, with simplified annotations and no decorators."""
     text = textwrap.dedent(inspect.getsource(item))
     tree = ast.parse(text).body[0]
     lines = text.splitlines()[tree.lineno - 1 :]  # a definition begins below its decorators

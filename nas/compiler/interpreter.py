@@ -1,4 +1,4 @@
-"""The reference interpreter, which executes a plan step by step.
+"""The reference interpreter, which executes a plan one primitive call at a time.
 
 Tests compare the values and gradients of generated source with the interpreter. The package
 nas.costs counts the operations of a mechanism by running the interpreter.
@@ -60,7 +60,7 @@ class ReferenceAttention(nn.Module):
         key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """Return the output (b, n, d) for x (b, n, d).
+        """Return the output (batch, tokens, dim) for the input ``x`` of the same shape.
 
         ``nas.compiler.kernels.runtime.visible_keys`` describes the masks.
         """
@@ -82,7 +82,7 @@ class ReferenceAttention(nn.Module):
 
 
 def read_stream(block: Any, stream: Stream, x: Tensor) -> Tensor:
-    """Compute a stream (q, k or v) of a block's input (b, n, d), split into heads: (b, h, n, w)."""
+    """Return a block's stream (q, k or v) of an input (b, n, d), split into heads: (b, h, n, w)."""
     projected = getattr(block, f"w{stream.name}")(x) if stream.is_projected else x
     return split_heads(projected, stream.type.head_count(block.heads))
 
@@ -93,7 +93,7 @@ def with_heads(block: Any, value: Tensor, operand: Operand, step: Step) -> Tenso
 
 
 def merged(block: Any, plan: Plan, out: Tensor) -> Tensor:
-    """Compute the block's output (b, n, d): merge the heads of the last step, then project."""
+    """Return the block's output (b, n, d): merge the heads of the last step, then apply W_O."""
     is_sum = plan.genome.projections.merge == "sum"
     whole = out.sum(dim=1) if is_sum else merge_heads(out)
     return cast("Tensor", block.wo(whole)) if plan.genome.projections.has_wo else whole

@@ -1,16 +1,16 @@
 """Lowering: replace score, normaliser and aggregation steps of a plan by one kernel call.
 
-A kernel does not store the weights of all pairs of tokens. Primitives declare how their scores are
-dot products of query and key features, and which kind of weights a normaliser computes
-(nas.genome.primitives.factors). Softmax attention over such scores runs in a fused kernel, whose
-memory is linear in the number of tokens. If weights are scores divided by the number of keys, the
-kernel sums key^T·values over the keys first (Katharopoulos et al. 2020). If all weights are equal,
-the kernel computes a mean without scores.
+A kernel is a function that does not store the attention weights of all pairs of tokens. Primitives
+declare how their scores are dot products of query and key features, and which kind of weights a
+normaliser computes (nas.genome.primitives.factors). Softmax attention over such scores runs in a
+fused kernel, whose memory is linear in the number of tokens. If weights are scores divided by the
+number of keys, the kernel sums key^T·values over the keys first (Katharopoulos et al. 2020). If all
+weights are equal, the kernel computes a mean without scores.
 
-A rule of lowering is the name of a primitive, or a name in ``SHARING``. A primitive's rule permits
-kernel calls that replace the primitive. Each rule can be disabled, and saves at least 5 % of a
-training step at 65 tokens, or 20 % at 1,024 tokens. Tests compare each rule with the reference
-interpreter, which uses no rule. nas.compiler.features computes the operands of kernel calls.
+A rule of lowering is the name of a primitive, or a name in ``SHARING``, and can be disabled. A
+primitive's rule permits kernel calls that replace the primitive. Tests compare each rule with the
+reference interpreter, which uses no rule. nas.compiler.features computes the operands of kernel
+calls.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Lowered:
 
     Attributes:
         sums: the aggregations, which are the steps that sum values by the normaliser's weights.
-        normaliser: the step that turns scores into weights.
-        scores: the steps that compute the scores, of which the normaliser reads the last step;
-            empty for a mean.
+        normaliser: the step that turns scores into attention weights.
+        scores: the steps that compute the scores, in order; empty for a mean, which needs no
+            scores.
         weights: the kind of weights that the normaliser computes.
     """
 
@@ -63,7 +63,7 @@ class Lowered:
 
     @property
     def shares_weights(self) -> bool:
-        """Whether several heads of values use the same head of weights."""
+        """Whether the values have more heads than the weights, so that heads share weights."""
         return bool(self.scores) and self.sums[0].operands[0].is_repeated
 
     @property
@@ -78,7 +78,7 @@ class Lowered:
 
     @property
     def read(self) -> Iterator[Operand]:
-        """Yield those operands of the replaced steps that are tokens, not scores or weights."""
+        """Yield the operands of the replaced steps that are tokens, and not scores or weights."""
         for step in (*self.scores, *self.sums):
             yield from (operand for operand in step.operands if not operand.is_paired)
 
@@ -87,8 +87,8 @@ class Form(NamedTuple):
     """A score as a dot product of query features and key features.
 
     Attributes:
-        query: name of the query features; scores with the same name have the same query features.
-        key: name of the key features; scores with the same name have the same key features.
+        query: name of the query features; equal names stand for equal features.
+        key: name of the key features; equal names stand for equal features.
         width: number of features.
         has_bias: whether a number for each key is added to the product.
     """
@@ -102,8 +102,8 @@ class Form(NamedTuple):
 def forms_of(call: Lowered, widths: Mapping[int, int]) -> dict[Ref, Form]:
     """Return the form of each score of a kernel call, by index of the step that computes it.
 
-    The sum of two scores with the same key features has these key features and the sum of the query
-    features, and vice versa. All other sums of scores have concatenated features.
+    The sum of two scores with equal key features keeps these and adds the query features, and vice
+    versa. All other sums concatenate both features.
 
     Args:
         widths: width of the tokens from which a step computes scores, by index of the step.
@@ -148,7 +148,8 @@ def _form(step: Step, below: list[Form], width: int) -> Form:
 def is_shift(step: Step, below: Form) -> bool:
     """Whether the bias that a step adds to a score can be added to the queries instead.
 
-    This requires that the bias is computed from the keys of the score.
+    This is possible only if the step computes the bias from the tokens that are the score's key
+    features.
 
     Args:
         below: the form of the score without the bias.
@@ -159,7 +160,7 @@ def is_shift(step: Step, below: Form) -> bool:
 
 
 def rules() -> tuple[str, ...]:
-    """Return the names of all rules of lowering.
+    """Return the names of all rules of lowering, each of which permits some kernel calls.
 
     Softmax is not a rule, because the lowering of softmax cannot be disabled.
     """
@@ -173,7 +174,7 @@ def rules() -> tuple[str, ...]:
 
 
 def chosen_rules(fuse: bool | Collection[str]) -> frozenset[str]:
-    """Return the rules that ``fuse`` selects: all rules, no rule, or rules by name.
+    """Return the names of the rules that ``fuse`` selects: True all rules, False none, or names.
 
     Raises:
         ConfigError: a name is not the name of a rule.
@@ -195,7 +196,7 @@ def lower(plan: Plan, chosen: Collection[str] | None = None) -> dict[int, Lowere
     """Return the kernel calls of a plan, by index of the first aggregation that each call replaces.
 
     Args:
-        chosen: names of the rules that may be used; None for all rules.
+        chosen: names of the rules of lowering that may be used; None for all rules.
     """
     chosen = {*(step.primitive.name for step in plan.steps), *SHARING} if chosen is None else chosen
     readers: defaultdict[Ref, list[Step]] = defaultdict(list)
@@ -214,7 +215,7 @@ def lower(plan: Plan, chosen: Collection[str] | None = None) -> dict[int, Lowere
 
 
 def live(plan: Plan, calls: Calls) -> set[Ref]:
-    """Return the streams and steps whose results are needed to compute the output.
+    """Return names of streams and indices of steps that are needed to compute the output.
 
     Args:
         calls: the kernel calls, which read tokens in place of scores and weights.
@@ -246,11 +247,11 @@ def _is_read(call: Lowered, needed: set[Ref]) -> bool:
 def _calls(
     plan: Plan, normaliser: Step, readers: Readers, chosen: Collection[str]
 ) -> Iterator[Lowered]:
-    """Yield the kernel calls that can replace the aggregations by a normaliser's weights.
+    """Yield the kernel calls that can replace a normaliser and the aggregations by its weights.
 
     Args:
         readers: the steps that read a stream or the result of a step.
-        chosen: names of the rules that may be used.
+        chosen: names of the rules of lowering that may be used.
     """
     weights = normaliser.primitive.weights(normaliser.params)
     sums = tuple(readers[normaliser.index])
@@ -271,7 +272,7 @@ def _calls(
 
 
 def _are_one_call(normaliser: Step, sums: tuple[Step, ...], chosen: Collection[str]) -> bool:
-    """Whether one kernel call can replace all aggregations by the weights of a normaliser."""
+    """Whether one kernel call can replace ``sums``, all aggregations by a normaliser's weights."""
     if normaliser.is_filtered or not sums:
         return False
     if any(step.operands[0].is_repeated for step in sums):

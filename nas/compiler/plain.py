@@ -1,9 +1,9 @@
-"""Write source as readable torch, for exports.
+"""Write a plan as a class in readable torch, for exports.
 
-The class has the values, gradients and parameters of the source for training. Dot products under
-softmax become ``F.scaled_dot_product_attention``. Primitives without weights become expressions.
-The classes of all other primitives are copied. No line depends on the number of tokens, so that
-exported files accept every length.
+The class has the same parameters as the source for training, and computes the same values and
+gradients. Dot products under softmax become ``F.scaled_dot_product_attention``. Primitives without
+weights become expressions, and the classes of other primitives are copied. The class works with any
+number of tokens.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PAST: Final = "torch.ones(n, n, dtype=torch.bool, device=x.device).tril()"
 
 
 def visible_mean(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the mean of the values that each query may see; zeros for a query without values."""
+    """Return the mean of the values that each query may see; zeros if the query sees none."""
     if mask is None:
         return values.mean(dim=2, keepdim=True).expand_as(values)
     weights = mask.to(values.dtype) / mask.sum(dim=-1, keepdim=True).clamp(min=1)
@@ -44,10 +44,7 @@ def visible_mean(values: Tensor, mask: Tensor | None) -> Tensor:
 def linear_attention(
     query: Tensor, key: Tensor, values: Tensor, mask: Tensor | None, scale: float
 ) -> Tensor:
-    """Return scale query·key^T·values / n, where n is the number of visible keys.
-
-    The time is linear in the number of keys if the mask is the same for every query.
-    """
+    """Return scale query·key^T·values / n, where n is the number of visible keys."""
     query = query * scale
     if mask is None or mask.shape[-2] == 1:
         kept = torch.ones_like(key[:1, :1, :, :1]) if mask is None else mask.mT.to(values.dtype)
@@ -57,7 +54,7 @@ def linear_attention(
 
 
 class PlainSource(Source):
-    """Writes a plan as readable source.
+    """Writes a plan as the source of a class in readable torch.
 
     Args:
         rules: names of the rules of lowering that may be used. A rule is ignored if neither torch
@@ -79,13 +76,11 @@ class PlainSource(Source):
         super().__init__(plan, lower(plan, replaceable.intersection(rules)))
 
     def step(self, step: Step) -> list[str]:
-        """Return the lines of a step: an expression if that is short, else a call of a module."""
+        """Return the lines of a step: expressions if they are short, else a call of a module."""
         return self._expression(step) or super().step(step)
 
     def _expression(self, step: Step) -> list[str]:
         """Return assignments that compute a step without a call of the step's module.
-
-        Constants of the primitive become attributes of the block.
 
         Returns:
             At most three lines. The list is empty if the primitive has weights, if its code is
@@ -166,7 +161,6 @@ class PlainSource(Source):
         return ["mask, n = attn_mask, x.shape[1]" if needs_length else "mask = attn_mask", *lines]
 
     def _window_lines(self) -> list[str]:
-        """Return the lines that add the mechanism's window to the mask."""
         visibility = self.plan.genome.visibility
         causal = "" if self.plan.unsafe else f"behind < {visibility.window} if is_causal else "
         lines = [
@@ -181,7 +175,7 @@ class PlainSource(Source):
         return [*lines, "mask = near if mask is None else mask & near"]
 
     def call(self, call: Lowered) -> list[str]:
-        """Return the line that calls a function of torch or of this module as the kernel."""
+        """Return the line that calls torch's fused attention, or a function of this module."""
         step = call.sums[0]
         values = self.arguments(step)[1]
         if not call.scores:
@@ -203,7 +197,6 @@ class PlainSource(Source):
 
 
 def _has_function(step: Step) -> bool:
-    """Whether torch or this module has a function that replaces a step."""
     primitive = step.primitive
     is_plain = primitive.factors is not None and primitive.factors == Factors(is_scaled=True)
     return is_plain or primitive.weights(step.params) in (Weights.LINEAR, Weights.MEAN)

@@ -1,6 +1,6 @@
-"""Plans: a typed genome in normal form as a list of calls.
+"""Plans: a type-checked genome as a list of primitive calls.
 
-The interpreter and all writers of source read the plan. Head counts and widths are labels, such as
+The interpreter and the source writers read the plan. Head counts and widths are labels, such as
 "all" or "1/2", so that a plan is valid at every model size. The interpreter turns labels into
 numbers, and generated source turns them into expressions.
 """
@@ -23,10 +23,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Stream:
-    """One of the inputs ``q``, ``k`` and ``v`` of a mechanism's graph.
+    """One of the inputs ``q``, ``k`` and ``v`` of a genome's graph.
 
     Attributes:
-        is_projected: whether the stream is a projection of the block's input, not the input itself.
+        is_projected: whether the stream is a projection of the input of the attention module;
+            otherwise the stream is that input.
     """
 
     name: str
@@ -36,7 +37,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand of a call.
+    """An operand of a primitive call.
 
     Attributes:
         ref: index of the node, or name of the stream, that the operand comes from.
@@ -59,11 +60,11 @@ class Operand:
 
 @dataclass(frozen=True)
 class Step:
-    """One call of a plan: ``variable = self.module(operands, extras)``.
+    """One primitive call of a plan: ``variable = self.module(operands, extras)``.
 
     Attributes:
         index: index of the node in the genome.
-        module: name of the attribute of the block that contains the primitive's module.
+        module: the attribute of the attention module that contains the primitive's module.
         variable: the variable in generated source to which the result is assigned.
         params: values of all parameters of the primitive.
         role: the role of the primitive's signature that matches the operands.
@@ -102,15 +103,15 @@ class Step:
 
     @property
     def rank(self) -> str | None:
-        """Return the label of the width r by whose square root the step divides scores.
+        """Return the label of the width r, where the step multiplies scores by 1 / sqrt(r).
 
-        The width r is the width of the operands. If this is the model's whole width, r is the width
-        of a head.
+        This is the width of the operands, or the width of a head if operands have the model's
+        width.
         """
         return "all" if self.width == MODEL else self.width
 
     def bind(self, sizes: Mapping[str, T]) -> dict[str, T]:
-        """Select the sizes that the constructor of the primitive's module takes as arguments.
+        """Return those of the given sizes that the constructor of the primitive's module takes.
 
         Args:
             sizes: ``dim``, ``heads`` (of this call), ``width``, ``rank``, ``bias`` and ``filtered``
@@ -123,10 +124,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """A genome as a list of calls.
+    """A genome as a list of primitive calls.
 
     Attributes:
-        streams: the inputs of the graph that the genome uses.
+        streams: those of the inputs q, k and v that the genome uses.
         steps: the calls, each after the calls whose results it reads. The result of the last call
             is the output.
         output: the type of the output, before heads are merged.
@@ -142,15 +143,12 @@ class Plan:
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """Return a warning for each part of the mechanism that can never train."""
+        """Return warnings about parameter values with which a primitive may never train."""
         texts = (step.primitive.caution(step.params) for step in self.steps)
         return tuple(dict.fromkeys(text for text in texts if text))
 
     def remarks(self, heads: int) -> tuple[str, ...]:
-        """Return a warning for each head count that is a fraction of ``heads`` below one head.
-
-        One head is used in place of such a fraction.
-        """
+        """Return a warning for each fraction of the heads below one head, which becomes one."""
         labels = {stream.type.heads for stream in self.streams if stream.is_projected}
         return tuple(
             f"{label} of {heads} heads is less than one head: one is used"
@@ -160,7 +158,7 @@ class Plan:
 
     @property
     def is_windowed(self) -> bool:
-        """Whether the mechanism has a window."""
+        """Whether each token sees only a window of neighbouring tokens, and global tokens."""
         return self.genome.visibility.window is not None
 
     @property
@@ -182,7 +180,7 @@ class Plan:
         return True
 
     def sizes(self, step: Step, dim: int, heads: int, bias: bool) -> dict[str, int | bool]:
-        """Return the size arguments for the constructor of a step's module, as numbers."""
+        """Return the sizes that the constructor of a step's module takes, as numbers by name."""
         arguments: dict[str, int | bool] = {"dim": dim, "bias": bias, "filtered": step.is_filtered}
         if "heads" in step.primitive.sizes:
             arguments["heads"] = step.type.head_count(heads)
@@ -192,19 +190,19 @@ class Plan:
         return step.bind(arguments)
 
     def call_sizes(self, step: Step, dim: int, heads: int, tokens: int) -> Sizes:
-        """Return the sizes of a step for ``tokens`` tokens, from which costs are computed."""
+        """Return the sizes of a step for ``tokens`` tokens, as input for formulas of costs."""
         width = 0 if step.width is None else width_of(step.width, dim, heads)
         return Sizes(dim, step.type.head_count(heads), width, tokens)
 
     def merged_width(self, dim: int, heads: int) -> int:
-        """Return the width of the merged heads, which W_O reads."""
+        """Return the width of the heads after they are merged, before the projection W_O."""
         width = self.output.channels(dim, heads)
         is_sum = self.genome.projections.merge == "sum"
         return width if is_sum else width * self.output.head_count(heads)
 
 
 def make_plan(genome: Genome, sizes: ModelSizes | None = None) -> Plan:
-    """Bring a genome into normal form and return its plan.
+    """Return the plan of a genome's normal form (simplified, in canonical order).
 
     Args:
         sizes: model sizes of the normal form; None for the normal form that is valid at every size.
@@ -280,7 +278,7 @@ def _step(genome: Genome, index: int, typing: Typing, before: list[Step]) -> Ste
 
 
 def _available(step: Step) -> int:
-    """Return the first stage in which a call can read the result of a step."""
+    """Return the stage in which calls may first read a step: after an aggregation, the next."""
     return step.stage + int(step.is_paired and step.makes_tokens)
 
 

@@ -1,4 +1,4 @@
-"""Genomes in normal form at given model sizes.
+"""Genomes in normal form (simplified, in canonical order) at given model sizes.
 
 Validation, cost counts and training take these genomes as input.
 """
@@ -25,7 +25,7 @@ class ResolvedGenome:
 
     Attributes:
         genome: the normal form.
-        is_causal: True if every call of the block is causal, False if no call is causal, None for a
+        is_causal: True if the attention is causal in every call, False if in no call, None for a
             normal form that is valid in both cases.
         key: digest of the mechanism at these sizes. Genomes with the same key are the same
             mechanism, with the same training.
@@ -38,12 +38,12 @@ class ResolvedGenome:
 
     @cached_property
     def digest(self) -> str:
-        """Return the digest of the normal form, which identifies the genome in records."""
+        """Return the digest of the normal form, which identifies the genome in files of runs."""
         return normal_digest(self.genome)
 
     @cached_property
     def types(self) -> Typing:
-        """Return the types of all nodes, or the type errors of an ill-typed genome."""
+        """Return the inferred types of all nodes, with the type errors if there are any."""
         return infer(self.genome)
 
     @cached_property
@@ -61,15 +61,15 @@ class ResolvedGenome:
 
 
 def resolve(genome: Genome, sizes: ModelSizes, is_causal: bool | None = False) -> ResolvedGenome:
-    """Bring a genome into normal form at given sizes.
+    """Return a genome in normal form (simplified, in canonical order) at given sizes.
 
     Args:
-        is_causal: True if every call of the block is causal, False if no call is causal, None for
-            a normal form that is valid in both cases.
+        is_causal: True if the attention is causal in every call, False if in no call, None for a
+            normal form that is valid in both cases.
 
     Raises:
-        GenomeError: a primitive does not exist, or a fraction of the heads or of the key width is
-            not a whole number at these sizes.
+        GenomeError: a primitive does not exist, or these sizes have no whole number of heads or key
+            features for a fraction in the genome.
     """
     form = canonicalise(genome, sizes, is_causal=is_causal)
     return ResolvedGenome(form, sizes, is_causal, resolved_digest(form, sizes))

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Written:
-    """The source of a class.
+    """The source of a class that computes a mechanism.
 
     Attributes:
         text: the source.
-        roots: functions and classes of this package that the source uses.
+        roots: functions and classes of nas that the source uses.
         is_specialised: whether ``alone`` removes parameters, branches and definitions that the
             mechanism does not use.
     """
@@ -53,13 +53,13 @@ class Written:
     is_specialised: bool
 
     def imported(self) -> str:
-        """Return the text of a module: imports from this package, then the class."""
+        """Return the text of a module: imports from torch and nas, then the class."""
         lines = sorted({f"from {item.__module__} import {item.__name__}" for item in self.roots})
         head = ["import torch", "from torch import Tensor, nn", "", *lines]
         return "\n".join(head) + f"\n\n\n{self.text}"
 
     def alone(self) -> list[str]:
-        """Return the parts of a file that imports only torch: all dependencies, then the class."""
+        """Return definitions of a file that imports only torch: dependencies, then the class."""
         sources = (*inlined(self.roots), self.text)
         return list(specialise(sources) if self.is_specialised else sources)
 
@@ -69,8 +69,7 @@ class Source(ABC):
 
     Args:
         plan: the plan to write.
-        calls: the kernel calls of the plan, by index of the first aggregation that each call
-            replaces.
+        calls: the kernel calls, each by index of the first aggregation that it replaces.
 
     Attributes:
         split, repeat, merge: templates of the expressions that split a stream into heads, repeat
@@ -100,11 +99,11 @@ class Source(ABC):
         self.keys: list[str] | None = None
 
     def write(self, dim: int, heads: int, qkv_bias: bool | None) -> Written:
-        """Write the class, with ``dim`` and ``heads`` as defaults of its constructor.
+        """Return the source of the class; ``dim`` and ``heads`` are its constructor's defaults.
 
         Args:
             qkv_bias: whether W_Q, W_K and W_V have a bias; None makes ``qkv_bias`` an argument of
-                the class.
+                the constructor.
         """
         forward = self._forward()
         unused = self.replaced - self.called
@@ -131,7 +130,7 @@ class Source(ABC):
 
     @abstractmethod
     def call(self, call: Lowered) -> list[str]:
-        """Return the lines of a kernel call."""
+        """Return the lines that call a kernel in place of the steps that it replaces."""
 
     @abstractmethod
     def mask_lines(self) -> list[str]:
@@ -145,14 +144,14 @@ class Source(ABC):
         """Whether the function of a kernel call has an argument ``is_causal``."""
 
     def step(self, step: Step) -> list[str]:
-        """Return the lines of a step that no kernel call replaces."""
+        """Return the lines of a primitive call that no kernel call replaces."""
         arguments = [*self.arguments(step), *(f"{k}={v}" for k, v in self.extras(step).items())]
         if self.keys is not None and step.primitive.is_positional:
             arguments.append("start=start")
         return [call_line(step.variable, f"self.{step.module}", arguments)]
 
     def pairs(self, steps: list[Step]) -> list[str]:
-        """Return the lines of those steps of one stage that work on pairs of query and key."""
+        """Return the lines of a stage's steps that work on pairs of query and key."""
         return [line for step in steps for line in self.lines(step)]
 
     def input(self) -> tuple[str, list[str]]:
@@ -166,14 +165,14 @@ class Source(ABC):
     # Methods that forms call.
 
     def lines(self, step: Step) -> list[str]:
-        """Return the lines of a step, or of the kernel call that replaces the step."""
+        """Return the lines of a primitive call, or of the kernel call that replaces it."""
         return self.call(self.calls[step.index]) if step.index in self.calls else self.step(step)
 
     def names(self, step: Step) -> list[str]:
         """Return the variables of a step's operands.
 
-        In a method for one block of queries, a stream that is read as queries and as keys has two
-        variables. The suffix ``_rows`` marks the queries.
+        In a method for one block of queries, the variable of queries gets the suffix ``_rows`` if
+        the same stream is also read as keys.
         """
         rows = self.keys or ()
         return [
@@ -182,18 +181,18 @@ class Source(ABC):
         ]
 
     def arguments(self, step: Step) -> list[str]:
-        """Return the expressions of a step's operands, with as many heads as the step."""
+        """Return the expressions for a step's operands, with as many heads as the step."""
         pairs = zip(self.names(step), step.operands, strict=True)
         return [self.repeated(name, operand, step) for name, operand in pairs]
 
     def repeated(self, name: str, operand: Operand, step: Step) -> str:
-        """Return the expression of an operand, with repeated heads if the step has more heads."""
+        """Return the expression for an operand, with repeated heads if the step has more heads."""
         if not operand.is_repeated:
             return name
         return self.repeat.format(x=name, heads=self.heads[step.heads])
 
     def extras(self, step: Step) -> dict[str, str]:
-        """Return the expressions of ``x`` and ``mask`` by name, if the step takes these inputs."""
+        """Return expressions for ``x`` and ``mask`` by name, if the step's module takes them."""
         texts = {
             "x": "x",
             "mask": "mask" if step.is_paired or not self.plan.is_windowed else "seen",
@@ -210,7 +209,7 @@ class Source(ABC):
         return f"self.{name}"
 
     def gets_is_causal(self, call: Lowered) -> bool:
-        """Whether a kernel call gets ``is_causal`` as an argument, which is faster than a mask."""
+        """Whether a kernel call gets ``is_causal`` as an argument instead of a causal mask."""
         return self.accepts_is_causal(call) and not self.plan.is_windowed and not self.plan.unsafe
 
     def mask_readers(self) -> list[Step]:
@@ -218,7 +217,7 @@ class Source(ABC):
         return [s for s in self.steps if s.index in self.calls or "mask" in s.primitive.extras]
 
     def all_get_is_causal(self) -> bool:
-        """Whether every step that reads a mask gets ``is_causal`` as an argument."""
+        """Whether there are steps that read a mask, and all of them get ``is_causal`` instead."""
         calls = [self.calls.get(step.index) for step in self.mask_readers()]
         return bool(calls) and all(call is not None and self.gets_is_causal(call) for call in calls)
 
@@ -279,12 +278,11 @@ class Source(ABC):
         return lines
 
     def _count(self, label: str) -> str:
-        """Return the expression for the label of a head count in the constructor."""
         return "heads" if label == "all" else self.heads[label]
 
 
 def _head_names(plan: Plan) -> dict[str, str]:
-    """Return the expression for each head count in a plan, by label of the head count."""
+    """Return the expression for each head count in a plan, by its label, such as "1/2"."""
     projections = plan.genome.projections
     names = {projections.kv_heads: "self.kv_heads", projections.q_heads: "self.q_heads"}
     names |= {"all": "self.heads", "one": "1"}
@@ -305,7 +303,6 @@ _SIGNATURE = [
 
 
 def _docstring(plan: Plan) -> list[str]:
-    """Return the lines of the docstring of the class."""
     lines = [*textwrap.wrap(f'"""{formula_of(plan)}', LINE - 8, break_long_words=False), ""]
     window = plan.genome.visibility.window
     if window is not None:

@@ -1,10 +1,10 @@
 """Specialise readable source: remove the options that a mechanism does not use.
 
-An option is None, True, False, a string, 1.0 or (). The sources form a whole file, so that every
-call of a function is known. If all calls pass the same option as an argument, the option replaces
-the parameter. If a variable or attribute is assigned only once, and the value is an option, the
-option replaces the variable or attribute. Then constant branches are resolved and unread code is
-removed. The process repeats until nothing changes.
+An option is a value None, True, False, a string, 1.0 or (). The sources form a whole file, so that
+every call of a function is known. If all calls pass the same option as an argument, the option
+replaces the parameter. If a variable or attribute is assigned only once, and the value is an
+option, the option replaces the variable or attribute. Then constant branches are resolved and
+unread code is removed. The process repeats until nothing changes.
 """
 
 from __future__ import annotations
@@ -81,7 +81,6 @@ def _names(tree: ast.AST, context: type[ast.expr_context] = ast.Load) -> Counter
 
 
 def _is_option(value: ast.expr | None) -> bool:
-    """Whether an expression is an option: None, True, False, a string, 1.0 or ()."""
     match value:
         case ast.Constant(None | bool() | str() | float(1.0)) | ast.Tuple([]):
             return True
@@ -93,10 +92,10 @@ def _is_pure(value: ast.expr | None) -> bool:
 
 
 def _replace_options(file: ast.Module) -> None:
-    """Replace each parameter, variable and attribute that can only have one option as its value.
+    """Replace parameters, variables and attributes by the only option that they can be, in place.
 
-    An attribute must be assigned in the constructor of a class that the file only calls, and whose
-    only base is ``nn.Module``.
+    An attribute is replaced only if it is assigned in the constructor of a class that is called,
+    never read otherwise, and derived from ``nn.Module`` alone.
     """
     calls: defaultdict[str, list[ast.Call]] = defaultdict(list)
     for node in ast.walk(file):
@@ -135,13 +134,13 @@ def _functions(file: ast.Module) -> Iterator[tuple[str, ast.stmt, ast.FunctionDe
 
 
 def _fixed_parameters(function: ast.FunctionDef, calls: list[ast.Call]) -> _Values:
-    """Remove parameters that nothing reads, and parameters that are the same option in all calls.
+    """Remove unread parameters, and parameters that are the same option in all calls.
 
     Args:
         calls: all calls of the function; the arguments for removed parameters are removed, too.
 
     Returns:
-        The option in place of each parameter that is the same option in all calls.
+        The option for each parameter that is the same option in all calls, by name.
     """
     body, fixed = ast.Module(function.body, []), dict[str, ast.expr | None]()
     read, stored = _names(body), _names(body, ast.Store)
@@ -173,9 +172,9 @@ def _defaults(function: ast.FunctionDef) -> _Values:
 
 
 def _arguments(call: ast.Call, function: ast.FunctionDef) -> _Values:
-    """Return the argument or default of each parameter in a call.
+    """Return the expression that each parameter gets in a call: the argument, or the default.
 
-    If a starred argument may contain the argument of a parameter, its value is the call itself.
+    If the call has starred arguments, parameters without a keyword argument get the call itself.
     """
     arguments = _defaults(function)
     keywords: _Values = {k.arg or "": k.value for k in call.keywords}
@@ -185,10 +184,10 @@ def _arguments(call: ast.Call, function: ast.FunctionDef) -> _Values:
 
 
 def fold(tree: ast.AST, values: Mapping[str, ast.expr | None]) -> Any:
-    """Replace variables and attributes of ``self`` in place, and evaluate what becomes constant.
+    """Return a tree after replacing names in place and evaluating what becomes constant.
 
     Args:
-        values: the new expressions, by name (``name_of``) of the variable or attribute.
+        values: the new expressions, by name (``name_of``) of the variable or attribute of ``self``.
     """
     return _Folder(values).visit(tree)
 
@@ -236,7 +235,7 @@ def _folded(node: ast.BoolOp) -> ast.expr:
 
 
 def _remove_unread(file: ast.Module, roots: tuple[str, ...]) -> None:
-    """Remove definitions, methods, variables and attributes that nothing reads."""
+    """Remove unread definitions, methods, variables and attributes, except in ``roots``."""
     read = _names(file)
     file.body = [node for node in file.body if read[name_of(node)] or name_of(node) in roots]
     for node in file.body:

@@ -24,7 +24,7 @@ class StatementWriter:
         self.original = {node: ast.dump(node) for node in simple}
 
     def lines_of(self, node: ast.stmt, level: int = 0) -> list[str]:
-        """Return the lines of a statement and of the comments above it.
+        """Return the lines of a statement, after the lines of the comments above it.
 
         Args:
             level: how many times the lines are indented by four spaces.
@@ -64,7 +64,7 @@ def _is_block(node: ast.stmt) -> bool:
 
 
 def parsed(text: str) -> ast.expr:
-    """Return the syntax tree of an expression."""
+    """Return the syntax tree of the expression that a text contains."""
     return ast.parse(text, mode="eval").body
 
 

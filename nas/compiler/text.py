@@ -18,7 +18,7 @@ LINE: Final = 100  # most characters of a line
 
 
 def heads_text(label: str, whole: str = "heads") -> str:
-    """Return the expression for the label of a head count.
+    """Return the expression for a head count, given its label in the genome, such as "1/2".
 
     Args:
         whole: the expression for the number of all heads.
@@ -29,21 +29,25 @@ def heads_text(label: str, whole: str = "heads") -> str:
 
 
 def width_text(label: str | None) -> str:
-    """Return the expression for the label of a width."""
+    """Return the expression for a width, given its label in the plan, such as "all"."""
     if label in ("all", MODEL):
         return "dim // heads" if label == "all" else "dim"
     return "key_width"
 
 
 def key_width_text(label: str) -> str:
-    """Return the expression for a fraction of the head width, as an even number of at least 2."""
+    """Return the expression for the key width, an even number of at least 2.
+
+    Args:
+        label: the key width as a fraction of the head width, such as "1/2".
+    """
     top, bottom = label.split("/")
     whole = "dim // heads" if top == "1" else f"{top} * (dim // heads)"
     return f"min(dim // heads, max(2, 2 * round({whole} / {2 * int(bottom)})))"
 
 
 def share_lines(name: str, label: str) -> list[str]:
-    """Return statements that set a variable to a fraction of the heads.
+    """Return statements that set the variable ``name`` to a fraction of the heads.
 
     A fraction below one head becomes one head. The statements raise ValueError if the fraction is
     above one head and not a whole number.
@@ -61,7 +65,7 @@ def share_lines(name: str, label: str) -> list[str]:
 
 
 def times_text(count: str, width: str) -> str:
-    """Return the expression for a number of heads times a width."""
+    """Return the expression for the product of a number of heads and a width."""
     if count == "1":
         return width
     if (count, width) == ("heads", "dim // heads"):
@@ -70,7 +74,7 @@ def times_text(count: str, width: str) -> str:
 
 
 def size_texts(step: Step, heads: str, bias: str) -> dict[str, str]:
-    """Return expressions for the size arguments of a step's module, by name of the argument.
+    """Return expressions for the sizes that a step's module may take, by name of the argument.
 
     Args:
         heads: the expression for the number of heads of the step.
@@ -88,7 +92,7 @@ def call_line(target: str, function: str, arguments: list[str]) -> str:
 
 
 def indented(lines: list[str], levels: int = 1) -> list[str]:
-    """Indent lines of source, and break long lines inside their first brackets."""
+    """Return lines of source indented; long lines are broken inside their first brackets."""
     return [part for line in lines for part in wrapped(line, "    " * levels)]
 
 
