@@ -1,10 +1,10 @@
 """Search spaces: the primitives and choices of a search, as data.
 
-A space lists primitives with parameter values, choices of projections, placements and windows, the
-policy that genomes must obey, the mechanisms of the first population, objectives and the task. With
-``causal: true`` it excludes primitives that see later tokens. ``context`` is the number of cached
-tokens for which decoding costs are computed. A space limits only searches; other uses of the
-package accept any genome.
+A space lists primitives with parameter values, choices of projections, placements and windows, a
+policy (path rules that genomes must obey), the mechanisms with which a search starts, objectives
+and the task. With ``causal: true`` it excludes primitives with which a token sees later tokens.
+``context`` is the number of cached tokens for which decoding costs are computed. A space limits
+only searches; other uses of the package accept any genome.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Nodes(Frozen):
 
 
 class TaskChoice(Frozen):
-    """The task of a space. Further keys in the file override fields of the task."""
+    """The training task that a search space names, and fields of the task that it overrides."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -92,18 +92,18 @@ class TaskChoice(Frozen):
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """The fields of the task that the space overrides, with their values."""
+        """The fields of the training task that the search space overrides, with their values."""
         return dict(self.model_extra or {})
 
 
 class SearchSpace(Frozen):
-    """A search space; see the module docstring and search_spaces/.
+    """A search space as written in a file of search_spaces/.
 
     Attributes:
-        policy: name or path of the policy.
+        policy: name or path of the path rules that genomes must obey.
         primitives: for each primitive the choices of each parameter; a missing parameter always
             has its default.
-        mechanisms: names of the mechanisms in the first population.
+        mechanisms: names of the mechanisms with which a search starts.
     """
 
     name: Name
@@ -123,7 +123,7 @@ class SearchSpace(Frozen):
     @field_validator("primitives", mode="before")
     @classmethod
     def _empty_means_defaults(cls, value: Any) -> Any:
-        """Read ``softmax:`` without a value as ``softmax: {}``."""
+        """Read a primitive without choices, such as ``softmax:`` in YAML, as ``softmax: {}``."""
         return {k: v or {} for k, v in value.items()} if isinstance(value, dict) else value
 
     @field_validator("primitives")
@@ -135,15 +135,15 @@ class SearchSpace(Frozen):
             raise ValueError(str(error)) from None
 
     def choices(self, field: str) -> tuple[Any, ...]:
-        """Return the choices of a field of ``Projections``."""
+        """Return the values that the space allows for a field of ``Projections``."""
         return _get(self.projections, field, Projections())
 
     def visibility_choices(self, field: str) -> tuple[Any, ...]:
-        """Return the choices of a field of ``Visibility``."""
+        """Return the values that the space allows for a field of the mask (``Visibility``)."""
         return _get(self.visibility, field, Visibility())
 
     def param_choices(self, op: str, name: str) -> tuple[ParamValue, ...]:
-        """Return the choices of a primitive's parameter."""
+        """Return the values that the space allows for parameter ``name`` of primitive ``op``."""
         return self.primitives[op].get(name, (get(op).parameters[name].default,))
 
     def excludes(self, genome: Genome) -> str | None:
@@ -182,10 +182,10 @@ class SearchSpace(Frozen):
         return None
 
     def allows(self, op: str, params: Mapping[str, ParamValue]) -> bool:
-        """Return whether a primitive may be used with these parameters in this space.
+        """Return whether the space's ``causal`` setting allows a primitive with these parameters.
 
-        The parameters must not exclude each other. In a causal space, the primitive must not see
-        later tokens with these parameters.
+        Return False if the parameters exclude each other, or if the space is causal and a token
+        would see later tokens. Whether the space lists the values is not checked.
         """
         primitive = get(op)
         full = primitive.full(params)
@@ -219,12 +219,12 @@ def load_space(name_or_path: str) -> SearchSpace:
 def seeds(
     space: SearchSpace, policy: Policy, is_causal: bool = False
 ) -> tuple[NamedMechanism, ...]:
-    """Return the named mechanisms in the first population of a search.
+    """Return the named mechanisms that the space lists, with which a search starts.
 
     If ``is_causal`` or the space is causal, mechanisms that see later tokens are omitted.
 
     Raises:
-        SpaceError: a mechanism does not exist, violates the policy or is not in the space.
+        SpaceError: a mechanism does not exist, breaks a path rule or is not in the space.
     """
     seeded = []
     for name in space.mechanisms:
@@ -253,7 +253,7 @@ def _get(choices: Mapping[str, Any], field: str, defaults: object) -> tuple[Any,
 
 
 def _accepted(op: str, choices: Mapping[str, tuple[ParamValue, ...]]) -> dict[str, Any]:
-    """Return the choices of a primitive's parameters in normal form.
+    """Return the allowed values of a primitive's parameters, each in normal form (4.0 for 4).
 
     Raises:
         GenomeError: the primitive or a parameter is unknown, or a value is invalid.

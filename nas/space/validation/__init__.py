@@ -1,4 +1,4 @@
-"""Validation of genomes by type checks and by the rules of a policy, and repair of genomes."""
+"""Validation of genomes by type checks and by path rules (a policy), and repair of genomes."""
 
 from nas.space.validation.policy import Policy, PolicyFile, Rule, compile_policy, load_policy
 from nas.space.validation.repair import nearest_legal, with_repairs

@@ -24,7 +24,7 @@ MAX_STEPS: Final = 300_000
 
 @dataclass
 class Budget:
-    """The remaining work that may be spent to compile all expressions of one policy.
+    """The remaining work that may be spent to compile the path rules of one policy file.
 
     Attributes:
         tokens: remaining number of words and operators in expressions. It limits the size of the
@@ -81,11 +81,11 @@ class Automaton:
 
     @property
     def all_states(self) -> int:
-        """The bit mask of all states."""
+        """The set of all states, as a bit mask."""
         return (1 << len(next(iter(self.steps.values())))) - 1
 
     def advance(self, mask: int, symbol: Symbol) -> int:
-        """Return the mask of the states that ``symbol`` reaches from the states in ``mask``."""
+        """Return the states that ``symbol`` reaches from the states in ``mask``, as a bit mask."""
         result = self._masks.get((mask, symbol))
         if result is None:
             result = 0
@@ -96,7 +96,7 @@ class Automaton:
         return result
 
     def retreat(self, mask: int, symbol: Symbol) -> int:
-        """Return the mask of the states from which ``symbol`` leads to a state in ``mask``."""
+        """Return the states from which ``symbol`` leads to a state in ``mask``, as a bit mask."""
         return sum(1 << s for s, after in enumerate(self.steps[symbol]) if mask >> after & 1)
 
 
@@ -198,7 +198,7 @@ class _Parser:
         return self.tokens[self.at] if self.at < len(self.tokens) else None
 
     def _around(self, *inside: Fragment) -> Fragment:
-        """Return a fragment with a new start and end state and ``inside`` as alternatives."""
+        """Return the start and end state of an automaton with ``inside`` as alternatives."""
         start, final = self.nfa.state(), self.nfa.state()
         for begin, end in inside:
             self.nfa.edges[start].append((None, begin))

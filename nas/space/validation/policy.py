@@ -37,7 +37,7 @@ Quantifier = Literal["every", "some", "none"]
 
 
 class RuleFile(Frozen):
-    """A rule as written in a policy file."""
+    """A path rule as written in a policy file; the module docstring defines the keys."""
 
     name: Name
     to: str
@@ -53,7 +53,7 @@ class RuleFile(Frozen):
 
     @property
     def source(self) -> str:
-        """The source of the rule's paths."""
+        """The stream at which the rule's paths start, such as "input.v"; "input" for any."""
         return self.from_ or self.some or self.none or ""
 
     @model_validator(mode="after")
@@ -66,7 +66,7 @@ class RuleFile(Frozen):
 
 
 class PolicyFile(Frozen):
-    """A policy as written in a file.
+    """A policy (rules about paths in a genome's graph) as written in a file.
 
     Attributes:
         types: whether genomes must type-check.
@@ -82,10 +82,10 @@ class PolicyFile(Frozen):
 
 @dataclass(frozen=True)
 class Rule:
-    """A compiled rule.
+    """A path rule whose expression has been compiled to an automaton.
 
     Attributes:
-        place: place as written in the file.
+        place: where the rule's paths end: "output", or an operand such as "aggregate.values".
         word: role or primitive of which the place is an operand; None if the place is the output.
         port: name of this operand; None if the place is the output.
     """
@@ -99,7 +99,7 @@ class Rule:
     automaton: Automaton
 
     def starts(self, ref: Ref | None) -> bool:
-        """Return whether paths of this rule start at ``ref``.
+        """Return whether the paths to which this rule applies start at ``ref``.
 
         Args:
             ref: a stream, or None for a node without inputs.
@@ -107,11 +107,12 @@ class Rule:
         return self.source == "input" or (ref is not None and self.source == f"input.{ref}")
 
     def slot(self, symbol: Symbol, signature: Signature) -> int | None:
-        """Return the index of the operand of a node that is a place of this rule, or None.
+        """Return the index of the operand of a node at which this rule's paths end.
+
+        Return None if they do not end at an operand of the node.
 
         Args:
-            symbol: symbol of the node.
-            signature: signature of the node.
+            symbol: primitive and role of the node.
         """
         if self.word not in symbol:
             return None
@@ -121,19 +122,19 @@ class Rule:
 
 @dataclass(frozen=True)
 class Policy:
-    """A compiled policy, which ``nas.space.validation.validate`` applies."""
+    """Path rules for genomes, compiled to automata, and the file that contains them."""
 
     file: PolicyFile
     rules: tuple[Rule, ...]
 
     @property
     def name(self) -> str:
-        """The name of the policy."""
+        """The name that the policy's file gives to this set of path rules."""
         return self.file.name
 
 
 def load_policy(name_or_path: str) -> Policy:
-    """Read and compile the policy with this name or in this file.
+    """Return the path rules with this name or in this file, compiled to automata.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -144,7 +145,7 @@ def load_policy(name_or_path: str) -> Policy:
 
 
 def compile_policy(file: PolicyFile, path: Path | str) -> Policy:
-    """Compile the rules of a policy.
+    """Return the path rules of a file, compiled to automata.
 
     Raises:
         PolicyError: a rule is malformed; the message names ``path`` and the rule.
@@ -166,7 +167,7 @@ def compile_policy(file: PolicyFile, path: Path | str) -> Policy:
 
 
 def _words() -> frozenset[str]:
-    """Return the words that expressions may contain: roles and names of primitives."""
+    """Return the words that a rule's expression may contain: roles and names of primitives."""
     return frozenset(names()) | {role.value for role in Role}
 
 

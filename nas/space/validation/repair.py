@@ -31,7 +31,7 @@ USUAL: Final = ("scaled_dot_product", "softmax", "weighted_sum", "linear", "gelu
 def with_repairs(
     genome: Genome, policy: Policy, violations: Sequence[Violation]
 ) -> tuple[Violation, ...]:
-    """Return the violations with the nearest legal genome as the ``repair`` of each violation."""
+    """Return the violations, each with the same repair: a legal genome close to ``genome``."""
     if not violations:
         return ()
     repair = nearest_legal(genome, policy)
@@ -39,10 +39,10 @@ def with_repairs(
 
 
 def nearest_legal(genome: Genome, policy: Policy) -> Genome | None:
-    """Return a legal genome that type-checks and is few edits away from ``genome``.
+    """Return a genome without violations that is few edits away from ``genome``.
 
-    If the search finds none, return standard attention with the genome's output as values. If this
-    is illegal, return standard attention alone. Return None if the policy forbids both.
+    If the search finds none, return standard attention whose values are the genome's output. If
+    this breaks a rule, return standard attention alone; if this breaks a rule too, return None.
 
     Raises:
         GenomeError: a node names a primitive that does not exist.
@@ -81,7 +81,7 @@ def _count_problems(genome: Genome, policy: Policy) -> int:
 
 
 def _rebuilt(genome: Genome) -> Iterator[Genome]:
-    """Yield standard attention with the genome's output as values, and with ``v`` as values.
+    """Yield standard attention whose values are the genome's output, and then with ``v`` as values.
 
     The last genome that is yielded also has default projections, placement and mask.
     """
@@ -96,9 +96,9 @@ def _rebuilt(genome: Genome) -> Iterator[Genome]:
 
 
 def _neighbours(genome: Genome, policy: Policy) -> Iterator[Genome]:
-    """Yield all genomes that are one edit away.
+    """Yield all genomes that differ from ``genome`` by one edit of a node or of a projection field.
 
-    Edits of the projections come first if a violation is about heads or widths, else last.
+    Projection fields are edited first if a violation is about heads or widths, else last.
     """
     edits = [_inserted, _renamed, _bypassed, _extended, _rewired]
     rules = {violation.rule for violation in validate(genome, policy)}
@@ -107,7 +107,7 @@ def _neighbours(genome: Genome, policy: Policy) -> Iterator[Genome]:
 
 
 def _operations(arity: int) -> list[str]:
-    """Return the names of all primitives with ``arity`` operands, with ``USUAL`` names first."""
+    """Return the names of all primitives with ``arity`` operands, the names in ``USUAL`` first."""
     ops = [n for n in names() if arity in get(n).arities]
     return sorted(ops, key=lambda n: (USUAL.index(n) if n in USUAL else len(USUAL), n))
 

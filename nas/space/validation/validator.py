@@ -1,4 +1,4 @@
-"""Validation of a genome by type checks, and then by the rules of a policy.
+"""Validation of a genome by type checks, and then by the path rules of a policy.
 
 The running time is proportional to the number of nodes times the number of rules. Each violation
 contains a path that breaks the rule.
@@ -20,16 +20,16 @@ MAX_PLACES: Final = 20  # reported violations per rule
 
 @dataclass(frozen=True)
 class Violation:
-    """A broken rule.
+    """A path rule or type rule that a genome breaks, with a path that shows it.
 
     Attributes:
-        rule: name of the policy's rule, or one of "arity", "types", "heads", "widths", "output",
+        rule: name of the path rule, or one of "arity", "types", "heads", "widths", "output",
             "empty" and "constant".
-        path: a path that breaks the rule, from its source to its place. It contains only the place
-            if the rule requires a path and there is none.
+        path: a path that breaks the rule, from a stream to the operand or output that the rule is
+            about. It contains only this end if the rule requires a path and there is none.
         found: roles of the nodes on the path, or a description of what was found.
         expected: expression of the rule, or a description of what was expected.
-        repair: nearest legal genome; None if no legal genome was searched for or found.
+        repair: genome without violations, few edits away; None if none was searched for or found.
     """
 
     rule: str
@@ -45,7 +45,7 @@ class Violation:
         return f"{self.rule}: {place} reads {self.found!r}; expected {self.expected!r}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form that ``nas validate --json`` prints."""
+        """Return the violation's JSON form, which ``nas validate --json`` prints."""
         return {
             "rule": self.rule,
             "path": list(self.path),
@@ -57,7 +57,7 @@ class Violation:
 
 
 def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
-    """Return the violations of type checks and of a policy by a genome; empty for a legal genome.
+    """Return all violations of type checks and path rules by a genome; empty for a legal genome.
 
     The genome need not be in normal form. If the policy requires well-typed genomes, its rules are
     not applied to an ill-typed genome, because the roles of its nodes are unknown.
@@ -80,10 +80,7 @@ def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
 
 
 class _Graph:
-    """A genome with the symbols of its nodes, to which rules are applied.
-
-    Rules apply only to live nodes.
-    """
+    """A genome with the primitive and role of each node, to find violations at live nodes."""
 
     def __init__(self, genome: Genome, typing: Typing) -> None:
         self.nodes, self.live, self.signatures = genome.nodes, genome.live(), typing.signatures
@@ -91,7 +88,7 @@ class _Graph:
         self.genome = genome
 
     def of_arity(self, policy: Policy) -> list[Violation]:
-        """Return a violation for each node whose number of operands the policy does not allow."""
+        """Return a violation for each node with a number of operands that the policy forbids."""
         broken = []
         for word, count in policy.file.arity.items():
             for index in self.live:
@@ -102,7 +99,7 @@ class _Graph:
         return broken
 
     def of_rule(self, rule: Rule) -> list[Violation]:
-        """Return the violations of a rule, at most one per place and ``MAX_PLACES`` in all."""
+        """Return violations of a path rule, at most ``MAX_PLACES``: one for each end of paths."""
         masks = self._reached(rule)
         accepting = rule.automaton.accepting
         broken: list[Violation] = []
@@ -119,7 +116,7 @@ class _Graph:
         return broken
 
     def _reached(self, rule: Rule) -> dict[Ref, int]:
-        """Return the mask of the automaton states that paths reach at each stream and node."""
+        """Return the automaton states that paths to each stream and node reach, as bit masks."""
         masks: dict[Ref, int] = {stream: int(rule.starts(stream)) for stream in STREAMS}
         masks |= dict.fromkeys(range(len(self.nodes)), 0)
         for index in self.live:
@@ -131,9 +128,9 @@ class _Graph:
         return masks
 
     def _places(self, rule: Rule) -> list[tuple[int | None, Ref]]:
-        """Return the places of a rule, as pairs of a node and its operand at the rule's port.
+        """Return where the rule's paths end, as pairs of a node and one of its operands.
 
-        If the place is the output, the pair is None and the last node.
+        If they end at the output, the only pair is None and the last node.
         """
         if rule.word is None:
             return [(None, len(self.nodes) - 1)]
@@ -146,10 +143,10 @@ class _Graph:
         return places
 
     def _witness(self, rule: Rule, masks: dict[Ref, int], ref: Ref, wrong: int) -> list[Ref]:
-        """Return a path from a source to ``ref`` that ends in a state of the mask ``wrong``.
+        """Return a path to ``ref`` that ends in an automaton state of the bit mask ``wrong``.
 
         Args:
-            masks: result of ``_reached``.
+            masks: for each stream and node, the bit mask of states that paths to it reach.
         """
         path: list[Ref] = [ref]
         while isinstance(ref, int) and self.nodes[ref].inputs:
@@ -160,7 +157,7 @@ class _Graph:
         return path[::-1]
 
     def _violation(self, rule: Rule, node: int | None, path: list[Ref]) -> Violation:
-        """Return the violation of a rule by a path that ends at a node, or (None) at the output."""
+        """Return the violation of a rule by a path to an operand of ``node`` (None: the output)."""
         end = "output" if node is None else f"{node}:{self.nodes[node].op}.{rule.port}"
         words = " ".join(self.symbols[ref].role for ref in path if isinstance(ref, int))
         pattern = rule.automaton.pattern
@@ -179,7 +176,7 @@ def _names(genome: Genome, path: list[Ref]) -> tuple[str, ...]:
 
 
 def _typed(genome: Genome, problem: Problem) -> Violation:
-    """Return the violation for a type error, with the path along first operands to its node."""
+    """Return a type error as a violation, with the path of first operands to its node."""
     path = [] if problem.node is None else _first_operands(genome, problem.node)
     return Violation(problem.rule, _names(genome, path), problem.found, problem.expected)
 

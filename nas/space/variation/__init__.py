@@ -1,7 +1,7 @@
-"""Variation: random sampling, mutation and crossover of genomes. All results obey the policy.
+"""Random sampling, mutation and crossover of genomes. All results obey the path rules of a policy.
 
 Results depend only on genomes, the space, the policy and the random generator. Graphs grow by a
-grammar that is derived from the policy's automata (module ``grammar``), so that no graph has to be
+grammar that is derived from the path rules (module ``grammar``), so that no graph has to be
 rejected. Projections are changed until the genome type-checks.
 """
 
@@ -33,14 +33,14 @@ MASK: Final = 0.05  # probability that a mutation changes the mask, if the space
 class Variation:
     """A source of random genomes in a search space: by sampling, mutation and crossover.
 
-    All genomes obey the policy.
+    All genomes obey the path rules of ``policy``.
 
     Args:
         is_causal: whether to exclude genomes in which a token sees later tokens. The field
             ``causal: true`` of the space has the same effect.
 
     Raises:
-        SpaceError: no genome that is allowed in the space obeys the policy.
+        SpaceError: no genome that is allowed in the space obeys the path rules.
     """
 
     def __init__(self, space: SearchSpace, policy: Policy, is_causal: bool = False) -> None:
@@ -89,7 +89,7 @@ class Variation:
 
         The graph is that of ``a`` with one subgraph of ``b``, or without it if none fits. Other
         fields come from ``a`` or ``b`` at random. If no mixture is legal, return ``a``, or a new
-        sample if ``a`` sees later tokens in a causal space.
+        random genome if the space is causal and ``a`` sees later tokens.
         """
         placement = a.placement if rng.random() < 0.5 else b.placement
         mixed = projecting.mix(a.projections, b.projections, rng)
@@ -108,8 +108,8 @@ class Variation:
     def _mutate_once(self, genome: Genome, rng: np.random.Generator) -> tuple[Genome, str] | None:
         """Return the genome after one random change, and the name of the change.
 
-        If no change of the drawn kind applies, changes of the graph are tried. Return None if they
-        do not apply either.
+        A random draw decides whether placement, mask, projections or graph change. If that is
+        impossible, the graph is changed. Return None if this is impossible too.
         """
         for kind in (self._kind(rng.random()), "graph"):
             for _ in range(TRIES):
@@ -120,7 +120,7 @@ class Variation:
         return None
 
     def _kind(self, number: float) -> str:
-        """Return the kind of mutation that a random number between 0 and 1 selects."""
+        """Return which part of a genome to mutate, selected by a random number between 0 and 1."""
         if number < PROJECT:
             return "mutate_placement" if number < PLACE else "project"
         return "mutate_mask" if self.space.visibility and number < PROJECT + MASK else "graph"
@@ -143,9 +143,9 @@ class Variation:
         return name, None if draft is None else draft.genome(*around)
 
     def _graft(self, a: Genome, b: Genome, rng: np.random.Generator) -> Genome | None:
-        """Return ``a`` with a copy of a subgraph of ``b`` in place of the operand at one edge.
+        """Return ``a`` with one operand replaced by a copy of a subgraph of ``b``.
 
-        Return None if no subgraph of ``b`` meets the requirement on any edge of ``a``.
+        Return None if no such replacement obeys the path rules.
         """
         receiver, donor = Draft.of(a, self.grammar), Draft.of(b, self.grammar)
         edges = receiver.edges()
@@ -159,7 +159,7 @@ class Variation:
         return None
 
     def _fitted(self, genome: Genome, rng: np.random.Generator) -> Genome | None:
-        """Return the genome with projections of the space with which it type-checks.
+        """Return the genome with projections that the space allows and with which it type-checks.
 
         Return None if there are no such projections, if the genome is too large or constant, or if
         it sees later tokens in a causal space.

@@ -1,4 +1,4 @@
-"""A mutable graph of operations that stores the states of the policy's automata at each node."""
+"""The mutable graph that variation changes, with the states of path-rule automata at each node."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from nas.space.variation.grammar import NOT_REQUIRED, Goal, Grammar, OpSignature
 
 
 class Vertex(NamedTuple):
-    """A node of a draft.
+    """A node of the mutable graph ``Draft``.
 
     Attributes:
         operation: primitive with one of its signatures.
         inputs: operands; each is a stream or the index of an earlier node.
         params: parameters in the form of ``Node.params``.
-        state: automaton states that paths reach at this node.
+        state: automaton states that paths to this node reach.
     """
 
     operation: OpSignature
@@ -37,7 +37,7 @@ class Draft:
     index ``reader``. A ``Goal`` is a requirement on an operand or on the result of a node.
 
     Attributes:
-        grammar: grammar of the search space under its policy.
+        grammar: grammar that generates the graphs of the search space that obey its path rules.
         vertices: nodes in topological order; the last node is the output.
     """
 
@@ -46,7 +46,7 @@ class Draft:
 
     @classmethod
     def of(cls, genome: Genome, grammar: Grammar) -> Draft:
-        """Return the draft of a genome that type-checks."""
+        """Return a mutable copy of the graph of a genome that type-checks."""
         draft, typing = cls(grammar), infer(genome)
         for node, signature in zip(genome.nodes, typing.signatures, strict=True):
             operation = OpSignature(node.op, signature, Symbol(node.op, signature.role.value))
@@ -59,25 +59,25 @@ class Draft:
         inputs: Sequence[Ref],
         params: tuple[tuple[str, ParamValue], ...],
     ) -> int:
-        """Append a node and return its index."""
+        """Append a node to the graph and return its index."""
         state = self.grammar.advance(operation.symbol, [self.state(ref) for ref in inputs])
         self.vertices.append(Vertex(operation, tuple(inputs), params, state))
         self.__dict__.pop("goals", None)
         return len(self.vertices) - 1
 
     def state(self, ref: Ref) -> State:
-        """Return the automaton states that paths reach at a stream or node."""
+        """Return the states of the path rules' automata that paths to a stream or node reach."""
         return self.grammar.streams[ref] if isinstance(ref, str) else self.vertices[ref].state
 
     def fits(self, ref: Ref, goal: Goal) -> bool:
-        """Return whether a stream or node meets a requirement."""
+        """Return whether a stream or node has the kind and automaton states of ``goal``."""
         if isinstance(ref, str):
             return ref in self.grammar.leaves(goal)
         vertex = self.vertices[ref]
         return vertex.operation.signature.output.kind is goal.kind and satisfies(vertex.state, goal)
 
     def edges(self) -> list[tuple[int, int]]:
-        """Return all edges, as pairs (reader, slot)."""
+        """Return all edges of the graph, as pairs of a node's index and an operand's index."""
         return [(i, s) for i, v in enumerate(self.vertices) for s in range(len(v.inputs))]
 
     def ancestors(self, ref: Ref) -> set[int]:
@@ -93,9 +93,9 @@ class Draft:
 
     @cached_property
     def goals(self) -> list[Goal]:
-        """For each node, the requirement that all its readers together put on its result.
+        """For each node, the requirement that the path rules put on its result, given its readers.
 
-        These requirements contain no required states. ``full_goal`` adds them.
+        Rules that require a path (``some``) are left out; ``full_goal`` adds them.
         """
         grammar = self.grammar
         allowed = [[r.automaton.all_states for r in grammar.path_rules] for _ in self.vertices]
@@ -112,30 +112,25 @@ class Draft:
         return goals
 
     def _operand_goal(self, goal: Goal, operation: OpSignature, slot: int) -> Goal:
-        """Return the requirement on an operand that follows from ``goal`` for the result.
+        """Return the requirement on an operand of an operation whose result must meet ``goal``.
 
-        The requirement contains no required states.
-
-        Args:
-            operation: operation that reads the operand.
-            slot: index of the operand.
+        Path rules that require a path (``some``) are left out.
         """
         nothing = (NOT_REQUIRED,) * len(goal.required)
         operands = self.grammar.operand_goals(goal._replace(required=nothing), operation)[0]
         return operands[slot]._replace(required=nothing)
 
     def edge_goal(self, reader: int, slot: int) -> Goal:
-        """Return the requirement on the operand at an edge.
+        """Return the requirement that the path rules put on operand ``slot`` of node ``reader``.
 
-        It contains required states for each rule with ``some`` that is broken if the edge is
-        removed.
+        A rule that requires a path (``some``) counts if it would be broken without this operand.
         """
         goal = self._operand_goal(self.goals[reader], self.vertices[reader].operation, slot)
         rules = range(len(self.grammar.some_rules))
         return goal._replace(required=tuple(self._required(i, (reader, slot)) for i in rules))
 
     def full_goal(self, index: int) -> Goal:
-        """Return the requirement on a node's result, including the states that readers require."""
+        """Return the requirement that all path rules together put on the result of a node."""
         goal = self.goals[index]
         if index == len(self.vertices) - 1:
             return goal._replace(required=self.grammar.start.required)
@@ -147,12 +142,12 @@ class Draft:
         return goal._replace(required=tuple(required))
 
     def _required(self, index: int, edge: tuple[int, int]) -> int:
-        """Return the states of which paths must reach at least one at an edge, for one rule.
+        """Return the automaton states of which paths must reach one at an edge, for one path rule.
 
         Return ``NOT_REQUIRED`` if the rule holds without this edge.
 
         Args:
-            index: index of a rule in ``grammar.some_rules``.
+            index: index of the rule in ``grammar.some_rules``.
         """
         required = NOT_REQUIRED
         for place in self._places(index):
@@ -162,12 +157,9 @@ class Draft:
         return required
 
     def _places(self, index: int) -> Iterator[tuple[int, int]]:
-        """Yield the edges that are places of a rule with ``some``.
+        """Yield the edges at which the paths of a rule in ``grammar.some_rules`` end.
 
-        For the place ``output``, yield the pair of the last node's index and -1.
-
-        Args:
-            index: index of the rule in ``grammar.some_rules``.
+        If they end at the output, yield the pair of the last node's index and -1.
         """
         rule = self.grammar.some_rules[index]
         if rule.word is None:
@@ -178,7 +170,7 @@ class Draft:
                 yield reader, slot
 
     def _arriving(self, index: int, place: tuple[int, int], without: tuple[int, int]) -> int:
-        """Return the states that paths reach at a place if the edge ``without`` is removed."""
+        """Return the automaton states that paths reach at ``place`` if an edge is removed."""
         automaton = self.grammar.some_rules[index].automaton
         masks: list[int] = []
         for reader, vertex in enumerate(self.vertices):
@@ -193,7 +185,7 @@ class Draft:
         return masks[-1]
 
     def _leading(self, index: int, place: tuple[int, int], edge: tuple[int, int]) -> int:
-        """Return the states at ``edge`` from which paths reach ``place`` in accepting states."""
+        """Return the automaton states at ``edge`` from which paths are accepted at ``place``."""
         automaton = self.grammar.some_rules[index].automaton
         masks = [0] * len(self.vertices)
         if place[1] < 0:
@@ -210,13 +202,13 @@ class Draft:
         return 0
 
     def genome(self, projections: Projections, placement: str, visibility: Visibility) -> Genome:
-        """Return the genome of the nodes on which the output depends."""
+        """Return the genome of the graph, without nodes on which the output does not depend."""
         nodes = tuple(Node(v.operation.op, v.inputs, v.params) for v in self.vertices)
         return Genome(nodes, projections, placement, visibility).pruned()
 
 
 def _combined(required: int, further: int) -> int:
-    """Return the intersection of two masks of states; ``NOT_REQUIRED`` stands for all states."""
+    """Return the common states of two bit masks; ``NOT_REQUIRED`` stands for all states."""
     if NOT_REQUIRED in (required, further):
         return further if required == NOT_REQUIRED else required
     return required & further

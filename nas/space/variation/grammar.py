@@ -1,7 +1,7 @@
-"""A tree grammar of a search space that generates only graphs that obey a policy.
+"""A tree grammar that generates the graphs of a search space that obey path rules (a policy).
 
-Each rule of a policy has an automaton that reads the nodes of paths. A nonterminal of the grammar
-is a requirement (``Goal``) on an operand. It consists of
+Each path rule has an automaton that reads the nodes of paths. A nonterminal of the grammar is a
+requirement (``Goal``) on an operand. It consists of
 
 - the kind of tensor,
 - for each rule with ``from`` or ``none``, the automaton states that paths may reach (``allowed``),
@@ -34,12 +34,12 @@ MAX_WORK: Final = 2_000_000  # productions times rules and passes
 
 
 class Goal(NamedTuple):
-    """A requirement on an operand, or on the output.
+    """A requirement on an operand or the output, so that the genome obeys its path rules.
 
     Attributes:
         kind: kind of tensor.
         allowed: for each rule with ``from`` or ``none``, a bit mask of the automaton states that
-            paths may reach.
+            paths to the operand may reach.
         required: for each rule with ``some``, a bit mask of automaton states of which paths must
             reach at least one; ``NOT_REQUIRED`` if they need not reach any.
     """
@@ -50,7 +50,7 @@ class Goal(NamedTuple):
 
 
 class State(NamedTuple):
-    """The automaton states that paths reach at a stream or node, to compare with a ``Goal``.
+    """The states of path-rule automata that paths to a stream or node reach.
 
     Attributes:
         allowed: a bit mask of states for each rule with ``from`` or ``none``.
@@ -63,7 +63,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class OpSignature:
-    """A primitive with one of its signatures, and its symbol in the automata's alphabet."""
+    """A primitive with one of its signatures, and its symbol in the path rules' automata."""
 
     op: str
     signature: Signature
@@ -71,7 +71,7 @@ class OpSignature:
 
 
 class Production(NamedTuple):
-    """One way to meet a requirement on a result.
+    """A production of the grammar: an operation whose result meets a requirement (``Goal``).
 
     Attributes:
         operation: primitive with one of its signatures, which computes the result.
@@ -85,19 +85,19 @@ class Production(NamedTuple):
 
 
 class Grammar:
-    """The grammar of a search space under a policy.
+    """A grammar that generates the graphs of a search space that obey the path rules of a policy.
 
     In a causal space, primitives that see later tokens with all their parameters are omitted.
 
     Attributes:
-        path_rules: rules of the policy with ``from`` or ``none``.
-        some_rules: rules of the policy with ``some``.
+        path_rules: rules with ``from`` or ``none``, which are about all paths.
+        some_rules: rules with ``some``, which require a path.
         op_signatures: all primitives of the space, each of them once for each signature.
         streams: automaton states at the streams ``q``, ``k`` and ``v``.
         start: requirement on the output.
 
     Raises:
-        SpaceError: no genome of the space obeys the policy, or the grammar is too large.
+        SpaceError: no genome of the space obeys the rules, or the grammar is too large.
     """
 
     def __init__(self, space: SearchSpace, policy: Policy) -> None:
@@ -117,28 +117,28 @@ class Grammar:
             )
 
     def size(self, goal: Goal) -> int:
-        """Return the smallest number of nodes of a subgraph that meets a requirement.
+        """Return the smallest number of nodes of a graph whose result meets ``goal``.
 
-        It is 0 if a stream meets the requirement, and ``NEVER`` if nothing meets it.
+        It is 0 if a stream meets ``goal``, and ``NEVER`` if nothing meets it.
         """
         if goal not in self._sizes:
             self._close(goal)
         return self._sizes[goal]
 
     def productions(self, goal: Goal) -> tuple[Production, ...]:
-        """Return all productions that meet a requirement."""
+        """Return all ways in which the result of an operation can meet the requirement ``goal``."""
         if goal not in self._productions:
             self._close(goal)
         return self._productions[goal]
 
     def leaves(self, goal: Goal) -> list[str]:
-        """Return the streams that meet a requirement."""
+        """Return the names of the streams that meet the requirement ``goal`` on an operand."""
         if goal.kind is not Kind.TOKENS:
             return []
         return [name for name, state in self.streams.items() if satisfies(state, goal)]
 
     def advance(self, symbol: Symbol, states: Sequence[State]) -> State:
-        """Return the state at a node, given its symbol and the states at its operands."""
+        """Return the automaton states at a node with this symbol and these operand states."""
         allowed = zip(self.path_rules, zip(*(s.allowed for s in states), strict=True), strict=True)
         required = zip(
             self.some_rules, zip(*(s.required for s in states), strict=True), strict=True
@@ -151,8 +151,8 @@ class Grammar:
     def operand_goals(self, goal: Goal, operation: OpSignature) -> list[tuple[Goal, ...]]:
         """Return requirements on the operands of an operation whose result must meet ``goal``.
 
-        A required state can come from any operand. The list has one tuple of requirements for each
-        choice of the operands that supply the required states.
+        A path that a rule requires can come from any operand. The list has one tuple of
+        requirements for each choice of the operands that supply the required paths.
         """
         symbol = operation.symbol
         allowed = [
@@ -179,9 +179,9 @@ class Grammar:
     def _required_splits(
         self, index: int, rule: Rule, goal: Goal, operation: OpSignature
     ) -> list[tuple[int, ...]]:
-        """Return the ways in which operands can supply the states that one rule requires.
+        """Return the ways in which operands can supply the path that one path rule requires.
 
-        Each way is a tuple with the required states of each operand.
+        Each way is a tuple with a bit mask of automaton states for each operand.
 
         Args:
             index: index of ``rule`` in ``some_rules``.
@@ -219,7 +219,7 @@ class Grammar:
         )
 
     def _close(self, start: Goal) -> None:
-        """Compute the productions and sizes of ``start`` and of all requirements below it."""
+        """Store productions and sizes of ``start`` and of all requirements that it leads to."""
         ways_of: dict[Goal, list[tuple[OpSignature, tuple[Goal, ...]]]] = {}
         queue = [start]
         while queue:
@@ -248,11 +248,7 @@ class Grammar:
             self._productions[goal] = tuple(p for p in priced if p.size < NEVER)
 
     def _spend(self, productions: int) -> None:
-        """Add a number of productions to the work done.
-
-        Raises:
-            SpaceError: the work exceeds ``MAX_WORK``.
-        """
+        """Add a number to the work done; raise SpaceError if it exceeds ``MAX_WORK``."""
         self._work += productions
         self._check_work(self._work)
 
@@ -265,7 +261,7 @@ class Grammar:
 
 
 def satisfies(state: State, goal: Goal) -> bool:
-    """Return whether a stream or node with this state meets a requirement on states."""
+    """Return whether the automaton states at a stream or node are as ``goal`` requires."""
     return all(
         not mask & ~allowed for mask, allowed in zip(state.allowed, goal.allowed, strict=True)
     ) and all(
@@ -282,7 +278,7 @@ def _advanced(rule: Rule, symbol: Symbol, masks: Sequence[int]) -> int:
 
 
 def _wanted(rule: Rule) -> int:
-    """Return the states that paths may reach at the place of a rule with ``from`` or ``none``."""
+    """Return the automaton states that paths of a ``from`` or ``none`` rule may end in."""
     accepting = rule.automaton.accepting
     return accepting if rule.quantifier == "every" else rule.automaton.all_states & ~accepting
 

@@ -1,4 +1,4 @@
-"""Random growth of subgraphs that meet a requirement (``Goal``), and random parameters."""
+"""Random growth of subgraphs that meet a requirement of path rules, and random parameters."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def grow(
     rng: np.random.Generator,
     port: str = "",
 ) -> Ref:
-    """Return a stream or node that meets a requirement, after adding random nodes to the draft.
+    """Return a stream or node that meets a requirement, after adding random nodes to the graph.
 
     Args:
         goal: requirement that the result must meet.
         budget: largest number of new nodes, at least ``grammar.size(goal)``.
-        port: name of the operand that will read the result. It makes one stream more likely, such
-            as ``q`` for "query".
+        port: name of the operand that the result will be, such as "query". The stream of this
+            name (``q``) is then more likely than the other streams.
     """
     existing = [i for i in range(len(draft.vertices)) if draft.fits(i, goal)]
     if existing and rng.random() < REUSE:
@@ -77,7 +77,7 @@ def _grow_node(
 
 
 def pick_production(ways: list[Production], rng: np.random.Generator) -> Production:
-    """Return a random production: draw a role, then a primitive, then one of its productions.
+    """Return a random way to compute a result: draw a role, a primitive, and one of its ways.
 
     ``ROLE_WEIGHTS`` has the relative probabilities of the roles.
     """
@@ -104,7 +104,7 @@ def draw_params(
 
 
 def changed(op: str, params: dict[str, ParamValue]) -> tuple[tuple[str, ParamValue], ...]:
-    """Return the parameters that differ from their defaults, in the form of ``Node.params``."""
+    """Return the parameters that differ from the primitive's defaults, as in ``Node.params``."""
     defaults = get(op).defaults()
     return tuple(sorted((k, v) for k, v in params.items() if v != defaults[k]))
 

@@ -1,8 +1,9 @@
-"""Mutations and crossover of graphs, after which a genome still obeys the policy.
+"""Mutations and crossover of graphs, after which a genome still obeys the path rules of a policy.
 
-A mutation returns the changed draft, or None if it does not apply. New subgraphs are grown to meet
-the requirement (``Goal``) on the edge at which they are read. The caller changes the projections so
-that the genome type-checks, and checks the number of nodes.
+A mutation returns a changed copy of the graph (``Draft``), or None if it does not apply. An edge is
+an operand of a node. New subgraphs are grown to meet the requirement on the edge at which they are
+read. The caller changes the projections so that the genome type-checks, and checks the number of
+nodes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LOCAL_BUDGET: Final = 3  # nodes of a new subgraph beyond the fewest possible
 
 
 def regrow(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
-    """Replace the operand at a random edge by a new subgraph."""
+    """Return a copy of the graph in which a new random subgraph replaces one random operand."""
     reader, slot = pick(draft.edges(), rng)
     goal = draft.edge_goal(reader, slot)
     fresh = _before(draft, reader)
@@ -32,7 +33,7 @@ def regrow(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
 
 
 def rewire(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
-    """Replace the operand at a random edge by another stream or earlier node."""
+    """Return the graph with another operand at one random edge; None if no other is legal."""
     reader, slot = pick(draft.edges(), rng)
     goal = draft.edge_goal(reader, slot)
     old = draft.vertices[reader].inputs[slot]
@@ -44,7 +45,10 @@ def rewire(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
 
 
 def insert(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
-    """Insert a new node between a random node and one of its operands, or after the output."""
+    """Return the graph with a new node at a random operand or after the output.
+
+    Return None if no primitive is legal there.
+    """
     last = len(draft.vertices)
     reader, slot = pick([*draft.edges(), (last, 0)], rng)
     is_output = reader == last
@@ -69,9 +73,9 @@ def insert(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
 
 
 def remove(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
-    """Replace the operand at a random edge by an operand of this operand.
+    """Return the graph after a random node's operand is replaced by an operand of that operand.
 
-    Alternatively, replace the output by one of its operands.
+    Alternatively, replace the output by one of its operands. Return None if neither is legal.
     """
     ways: list[tuple[int, int, Ref]] = []
     for reader, slot in draft.edges():
@@ -94,7 +98,7 @@ def remove(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
 
 
 def swap(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
-    """Replace the primitive of a random node by another primitive that accepts its operands."""
+    """Return the graph with another primitive at one random node; None if no other is legal."""
     index = int(rng.integers(len(draft.vertices)))
     vertex, goal = draft.vertices[index], draft.full_goal(index)
     ways = [
@@ -117,7 +121,7 @@ def swap(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | 
 
 
 def retune(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
-    """Change one random parameter of one random node."""
+    """Return the graph with another value of one parameter; None if the space allows no other."""
     ways = []
     for index, vertex in enumerate(draft.vertices):
         op, full = vertex.operation.op, get(vertex.operation.op).full(dict(vertex.params))
@@ -148,9 +152,9 @@ GRAPH_OPERATORS: Final = {
 
 
 def graft(receiver: Draft, donor: Draft, edge: tuple[int, int], root: int) -> Draft:
-    """Replace the operand at an edge by a copy of the node ``root`` of another draft.
+    """Return ``receiver`` with the operand at ``edge`` replaced by a subgraph of ``donor``.
 
-    The nodes on which ``root`` depends are copied too.
+    The subgraph is a copy of the node ``root`` and of all nodes on which it depends.
     """
     fresh, new_index = _before(receiver, edge[0]), dict[int, int]()
     for old in sorted(donor.ancestors(root)):
@@ -161,7 +165,6 @@ def graft(receiver: Draft, donor: Draft, edge: tuple[int, int], root: int) -> Dr
 
 
 def _before(draft: Draft, reader: int) -> Draft:
-    """Return a new draft with the nodes before index ``reader``."""
     return Draft(draft.grammar, draft.vertices[:reader])
 
 

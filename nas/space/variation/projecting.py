@@ -16,12 +16,12 @@ FIELDS = (*FLAGS, *LABELS)
 
 
 def draw(space: SearchSpace, rng: np.random.Generator) -> Projections:
-    """Return projections in which each field is a random choice of the space."""
+    """Return projections in which each field is a random value that the space allows."""
     return Projections(**{name: pick(space.choices(name), rng) for name in FIELDS})
 
 
 def draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility:
-    """Return a mask in which each field is a random choice of the space.
+    """Return a mask in which each field is a random value that the space allows.
 
     If the space has no choices of masks, return the default and draw no random number.
     """
@@ -32,9 +32,9 @@ def draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility:
 
 
 def change(projections: Projections, space: SearchSpace, rng: np.random.Generator) -> Projections:
-    """Return the projections with another choice in one random field.
+    """Return the projections with one random field set to another value of the space.
 
-    If the space has no other choice for any field, return the same projections.
+    If the space has no other value for any field, return the same projections.
     """
     open_fields = [n for n in FIELDS if set(space.choices(n)) - {getattr(projections, n)}]
     if not open_fields:
@@ -50,10 +50,10 @@ def mix(a: Projections, b: Projections, rng: np.random.Generator) -> Projections
 
 
 def fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome | None:
-    """Return the genome with projections of the space with which it type-checks.
+    """Return the genome with projections that the space allows and with which it type-checks.
 
-    Fields with values outside the space get the first choice of the space. Then up to two fields
-    change, as few as possible. Return None if no such projections type-check.
+    Fields whose value the space does not allow get the space's first choice. Then no field changes
+    or, if the types require it, one or two. Return None if no such projections type-check.
     """
     for projections in _nearest(genome.projections, space, rng):
         fitted = replace(genome, projections=projections)
@@ -65,9 +65,9 @@ def fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome 
 def _nearest(
     projections: Projections, space: SearchSpace, rng: np.random.Generator
 ) -> Iterator[Projections]:
-    """Yield the projections of the space that differ in no field, then in one, then in two.
+    """Yield projections that the space allows: with no changed field, then with one, then with two.
 
-    Fields with values outside the space first get the first choice of the space.
+    First of all, fields whose value the space does not allow get the space's first choice.
     """
     # A normal form has no projection of an unread stream, which a mutation may connect.
     outside = [n for n in FIELDS if getattr(projections, n) not in space.choices(n)]
@@ -82,7 +82,7 @@ def _nearest(
 def _changes(
     projections: Projections, space: SearchSpace, rng: np.random.Generator
 ) -> list[Projections]:
-    """Return all projections of the space that differ in one field, in random order."""
+    """Return the projections with one field changed to another choice, in random order."""
     changes = [
         replace(projections, **{name: choice})
         for name in FIELDS
