@@ -1,4 +1,4 @@
-"""Choose the evaluator of a backend: `ray` or `local`."""
+"""Create the evaluator, the object that runs trainings, of the backend `ray` or `local`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ BACKENDS: Final = ("ray", "local")
 
 
 def make_evaluator(execution: Execution, task: Task, data: Data) -> Evaluator:
-    """Return a new evaluator of the backend ``execution.backend``, which the caller must close.
+    """Return a new evaluator, which runs trainings on a backend; the caller must close it.
 
     Raises:
-        ConfigError: there is no such backend, or it does not support one of the options.
+        ConfigError: the backend of ``execution`` is unknown, or does not support an option.
         DeviceError: the cluster cannot be reached, or there are too few cores or GPUs.
     """
     if execution.backend == "ray":

@@ -43,13 +43,13 @@ NO_WORKER_SECONDS: Final = 30.0  # time without any worker until the wait is rep
 
 
 class Dispatcher:
-    """An `Evaluator` that runs trials on the workers of a pool.
+    """An `Evaluator` that runs trials, which are trainings, on the worker processes of a pool.
 
     Args:
         pool: starts, calls and ends workers.
         workers: largest number of workers. All are requested at once; the pool starts as many as
             there is room for, and the other requests wait.
-        budget: budget of every trial, which is copied into failed evaluations.
+        budget: epochs, examples and precision of every trial, which failed evaluations contain.
         patience: seconds after which a worker that has not answered is ended; math.inf for never.
         start_seconds: seconds without any worker after which `wait` raises DeviceError.
         clock: function that returns a monotonic time in seconds.
@@ -86,7 +86,7 @@ class Dispatcher:
             self._start()
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Return the unit times that the first ready worker measures; see `calibrate_for`.
+        """Measure the unit times of operations on the first ready worker, and return them.
 
         Call this method only while no trial runs.
 
@@ -99,7 +99,10 @@ class Dispatcher:
         return result
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Queue trials in the order of decreasing work, and assign them to free workers."""
+        """Queue trials, which are trainings to run, and start as many as there are free workers.
+
+        Trials with the most work start first.
+        """
         for trial in trials:
             self._queue(trial, trial.work)
         self._assign()
@@ -110,12 +113,12 @@ class Dispatcher:
         The list is empty if no trial is queued or running.
 
         Raises:
-            DeviceError: no worker starts.
+            DeviceError: no worker starts within the time allowed.
         """
         return [(ticket.trial, answer) for ticket, answer in self._wait() if ticket.trial]
 
     def close(self) -> None:
-        """End all workers and drop all trials."""
+        """End all workers and drop all queued and running trials."""
         for slot in self._slots:
             self._pool.kill(slot.worker)
         for collection in (self._slots, self._free, self._pending, self._awaited):
@@ -128,7 +131,7 @@ class Dispatcher:
         heapq.heappush(self._pending, _Ticket(0, (-work, next(self._numbers)), trial))
 
     def _wait(self) -> list[tuple[_Ticket, Any]]:
-        """Handle events until a ticket is finished; return all finished tickets and answers."""
+        """Block until a ticket is finished; return all finished tickets with their answers."""
         while not (self._finished or self._fault) and (self._pending or self._num_running):
             try:
                 self._handle_events()
@@ -140,7 +143,6 @@ class Dispatcher:
         return finished
 
     def _handle_events(self) -> None:
-        """Wait for the next answers, losses and timeouts, and handle them."""
         self._assign()
         deadline = min(self._next_timer(), self._check_workers())
         timeout = None if deadline == math.inf else max(0.0, deadline - self._clock())
@@ -152,10 +154,10 @@ class Dispatcher:
         self._assign()  # workers run while the caller handles the finished trials
 
     def _assign(self) -> None:
-        """Assign queued trials to free workers.
+        """Start queued trials on free workers.
 
-        A trial whose worker was lost starts only while no other trial runs, and no other trial
-        starts before it ends.
+        A trial that has lost a worker, or the memory that it needed, runs alone: it starts only
+        while no other trial runs, and no other trial starts before it ends.
         """
         while self._pending and self._free:
             is_alone = self._pending[0].losses > 0
@@ -168,7 +170,7 @@ class Dispatcher:
             self._expect(ref, slot, self._patience if ticket.trial else CALIBRATION_SECONDS)
 
     def _expect(self, ref: Any, slot: _Slot, seconds: float) -> None:
-        """Register an awaited answer, and a timer that ends the wait after ``seconds``."""
+        """Register that a worker owes the answer ``ref``, and time it out after ``seconds``."""
         self._awaited[ref] = slot
         if seconds < math.inf:
             heapq.heappush(self._timers, (self._clock() + seconds, next(self._numbers), ref))
@@ -179,7 +181,7 @@ class Dispatcher:
         return self._timers[0][0] if self._timers else math.inf
 
     def _check_workers(self) -> float:
-        """Report an incident if there has been no worker for `NO_WORKER_SECONDS`.
+        """Report it as an incident if there has been no worker for `NO_WORKER_SECONDS`.
 
         Returns:
             The clock time at which to check again; math.inf while there is a worker.
@@ -205,7 +207,7 @@ class Dispatcher:
         return self._no_worker_since + self._start_seconds
 
     def _handle(self, slot: _Slot, ref: Any) -> None:
-        """Handle the answer, the loss or the refusal of a worker."""
+        """Handle the answer ``ref`` of a worker, or the worker's loss or refusal to train."""
         ticket = slot.ticket
         try:
             answer = self._pool.get(ref)
@@ -239,7 +241,7 @@ class Dispatcher:
         return self._finished.append((ticket, answer))
 
     def _refuse(self, slot: _Slot, error: WorkerRefusedError) -> None:
-        """Queue the trial of a worker that refused to train, and replace it after a back-off.
+        """Replace a worker that refused to train, after `REFUSED_SECONDS`; queue its trial again.
 
         Raises:
             DeviceError: all machines have refused, and no worker has ever started.
@@ -255,7 +257,7 @@ class Dispatcher:
         self._replace(slot, REFUSED_SECONDS)
 
     def _fail_to_start(self, slot: _Slot, error: WorkerLostError) -> None:
-        """Replace a worker that was lost while it started, after twice its previous back-off.
+        """Replace a worker that was lost while it started, after twice its previous pause.
 
         Raises:
             DeviceError: `MAX_FAILED_STARTS` starts have failed, and no worker has ever started.
@@ -272,7 +274,7 @@ class Dispatcher:
         self._replace(slot, min(max(PAUSE_SECONDS, 2 * slot.paused), REFUSED_SECONDS))
 
     def _lose(self, slot: _Slot, ticket: _Ticket, error: WorkerLostError) -> None:
-        """Replace a lost worker, and queue its trial again or fail it after `MAX_LOSSES`."""
+        """Replace a lost worker, and queue its trial again; after `MAX_LOSSES` losses, fail it."""
         ticket.losses += error.cause not in BLAMELESS
         if ticket.losses == MAX_LOSSES:
             text = f"its worker was lost, {MAX_LOSSES} times: {error}"
@@ -283,10 +285,10 @@ class Dispatcher:
         return self._replace(slot)
 
     def _time_out(self, slot: _Slot) -> None:
-        """Handle the end of a timer: of a back-off, or of the time in which to answer.
+        """Start a worker whose pause has ended, or replace a worker that has not answered in time.
 
-        After a back-off, a worker starts. A worker that has not answered in time is replaced: its
-        trial fails, but a calibration is queued again like the trial of a lost worker.
+        The trial of the replaced worker fails. If the worker was measuring unit times, the
+        measurement is queued again.
         """
         ticket = slot.ticket
         if ticket is None:
@@ -302,7 +304,7 @@ class Dispatcher:
         """Replace a worker, and finish its trial with a failed evaluation.
 
         Raises:
-            DeviceError: the ticket is a calibration.
+            DeviceError: the worker was measuring unit times and has no trial.
         """
         self._replace(slot)
         if ticket.trial is None:
@@ -339,12 +341,12 @@ class Dispatcher:
 
 @dataclass(slots=True, order=True)
 class _Ticket:
-    """A queued trial or calibration; tickets sort in the order of assignment.
+    """A queued trial or measurement of unit times; tickets sort in the order in which they start.
 
     Attributes:
         losses: number of lost workers for which the trial may be responsible.
         rank: negative work and number of the submission, which order tickets with equal losses.
-        trial: the trial to run; None for a calibration.
+        trial: the trial to run; None for a measurement of unit times.
         has_erred: whether an earlier attempt of the trial raised an error.
     """
 
@@ -356,14 +358,14 @@ class _Ticket:
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A worker and the ticket that it runs.
+    """A worker, and the queued trial or measurement (`_Ticket`) that it runs.
 
     Attributes:
-        worker: the worker, as `Pool.start` returned it; None during a back-off.
+        worker: the worker, as `Pool.start` returned it; None during the pause before its start.
         name: host name and process id of the worker; empty until it has started.
         since: clock time at which the ticket started.
         ticket: the ticket that the worker runs; None while it starts or is free.
-        paused: back-off in seconds before the worker was started.
+        paused: length in seconds of the pause before the worker's start.
     """
 
     worker: Any

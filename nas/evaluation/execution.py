@@ -1,4 +1,4 @@
-"""The options of workers, and the allocation of a cluster's cores and GPUs to workers.
+"""The options of workers, and the division of a cluster's cores and GPUs among workers.
 
 Importing this module imports neither torch nor ray.
 """
@@ -68,12 +68,12 @@ class Execution:
 
     @property
     def fewest(self) -> int | None:
-        """The number of workers that must fit at the start; None for as many as fit."""
+        """The number of workers for which the machines must have room at the start; None for any."""
         return None if self.workers is None else int(str(self.workers).partition(":")[0])
 
     @property
     def most(self) -> int | None:
-        """MAX in the text "MIN:MAX": the largest number of workers as a cluster grows; or None."""
+        """The largest number of workers, MAX in the text "MIN:MAX"; None without such a text."""
         _, colon, most = str(self.workers).partition(":")
         return int(most) if colon else None
 
@@ -114,11 +114,11 @@ class WorkerResources:
 
 
 def allocate(execution: Execution, machines: Sequence[Machine]) -> list[WorkerResources]:
-    """Return the resources of each worker that starts at once.
+    """Return the cores and GPUs of each worker that starts at the beginning.
 
     By default there is one worker per core. With GPUs, up to `WORKERS_PER_GPU` workers share each
-    GPU, as many as the cores of its machine allow, and every GPU has a worker. A larger number of
-    workers, as in "MIN:MAX", is for machines that join the cluster later.
+    GPU, as many as the cores of its machine allow, and every GPU has a worker. Further workers, up
+    to MAX of the option "MIN:MAX", wait for machines that join the cluster later.
 
     Raises:
         DeviceError: the machines have too few cores or GPUs.
@@ -152,7 +152,7 @@ def allocate(execution: Execution, machines: Sequence[Machine]) -> list[WorkerRe
 def _share_gpus(
     execution: Execution, machines: Sequence[Machine], place: str
 ) -> list[WorkerResources]:
-    """Divide workers evenly among GPUs, within the cores of each machine.
+    """Return the resources of workers that divide the GPUs evenly, within each machine's cores.
 
     Ray may assign workers to the GPUs of a machine in any order. So the shares of a machine fill
     its GPUs exactly, and workers with larger shares start first.
@@ -184,5 +184,5 @@ def _share_gpus(
 
 
 def _part(whole: int, parts: int) -> float:
-    """Return the largest share, up to 1, with which Ray fits all parts into the whole."""
+    """Return whole / parts, but at most 1, rounded down to a multiple of 1 / `_GRAIN`."""
     return min(_GRAIN, _GRAIN * whole // parts) / _GRAIN

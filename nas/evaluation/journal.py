@@ -1,8 +1,8 @@
 """A file of finished trainings, ``--record FILE``, from which a long comparison can be resumed.
 
-Each finished training is appended as one JSON line. A training is identified by the trial's key
-and seed, and by digests of the task and the data. A failed training is recorded, but it runs again
-when the comparison is resumed. This module imports no torch.
+Each finished training is appended as one JSON line. A line names the digest of the mechanism, the
+training seed, and the digests of the task and the data. A failed training is recorded, but it runs
+again when the comparison is resumed. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _BEGINNING: Final = '{"mechanism": "'
 
 
 class JournaledEvaluator:
-    """An `Evaluator` that returns recorded evaluations from a file, and records new ones in it.
+    """An `Evaluator` that returns the evaluations of trials from a file of finished trainings.
+
+    It trains all other trials with another evaluator, and adds their evaluations to the file.
 
     Args:
         evaluator: trains the trials that the file does not contain.
@@ -62,7 +64,7 @@ class JournaledEvaluator:
 
     @property
     def on_incident(self) -> Callable[[Incident], None]:
-        """The callback of the wrapped evaluator, see `Evaluator`."""
+        """The function that the wrapped evaluator calls with each incident of a worker."""
         return self._evaluator.on_incident
 
     @on_incident.setter
@@ -70,11 +72,11 @@ class JournaledEvaluator:
         self._evaluator.on_incident = on_incident
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Calibrate with the wrapped evaluator, see `Evaluator`."""
+        """Measure the unit times of operations with the wrapped evaluator, and return them."""
         return self._evaluator.calibrate()
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Submit the trials that the file does not contain to the wrapped evaluator.
+        """Submit those trials to the wrapped evaluator that the file does not contain.
 
         Trials that keep their weights are always submitted, since the file contains no weights.
         """
@@ -90,9 +92,9 @@ class JournaledEvaluator:
         self._evaluator.submit(rest)
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """Return the submitted trials that the file contains; in later calls, newly trained trials.
+        """Return finished trials with their evaluations: first all that the file contains.
 
-        New evaluations are written to the file before they are returned.
+        Later calls return newly trained trials, whose evaluations have been written to the file.
 
         Raises:
             RunError: the file can no longer be written.
@@ -124,7 +126,7 @@ class JournaledEvaluator:
             self._recorded[trial.key, trial.seed] = evaluation
 
     def _read(self) -> dict[tuple[str, int], Evaluation]:
-        """Return the file's evaluations of this task and data, by the trial's key and seed.
+        """Return the evaluations in the file that are of this task and data, by trial key and seed.
 
         Failed evaluations are left out. If a process was killed while it wrote the last line, that
         line is removed from the file.

@@ -43,17 +43,17 @@ class LocalEvaluator:
         self.on_incident: Callable[[Incident], None] = log
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Return unit times measured on this evaluator's device; see `calibrate_for`."""
+        """Measure the unit times of operations on this evaluator's device, and return them."""
         return calibrate_for(self._task, self._device)
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Queue trials."""
+        """Queue trials, which `wait` trains one by one."""
         self._pending.extend(trials)
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """Train the next trial and return it with its evaluation; empty if no trial is queued.
+        """Train the next queued trial; return it with its evaluation, or [] if no trial is queued.
 
-        A KeyboardInterrupt that a primitive raises is a failure of the candidate.
+        A KeyboardInterrupt that the candidate's own code raises is a failure of the candidate.
 
         Raises:
             DeviceError: the device is missing.
@@ -71,5 +71,5 @@ class LocalEvaluator:
         return [(trial, evaluation)]
 
     def close(self) -> None:
-        """Drop queued trials."""
+        """Drop all queued trials."""
         self._pending.clear()

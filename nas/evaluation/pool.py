@@ -1,4 +1,4 @@
-"""The protocol `Pool`, by which the dispatcher starts, calls and ends workers, and its errors."""
+"""The protocol `Pool` for starting, calling and ending worker processes, and its exceptions."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ class Pool(Protocol):
     """
 
     def start(self) -> tuple[Any, Any]:
-        """Start a worker; return it, and a reference whose answer is the worker's name."""
+        """Start a worker; return it, and a reference with which `get` returns the worker's name."""
         ...
 
     def submit(self, worker: Any, trial: Trial | None) -> Any:
-        """Call a free worker to train ``trial``, or to calibrate if ``trial`` is None.
+        """Call a free worker to train ``trial``, or to measure unit times if ``trial`` is None.
 
         Returns:
-            A reference whose answer is an `Evaluation`, or the measured unit times.
+            A reference with which `get` returns the `Evaluation`, or the measured unit times.
         """
         ...
 
     def wait(self, timeout: float | None) -> Iterable[Any]:
-        """Block until a call is answered, and return the references of all answered calls.
+        """Block until a call is answered, and return the references of all newly answered calls.
 
         Args:
             timeout: longest time in seconds, after which no references are returned; None for no
@@ -70,7 +70,7 @@ class Pool(Protocol):
         ...
 
     def get(self, ref: Any) -> Any:
-        """Return the answer to a reference that `wait` returned.
+        """Return the answer to the call whose reference ``ref`` was returned by `wait`.
 
         Raises:
             WorkerLostError: the worker was lost before it answered.

@@ -128,11 +128,11 @@ class _Handle:
 
 
 class ActorPool:
-    """The `Pool` whose workers are Ray actors. A reference is a future of the actor's answer.
+    """The `Pool` whose workers are Ray actors, which are processes on the machines of a cluster.
 
     Args:
-        resources: the resources of each worker that starts at once. Each later worker has the
-            resources of the last of these workers, and starts on any machine.
+        resources: cores and GPUs of each worker that starts at the beginning. Each later worker
+            has the resources of the last of these workers, and starts on any machine.
         options: Ray reference to the tuple (task, training function, time limit).
         data: Ray reference to the data.
     """
@@ -154,7 +154,7 @@ class ActorPool:
         self._head_lost_since: float | None = None
 
     def start(self) -> tuple[Any, Any]:
-        """Create an actor; Ray keeps it pending until there is room."""
+        """Create an actor, which Ray starts when there is room; return as `Pool.start` does."""
         resources = self._unused.pop(0) if self._unused else self._later
         options: dict[str, Any] = {"num_cpus": resources.cores, "num_gpus": resources.gpus}
         if resources.node and resources.node not in self._refused_nodes:
@@ -167,13 +167,13 @@ class ActorPool:
         return handle, self._expect(handle, handle.actor.prepare.remote(*self._arguments))
 
     def submit(self, worker: _Handle, trial: Trial | None) -> Any:
-        """Call an actor to train ``trial``, or to calibrate if ``trial`` is None."""
+        """Call an actor to train ``trial``, or to measure unit times; return as `Pool.submit` does."""
         actor = worker.actor
         call = actor.calibrate.remote() if trial is None else actor.evaluate.remote(trial)
         return self._expect(worker, call)
 
     def wait(self, timeout: float | None) -> Iterable[Any]:
-        """Block until a call is answered, and return the references of all answered calls.
+        """Block until a call is answered, and return the references of all newly answered calls.
 
         After at most `_PROBE_SECONDS` no references are returned, so that the next call checks
         whether the cluster's head node still answers.
@@ -192,7 +192,7 @@ class ActorPool:
         return done
 
     def get(self, ref: Any) -> Any:
-        """Return the answer to a reference; see `Pool.get`."""
+        """Return the answer to the call with the reference ``ref``; see `Pool.get`."""
         try:
             answer = ref.result()
         except ray.exceptions.RayTaskError as error:
@@ -215,7 +215,7 @@ class ActorPool:
         return answer.name
 
     def kill(self, worker: _Handle) -> None:
-        """End an actor's process, and keep its resources for the next actor."""
+        """End an actor's process, and keep its cores and GPUs for the next actor."""
         if worker.resources is not self._later:
             self._unused.insert(0, worker.resources)
         if not self._head_lost_since:  # Ray would wait for the head
@@ -235,7 +235,7 @@ class ActorPool:
         return "node" if node and self._is_lost(node) else "process"
 
     def _is_lost(self, node: str) -> bool:
-        """Return whether the machine with Ray's id ``node`` is lost.
+        """Return whether the machine with Ray's id ``node`` is no longer reachable.
 
         Ray's list of machines is about 15 s late, so this method also connects to the machine.
         """
@@ -267,7 +267,6 @@ class ActorPool:
 
 
 def _machines() -> list[Machine]:
-    """Return the machines of the cluster that this process is connected to."""
     return [
         Machine(
             int(node["Resources"].get("CPU", 0)),
@@ -280,11 +279,11 @@ def _machines() -> list[Machine]:
 
 
 def _connect(execution: Execution) -> bool:
-    """Connect this process to a cluster; return False if it was already connected.
+    """Connect this process to a Ray cluster; return False if it was already connected.
 
     Raises:
-        DeviceError: the cluster cannot be reached, has too few resources, or is not the cluster
-            that this process is connected to.
+        DeviceError: the cluster cannot be reached or has too few cores or GPUs, or this process is
+            connected to another cluster.
     """
     address = execution.ray_address
     if ray.is_initialized():
@@ -327,9 +326,7 @@ def _connect(execution: Execution) -> bool:
 
 @contextmanager
 def _restored_sigterm() -> Iterator[None]:
-    """Restore this process's handler of SIGTERM after a block in which Ray replaces it.
-
-    Ray's handler would end the process without a message.
+    """Run a block in which Ray replaces this process's handler of SIGTERM, and restore it.
 
     Raises:
         KeyboardInterrupt: SIGTERM came while Ray's handler was installed.
@@ -345,7 +342,7 @@ def _restored_sigterm() -> Iterator[None]:
 
 
 def _probe(address: str) -> None:
-    """Raise OSError if nothing listens at ``host:port``; Ray itself would retry for minutes."""
+    """Raise OSError if nothing listens at the address ``host:port``."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
         timeout = _PROBE_SECONDS / 2
@@ -361,7 +358,7 @@ def _listens(address: str) -> bool:
 
 
 def _gist(error: BaseException) -> str:
-    """Return one line of an error of Ray: the worker's error, or how the worker's process ended."""
+    """Return the decisive line of a Ray error: the worker's own error, or how its process ended."""
     text = str(getattr(error, "cause", None) or error)
     lines = (text.partition("Worker exit detail:")[2] or text).strip().splitlines() or [text]
     line = lines[-1 if "traceback" in text.lower() else 0]

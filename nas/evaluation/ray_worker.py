@@ -58,7 +58,7 @@ class Identity:
     members: frozenset[str]
 
     def lacks(self, driver: Identity) -> str:
-        """Return a text that says what this worker lacks to train for the driver, or ""."""
+        """Return what this worker lacks to train for the driver, as a text for the user; or ""."""
         if self.code != driver.code:
             return f"another nas (its code is {self.code}, here it is {driver.code})"
         if self.torch != driver.torch:
@@ -69,7 +69,7 @@ class Identity:
 
 
 def identity(node: str = "") -> Identity:
-    """Return the identity of this process after loading all installed plug-ins."""
+    """Return this process's `Identity`: its code, torch version, primitives and task families."""
     members = {f"primitive {name!r}" for name in primitive_names()}
     members |= {f"task family {name!r}" for name in TASKS.names()}
     version, *_ = str(torch.__version__).split("+")  # builds for CPUs and GPUs may work together
@@ -78,7 +78,6 @@ def identity(node: str = "") -> Identity:
 
 @cache
 def _code_digest() -> str:
-    """Return a digest of all source files; the version would not identify a checkout."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
         digest.update(str(path.relative_to(PACKAGE)).encode() + b"\0" + path.read_bytes())
@@ -86,7 +85,10 @@ def _code_digest() -> str:
 
 
 def plugins() -> tuple[str, ...]:
-    """Return the full names of the plug-in modules that this process has loaded."""
+    """Return the names of modules outside this package that define registered members.
+
+    A member is a primitive or a task family.
+    """
     primitive_names()  # loads installed plug-ins
     members: list[type] = [primitive.module for primitive in REGISTRY.values()]
     members += [TASKS.get(name) for name in TASKS.names()]
@@ -95,7 +97,7 @@ def plugins() -> tuple[str, ...]:
 
 
 def sources(modules: Iterable[str]) -> list[Path]:
-    """Return the top-level files or directories that a worker needs to import some modules."""
+    """Return the files or folders of the top-level packages that contain the given modules."""
     tops = [sys.modules[top] for top in dict.fromkeys(m.partition(".")[0] for m in modules)]
     return [Path(next(iter(getattr(top, "__path__", [top.__file__])))) for top in tops]
 
@@ -114,11 +116,11 @@ class UnfitError(Exception):
 
 
 class GpuUnusableError(Exception):
-    """Raised by a worker whose process can no longer use its GPU after an earlier candidate."""
+    """Raised by a worker whose process can no longer use its GPU; an earlier candidate broke it."""
 
 
 class Worker:
-    """The actor: one process that trains one candidate after another."""
+    """The Ray actor: a process that trains one candidate after another."""
 
     def __init__(self) -> None:
         self._is_gpu_unusable = False
@@ -159,11 +161,11 @@ class Worker:
         return worker
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Return unit times measured on this worker's device; see `calibrate_for`."""
+        """Measure the unit times of operations on this worker's device, and return them."""
         return calibrate_for(self._task, self._device)
 
     def evaluate(self, trial: Trial) -> Evaluation:
-        """Train one candidate.
+        """Train one candidate and return its evaluation.
 
         Raises:
             UnfitError: the device is missing.

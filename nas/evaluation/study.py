@@ -45,13 +45,13 @@ def study(
         repeats: end of the range of repeats: repeats ``first`` to ``repeats`` - 1 are trained.
         seed: seed from which the training seeds derive.
         first: first repeat to train.
-        purpose: purpose of the trainings. Training seeds for "explain" differ from the training
-            seeds for all other purposes.
-        known: recorded trainings. Trainings of this purpose and task that did not fail are yielded
+        purpose: the command that runs the trainings. Training seeds for "explain" differ from
+            those for all other commands.
+        known: earlier trainings. Those of this purpose and task that did not fail are yielded
             first, and are not run again.
 
     Raises:
-        GenomeError: a mechanism does not exist at the task's sizes.
+        GenomeError: a mechanism does not exist at the task's width, heads or number of tokens.
     """
     model = task.main
     context = CostContext(model.sizes, model.qkv_bias, model.is_causal, calibration={})
@@ -92,7 +92,7 @@ def study(
 
 
 def why_not(genome: Genome, task: Task) -> str:
-    """Return the reason why a mechanism cannot be trained under a task; empty if it can."""
+    """Return why a mechanism cannot be trained under a task, as a text for the user; "" if it can."""
     try:
         plan = task.resolve(genome).plan
     except NasError as error:

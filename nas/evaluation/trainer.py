@@ -57,7 +57,7 @@ every error of the candidate, and the same reports for the same trial."""
 
 @dataclass
 class _Progress:
-    """The results of a training so far. If the training fails, they go into its evaluation."""
+    """The reports, metrics and status of a training so far, which its evaluation will contain."""
 
     reports: list[Report] = field(default_factory=list)
     metrics: dict[str, Mapping[str, float]] = field(default_factory=dict)  # by model
@@ -68,12 +68,11 @@ class _Progress:
     weights: bytes | None = None
 
     def add(self, name: str, report: Report) -> None:
-        """Add a report of one model.
+        """Add the report of one epoch of a model.
 
         Args:
-            name: name of the model in a suite, whose epochs are numbered on from the previous
-                model; empty for the only model of another task.
-            report: the report of an epoch of this model.
+            name: name of the model if the task is a suite of several models, whose epochs are
+                numbered on from model to model; empty for the only model of another task.
         """
         self.metrics[name] = report.metrics
         if name:
@@ -98,8 +97,8 @@ def train_candidate(
 
     Returns:
         An evaluation with one of three statuses. ``ok``: it contains the task's metrics.
-        ``stopped``: the candidate missed a gate of a suite, and the metrics are those measured
-        before. ``failed``: it contains the reason and the error text.
+        ``stopped``: a metric missed the bound that one task of a suite requires; the metrics are
+        those measured until then. ``failed``: it contains the reason and the error message.
 
     Raises:
         DeviceError: the device is missing.
@@ -144,7 +143,7 @@ def train_guarded(
     device: str,
     time_limit: float | None,
 ) -> Evaluation:
-    """Call a training function, and return a failed evaluation for any exception but DeviceError.
+    """Call a training function and return its evaluation; it is a failed one after an exception.
 
     Args:
         train: training function with the arguments of `train_candidate`.
@@ -165,10 +164,10 @@ def train_guarded(
 
 
 def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
-    """Return unit times measured in this process, under the same conditions as a training.
+    """Measure the unit times of operations on a device for a task, and return them.
 
-    A unit time is the duration of one unit of work, such as an addition. The predicted times of
-    mechanisms are computed from unit times.
+    A unit time is the duration of one unit of work, such as an addition, under the conditions of a
+    training. The times of mechanisms are predicted from unit times.
 
     Raises:
         DeviceError: the device is missing.
@@ -190,7 +189,7 @@ def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
 
 
 def budget_of(task: Task, data: Data, device: torch.device | None = None) -> Budget:
-    """Return the budget of a training.
+    """Return the budget of a training: its number of epochs, examples per epoch, and precision.
 
     For a task with several models, the budget is one epoch with the examples of all epochs of all
     models.
@@ -214,7 +213,6 @@ def worker_name() -> str:
 
 
 def _explain(error: Exception) -> tuple[Reason, str]:
-    """Return the reason and the error text of a failed training."""
     for kind, reason in OUTCOMES.items():
         if isinstance(error, kind):
             return reason, f"{error}."
@@ -235,7 +233,7 @@ def _train(
 ) -> None:
     """Train the candidate in each model of the task, and write the results to ``progress``.
 
-    A candidate that misses a gate of a suite is not trained in later models.
+    If a metric misses the bound that one task of a suite requires, the later models are left out.
     """
     models = task.models(data)
     # Before any training: the mechanism must exist in all models, and its costs must be countable.
@@ -265,10 +263,10 @@ def _train(
 
 
 def _resolved_at(trial: Trial, task: Task, model_task: ModelTask) -> ResolvedGenome:
-    """Return the trial's genome resolved at a model's sizes, and check that costs can be counted.
+    """Return the trial's genome with the dimensions of a model, and check its costs can be counted.
 
     Raises:
-        NasError: the mechanism does not exist at these sizes, or its costs cannot be counted.
+        NasError: the mechanism does not exist at these dimensions, or its costs are not countable.
     """
     if model_task is task.main:  # a trial's genome is in normal form at these sizes
         resolved = ResolvedGenome(trial.genome, model_task.sizes, model_task.is_causal, trial.key)

@@ -1,8 +1,8 @@
 """Trials, their evaluations, recorded trainings, and the protocol of evaluators.
 
 An `Evaluator` trains a `Trial` and returns an `Evaluation`; a `Training` is an evaluation with its
-purpose, task and mechanism. All of these are frozen values, which are sent to workers and written
-to files and databases. This module imports no torch.
+purpose, task and mechanism. All of these are immutable values, which are sent to workers and
+written to files and databases. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Trial:
     """A training to run.
 
     Attributes:
-        key: digest of the genome, resolved at the task's sizes.
-        genome: the validated genome in normal form.
+        key: digest of the mechanism at the task's sizes (width, heads, layers and tokens).
+        genome: the validated genome in normal form (simplified, in canonical order).
         seed: seed of the training, from `training_seed`.
         repeat: index among the trainings of this genome, from 0.
         work: expected duration in any unit; trials with most work start first.
@@ -79,11 +79,11 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The outcome of a trial. Only mechanisms with `ok` evaluations can be in a front.
+    """The outcome of a trial, which is one training.
 
     Attributes:
-        status: "ok", "failed", or "stopped". A training is stopped if it misses a gate, that is, a
-            bound on a metric of one task in a suite.
+        status: "ok", "failed", or "stopped". A training is stopped if a metric misses the bound
+            that one task of a suite requires. Only mechanisms with "ok" can be in a front.
         reason: why the training failed; None unless the status is "failed".
         metrics: the task's metrics after the last epoch, by name; finite if the status is "ok".
         reports: reports of all completed epochs.
@@ -96,7 +96,7 @@ class Evaluation:
         hardware: name of the processor or GPU.
         execution: how the steps ran: "cpu, eager", "cuda graph", or the reason why the steps on a
             GPU could not be captured in a CUDA graph.
-        error: error text of a failure, or the gate that was missed; None if the status is "ok".
+        error: error message, or the bound that a metric missed; None if the status is "ok".
         weights: weights of the attention layers as safetensors, if the trial keeps them; they are
             not contained in `to_dict`.
     """
@@ -179,17 +179,18 @@ class Training:
     Attributes:
         purpose: the command that ran the training, or "reference" if a search trained a known
             mechanism to compare its candidates with it.
-        task: fingerprint of task and data, see `task_fingerprint`.
+        task: digest of task and data, see `task_fingerprint`.
         task_name: name of the task.
-        key: digest of the mechanism, resolved at the task's sizes. A confirmation uses the sizes
-            of the search's task in all stages, so that a mechanism has one key.
+        key: digest of the mechanism at the task's sizes (width, heads, layers and tokens). The
+            command ``confirm`` uses the sizes of the search's task in all its stages.
         name: name of the mechanism, or the command-line argument that defines it; empty if it has
             neither.
         repeat: index among the trainings of this mechanism, from 0.
         evaluation: the outcome of the training.
-        stage: stage of a confirmation: "search" trains under the search's task, "long" under a
-            longer task, and "test" evaluates on the test set; empty for all other purposes.
-        digest: digest of the genome in normal form, or empty; it is not written to records.
+        stage: stage of ``confirm``: "search" trains under the search's task, "long" under a longer
+            task, and "test" evaluates on the test set; empty for all other purposes.
+        digest: digest of the genome in normal form (simplified, canonical order), or empty; it is
+            not written to files.
         recorded: time at which the training was recorded; ``NOT_RECORDED`` before.
     """
 
@@ -228,7 +229,7 @@ class Incident:
 
 
 def log(incident: Incident) -> None:
-    """Log an incident as a warning of the logger ``nas``."""
+    """Log an incident, which is an event of a worker, as a warning of the logger ``nas``."""
     logging.getLogger("nas").warning("%s", message(incident.text))
 
 
@@ -251,11 +252,11 @@ class Evaluator(Protocol):
         ...
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Return unit times measured on a worker, from which `nas.costs` predicts durations."""
+        """Measure the unit times of operations on a worker, and return them."""
         ...
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Queue trials; an evaluator with several workers starts trials with most work first."""
+        """Queue trials, which are trainings to run; `wait` returns their evaluations."""
         ...
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
@@ -266,28 +267,27 @@ class Evaluator(Protocol):
         ...
 
     def close(self) -> None:
-        """Stop the workers and release the data; further calls do nothing."""
+        """Stop the workers and release the data. Calling it again does nothing."""
         ...
 
 
 def run_trials(evaluator: Evaluator, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Evaluation]]:
-    """Submit trials, and yield each trial with its evaluation as it finishes."""
+    """Submit trials to an evaluator, and yield each trial with its evaluation as it finishes."""
     evaluator.submit(trials)
     while finished := evaluator.wait():
         yield from finished
 
 
 def task_fingerprint(task: Task, data: Data) -> str:
-    """Return a digest of the task's fields and the data's content, 16 hex characters."""
+    """Return a digest, 16 hex characters, of a task's fields and the content of its data."""
     return hashlib.sha256(f"{task.fingerprint()}|{data.digest}".encode()).hexdigest()[:16]
 
 
 def training_seed(run_seed: int, key: str, repeat: int) -> int:
-    """Return the seed of a training, 0 <= seed < 2**31, a hash of the three arguments.
-
-    It does not depend on the order in which a search proposes mechanisms.
+    """Return the seed of a training, 0 <= seed < 2**31, which is a hash of the three arguments.
 
     Args:
+        run_seed: seed of the search or of another command that trains.
         key: digest of the mechanism, resolved at the task's sizes; or the same text for several
             mechanisms that must share their seeds.
         repeat: index among the trainings of this mechanism, from 0.
