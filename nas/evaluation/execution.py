@@ -68,7 +68,7 @@ class Execution:
 
     @property
     def fewest(self) -> int | None:
-        """The number of workers for which the machines must have room at the start; None for any."""
+        """The number of workers for which there must be room at the start; None for any."""
         return None if self.workers is None else int(str(self.workers).partition(":")[0])
 
     @property

@@ -167,7 +167,7 @@ class ActorPool:
         return handle, self._expect(handle, handle.actor.prepare.remote(*self._arguments))
 
     def submit(self, worker: _Handle, trial: Trial | None) -> Any:
-        """Call an actor to train ``trial``, or to measure unit times; return as `Pool.submit` does."""
+        """Call an actor to train ``trial`` or measure unit times; return as `Pool.submit` does."""
         actor = worker.actor
         call = actor.calibrate.remote() if trial is None else actor.evaluate.remote(trial)
         return self._expect(worker, call)

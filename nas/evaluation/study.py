@@ -92,7 +92,7 @@ def study(
 
 
 def why_not(genome: Genome, task: Task) -> str:
-    """Return why a mechanism cannot be trained under a task, as a text for the user; "" if it can."""
+    """Return the reason why a mechanism cannot be trained under a task; empty if it can."""
     try:
         plan = task.resolve(genome).plan
     except NasError as error:
