@@ -1,6 +1,6 @@
-"""Reports: tables, figures and pages of runs and genomes, and the results of the API.
+"""Tables, figures and HTML pages about runs and genomes, and classes of the API's results.
 
-    run_view.py       data that all displays of a run use  verdict.py    summary of a run in words
+    run_view.py       recorded data of a run                 verdict.py    summary of a run in words
     columns.py        columns for tables, CSV, JSON, HTML  table.py      tables that fit a terminal
     front_columns.py  columns of the table of a front      front.py      table of a front
     charts.py         figures of costs and benchmarks      plot.py       figure of a front
@@ -8,7 +8,6 @@
     result.py         base classes of API results          units.py      formats of numbers
     page/             HTML page that shows runs            events.py     files for TensorBoard
 
-Each other module contains the result of one command: trials.py contains the result of
-``nas evaluate``, history.py a part of the result of ``nas show``. Import from the module you need:
-run_view, front and plot load no torch.
+Each other module contains the result of one command, such as trials.py for ``nas evaluate``. The
+package exports nothing, so that imports of run_view, front and plot do not load torch.
 """

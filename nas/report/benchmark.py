@@ -41,11 +41,11 @@ class BenchmarkCell(Result):
         values: value of the metric for each seed, in order; None where the training failed.
         failed: number of failed trainings.
         reasons: number of failed trainings by reason.
-        core_seconds: mean processor time of the successful trainings, in seconds.
-        costs: total costs of the attention layers of the model, by name.
-        difference: ``mean``, bounds ``low`` and ``high``, ``p`` and corrected ``p_holm`` of the
-            difference to the reference mechanism. None for the reference, for a single seed, and
-            if a training of the mechanism or of the reference failed.
+        core_seconds: mean processor time of a successful training, in seconds; None if all failed.
+        costs: total costs of the attention layers of the model, by name of the cost.
+        difference: ``mean`` difference of the metric to the reference mechanism, bounds ``low`` and
+            ``high`` of its confidence interval, p-value ``p``, and corrected p-value ``p_holm``.
+            None for the reference, for a single seed, and if a training of either mechanism failed.
         verdict: "better", "worse" or "undecided", compared with the reference; None if
             ``difference`` is None.
     """
@@ -66,9 +66,9 @@ class BenchmarkRow(Result):
     """The results of one mechanism under all tasks of a benchmark.
 
     Attributes:
-        source: SOURCE argument that names the mechanism.
-        tasks: results of the mechanism by task.
-        absent: reasons why the mechanism cannot be trained, by task.
+        source: argument SOURCE of the command, which names the mechanism.
+        tasks: results of the mechanism, by name of the task.
+        absent: reasons why the mechanism cannot be trained, by name of the task.
         id: digest of the mechanism.
     """
 
@@ -83,10 +83,10 @@ class BenchmarkResult(TableResult):
     """The result of a benchmark: mechanisms under several tasks, compared with a reference.
 
     Attributes:
-        against: SOURCE argument that names the reference.
+        against: argument SOURCE of the command that names the reference mechanism.
         seeds: number of trainings of each mechanism under each task.
-        test: whether test sets were used in place of examples held out of training.
-        tasks: metric of each task.
+        test: whether metrics were measured on test sets instead of on validation examples.
+        tasks: metric of each task, by name of the task.
         rank_correlations: rank correlation of each pair of tasks, as yielded by the function
             ``rank_correlations``.
         mechanisms: the reference, then the other mechanisms in the order of the arguments.
@@ -105,7 +105,7 @@ class BenchmarkResult(TableResult):
         return any(c.mean is not None for row in self.mechanisms for c in row.tasks.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object of ``nas benchmark``."""
+        """Return the JSON object that ``nas benchmark --json`` prints."""
         tasks = {
             task: {"metric": m.name, "unit": m.unit, "direction": m.direction}
             for task, m in self.tasks.items()
@@ -113,7 +113,7 @@ class BenchmarkResult(TableResult):
         return super().to_dict() | {"tasks": tasks}
 
     def records(self) -> list[dict[str, Any]]:
-        """Return a row for each mechanism and task."""
+        """Return a dict for each mechanism and task: statistics by name of the column."""
         empty = dict.fromkeys(("mean", "low", "high", "p", "p_holm"))
         return [
             {
@@ -144,11 +144,12 @@ def make_benchmark(
     """Return the benchmark of mechanisms, computed from their finished trainings.
 
     Args:
-        digests: digests of mechanisms by SOURCE; the first mechanism is the reference.
-        trainings: all trainings by task.
-        absent: reasons why a mechanism cannot be trained, by task and SOURCE.
+        digests: digest of each mechanism, by the argument SOURCE that names the mechanism; the
+            first mechanism is the reference.
+        trainings: all trainings by name of the task.
+        absent: reasons why mechanisms cannot be trained, by task, then by SOURCE.
         seeds: number of trainings of each mechanism under each task.
-        test: whether test sets were used in place of examples held out of training.
+        test: whether metrics were measured on test sets instead of on validation examples.
     """
     against = next(iter(digests))
     groups = {
@@ -231,16 +232,16 @@ def _cell(
 
 
 def rank_correlations(scores: Mapping[str, Mapping[str, float]]) -> Iterator[dict[str, Any]]:
-    """Yield Spearman's rank correlation for each pair of tasks, with a 95 % bootstrap interval.
+    """Yield Spearman's rank correlation of the mechanisms' metrics for each pair of tasks.
 
     Pairs of tasks with fewer than ten common mechanisms are omitted.
 
     Args:
-        scores: mean scores by task and mechanism; higher is better.
+        scores: mean metric of each mechanism, by task, then by mechanism; higher is better.
 
     Yields:
-        The names of the two ``tasks``, the number of common ``mechanisms``, the coefficient
-        ``rho``, and the bounds ``low`` and ``high`` of its interval.
+        Names of the two ``tasks``, number of common ``mechanisms``, coefficient ``rho``, and bounds
+        ``low`` and ``high`` of its 95 % bootstrap confidence interval.
     """
     from scipy.stats import rankdata  # type: ignore[import-untyped]
 
@@ -261,7 +262,7 @@ def rank_correlations(scores: Mapping[str, Mapping[str, float]]) -> Iterator[dic
 
 
 def benchmark_table(console: Console, result: BenchmarkResult) -> None:
-    """Print a row for each mechanism and a column for each task: mean, error, and verdict."""
+    """Print each mechanism's mean metric, standard error and verdict, in a column for each task."""
     columns = [TextColumn("mechanism", [row.source for row in result.mechanisms])]
     for task, metric in result.tasks.items():
         cells = [row.tasks.get(task) for row in result.mechanisms]

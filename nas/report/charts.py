@@ -51,7 +51,7 @@ def check_picture(path: Path) -> None:
 
 @contextlib.contextmanager
 def new_axes(title: str, caption: str, across: str, up: str) -> Iterator[Any]:
-    """Return a context manager that yields the axes of a new figure with matplotlib's style set.
+    """Return a context manager that yields the axes of a new figure in the style of all figures.
 
     Args:
         title: title above the figure.
@@ -68,14 +68,14 @@ def new_axes(title: str, caption: str, across: str, up: str) -> Iterator[Any]:
 def new_panels(
     title: str, caption: str, across: Sequence[str], height: float = INCHES[1]
 ) -> Iterator[tuple[Any, list[Any]]]:
-    """Return a context manager that yields a new figure and its axes, with matplotlib's style set.
+    """Return a context manager that yields a new figure in the style of all figures and its axes.
 
-    The axes lie side by side and share the vertical scale.
+    Each item of the list of axes is a panel. Panels lie side by side and share the vertical scale.
 
     Args:
         title: title above the figure.
         caption: text below the figure.
-        across: titles of the horizontal axes; the figure has one pair of axes for each title.
+        across: title of the horizontal axis of each panel.
         height: height of the figure in inches.
     """
     import matplotlib as mpl
@@ -116,7 +116,7 @@ def write_figure(figure: Any, path: Path) -> None:
 
 
 def draw_costs(table: CostTable) -> Any:
-    """Return a matplotlib figure of multiply-adds against sequence length, by mechanism."""
+    """Return a matplotlib figure of multiply-adds against sequence length, a line per mechanism."""
     from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullLocator
 
     caption = f"dim {table.dim} · {table.heads} heads · batch 1"
@@ -142,10 +142,11 @@ def draw_costs(table: CostTable) -> Any:
 
 
 def draw_benchmark(result: BenchmarkResult) -> Any:
-    """Return a matplotlib figure of differences to the reference, with 95 % intervals.
+    """Return a matplotlib figure of the differences between mechanisms and the reference.
 
-    The figure has a panel for each task. Points to the right of zero are better than the reference,
-    also for metrics that are minimised. The colour of a point shows the verdict.
+    A panel for each task shows the mean difference of the metric with its 95 % confidence interval.
+    Points to the right of zero are better than the reference, also for metrics that are minimised.
+    The colour shows whether the difference is significant.
     """
     rows = [row for row in result.mechanisms if row.source != result.against]
     caption = (

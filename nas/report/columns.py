@@ -35,7 +35,7 @@ class Column(Generic[T]):
         value: function from a row to its value; None if the value is unknown.
         unit: unit of the values; "fraction" is shown in per cent.
         error: function from a row to the standard error of its value.
-        error_key: name of the error in CSV and data frames; if empty, they omit the error.
+        error_key: name of the standard error in CSV and data frames; if empty, they omit it.
         text: function from a row to the displayed text; by default the value with its error.
         about: one sentence for the legend below the table.
         in_json: whether ``json_rows`` includes the column.
@@ -68,7 +68,7 @@ class Column(Generic[T]):
 
 
 def text_columns(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[TextColumn]:
-    """Return the table for a terminal; columns without a title and empty columns are omitted."""
+    """Return the columns as text for a terminal, without untitled columns and empty columns."""
     rendered = [
         TextColumn(
             column.title,
@@ -85,7 +85,7 @@ def text_columns(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[TextCo
 
 
 def legend(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[str]:
-    """Return the text ``about`` of each column that has a value, without duplicates."""
+    """Return the legend of a table: ``about`` of each column with a value, without duplicates."""
     shown = (c.about for c in columns if c.about and any(c.cell(row) for row in rows))
     return [*dict.fromkeys(shown)]
 
@@ -111,12 +111,12 @@ def html_table(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:
 
 
 def json_rows(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[dict[str, Value]]:
-    """Return a JSON object for each row."""
+    """Return a JSON object for each row, with the keys and values of the columns."""
     return [{c.key: c.value(row) for c in columns if c.in_json} for row in rows]
 
 
 def rows_of(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[dict[str, Value]]:
-    """Return a dict for each row, from names of the CSV's columns to values, for data frames."""
+    """Return the values of each row as a dict, with the names of the columns in CSV as keys."""
     fields = _fields(columns)
     return [{name: value(row) for name, value in fields.items()} for row in rows]
 

@@ -1,4 +1,4 @@
-"""The result of ``nas.confirm``: mechanisms of a front trained again with fresh seeds."""
+"""The result of ``nas.confirm``: mechanisms trained again with seeds that the search never used."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ class ConfirmRow(Result):
     """The results of one mechanism in a confirmation.
 
     A confirmation has up to three parts: "fresh" under the run's task, "long" under a longer task,
-    and "test" on the test set. All parts use seeds that the search never used. A part that was not
-    requested is None.
+    and "test" on the test set. All parts use seeds that the search never used.
 
     Attributes:
         id: digest of the mechanism.
         name: name of the mechanism if it is a named mechanism, else None.
         score: mean of the metric over the mechanism's trainings in the search; None if there are
             none.
-        estimate: the search's estimate of the metric; None if there is none.
+        estimate: value of the metric that the search's model predicts; None if there is none.
         error: standard error of ``estimate``.
         p: probability, by the estimates, that no trained mechanism dominates this mechanism.
-        fresh, long, test: ``mean``, ``error`` and ``values`` of the metric in each part.
-        over_mha: by part, ``mean``, ``error`` and ``values`` of the differences between this
-            mechanism and standard attention at equal seeds; None for standard attention.
-        over_mha_in: by part and task, ``mean``, ``low``, ``high`` and ``p`` of the differences in
-            each task of a suite; None for standard attention.
-        failed: number of failed trainings by text, which contains the part and the reason.
-        costs: total costs of the attention layers of the model, by name.
+        fresh, long, test: ``mean``, standard ``error`` and ``values`` of the metric in each part;
+            None if the part was not requested.
+        over_mha: by part, ``mean``, standard ``error`` and ``values`` of the differences between
+            this mechanism and standard attention at equal seeds; None for standard attention.
+        over_mha_in: by part and task of a suite of tasks, ``mean`` of these differences, bounds
+            ``low`` and ``high`` of its confidence interval, and p-value ``p``; None for standard
+            attention.
+        failed: number of failed trainings, by a text that states the part and the reason.
+        costs: total costs of the attention layers of the model, by name of the cost.
     """
 
     id: str
@@ -64,17 +65,17 @@ class ConfirmRow(Result):
 
 @dataclass(frozen=True)
 class ConfirmResult(TableResult):
-    """The result of a confirmation: mechanisms of a front, trained again with fresh seeds.
+    """The result of a confirmation: mechanisms trained again with seeds that the search never used.
 
     Attributes:
         run: name of the run.
         seeds: number of trainings of each mechanism in each part (see ``ConfirmRow``).
         metric: first metric of the run.
         tasks: name of the task of each requested part.
-        judged: by part, ``unit`` and ``direction`` of the metric of each task, by name of the
-            metric; a part without a suite is absent.
-        members: the selected mechanisms of the front, best mechanism first, then the controls:
-            standard attention and ``uniform``.
+        judged: for each part whose task is a suite of tasks, ``unit`` and ``direction`` of the
+            metric of each task, by name of the metric.
+        members: the selected mechanisms of the run's Pareto front, best mechanism first, then the
+            controls: standard attention and ``uniform``.
     """
 
     run: str
@@ -91,7 +92,7 @@ class ConfirmResult(TableResult):
         return any(part and part["values"] for part in parts)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return a row for each mechanism."""
+        """Return the statistics of each mechanism as a dict by name of the column."""
         records = []
         for row in self.members:
             record = {n: getattr(row, n) for n in ("id", "name", "score", "estimate", "error", "p")}
@@ -174,7 +175,7 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
 
 
 def _suite_metrics(stage: ConfirmationStage) -> tuple[Metric, ...]:
-    """Return the first metric of each task of a suite; empty if the task is not a suite."""
+    """Return the first metric of each task of a suite; empty if the stage has a single task."""
     if not isinstance(stage.task, Suite):
         return ()
     names = {f"{name}.{ref.metric}" for name, ref in stage.task.references.items()}
@@ -182,7 +183,7 @@ def _suite_metrics(stage: ConfirmationStage) -> tuple[Metric, ...]:
 
 
 def confirmation_table(console: Console, result: ConfirmResult) -> None:
-    """Print a row for each mechanism: metric by part, difference to standard attention, costs."""
+    """Print each mechanism's metric and difference to standard attention by part, and its costs."""
     unit, members = result.metric.unit, result.members
 
     def value(mean: float | None, error: float | None = None) -> str:
@@ -229,7 +230,6 @@ def _show_differences(
     part: str,
     judged: Mapping[str, Mapping[str, str]],
 ) -> None:
-    """Print a table of differences to standard attention in one part, by mechanism and task."""
     compared = [(row, row.over_mha_in[part]) for row in members if row.over_mha_in is not None]
     columns = [TextColumn("mechanism", [_label(row) for row, _ in compared])]
     for name, metric in judged.items():

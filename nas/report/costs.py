@@ -58,7 +58,7 @@ class Priced:
 
     Attributes:
         cost: cost of the block; None if the block cannot be built.
-        problem: the reason; empty if the block can be built.
+        problem: reason why the block cannot be built; empty if it can be built.
     """
 
     cost: Cost | None
@@ -70,7 +70,7 @@ class CostRow:
     """The cost of one attention block of a mechanism at one sequence length.
 
     Attributes:
-        source: SOURCE argument that names the mechanism.
+        source: argument SOURCE of the command, which names the mechanism.
         name: short name of the mechanism.
         tokens: sequence length in tokens.
         remarks: sentences on the effects of the head count on the mechanism.
@@ -104,14 +104,15 @@ class CostTable(TableResult):
 
     @property
     def by_source(self) -> tuple[tuple[CostRow, ...], ...]:
-        """The rows, grouped by mechanism."""
+        """The rows in groups, one group for each mechanism."""
         size = len(self.lengths)
         return tuple(self.rows[i : i + size] for i in range(0, len(self.rows), size))
 
     def to_dict(self) -> Any:
         """Return the JSON of ``nas cost``: an object for one row, a list of objects for several.
 
-        If there are several lengths, each object also contains its SOURCE and its length.
+        For several lengths, each object also contains ``source``, which names the mechanism, and
+        the sequence length in ``tokens``.
         """
         is_named = len(self.lengths) > 1
         objects = [
@@ -121,7 +122,7 @@ class CostTable(TableResult):
         return objects[0] if len(objects) == 1 else objects
 
     def records(self) -> list[dict[str, Any]]:
-        """Return a row for each mechanism and length."""
+        """Return the costs of each mechanism at each length as dicts by name of the column."""
         return [{"source": r.source, "tokens": r.tokens, **r.cost.to_dict()} for r in self.rows]
 
 
@@ -149,7 +150,7 @@ def count_costs(
 
 
 def price(genome: Genome, sizes: Sizes) -> Priced:
-    """Return the cost of one attention block, or the reason why the block cannot be built."""
+    """Return the cost of an attention block of these sizes, or why the block cannot be built."""
     try:
         return Priced(attention_cost(genome, **asdict(sizes)))
     except GenomeError as error:
@@ -157,7 +158,7 @@ def price(genome: Genome, sizes: Sizes) -> Priced:
 
 
 def show_price(console: Console, priced: Priced, sizes: Sizes, title: str = "") -> None:
-    """Print each cost and its ratio to standard attention; if there is no cost, the reason."""
+    """Print the costs of a block beside standard attention, or why the block cannot be built."""
     if priced.cost is None:
         say(console, priced.problem)
         return
@@ -208,7 +209,7 @@ def show_costs(console: Console, table: CostTable) -> None:
 
 
 def mechanisms_answer(sizes: Sizes, mechanism: NamedMechanism | None = None) -> dict[str, Any]:
-    """Return the JSON object of ``nas mechanisms``, about all mechanisms or about one mechanism."""
+    """Return the JSON object of ``nas mechanisms``, about one or about all named mechanisms."""
 
     def entry(mechanism: NamedMechanism) -> dict[str, Any]:
         cost = price(mechanism.genome, sizes).cost
@@ -229,7 +230,7 @@ def mechanisms_answer(sizes: Sizes, mechanism: NamedMechanism | None = None) -> 
 
 
 def mechanisms_lines(sizes: Sizes, width: int | None) -> list[Text]:
-    """Return the lines of the table of all named mechanisms.
+    """Return the lines of a table of all named mechanisms with costs, papers and formulas.
 
     Formulas are on separate lines if rows would be wider than ``width`` characters.
     """
@@ -259,14 +260,14 @@ def mechanisms_lines(sizes: Sizes, width: int | None) -> list[Text]:
 
 
 def show_mechanisms(console: Console, sizes: Sizes) -> None:
-    """Print the table of all named mechanisms."""
+    """Print a table of all named mechanisms with costs, papers and formulas."""
     say(console, f"One attention block at {sizes}:", "")
     say_lines(console, mechanisms_lines(sizes, line_width(console)))
     say(console, "", "next: nas mechanisms NAME · nas show NAME · nas evaluate NAME mha")
 
 
 def show_mechanism(console: Console, mechanism: NamedMechanism, sizes: Sizes) -> None:
-    """Print a mechanism: its description, formula, and costs relative to standard attention."""
+    """Print a named mechanism: description, formula, and costs relative to standard attention."""
     name = mechanism.name
     say(console, Text.assemble((name, "bold"), f"   {mechanism.paper}"), "", mechanism.reading, "")
     say(console, Text("Formula", "bold"), formula(mechanism.genome), "")

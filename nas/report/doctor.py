@@ -61,11 +61,7 @@ class Finding:
 
 
 def examine_machine(runs: Path = RUNS) -> list[Finding]:
-    """Return all findings about this machine. The function imports torch, which takes seconds.
-
-    Args:
-        runs: the folder of runs.
-    """
+    """Return all findings about this machine and the folder ``runs``; imports torch (slow)."""
     versions = this_session("").versions.items()
     browser = next(filter(shutil.which, BROWSERS), None)
     no_browser = "none on PATH; reports need one to be looked at, nothing else does"
@@ -83,7 +79,7 @@ def examine_machine(runs: Path = RUNS) -> list[Finding]:
 
 
 def doctor_answer(findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return the JSON object of ``nas doctor``."""
+    """Return the JSON object that ``nas doctor --json`` prints."""
     return {
         "works": not any(finding.state == "broken" for finding in findings),
         "versions": dict(this_session("").versions),
@@ -107,7 +103,7 @@ def show_doctor(console: Console, findings: Sequence[Finding]) -> None:
 
 
 def _packages() -> list[Finding]:
-    """Return a finding on the required packages, and a finding on the packages of each extra."""
+    """Return a finding on the required packages, and one on each optional extra of ``nas``."""
 
     def normal(name: str) -> str:
         return re.sub(r"[-_.]+", "-", name).lower()
@@ -178,7 +174,6 @@ def _torch() -> list[Finding]:
 
 
 def _caches() -> list[Finding]:
-    """Return findings on CIFAR-10 and on the cache folders."""
     cache = cache_folder()
     cifar = Finding("CIFAR-10", "ok", f"in {_short(cache / 'cifar10')}")
     if not (cache / "cifar10" / "cifar-10-batches-py").is_dir():

@@ -8,8 +8,8 @@
     ●───┘    tokens_2 = sum(weights_1, v)     tokens[H, d/H]
     ▼        output = W_O(heads side by side)
 
-Each operation has one row, in order of execution. Names are equal to the names in the emitted
-source. The vertical line of a value ends at the last operation that reads the value. Where a
+Each operation has one row, in order of execution. Values have the names of the exported
+source code. The vertical line of a value ends at the last operation that reads the value. Where a
 vertical line and a horizontal connection cross, the vertical line is drawn.
 """
 
@@ -37,7 +37,7 @@ JOINTS: Final = {
 
 @dataclass(frozen=True)
 class Drawn:
-    """One row of a drawing.
+    """One row of a drawing of a genome's graph.
 
     Attributes:
         rails: the vertical lines of values, and the connections between them.
@@ -53,7 +53,7 @@ class Drawn:
 
 
 def drawing(genome: Genome) -> list[Drawn]:
-    """Return the rows of the drawing of a genome; the genome need not be legal."""
+    """Return the rows of the drawing of a genome's graph; the genome may violate rules."""
     typing, projections = infer(genome), genome.projections
     names: dict[Ref, str] = {s: s for s in STREAMS}
     names |= {i: f"{type_.kind if type_ else 'node'}_{i}" for i, type_ in enumerate(typing.nodes)}
@@ -79,7 +79,7 @@ def drawing(genome: Genome) -> list[Drawn]:
 
 
 def drawing_columns(lines: Sequence[Drawn]) -> list[TextColumn]:
-    """Return the drawing as a table without header."""
+    """Return the columns of a table without header that shows the drawing."""
     return [
         TextColumn("", [line.rails for line in lines], style="cyan"),
         TextColumn("", [f"{line.value} = {line.expression}" for line in lines], least=20),
@@ -88,13 +88,13 @@ def drawing_columns(lines: Sequence[Drawn]) -> list[TextColumn]:
 
 
 def _join(columns: list[Ref | None], node: Node, index: int, last_read: dict[Ref, int]) -> str:
-    """Return the rails of a node's row, and update the columns.
+    """Return the lines and the dot in the drawing's row of a node, and update ``columns``.
 
-    The lines of the operands are connected to the node's dot. The dot is in the column of an
-    operand that no later node reads; if there is no such operand, in a free column.
+    The dot is connected to the vertical lines of the operands. It is in the column of an operand
+    that no later node reads; if there is no such operand, in a free column.
 
     Args:
-        columns: value in each column of the rails; None for a free column.
+        columns: the value that each column of the drawing shows; None for a free column.
         index: index of the node.
         last_read: index of the last node that reads each value.
     """

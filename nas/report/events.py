@@ -27,7 +27,7 @@ MEMBERS, CURVES = "front", "curves"
 
 
 class EventFiles(Listener):
-    """A listener that keeps the event files of a run up to date during the search.
+    """A listener that keeps TensorBoard's event files of a run up to date during the search.
 
     Args:
         target: folder for TensorBoard, in which the run has a folder with its name.
@@ -43,7 +43,7 @@ class EventFiles(Listener):
         self._target, self._complain = target, complain
 
     def on_start(self, event: Started) -> None:
-        """Write the files before the search.
+        """Write the run's event files before the search.
 
         Raises:
             RunError: the files cannot be written; the search does not start.
@@ -52,12 +52,12 @@ class EventFiles(Listener):
         write_events(self._folder, self._target)
 
     def on_generation(self, event: GenerationDone) -> None:
-        """Write the files, unless the generation is replayed from the record."""
+        """Write the run's event files, unless a resumed search repeats a recorded generation."""
         if not event.is_replayed:
             self._write()
 
     def on_end(self, _: SearchResult) -> None:
-        """Write the files after the search."""
+        """Write the run's event files after the search."""
         self._write()
 
     def _write(self) -> None:
@@ -68,7 +68,7 @@ class EventFiles(Listener):
 
 
 def write_events(folder: Path, target: Path) -> tuple[Path, int]:
-    """Write the event files of a run.
+    """Write TensorBoard's event files of a run.
 
     Args:
         folder: folder of the run.

@@ -72,9 +72,9 @@ class ExplainRow(Result):
         mechanism: the mechanism after the change.
         difference: difference of the metric at equal seeds, after the change minus before the
             change; None if a training failed.
-        verdict: "needed", "harmful" or "harmless" if the row is in the table of edits; "better",
-            "worse" or "same" if it is in another table; "unresolved" in any table.
-        added_costs: costs after the change minus costs before the change, by name.
+        verdict: "needed", "harmful" or "harmless" for an edit; "better", "worse" or "same" for a
+            step of the path or a control; "unresolved" if trainings failed or do not decide.
+        added_costs: costs after the change minus costs before the change, by name of the cost.
     """
 
     words: str
@@ -94,7 +94,7 @@ class ExplainResult(TableResult):
     """The contribution of each part of a mechanism.
 
     Attributes:
-        source: SOURCE argument that names the explained mechanism.
+        source: argument SOURCE of ``nas explain``, which names the mechanism.
         task: name of the task of all trainings.
         metric: metric by which mechanisms are compared.
         margin: largest difference that counts as zero, in the metric's unit.
@@ -102,8 +102,8 @@ class ExplainResult(TableResult):
         mechanism: the explained mechanism.
         edits: comparisons of the mechanism with the mechanism after one edit.
         path: steps of one edit each from standard attention to the mechanism.
-        controls: comparisons of the mechanism with standard attention and with variants of
-            standard attention that have similar costs.
+        controls: comparisons of the mechanism with standard attention and with variants of standard
+            attention that have similar costs.
         has_path: whether single legal edits lead from standard attention to the mechanism.
     """
 
@@ -124,13 +124,13 @@ class ExplainResult(TableResult):
         return self.mechanism.mean is not None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object of ``nas explain``."""
+        """Return the JSON object that ``nas explain --json`` prints."""
         answer = super().to_dict()
         mechanism: dict[str, Any] = answer.pop("mechanism")
         return answer | mechanism
 
     def records(self) -> list[dict[str, Any]]:
-        """Return a row for each comparison."""
+        """Return each comparison as a dict by name of the column."""
         return [
             {
                 "part": part,
@@ -154,13 +154,13 @@ class ExplainResult(TableResult):
 def make_explanation(
     source: str, task: str, race: Race, costs: Mapping[str, Mapping[str, float]]
 ) -> ExplainResult:
-    """Return the explanation of a mechanism, computed from its finished comparisons.
+    """Return the explanation of a mechanism, computed from finished comparisons.
 
     Args:
-        source: SOURCE argument that names the mechanism.
+        source: argument SOURCE of ``nas explain``, which names the mechanism.
         task: name of the task.
-        race: the finished comparisons, with their trainings.
-        costs: total costs of the attention layers, by key of the mechanism (see ``Proposal``) and
+        race: the finished comparisons and the trainings that they compare.
+        costs: total costs of the attention layers, by ``Proposal.key`` of the mechanism, then by
             name of the cost.
     """
     plan, findings = race.plan, race.findings()
@@ -206,7 +206,7 @@ def make_explanation(
 
 
 def explanation_table(console: Console, result: ExplainResult) -> None:
-    """Print the mechanism, then the tables of edits, path and controls that are not empty."""
+    """Print the explained mechanism, then the non-empty tables of ``ExplainResult``."""
     metric, unit, source, explained = (
         result.metric,
         result.metric.unit,

@@ -1,4 +1,4 @@
-"""The front of a run, which ``nas.front`` returns, and the list of runs, with their tables."""
+"""The Pareto front of a run, which ``nas.front`` returns, and the list of runs, as tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Front(TableResult):
-    """The front of a run, that is, its non-dominated mechanisms; a notebook shows its table."""
+    """The Pareto front of a run: its non-dominated mechanisms; a notebook shows their table."""
 
     view: RunView
 
@@ -46,10 +46,10 @@ class Front(TableResult):
         return front_columns(self.view)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object of ``nas front``.
+        """Return the JSON object that ``nas front --json`` prints.
 
-        It contains the content of front.json, further columns of each mechanism, and the run's
-        status and durations.
+        It contains the content of the run's file front.json, the table's columns of each mechanism,
+        and the run's status and durations.
         """
         view, members = self.view, self.view.members
         answer = front_answer(
@@ -73,13 +73,12 @@ class Front(TableResult):
         """Return the mechanisms of the front as CSV, best mechanism first.
 
         Args:
-            every: whether all mechanisms with successful trainings are returned, in order of
-                proposal.
+            every: whether to return all mechanisms whose trainings succeeded, in order of proposal.
         """
         return csv_text(self.columns, self.view.candidates if every else self.view.members)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the rows of ``to_pandas``."""
+        """Return the mechanisms of the front as dicts, with the names of CSV columns as keys."""
         return rows_of(self.columns, self.view.members)
 
     def to_pandas(self, *, every: bool = False) -> Any:
@@ -122,7 +121,7 @@ def front(run: str = "latest", *, runs: str | Path = RUNS) -> Front:
 
 
 def show_front(console: Console, view: RunView) -> None:
-    """Print the front of a run, with notes, totals and suggested commands.
+    """Print the Pareto front of a run, with notes, totals and suggested commands.
 
     The front must not be empty; ``no_front`` returns the message for an empty front.
     """
@@ -135,7 +134,7 @@ def show_front(console: Console, view: RunView) -> None:
 
 
 def no_front(view: RunView) -> str:
-    """Return the message for a run with an empty front: the reason, and what to do."""
+    """Return the message for a run with an empty Pareto front: the reason, and what to do."""
     words = dict(tally(view))
     more = {
         "running": "It is running: look again later.",
@@ -150,7 +149,7 @@ def no_front(view: RunView) -> str:
 
 
 def next_commands(view: RunView) -> list[TextColumn]:
-    """Return a table of suggested commands and their effects."""
+    """Return the columns of a table of suggested commands for a run and their effects."""
     run, best = shlex.quote(view.label), shlex.quote(f"{view.label}/best")
     commands = [
         (f"nas show {best}", "formula, graph, costs, lineage and source"),
@@ -164,19 +163,19 @@ def next_commands(view: RunView) -> list[TextColumn]:
 
 
 def headline(view: RunView) -> str:
-    """Return one line: the run, its space, task, seed and algorithm, and its progress."""
+    """Return one line on a run: name, search space, task, seed, algorithm and progress."""
     done = f"{len(view.generations)} of {plural(view.setup.config.generations, 'generation')}"
     return run_line(view.name, view.setup, f"{view.status}, {done}")
 
 
 def run_line(name: str, setup: RunSetup, state: str) -> str:
-    """Return one line: a run's name, space, task, seed, algorithm and state."""
+    """Return one line on a run: name, search space, task, seed, algorithm and ``state``."""
     what = f"run {name} · space {setup.space.name} · task {task_and_data(setup)}"
     return f"{what} · seed {setup.config.seed} · {setup.config.algorithm} · {state}"
 
 
 def tally(view: RunView) -> list[tuple[str, str]]:
-    """Return pairs of name and text: the run's proposals, failures, time and hypervolume."""
+    """Return a run's totals, such as proposals, failures and time, as pairs of name and text."""
     counts = view.counts
     reasons = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in view.failures.items())
     busy = "" if view.busy is None else f"; workers busy {percent(view.busy)} %"
@@ -213,7 +212,7 @@ def runs_answer(runs: Sequence[RunSummary], problems: Sequence[Exception]) -> di
 
 
 def runs_columns(runs: Sequence[RunSummary]) -> list[TextColumn]:
-    """Return the columns of the list of runs."""
+    """Return the columns of the table of runs that ``nas runs`` prints."""
     best = ["" if r.best is None else quantity(r.best, r.objective.unit) for r in runs]
     active = [f"{r.active.astimezone():%Y-%m-%d %H:%M}" for r in runs]
     volumes = ["" if r.hypervolume is None else f"{r.hypervolume:.4f}" for r in runs]
@@ -233,7 +232,7 @@ def runs_columns(runs: Sequence[RunSummary]) -> list[TextColumn]:
 
 
 def _notes(view: RunView) -> list[str]:
-    """Return the legend of the table, and notes on the reliability of its numbers."""
+    """Return the legend of the front's table, and notes on the reliability of its numbers."""
     lines = legend(front_columns(view), view.members)
     if is_estimated(view) and max(len(c.trainings) for c in view.candidates) == 1:
         lines.append("No mechanism was trained twice: noise, ± and p(front) are rough guesses.")

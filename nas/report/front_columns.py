@@ -68,16 +68,16 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
 
 
 def is_estimated(view: RunView) -> bool:
-    """Return whether the search has estimated the metrics of the front's mechanisms."""
+    """Return whether the search's model has estimated metrics of mechanisms of the front."""
     return any(member.is_estimated for member in view.members)
 
 
 def mark(view: RunView, candidate: Candidate) -> str:
-    """Return the text for a mechanism in the column "named".
+    """Return the text of a mechanism in the column "named" of the table of a front.
 
-    For a published mechanism the text is its names. For any other mechanism it is "> " and the
-    published mechanisms that the mechanism dominates with probability ``SURE`` or more; it is empty
-    if there are none.
+    For a published mechanism the text is its names. For any other mechanism the text is "> " and
+    the names of the published mechanisms that it dominates with probability ``SURE`` or more;
+    without such a mechanism the text is empty.
     """
     if name := view.name_of(candidate):
         return name
@@ -87,9 +87,9 @@ def mark(view: RunView, candidate: Candidate) -> str:
 
 
 def _metric(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
-    """Yield the column of estimates and the column of scores of a metric that is an objective.
+    """Yield the columns of a metric: its estimates by the search's model, and its measured means.
 
-    Before the first estimate only the column of scores has a title.
+    The column of estimates is displayed only if there is an estimate.
     """
     name, unit = objective.name, objective.unit
     title, has_estimates = header(name, unit), is_estimated(view)
@@ -140,7 +140,9 @@ def _extra(name: str) -> Column[Candidate]:
 
 
 def _fresh(view: RunView, metric: Objective, title: str) -> Iterator[Column[Candidate]]:
-    """Yield the column of means over fresh seeds, and the column with the numbers of seeds.
+    """Yield the column of a metric's means over fresh seeds, and the column of numbers of seeds.
+
+    Fresh seeds are seeds that the search never used.
 
     Args:
         title: part of the confirmation, a key of ``RunView.fresh``.
@@ -165,7 +167,7 @@ def _fresh(view: RunView, metric: Objective, title: str) -> Iterator[Column[Cand
 
 
 def _key(name: str, statistic: str, unit: str) -> str:
-    """Return the key of a column: metric, statistic ("mean", "error") and, if needed, unit.
+    """Return the key of a column, such as "loss_mean" or "recall_error_fraction".
 
     The unit is omitted if the name of the metric contains it.
     """
@@ -181,6 +183,6 @@ def _text(
 
 
 def _worst_task(candidate: Candidate) -> str | None:
-    """Return the task of a suite with the largest ``REGRET`` metric; None without a suite."""
+    """Return the task of a suite with the largest regret; None if there is a single task."""
     regrets = {name: value for name, value in candidate.scores.items() if name.endswith(REGRET)}
     return max(regrets, key=regrets.__getitem__).removesuffix(REGRET) if len(regrets) > 1 else None

@@ -45,14 +45,16 @@ FONT: Final = "'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 
 @dataclass(eq=False)
 class Box:
-    """A box of the picture: a stream, a node, the output, or a bend of a long wire.
+    """A box of the picture of a graph: a stream, a node, the output, or a bend of a long wire.
 
-    A wire is a line from a box to a box that reads its value. A bend is an invisible box that leads
-    a wire between the other boxes of a layer. Coordinates are pixels; y increases downwards.
+    A stream is an input of the graph. A wire is a line from a box to a box that reads its value. A
+    bend is an invisible box that leads a wire between the other boxes of a layer. Coordinates are
+    pixels; y increases downwards.
 
     Attributes:
         words: text in the box.
-        kind: role of the node's primitive; "stream" for a stream and for the output; or "bend".
+        kind: role of the node's operation; "stream" for a stream and for the output; "bend" for a
+            bend.
         layer: number of the layer, 0 at the top.
         width: width of the box in pixels.
         more: second line of text: the node's parameters.
@@ -93,7 +95,7 @@ def write_graph(genome: Genome, path: Path) -> None:
 
 
 def graph_svg(genome: Genome, about: str = "Graph of the mechanism") -> Markup:
-    """Return the picture as an SVG element without external style, for any background."""
+    """Return the picture of a genome's graph as an SVG element, readable on any background."""
     boxes = placed(genome)
     left, right, bottom = extent(boxes)
     return render(
@@ -156,7 +158,7 @@ def draw_graph(genome: Genome) -> Any:
 
 
 def extent(boxes: Iterable[Box]) -> tuple[float, float, float]:
-    """Return left edge, right edge and height of the picture, in pixels."""
+    """Return the left edge, right edge and height of the picture of boxes, in pixels."""
     boxes = list(boxes)
     left = min(box.x - box.width / 2 for box in boxes) - MARGIN
     right = max(box.x + box.width / 2 for box in boxes) + MARGIN
@@ -179,7 +181,7 @@ def placed(genome: Genome) -> list[Box]:
 
 
 def _laid_out(genome: Genome) -> list[Box]:
-    """Return the boxes with their layers; x is not computed yet.
+    """Return the boxes of a genome with their layers, but without horizontal positions.
 
     A box is one layer below the lowest box that it reads. A stream is one layer above the highest
     box that reads it.
@@ -234,7 +236,7 @@ def _bent(boxes: list[Box]) -> list[Box]:
 
 
 def _arranged(boxes: list[Box]) -> list[Box]:
-    """Set x of each box near the boxes that it is connected to, without overlap in a layer."""
+    """Return the boxes, each with x set near the boxes it is connected to, without overlap."""
     around: dict[Box, list[Box]] = {box: [] for box in boxes}
     layers: defaultdict[int, list[Box]] = defaultdict(list)
     for box in boxes:

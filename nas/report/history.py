@@ -1,4 +1,4 @@
-"""Results and lineage of a genome of a run, as tables and as JSON."""
+"""Training results and ancestors of a genome of a run, as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ MIN_FORMULA: Final = 20
 
 @dataclass(frozen=True)
 class History:
-    """Results and lineage of a genome of a run.
+    """Training results and ancestors of a genome of a run.
 
     Attributes:
         run: name of the run.
-        ancestors: proposals of the genome itself, its parents, their parents, and so on, each
-            once. Each proposal is paired with its candidate; None unless its trainings succeeded.
-        evaluations: evaluations of the genome's trainings in the search, by repeat.
+        ancestors: proposals of the genome itself, its parents, their parents, and so on, each once.
+            Each proposal is paired with its results, or with None if its trainings did not succeed.
+        evaluations: results of the genome's trainings in the search, one for each seed.
         incidents: worker failures during these trainings.
         id_length: number of characters that distinguish the run's digests.
     """
@@ -40,12 +40,12 @@ class History:
 
     @property
     def more(self) -> list[str]:
-        """A list with a line on the number of omitted ancestors; empty if none is omitted."""
+        """The line below the table that counts omitted ancestors, in a list; empty without any."""
         hidden = len(self.ancestors) - MAX_ANCESTORS
         return [f"... and {plural(hidden, 'more ancestor')}."] if hidden > 0 else []
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the part of the JSON object of ``nas show`` that comes from a run."""
+        """Return the results and ancestors as entries of the JSON object of ``nas show``."""
         entries = [
             {
                 "id": proposal.digest,
@@ -77,7 +77,7 @@ class History:
 
 
 def history_of(folder: Path, digest: str) -> History:
-    """Return results and lineage of the proposed genome with this digest, from a run's folder."""
+    """Return training results and ancestors of a genome, read from a run's folder."""
     with open_run(folder) as run, run.snapshot():
         proposals = lineage(run, digest)
         key = proposals[0].key or ""
@@ -93,7 +93,7 @@ def history_of(folder: Path, digest: str) -> History:
 
 
 def results(history: History) -> list[TextColumn]:
-    """Return origin and results of the genome as a table of names and values."""
+    """Return origin and training results of the genome as a table of names and values."""
     (proposal, candidate), setup = history.ancestors[0], history.setup
     # People count generations from 1, as the live display does.
     generation = history.generation(proposal) + 1
@@ -115,7 +115,7 @@ def results(history: History) -> list[TextColumn]:
 
 
 def lineage_columns(history: History) -> list[TextColumn]:
-    """Return the lineage as a table with a row for each ancestor."""
+    """Return the columns of a table of the genome and its ancestors, one in each row."""
     shown, short = history.ancestors[:MAX_ANCESTORS], history.id_length
     proposals, first = [proposal for proposal, _ in shown], history.setup.objectives[0]
     parents = [" + ".join(digest[:short] for digest in p.parents) for p in proposals]
@@ -131,7 +131,7 @@ def lineage_columns(history: History) -> list[TextColumn]:
 
 
 def _trained(history: History) -> list[tuple[str, str]]:
-    """Return rows of name and text about the genome's trainings.
+    """Return pairs of name and text on the genome's trainings.
 
     They show time, memory and learning curves of the first training, restarts after worker
     failures, and failed trainings.

@@ -1,7 +1,7 @@
 """A page: one self-contained HTML file that shows runs.
 
 writer.py     writes the HTML file                     figures.py  positions in static figures
-rendering.py  renders templates with escaped texts     sections.py  data of the other sections
+rendering.py  renders templates with escaped texts     sections.py  data of the page's sections
 packing.py    prepares the data for the scripts        templates/   templates of HTML and SVG
 encoding.py   encodes columns as base64 of gzip        scripts/     JavaScript of the page
 serving.py    serves the page of a running search      page.css     style of the page
