@@ -1,9 +1,9 @@
 """Single edits of a mechanism with their descriptions.
 
 An edit removes a part of a mechanism or replaces it by a simpler part: a node is bypassed, a
-normaliser becomes ``uniform`` or softmax, a score becomes the dot product, a parameter or label
-becomes its default, a projection is switched on or off, a window is removed. The result may be
-illegal or the same mechanism; nas.explaining.plan filters the results.
+normaliser becomes ``uniform`` or softmax, a score becomes the dot product, a parameter becomes its
+default, a projection is switched on or off, a window is removed. The result may break path rules or
+be the same mechanism; nas.explaining.plan leaves such edits out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Edit:
 
     @property
     def words(self) -> str:
-        """A phrase that describes the edit."""
+        """A phrase that names the removed and the added part."""
         if self.removed and self.added:
             words = f"{self.added} in place of {self.removed}"
         else:
@@ -48,7 +48,7 @@ class Edit:
         return f"{words}, repaired" if self.is_repaired else words
 
     def undone(self, genome: Genome) -> Edit:
-        """Return the reverse edit, whose result is ``genome``."""
+        """Return the reverse of this edit, which changes the edited genome back into ``genome``."""
         return replace(self, removed=self.added, added=self.removed, genome=genome)
 
 
@@ -88,7 +88,7 @@ def _bypassed(genome: Genome) -> Iterator[Edit]:
 
 
 def _plainer(genome: Genome) -> Iterator[Edit]:
-    """Yield the edits that replace a score by the dot product, or a normaliser as in ``PLAIN``."""
+    """Yield the edits that simplify a score to the dot product, or a normaliser as in ``PLAIN``."""
     typing = infer(genome)
     for index, node in enumerate(genome.nodes):
         for op in PLAIN.get(typing.role(index), ()):
@@ -118,9 +118,9 @@ def _switched(genome: Genome) -> Iterator[Edit]:
 
 
 def _projected(genome: Genome) -> Iterator[Edit]:
-    """Yield the edits that connect a node to its usual stream with a projection.
+    """Yield the edits that replace an input without projection by the usual stream with one.
 
-    Such an edit replaces an operand that is the unprojected input. No other node reads the stream.
+    The usual stream of the operand (``_stream_inputs``) must not be in use yet.
     """
     used = {ref for node in genome.nodes for ref in node.inputs}
     for index, slot, ref, default in _stream_inputs(genome):
@@ -131,7 +131,7 @@ def _projected(genome: Genome) -> Iterator[Edit]:
 
 
 def _relabelled(genome: Genome) -> Iterator[Edit]:
-    """Yield the edits that set one label of the projections (``LABELS``) to its default."""
+    """Yield the edits that reset one option of the projections, such as the number of key heads."""
     plain = Projections()
     for name in LABELS:
         now, default = getattr(genome.projections, name), getattr(plain, name)
@@ -141,7 +141,7 @@ def _relabelled(genome: Genome) -> Iterator[Edit]:
 
 
 def _opened(genome: Genome) -> Iterator[Edit]:
-    """Yield the edits that remove the window, remove the global tokens, or use all layers."""
+    """Yield the edits that remove the window or global tokens, or use all layers."""
     visibility = genome.visibility
     if visibility.window is not None:
         edited = replace(genome, visibility=Visibility())
@@ -155,7 +155,7 @@ def _opened(genome: Genome) -> Iterator[Edit]:
 
 
 def _reread(genome: Genome) -> Iterator[Edit]:
-    """Yield the edits that connect an operand to its usual stream, see ``_stream_inputs``."""
+    """Yield the edits that replace a stream (q, k or v) by the usual one of its operand."""
     for index, slot, ref, default in _stream_inputs(genome):
         if ref != default:
             part = f"{_name(genome, index)} of"
@@ -184,12 +184,10 @@ def _attending(genome: Genome) -> Iterator[Edit]:
 
 
 def _stream_inputs(genome: Genome) -> Iterator[tuple[int, int, str, str]]:
-    """Yield the operands that are a stream (q, k or v) and have a usual stream.
-
-    The usual stream depends on the name of the operand, see ``STREAM_OF_PORT``.
+    """Yield the operands that read a stream (q, k or v), and the streams that they usually read.
 
     Yields:
-        Index of the node, index of the operand, the present stream, and the usual stream.
+        Index of the node, index of the operand, the stream, and the usual stream of the operand.
     """
     typing = infer(genome)
     for index, node in enumerate(genome.nodes):

@@ -1,4 +1,4 @@
-"""Plan the comparisons of an explanation: single edits, a path, and controls.
+"""Plan which mechanisms an explanation compares: single edits, a path, and controls.
 
 The path leads from standard attention to the explained mechanism by single legal edits. Controls
 are standard attention with fewer heads or narrower keys: the variant with the most similar number
@@ -37,17 +37,17 @@ _LABELS: Final = ("q_heads", "kv_heads", "qk_dim")
 
 @dataclass(frozen=True)
 class Bounds:
-    """The policy and the task that limit which mechanisms are compared."""
+    """The path rules (policy) and the task that limit which genomes may be compared."""
 
     policy: Policy
     task: ModelTask
 
     def key(self, genome: Genome) -> str:
-        """Return the digest of a mechanism at the task's sizes."""
+        """Return the digest of a genome with all sizes set to those of the task."""
         return self.task.resolve(genome).key
 
     def admitted(self, genome: Genome) -> ResolvedGenome | None:
-        """Return the resolved form of a genome that may be trained; None for any other genome."""
+        """Return a genome with the task's sizes, in normal form; None if it may not be trained."""
         if infer(genome).problems or validate(genome, self.policy) or why_not(genome, self.task):
             return None
         resolved = self.task.resolve(genome)
@@ -56,7 +56,7 @@ class Bounds:
     def distinct(
         self, edits: Iterable[Edit], known: Iterable[str], *, repairs: bool = False
     ) -> Iterator[tuple[str, Edit]]:
-        """Yield the edits that lead to distinct mechanisms, with the keys of these mechanisms.
+        """Yield the edits that lead to different legal mechanisms, each after its mechanism's key.
 
         The genomes of the yielded edits are in normal form.
 
@@ -80,7 +80,7 @@ class Comparison:
     """Two mechanisms that are trained with the same seeds.
 
     Attributes:
-        part: the part of the explanation that the comparison belongs to.
+        part: part of the explanation: "edits", "path" or "controls".
         words: description of the edit that changes the first mechanism into the second.
         before: key of the first mechanism.
         after: key of the second mechanism.
@@ -115,7 +115,7 @@ class Explanation:
 
 
 def plan_explanation(genome: Genome, bounds: Bounds, context: CostContext) -> Explanation:
-    """Plan the comparisons of a legal mechanism.
+    """Return the mechanisms to train and to compare in order to explain a legal mechanism.
 
     Args:
         context: sizes and options at which costs are computed, to select the controls.

@@ -1,8 +1,8 @@
-"""Train the mechanisms of an explanation. Unresolved comparisons get further seeds.
+"""Train the mechanisms of an explanation. Undecided comparisons get further seeds.
 
-All mechanisms share each seed, and no other command uses these seeds. nas.common.differences
-corrects verdicts for repeated interim analyses. A pair with a failed training gets no verdict,
-because the remaining trainings are a biased selection.
+All mechanisms are trained with the same seeds, which no other command uses. Two mechanisms are
+compared after several numbers of seeds; nas.common.differences corrects for this repetition. A pair
+with a failed training is not decided, because its other trainings are a biased selection.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Race:
     Attributes:
         plan: the mechanisms and their comparisons.
         metric: the metric that is compared.
-        looks: numbers of seeds after which verdicts are computed (interim analyses), ascending.
+        looks: numbers of seeds after which the mechanisms are compared, ascending.
         margin: largest difference of the metric that counts as no difference.
-        evaluations: finished trainings, by the key of the mechanism and the repeat.
+        evaluations: finished trainings, by the key of the mechanism and the index of the seed.
     """
 
     plan: Explanation
@@ -41,7 +41,7 @@ class Race:
     evaluations: dict[str, dict[int, Evaluation]] = field(default_factory=lambda: defaultdict(dict))
 
     def values(self, key: str) -> dict[int, float]:
-        """Return the metric of each successful training of a mechanism, by repeat."""
+        """Return the metric of each successful training of a mechanism, by index of the seed."""
         evaluations = sorted(self.evaluations[key].items())
         return {repeat: e.metrics[self.metric.name] for repeat, e in evaluations if e.is_ok}
 
@@ -50,9 +50,10 @@ class Race:
         return not all(e.is_ok for key in pair for e in self.evaluations[key].values())
 
     def findings(self) -> dict[tuple[str, str], Finding | None]:
-        """Return the finding on each pair of keys; None if a training failed or is missing.
+        """Return what is known about the difference between the mechanisms of each pair of keys.
 
-        A finding refers to the metric of the second mechanism minus the metric of the first.
+        It is the metric of the second mechanism minus the metric of the first. The finding is None
+        if a training failed or is missing.
         """
         pairs = list(dict.fromkeys(comparison.pair for comparison in self.plan.comparisons))
         gains = [
@@ -63,7 +64,7 @@ class Race:
         return dict(zip(pairs, results, strict=True))
 
     def undecided(self) -> list[str]:
-        """Return the keys of mechanisms in unresolved pairs, which need further seeds."""
+        """Return the keys of mechanisms in undecided pairs, which need further seeds."""
         open_pairs = [
             pair
             for pair, finding in self.findings().items()

@@ -1,8 +1,9 @@
-"""The protocol of search algorithms, their context and registry, and random search.
+"""The protocol of search algorithms, the data that they use, their registry, and random search.
 
-The state of an algorithm is a function of the results that it received, in order of submission.
-Proposal t depends on that state and on a random generator that is derived from (seed, t). Therefore
-the same results give the same proposals, and a resumed run restores the state from its results.
+A proposal is a genome to train. Proposal t depends only on the results that the algorithm received
+before, in order of submission, and on a random generator that is derived from (seed, t). Therefore
+a resumed run, which passes the recorded results to the algorithm again, continues with the same
+proposals.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SAMPLE_AFTER: Final = PATIENCE * (MAX_STRENGTH - 1)
 
 @dataclass(frozen=True)
 class SearchContext:
-    """Everything that an algorithm may use.
+    """The search space, results and settings that a search algorithm may use.
 
     Attributes:
         operators: the operators that sample, mutate and cross genomes of the search space.
@@ -45,8 +46,8 @@ class SearchContext:
         population: number of proposals in a generation.
         objectives: the objectives of the search, in the order of ``TrialResult.costs``.
         seed: seed of all random generators, see ``generator``.
-        filter: computes the normal form of a genome, and decides whether the genome is legal and
-            new.
+        filter: simplifies a genome to its normal form, and decides whether it may be trained, that
+            is, whether it is legal and the run has not trained it.
         archive: all results so far, and estimates of the objectives. The archive receives each
             result before the algorithm receives it.
     """
@@ -70,16 +71,16 @@ class SearchContext:
         return np.random.default_rng([self.seed, number, purpose])
 
     def sample(self, rng: np.random.Generator) -> Attempt:
-        """Return a random sample of the search space."""
+        """Return a random genome of the search space."""
         return Attempt(self.operators.sample(rng), "sample")
 
     def mutant(self, parent: TrialResult, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """Return a mutant of a parent, or a random sample after many failed attempts.
+        """Return a mutant of a parent genome, or a random genome after many failed attempts.
 
         Args:
             num_failed: number of attempts in a row that gave no legal and new genome. The mutant
                 gets one more mutation for every ``PATIENCE`` failures. After ``SAMPLE_AFTER``
-                failures, half of the attempts are random samples.
+                failures, half of the attempts are random genomes.
         """
         if num_failed >= SAMPLE_AFTER and rng.random() < 0.5:
             return self.sample(rng)
@@ -92,22 +93,22 @@ class SearchContext:
 class Algorithm(Protocol):
     """Proposes genomes and learns from the results of their trainings.
 
-    An algorithm does not propose the first generation, see ``SearchContext.mechanisms``.
+    The first generation does not come from it, but from ``SearchContext.mechanisms``.
     """
 
     def tell(self, results: Sequence[TrialResult]) -> None:
         """Receive results of earlier proposals, in order of submission.
 
-        The state must depend only on the results, and not on their division into calls. Algorithms
-        that depend on the division document it: NSGA-II selects survivors once in each call.
+        The algorithm must end in the same state whether the results arrive in one call or in
+        several. Algorithms that differ document it: NSGA-II selects survivors once in each call.
         """
         ...
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
         """Return a genome to train. This method must not change the state of the algorithm.
 
-        If ``operator`` of the returned attempt is ``REPEAT``, its genome is a known mechanism,
-        which is trained again.
+        If ``operator`` of the returned attempt is ``REPEAT``, its genome is a mechanism of the run,
+        which is trained again with another seed.
 
         Args:
             rng: the only source of random numbers.
@@ -143,5 +144,5 @@ class RandomSearch:
         """Ignore the results."""
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """Return a random sample of the search space."""
+        """Return a random genome of the search space."""
         return self._context.sample(rng)

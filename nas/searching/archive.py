@@ -1,8 +1,8 @@
-"""All results of a search, and posterior estimates of every mechanism's objectives.
+"""All results of a search, and estimates of every mechanism's objectives.
 
-An objective is a cost or a metric. Costs are known exactly, and a ``NoisyGP`` estimates each
-metric. Mechanisms are compared by estimates and not by mean scores, since a mean over few trainings
-may be high by luck. The state of the archive is a function of the results and their order.
+An objective is a cost or a metric. Costs are known exactly. Each metric is estimated by a Gaussian
+process (``NoisyGP``) from the trainings of the mechanism and of similar mechanisms. Mechanisms are
+compared by these estimates, since a mean over few trainings may be high by luck.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ class Archive:
         self._p: Array | None = None
 
     def tell(self, results: Iterable[TrialResult]) -> None:
-        """Add results. A mechanism with a failed training is removed from ``known``."""
+        """Add results of proposals to the archive.
+
+        A mechanism with a failed training is removed from ``known``.
+        """
         for result in results:
             self._num_results += 1
             if result.costs is None:
@@ -74,11 +77,11 @@ class Archive:
 
     @property
     def is_informed(self) -> bool:
-        """Whether there are enough results to fit the models."""
+        """Whether there are enough results to estimate metrics by ``models``."""
         return bool(self.models) and len(self.known) >= FEWEST
 
     def estimates(self) -> tuple[Array, Array]:
-        """Return the estimated objectives of ``known`` mechanisms and their standard errors.
+        """Return estimated objectives of the mechanisms in ``known``, and their standard errors.
 
         Returns:
             Two arrays of shape (mechanisms, objectives). Lower objectives are better.
@@ -114,7 +117,7 @@ class Archive:
         return means, errors
 
     def p_non_dominated(self) -> Array:
-        """Return, for each ``known`` mechanism, the probability that it is in the front."""
+        """Return, for each mechanism in ``known``, the probability that none dominates it."""
         if self._p is None:
             means, errors = self.estimates()
             self._p = _non_dominated(means).astype(float)
@@ -140,10 +143,11 @@ class Archive:
         return p
 
     def select_reevaluation(self) -> TrialResult | None:
-        """Return the known mechanism that is most useful to train again; None if there is none.
+        """Return the mechanism that is most useful to train again; None if none may be trained.
 
         The usefulness is the probability that the mechanism is in the front, times the expected
-        reduction of the variance of its estimates, relative to the variance of the seed noise.
+        reduction of the variance of its estimates, relative to the variance between trainings with
+        different seeds.
         """
         if not self.is_informed:
             return None
@@ -157,8 +161,7 @@ class Archive:
     def repeatable(self) -> list[int]:
         """Return the indices of ``known`` mechanisms that may be trained again.
 
-        These are mechanisms without a pending proposal and with fewer than ``most_trainings``
-        trainings.
+        These have fewer than ``most_trainings`` trainings, and no pending proposal trains them.
         """
         pending_keys = {proposal.key for proposal in self.pending}
         model = next(iter(self.models.values()))
@@ -170,7 +173,7 @@ class Archive:
         ]
 
     def expected_shift(self) -> Array:
-        """Return by how much one more training of a mechanism is expected to shift its estimates.
+        """Return how far one more training of each ``known`` mechanism may shift its estimates.
 
         Returns:
             Standard deviations of the shifts, an array of shape (mechanisms, objectives).
@@ -195,7 +198,7 @@ class Archive:
 def posterior_estimates(
     objectives: Sequence[Objective], results: Sequence[TrialResult]
 ) -> list[Estimate]:
-    """Return estimates of every mechanism whose trainings succeeded, see ``Archive.known``."""
+    """Return an estimate of the objectives of every mechanism whose trainings all succeeded."""
     archive = Archive(objectives)
     archive.tell(results)
     results = archive.known

@@ -36,7 +36,6 @@ def check_run(folder: Path) -> list[str]:
 
 
 def _database_faults(run: Run) -> Iterator[str]:
-    """Yield faults of the database; raise RunError if a record cannot be read at all."""
     restore = "Restore the database from a copy."
     if (fault := run.integrity()) != "ok":
         yield f"{run.folder}: its database is damaged ({fault}). {restore}"
@@ -56,7 +55,6 @@ def _database_faults(run: Run) -> Iterator[str]:
 
 
 def _folder_faults(run: Run) -> Iterator[str]:
-    """Yield faults of the files beside the database."""
     folder, resume = run.folder, f"`nas resume {run_argument(run.folder)}`"
     if run.status == "finished" and not is_checkpointed(folder):
         yield f"{folder}: its log is not folded into run.sqlite; {resume} does it."
@@ -79,9 +77,9 @@ def _folder_faults(run: Run) -> Iterator[str]:
 
 
 def _is_same_front(path: Path, answer: Mapping[str, Any]) -> bool:
-    """Whether front.json has the same members with the same objectives as the database.
+    """Whether the file front.json has the same members and objective values as ``answer``.
 
-    Other keys may differ, since a run may be renamed and another version may write other keys.
+    Other entries are not compared, since a run may be renamed or written by another version.
     """
     try:
         members = json.loads(path.read_bytes())["members"]

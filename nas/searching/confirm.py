@@ -3,8 +3,9 @@
 The score that put a mechanism into the front is the best of many scores, and therefore biased
 upwards. To get unbiased scores, some mechanisms are selected once and trained again. Standard
 attention and ``uniform`` (the mean of all tokens) are trained with the same seeds for comparison,
-so that differences are paired. Each training is recorded before it is returned. Recorded trainings
-are not repeated, unless they failed because the worker process was lost.
+so that each mechanism is compared with them seed by seed. Each training is recorded before it is
+returned. Recorded trainings are not repeated, unless they failed because the worker process was
+lost.
 """
 
 from __future__ import annotations
@@ -101,14 +102,17 @@ def plan_confirmation(
     is_tested: bool = False,
     data: str | None = None,
 ) -> ConfirmationPlan:
-    """Select mechanisms and stages, and return the trainings that are missing.
+    """Select mechanisms of a run to train again, and return the trainings that are missing.
+
+    The mechanisms are trained under the run's own task, and under a longer task or on the test set
+    if this is requested. Each of these is a stage.
 
     Args:
         ids: ids of the mechanisms to confirm. If there are none, likely members of the front are
             selected.
         members: number of mechanisms to select if ``ids`` is empty.
         seeds: number of trainings of each mechanism in each stage.
-        long: name or path of a longer task for a second stage; None for no such stage.
+        long: name or path of a longer task; None for no such stage.
         is_tested: whether to add a stage whose metrics are computed on the test set.
         data: where the data of the run's task are now, if they were moved.
 
@@ -163,7 +167,7 @@ def confirm_run(
 
 
 def _select(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Candidate, ...]:
-    """Return the mechanisms to train, then the controls, each mechanism once."""
+    """Return the mechanisms to train, then standard attention and ``uniform``, each once."""
     known = {c.key: c for c in candidates(run)}
     context = run_cost_context(run.setup, task)
     objectives = [o.name for o in run.setup.objectives if not o.is_metric]
@@ -261,7 +265,6 @@ def _longer_task(name: str, run_task: Task, metric: Objective) -> tuple[Task, Da
 def _missing_trials(
     run: Run, stage: ConfirmationStage, candidates: Sequence[Candidate], seeds: int
 ) -> Iterator[Trial]:
-    """Yield the trials of a stage that are not recorded yet, seed by seed."""
     done = {
         (training.key, training.repeat)
         for training in run.trainings("confirm")

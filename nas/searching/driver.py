@@ -195,8 +195,8 @@ def _work(
     """Search until the run ends, close the run, and return how the search ended.
 
     Args:
-        evaluator: the evaluator of the search. If the task is a suite without reference scores,
-            this evaluator is closed unused.
+        evaluator: the evaluator of the search. It is closed unused if the task is a suite (several
+            tasks) whose reference mechanisms are not trained yet.
         make_evaluator: makes the evaluators of such a suite.
         retried: reasons of failure. Recorded trainings that failed for one of them are repeated.
     """
@@ -240,7 +240,10 @@ def _complete_setup(
     make_evaluator: MakeEvaluator,
     listener: Listener,
 ) -> Suite:
-    """Train the reference mechanisms of a suite, and record the suite with their scores."""
+    """Train standard attention and ``uniform``, and return the suite with their scores.
+
+    The suite with these reference scores is recorded in the run.
+    """
     with closing(make_evaluator(suite.without_gates(), data)) as evaluator:
         complete = train_references(writer, suite, data, evaluator, listener.on_reference)
     setup, metrics = writer.run.setup, complete.metrics(data)

@@ -1,4 +1,4 @@
-"""Decide which genomes are trained: legal ones whose normal form the run has not trained."""
+"""Decide which genomes are trained: those that are permitted and that the run has not trained."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class CandidateInfo:
     """A genome with its properties at the task's sizes, and whether it may be trained.
 
     Attributes:
-        genome: the genome in normal form; the original genome if it cannot be built at the task's
-            sizes.
+        genome: the genome in normal form (simplified, canonical order); the original genome if it
+            cannot be built at the task's sizes.
         digest: digest of ``genome``.
-        key: digest of the mechanism at the task's sizes. Genomes with the same key are the same
-            mechanism. Key, formula and costs are empty if the genome is rejected.
+        key: digest of the genome with all sizes set to those of the task. Genomes with the same key
+            are the same mechanism. Key, formula and costs are empty if the genome is rejected.
         formula: the genome as one line of mathematics.
-        costs: counted and predicted costs by name.
+        costs: costs such as numbers of parameters or predicted times, by name.
         note: reason why the genome is rejected; empty if it is legal.
         is_new: whether the genome is legal and the run has not trained the mechanism.
     """
@@ -49,9 +49,10 @@ class CandidateInfo:
 class CandidateFilter:
     """Decides which genomes are trained, and stores the keys of all mechanisms of the run.
 
-    A genome is trained if it can be built at the task's sizes, its normal form satisfies the
-    policy, and the run has not trained the same mechanism. The normal form may contain primitives
-    that are not in the space, because simplification may replace primitives by simpler primitives.
+    A genome is trained if it can be built at the task's sizes, its normal form (simplified,
+    canonical order) satisfies the policy, that is, the validator's path rules, and the run has not
+    trained the same mechanism. The normal form may contain primitives that are not in the space,
+    because simplification may replace primitives by simpler primitives.
 
     Args:
         context: the task's sizes and options, for normal forms and costs.
@@ -69,12 +70,14 @@ class CandidateFilter:
         self._known.add(key)
 
     def inspect(self, genome: Genome) -> CandidateInfo:
-        """Return the resolved genome with its costs, and whether it is legal and new."""
+        """Return the normal form of a genome, its costs, and whether it may be trained."""
         info = self._inspected(genome)
         return replace(info, is_new=not info.note and info.key not in self._known)
 
     def propose(self, attempt: Attempt, number: int, index: int) -> Proposal:
-        """Return an attempt as a proposal with a verdict, and remember the key of a new mechanism.
+        """Return an attempt as a record that says whether the genome is trained.
+
+        If it is trained, its key is remembered, so that the same mechanism is no longer new.
 
         Args:
             number: number of the proposal.

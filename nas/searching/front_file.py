@@ -31,6 +31,7 @@ def front_answer(
     Args:
         name: name of the run.
         members: mechanisms of the front, sorted from best to worst in the first objective.
+        counts: numbers of the run's proposals by outcome.
         generations: number of complete generations.
     """
     names = ("proposed", "evaluated", "repeated", "replayed", "rejected", "failed")

@@ -55,8 +55,8 @@ class GenerationDone:
     """The event that a generation is complete.
 
     Attributes:
-        generation: the recorded generation, with the counts of this generation only.
-        counts: counts of all generations up to this one.
+        generation: the recorded generation; its counts cover this generation only.
+        counts: numbers of proposals by outcome in all generations up to this one.
         is_replayed: whether all trainings of the generation had ended before this process resumed
             the run.
     """
@@ -74,8 +74,9 @@ class SearchResult:
         run: name of the run.
         status: "finished", "exhausted" if the space has no further mechanism, or "interrupted".
         generations_done: number of complete generations.
-        counts: counts of all proposals of the run.
-        hypervolume: hypervolume of the front, as a fraction from 0 to 1.
+        counts: numbers of all proposals of the run, by outcome.
+        hypervolume: fraction of the box between the ideal and reference values that the front
+            dominates.
         message: one or two sentences on how the search ended and how to resume it.
     """
 
@@ -108,7 +109,7 @@ class Listener:
         """
 
     def on_start(self, event: Started) -> None:
-        """Called when the run is open."""
+        """Called when this process has opened the run for writing."""
 
     def on_evaluation(self, event: Evaluated) -> None:
         """Called when a training has ended."""

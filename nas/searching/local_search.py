@@ -20,7 +20,7 @@ from nas.searching.results import Attempt, TrialResult
 
 @ALGORITHMS.register("local-search")
 class LocalSearch:
-    """Pareto local search, see the module docstring."""
+    """Pareto local search: each proposal is a mutant of a random non-dominated candidate."""
 
     def __init__(self, context: SearchContext) -> None:
         self._context = context

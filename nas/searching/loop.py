@@ -1,10 +1,10 @@
 """The search loop: propose, train, and record each training when it ends.
 
-The state of the loop is a function of the record: a resumed run reads the record, trains proposals
-without results, and continues as if it had not been interrupted. Without a lag
-(``SearchConfig.lag``), a generation is proposed when the previous generation has ended. With a lag,
-each proposal is drawn as soon as the results that it is computed from are known. Proposals never
-depend on the number of workers or on the order in which trainings finish.
+A resumed run reads its recorded proposals and trainings, trains the proposals without results, and
+continues as if it had not been interrupted. By default a generation is proposed when the previous
+generation has ended. With ``SearchConfig.lag``, each proposal is drawn as soon as the earlier
+results that it depends on are known. Proposals never depend on the number of workers or on the
+order in which trainings finish.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Loop:
     """Runs a search in one process. The caller closes writer and evaluator.
 
     Args:
-        retried: reasons of failure. Recorded trainings that failed for one of them are repeated.
+        retried: reasons of failure. A recorded training that failed for one of them is repeated.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Loop:
             Whether the space is exhausted.
 
         Raises:
-            RunError: the record is damaged.
+            RunError: the recorded proposals or trainings are damaged.
             SpaceExhausted: the space contains no mechanism at all at the task's sizes.
         """
         self._read()
@@ -128,9 +128,10 @@ class Loop:
                     self._learn(work, repeat, evaluation)
 
     def _add(self, last: Proposal) -> None:
-        """Add the next proposal, given its last attempt.
+        """Add a proposal to the proposals to train, or note that the space is exhausted.
 
-        If even the last attempt is not trained, nothing is added and the space is exhausted.
+        Args:
+            last: last attempt for the proposal. If it is not to be trained, the space is exhausted.
         """
         self._is_exhausted = not last.is_trained
         if last.is_trained:
@@ -186,7 +187,6 @@ class Loop:
         )
 
     def _wait(self) -> None:
-        """Wait until a training ends, unless none is running."""
         if not self._running:
             return
         finished = self._evaluator.wait()
@@ -198,7 +198,7 @@ class Loop:
         self._record_all(finished)
 
     def _record_all(self, finished: Sequence[tuple[Trial, Evaluation]]) -> None:
-        """Record all finished trainings, then use their results."""
+        """Record all finished trainings, then pass their results to the search and the listener."""
         numbers = [self._record(trial, evaluation) for trial, evaluation in finished]
         for number, (trial, evaluation) in zip(numbers, finished, strict=True):
             work, generation = self._work[number], number // self._config.population
@@ -227,7 +227,7 @@ class Loop:
         self._listener.on_incident(incident)
 
     def _learn(self, work: _Work, repeat: int, evaluation: Evaluation) -> None:
-        """Add an evaluation. The last evaluation of a proposal completes its result."""
+        """Add an evaluation to a proposal. The last one completes the proposal's result."""
         work.evaluations[repeat] = evaluation
         if len(work.evaluations) < len(work.repeats):
             return
@@ -272,7 +272,7 @@ class Loop:
         self._num_generations = done
 
     def _record_generation(self, number: int) -> None:
-        """Record the estimates that follow from the results up to the end of a generation."""
+        """Compute and record estimates from the results of all generations up to this one."""
         results = self._results[: (number + 1) * self._config.population]
         estimates = posterior_estimates(self._objectives, results)
         front, first = [e.means for e in estimates if e.is_member], self._objectives[0]
@@ -292,7 +292,7 @@ class Loop:
 
 
 def _untrained(trial: Trial) -> Evaluation:
-    """Return an evaluation without metrics, as if the trial had been trained.
+    """Return a successful evaluation without metrics, as if the trial had been trained.
 
     It is used in runs whose objectives are all costs, since these runs need no training.
     """

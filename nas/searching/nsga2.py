@@ -51,7 +51,7 @@ class Nsga2:
         return [member.get(RESULT) for member in self._members]
 
     def tell(self, results: Sequence[TrialResult]) -> None:
-        """Add new results to the population and keep the best."""
+        """Add new results to the population, and keep the best ``population`` members."""
         new = [result for result in results if not result.is_repeat]
         if not new:
             return
@@ -74,7 +74,7 @@ class Nsga2:
         return self._context.mutant(a, rng, num_failed)
 
     def _winner(self, rng: np.random.Generator) -> TrialResult:
-        """Return the better of two random members, or the first if they are equal."""
+        """Return the better of two random members; the first if they are equal."""
         count = len(self._members)
         drawn = rng.choice(count, size=2, replace=count < 2)
         winner: TrialResult = min((self._members[i] for i in drawn), key=_standing).get(RESULT)

@@ -83,7 +83,7 @@ class YeoJohnson:
         return scores
 
     def moments(self, mean: Array, deviation: Array) -> tuple[Array, Array]:
-        """Return mean and standard deviation of scores whose transformed values are normal.
+        """Return mean and standard deviation of scores that are normal after the transform.
 
         Args:
             mean: means of the transformed values.

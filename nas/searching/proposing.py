@@ -32,7 +32,7 @@ class Proposer:
     """Draws proposals in the order of their numbers.
 
     Most proposals are new mechanisms that the algorithm draws. One in ``REPEAT_EVERY`` proposals is
-    a re-evaluation: it trains a known mechanism again to estimate seed noise, see
+    a re-evaluation: it trains a mechanism again with another seed, see
     ``Archive.select_reevaluation``. The algorithm may propose re-evaluations, too.
 
     Args:
@@ -87,7 +87,7 @@ class Proposer:
         return attempts
 
     def _horizon(self, number: int) -> int:
-        """Return the number of results that proposal ``number`` is computed from."""
+        """Return how many of the earliest results proposal ``number`` is computed from."""
         if self._lag is None:
             return number - number % self._context.population
         return max(0, number - self._lag + 1)
@@ -112,7 +112,7 @@ class Proposer:
         return None if chosen is None else Attempt(chosen.genome, REPEAT)
 
     def _repeated(self, proposal: Proposal) -> Proposal:
-        """Return the proposal with the verdict "repeated" if the run has trained its mechanism.
+        """Return a re-evaluation with the verdict "repeated" if the run has trained its mechanism.
 
         Otherwise return the proposal unchanged.
         """

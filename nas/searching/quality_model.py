@@ -1,11 +1,11 @@
-"""A Gaussian process of mechanism quality with seed noise, over features of genomes.
+"""A Gaussian process that predicts a metric of mechanisms from features of their genomes.
 
-The score of a training is the quality of the mechanism plus noise that depends on the seed. Quality
-is a Gaussian process over features of the genome (Matérn 1/2 kernel) plus a residual that no
-feature explains. Therefore an estimate combines the trainings of a mechanism with the trainings of
-similar mechanisms. The mechanism's own trainings have more weight if there are more of them. The
-same model screens proposals, selects mechanisms to train again, and computes the reported
-estimates.
+The score of a training is its value of the metric: the quality of the mechanism plus noise that
+depends on the seed. Quality is a Gaussian process over features of the genome (Matérn 1/2 kernel)
+plus a residual that no feature explains. Therefore an estimate combines the trainings of a
+mechanism with the trainings of similar mechanisms. The mechanism's own trainings have more weight
+if there are more of them. The same model screens proposals, selects mechanisms to train again, and
+computes the reported estimates.
 
 The scores of good mechanisms differ little, and the scores of bad mechanisms differ much. A process
 with one length scale would therefore mistake seed noise among good mechanisms for differences of
@@ -55,11 +55,10 @@ def features(genome: Genome, costs: Mapping[str, float]) -> dict[str, float]:
     """Return the features of a genome in normal form, by name. A missing feature is 0.
 
     Features are counts of operations, of parameter values, of edges and of the options of the
-    genome (projections, visibility, placement), and logarithms of costs. Finer descriptions of the
-    graph (paths, Weisfeiler-Lehman labels) did not improve the predictions of 240 trainings.
+    genome (projections, visibility, placement), and logarithms of costs.
 
     Args:
-        costs: costs by name. No cost is negative.
+        costs: costs of the genome by name, none of them negative.
     """
     names = [node.op for node in genome.nodes]
     counts: Counter[str] = Counter(names)
@@ -92,7 +91,7 @@ class Observations:
 
     @property
     def mean(self) -> float:
-        """The mean score."""
+        """The mean of ``scores``."""
         return math.fsum(self.scores) / len(self.scores)
 
 
@@ -104,7 +103,7 @@ class Kernel:
         length: length scale in the space of features.
         signal_variance: variance of transformed quality that features explain.
         residual_variance: variance of transformed quality that no feature explains.
-        noise: variance of the untransformed score of one training due to its seed.
+        noise: variance of the untransformed score between trainings that differ in the seed.
     """
 
     length: float
@@ -114,7 +113,7 @@ class Kernel:
 
 
 class NoisyGP:
-    """A model of one metric. ``tell`` adds a training, the other methods compute posteriors.
+    """A Gaussian process of one metric: ``tell`` adds a training, other methods return estimates.
 
     Attributes:
         observed: all trainings, by the key of their mechanism.
@@ -142,20 +141,20 @@ class NoisyGP:
 
     @property
     def kernel(self) -> Kernel:
-        """The fitted hyperparameters."""
+        """The hyperparameters that were fitted to all trainings."""
         return self._fitted().kernel
 
     @property
     def noise(self) -> float:
-        """The standard deviation of scores due to seeds, in the score's unit."""
+        """The standard deviation of the metric between trainings that differ only in the seed."""
         return math.sqrt(self.kernel.noise)
 
     def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
-        """Return posterior mean and standard error of each observed mechanism's quality."""
+        """Return posterior mean and standard error of the quality of each trained mechanism."""
         return self._fitted().estimate(keys)
 
     def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
-        """Return posterior mean and standard error of each new mechanism's quality."""
+        """Return posterior mean and standard error of the quality of each untrained mechanism."""
         return self._fitted().predict(candidates)
 
     def draws(self, keys: Sequence[str], number: int, rng: np.random.Generator) -> Array:
@@ -172,7 +171,7 @@ class NoisyGP:
 
 
 class _Posterior:
-    """The process conditioned on all observations. For its methods see ``NoisyGP``."""
+    """The Gaussian process after all trainings. Its methods compute the results of ``NoisyGP``."""
 
     def __init__(self, observed: Mapping[str, Observations]) -> None:
         rows = list(observed.values())
@@ -198,7 +197,6 @@ class _Posterior:
         self._condition(transformed, variances * slopes**2)
 
     def _condition(self, transformed: Array, variances: Array) -> None:
-        """Condition the process on transformed mean scores with these variances."""
         self._noise = variances + JITTER * self.kernel.signal_variance
         self._inverse = np.linalg.inv(self._prior + np.diag(self._noise))
         self._weights = self._inverse @ (transformed - self._centre)
@@ -211,7 +209,7 @@ class _Posterior:
         return self.transform.moments(mean, np.sqrt(np.maximum(variance[rows], 0.0)))
 
     def joint(self, keys: Sequence[str]) -> tuple[Array, Array]:
-        """Return mean and covariance of the transformed qualities of observed mechanisms."""
+        """Return mean and covariance of the transformed qualities of trained mechanisms."""
         rows = [self._rows[key] for key in keys]
         across = self._prior[rows]
         mean = self._centre + across @ self._weights
@@ -249,7 +247,6 @@ def _squared_distances(a: Array, b: Array) -> Array:
 
 
 def _log_scales(rows: Sequence[Observations]) -> dict[str, float]:
-    """Return the standard deviation of each feature that is a logarithm. Counts are not scaled."""
     names = [name for name in rows[0].features if name.startswith(LOG)]
     spreads = {name: float(np.std([row.features[name] for row in rows])) for name in names}
     return {name: spread for name, spread in spreads.items() if spread > 0}

@@ -1,8 +1,8 @@
 """Reference scores of a suite, that is, of a task that consists of several tasks.
 
-A suite measures the regret of a mechanism relative to the scores of standard attention and of the
-plain mean of all tokens. These reference mechanisms are trained once, before the first proposal,
-and their trainings are recorded.
+A suite measures regrets: how much worse a mechanism is in a task than standard attention, where the
+distance to ``uniform`` (the plain mean of all tokens) is 1. These two reference mechanisms are
+trained once, before the first proposal, and recorded.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ LEAST: Final = 3.0  # least difference of the scores of both mechanisms, in stan
 
 
 def is_lacking_references(task: Task) -> TypeGuard[Suite]:
-    """Return whether a task is a suite without reference scores."""
+    """Return whether a task is a suite whose reference mechanisms are not trained yet."""
     return isinstance(task, Suite) and not task.references
 
 
 def provisional(suite: Suite, data: Data) -> Suite:
-    """Return the suite with provisional reference scores, so that its metrics are defined.
+    """Return a suite with assumed reference scores, so that its metrics are already defined.
 
-    The score of standard attention is replaced by the ideal value of the metric, and the score of
-    the mean of all tokens by the score of an untrained model.
+    The score of standard attention is taken as the best possible value of the metric, and the score
+    of the mean of all tokens as the score of an untrained model.
     """
     metrics = {name: task.metrics(data.parts[name])[0] for name, task in suite.regret_tasks.items()}
     return suite.with_references(
@@ -54,13 +54,14 @@ def train_references(
     evaluator: Evaluator,
     on_reference: Callable[[int, int], None],
 ) -> Suite:
-    """Train the reference mechanisms, and return the suite with their scores.
+    """Train standard attention and ``uniform`` under a suite; return the suite with their scores.
 
     Each training is recorded. Trainings that are recorded already are not repeated.
 
     Args:
         data: data of the suite.
-        evaluator: an evaluator for ``suite.without_gates()``, the tasks that measure a regret.
+        evaluator: an evaluator for ``suite.without_gates()``, the tasks of the suite that measure a
+            regret.
         on_reference: called with the number of finished trainings and the total number.
 
     Raises:
@@ -95,11 +96,10 @@ def train_references(
 
 
 def _reference(suite: Suite, name: str, data: Data, trainings: Iterable[Training]) -> Reference:
-    """Return the mean scores of the reference mechanisms in one task of a suite.
+    """Return the mean scores of standard attention and ``uniform`` in one task of a suite.
 
     Args:
-        name: name of the task.
-        trainings: trainings of the reference mechanisms under the suite.
+        trainings: trainings of both mechanisms under the suite.
 
     Raises:
         RunError: standard attention is not clearly better than the mean of all tokens.

@@ -30,7 +30,7 @@ SAMPLE_SHARE: Final = 0.25
 
 @ALGORITHMS.register("regularized-evolution")
 class RegularizedEvolution:
-    """Regularised evolution, see the module docstring."""
+    """Regularised evolution: the best of a random sample of young candidates becomes a parent."""
 
     def __init__(self, context: SearchContext) -> None:
         self._context = context

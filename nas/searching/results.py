@@ -20,7 +20,7 @@ class Attempt:
     """A genome that an algorithm proposes. It is trained if it is legal and new.
 
     Attributes:
-        operator: name of the operator that made the genome.
+        operator: how the genome was made, for example "sample" or "crossover".
         name: name of the published mechanism; None if the genome is not a published mechanism.
         parents: digests of the genomes that the operator changed or combined.
     """
@@ -39,13 +39,13 @@ class TrialResult:
         number: number of the proposal, from 0.
         genome: the genome in normal form.
         digest: digest of the genome.
-        key: digest of the genome resolved at the task's sizes, equal for all proposals of the same
-            mechanism.
+        key: digest of the genome with all sizes set to those of the task; equal for all proposals
+            of the same mechanism.
         costs: values of the objectives, as means over the trainings of this proposal. None if a
             training failed or missed a score that its task requires.
         trainings: values of the objectives of each training. A training that missed a score that
             its task requires has the worst possible metrics.
-        known_costs: counted and predicted costs by name.
+        known_costs: all costs that need no training, by name.
         is_repeat: whether the proposal trained a known mechanism again.
     """
 

@@ -27,7 +27,7 @@ from nas.tasks.base import Task
 
 
 def check_space(space: SearchSpace, *, is_causal: bool = False) -> None:
-    """Raise ConfigError if a space contradicts its policy or its named mechanisms.
+    """Raise ConfigError if a space contradicts its policy (path rules) or its named mechanisms.
 
     Args:
         is_causal: whether the task is causal, so that no token may attend to later tokens.
@@ -91,7 +91,8 @@ def cost_context(
     """Return the sizes and options at which costs of a task's mechanisms are computed.
 
     Args:
-        calibration: measured times of elementary operations, for the prediction of ``time_ms``.
+        calibration: times of elementary operations that were measured on this machine, to predict
+            the cost ``time_ms``.
         context: number of tokens at which costs of decoding are computed.
     """
     model = task.main
@@ -108,7 +109,7 @@ def run_cost_context(setup: RunSetup, task: Task) -> CostContext:
 
 
 def make_proposer(setup: RunSetup, context: CostContext) -> Proposer:
-    """Return a proposer for a run, made from the copies of space and policy in its setup.
+    """Return a proposer for a run, made from the copies of its space and its policy (path rules).
 
     Raises:
         ConfigError: the space contradicts its policy or its named mechanisms.

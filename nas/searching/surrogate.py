@@ -40,7 +40,7 @@ POINTS: Final = (-1.47, -0.79, -0.37, 0.0, 0.37, 0.79, 1.47)
 
 @ALGORITHMS.register("surrogate")
 class Surrogate:
-    """NSGA-II with screened offspring, see the module docstring."""
+    """NSGA-II that draws many offspring and proposes the one with the greatest expected gain."""
 
     def __init__(self, context: SearchContext) -> None:
         self._context = context
@@ -51,11 +51,11 @@ class Surrogate:
         self._evolution: Nsga2 | None = None
 
     def tell(self, results: Sequence[TrialResult]) -> None:
-        """Discard the selected parents, since the archive has new estimates."""
+        """Discard the selected parents: the archive has new estimates to select them from."""
         self._evolution = None
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """Return the offspring with the greatest expected gain, or a re-evaluation."""
+        """Return the offspring with the greatest expected gain, or a mechanism to train again."""
         evolution = self._parents()
         drawn = evolution.propose(rng, num_failed)
         if not self._archive.is_informed or rng.random() < UNSCREENED:
@@ -92,15 +92,15 @@ class Surrogate:
     def _gains(
         self, front: Array, candidates: Sequence[tuple[Genome, Mapping[str, float]]]
     ) -> Array:
-        """Return the expected hypervolume improvement of each candidate."""
+        """Return the expected hypervolume that each untrained mechanism would add to a front."""
         means, errors = self._archive.predict(candidates)
         rows = zip(self._scaled(means), errors / self._span, strict=True)
         return np.array([_expected_gain(front, *row) for row in rows])
 
     def _best_reevaluation(self, front: Array) -> tuple[float, TrialResult | None]:
-        """Return the greatest gain of a re-evaluation, and the mechanism to train again.
+        """Return the greatest expected gain of training a mechanism again, and this mechanism.
 
-        If no re-evaluation has a positive gain, return 0 and None.
+        If no mechanism has a positive gain, return 0 and None.
         """
         known = self._archive.known
         shifts = self._archive.expected_shift() / self._span
@@ -117,7 +117,7 @@ class Surrogate:
         return max(options, key=itemgetter(0))
 
     def _expected(self) -> Array:
-        """Return scaled estimates of known mechanisms, then predictions of pending proposals."""
+        """Return scaled estimates of trained mechanisms, then predictions of pending ones."""
         archive = self._archive
         means, _ = archive.estimates()
         pending = [(p.genome, p.costs) for p in archive.pending if p.is_new]

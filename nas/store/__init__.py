@@ -5,11 +5,11 @@ SQLite holds all records; no file of a run is unpickled.
 
     records.py   setup, proposals, candidates    rows.py       records to rows and back
     run.py       read a run                      writer.py     write a run
-    appending.py records of other commands       folder.py     create and find run folders
-    front.py     members, hypervolume, lineage   frozen.py     space, policy and task
+    appending.py add trainings without a writer  folder.py     create and find run folders
+    front.py     find mechanisms of a run        frozen.py     copies of space, policy and task
     schema.py    the tables                      database.py   SQLite
     lock.py      one writer at a time            files.py      atomic files
-    weights.py   weights of front members        sources.py    SOURCE strings
+    weights.py   weights of front members        sources.py    genomes that commands name
 """
 
 from nas.store.appending import append_answer, append_training

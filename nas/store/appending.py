@@ -1,7 +1,8 @@
-"""Record the trainings and answers of commands other than the search.
+"""Record trainings of commands other than the search, and the JSON that these commands print.
 
-``nas evaluate``, ``nas benchmark`` and ``nas explain`` of RUN/ID add records to that run. They need
-no lock, since SQLite serialises transactions, so that a search may write the run at the same time.
+``nas evaluate``, ``nas benchmark`` and ``nas explain`` of RUN/ID (a mechanism of a run) add such
+records to that run. They need no lock, since SQLite serialises transactions, so that a search may
+write the run at the same time.
 """
 
 from __future__ import annotations
@@ -24,10 +25,9 @@ if TYPE_CHECKING:
 
 
 class RunRecord:
-    """Adds finished trainings and answers to some runs.
+    """Adds finished trainings and JSON results of a command to some runs.
 
-    A run that cannot be written does not end the command: the error is reported once, and the run
-    is left out from then on.
+    If a run cannot be written, the error is reported once, and the run is left out from then on.
 
     Args:
         folders: folders of the runs; duplicates are ignored.
@@ -38,7 +38,7 @@ class RunRecord:
         self._folders, self._on_error = dict.fromkeys(folders), on_error
 
     def trainings(self, purpose: Purpose) -> list[Training]:
-        """Return the trainings in all runs that have a purpose, for example "evaluate"."""
+        """Return the trainings of all runs that served a purpose, for example "evaluate"."""
         trainings: list[Training] = []
         for folder in self._folders:
             with open_run(folder) as run:
@@ -52,7 +52,7 @@ class RunRecord:
     def add_answer(
         self, command: Command, question: Sequence[str], answer: Mapping[str, Any]
     ) -> None:
-        """Record the JSON answer of a command in each run, see ``append_answer``."""
+        """Record the JSON result of a command in each run, see ``append_answer``."""
         self._write(lambda folder: append_answer(folder, command, question, answer))
 
     def _write(self, write: Callable[[Path], None]) -> None:
@@ -79,7 +79,7 @@ def append_training(folder: Path, training: Training) -> None:
 def append_answer(
     folder: Path, command: Command, question: Sequence[str], answer: Mapping[str, Any]
 ) -> None:
-    """Record the JSON answer of a command. It replaces an earlier answer to the same question.
+    """Record the JSON result of a command in a run; it replaces one to the same question.
 
     Args:
         question: texts that identify the question: digests of mechanisms, fingerprints of tasks.

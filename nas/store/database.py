@@ -52,7 +52,7 @@ class Database:
 
     @classmethod
     def open_to_write(cls, path: Path) -> Database:
-        """Open and check a database for writing. The caller must hold the lock of the run."""
+        """Open a database for writing, and check it. The caller must hold the lock of the run."""
         with _opened(path, "rw") as connection:
             _check(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -75,7 +75,7 @@ class Database:
 
     @classmethod
     def open_to_read(cls, path: Path) -> Database:
-        """Open and check a database for reading, also while another process writes it.
+        """Open a database for reading, and check it, also while another process writes it.
 
         The file is not changed, except that SQLite rolls back an incomplete transaction of a killed
         process.
@@ -118,9 +118,9 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Return a context manager that runs a block as one transaction.
+        """Return a context manager that runs its statements as one transaction.
 
-        If the block raises an exception, none of its statements takes effect.
+        If an exception is raised, none of them takes effect.
         """
         with _explained(self._path):
             self._execute_with_retries("BEGIN IMMEDIATE", {})
@@ -164,7 +164,7 @@ class Database:
                     )
 
     def checkpoint(self) -> None:
-        """Write the log into the file and remove the log, unless a reader uses it."""
+        """Move the write-ahead log into the database file, unless a reader uses the log."""
         with contextlib.suppress(sqlite3.Error):
             self._connection.execute("PRAGMA busy_timeout = 0")
             self._connection.execute("PRAGMA journal_mode = DELETE")
@@ -176,7 +176,7 @@ class Database:
 
 @contextlib.contextmanager
 def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
-    """Return a context manager of a new connection, which is closed only if the block raises.
+    """Return a context manager of a new connection, which is closed only after an exception.
 
     Args:
         mode: "ro" for reading, "rw" for writing, "rwc" for creating the file.
@@ -217,7 +217,6 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _writer(connection: sqlite3.Connection) -> str:
-    """Return the version of nas that wrote a database last, according to its sessions."""
     try:
         versions = connection.execute("SELECT versions FROM sessions ORDER BY id DESC").fetchone()
         return f"nas {json.loads(versions[0])['nas']}"
@@ -226,16 +225,12 @@ def _writer(connection: sqlite3.Connection) -> str:
 
 
 def _bare(statement: str) -> str:
-    """Return a statement without comments and line breaks."""
     return " ".join(re.sub("--[^\n]*", "", statement).split())
 
 
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Return a context manager that turns errors of SQLite into RunErrors.
-
-    Programming errors are not changed.
-    """
+    """Return a context manager that turns errors of SQLite into RunErrors."""
     try:
         yield
     except sqlite3.ProgrammingError:

@@ -1,8 +1,8 @@
 """Create, list and find run folders, and detect changes of a run.
 
 The folder of a run is ``runs/<date>_<space>_s<seed>/`` by default. It holds run.sqlite, which is
-the only source of truth, and copies of space, policy and task for people. A new folder is created
-under a temporary name and renamed when it is complete.
+the only source of truth, and copies of the space, its policy (path rules) and the task for people.
+A new folder is created under a temporary name and renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def change_token(folder: Path) -> str:
 
 
 def split_member(source: str) -> tuple[str, str]:
-    """Split RUN/ID into RUN, which may be a path, and ID.
+    """Split the argument RUN/ID, which names a mechanism of a run, into RUN (name or path) and ID.
 
     Raises:
         RunError: there is no slash, or one side of the slash is empty.

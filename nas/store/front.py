@@ -51,11 +51,11 @@ def named_members(objectives: Sequence[Objective], members: Sequence[T]) -> dict
 
 
 def find_candidate(run: Run, digest: str) -> Candidate | None:
-    """Return the candidate of a genome; None if a training of it failed or is missing.
+    """Return what a run recorded about a genome; None if a training of it failed or is missing.
 
     Args:
-        digest: complete digest of a proposed genome. If the proposal is a duplicate, the candidate
-            is the mechanism that it duplicates.
+        digest: complete digest of a proposed genome. If the proposal is a duplicate, the records
+            are those of the mechanism that it duplicates.
     """
     with run.snapshot():
         proposal = run.proposal(digest)

@@ -1,7 +1,7 @@
-"""Frozen copies of space, policy and task in a run, and their conversion back to objects.
+"""Copies of space, policy (path rules) and task in a run, and their conversion back to objects.
 
-A new search reads space and policy back from its frozen copies, and a resumed search reads the same
-copies. Therefore they propose the same mechanisms.
+The copies are saved when the run is created. A new search reads space and policy back from these
+copies, and a resumed search reads the same copies. Therefore they propose the same mechanisms.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nas.tasks.base import Data, Task
 
 
 def frozen(name: str, model: pydantic.BaseModel) -> Document:
-    """Return a frozen space or policy.
+    """Return a space or policy as text, to be saved when a run is created.
 
     Default values are written out, because a later version of nas may change them.
     """
@@ -28,13 +28,13 @@ def frozen(name: str, model: pydantic.BaseModel) -> Document:
 
 
 def frozen_space(space: SearchSpace) -> tuple[Document, Document]:
-    """Return the frozen space, and the frozen policy of the space."""
+    """Return the texts of a space and of its policy, to be saved when a run is created."""
     policy = load_policy(space.policy)
     return frozen(space.name, space), frozen(policy.name, policy.file)
 
 
 def from_text(document: Document, model: type[M]) -> M:
-    """Return the space or policy that ``frozen`` wrote.
+    """Return the space or policy that a document of ``frozen`` describes.
 
     Raises:
         ConfigError: a field is not valid in this version of nas.
@@ -44,12 +44,12 @@ def from_text(document: Document, model: type[M]) -> M:
 
 
 def frozen_task(task: Task, data: Data) -> Document:
-    """Return a frozen task. Its fingerprint covers all fields and the content of the data."""
+    """Return a task as text. The fingerprint covers all its fields and the content of its data."""
     return Document(task.name, dump_yaml(task.to_dict()), task_fingerprint(task, data))
 
 
 def load_frozen_task(document: Document, data: str | None = None) -> Task:
-    """Return the task that ``frozen_task`` wrote.
+    """Return the task that a document of ``frozen_task`` describes.
 
     Args:
         data: if given, replaces the task's description of where its data are.
@@ -69,8 +69,8 @@ def load_unchanged(folder: Path, document: Document, task: Task) -> Data:
 
     Args:
         folder: folder of the run.
-        document: the frozen task of the run.
-        task: the task that ``load_frozen_task`` returned.
+        document: the copy of the task that was saved when the run was created.
+        task: the task that ``load_frozen_task`` read from this copy.
 
     Raises:
         RunError: the task or its data have changed since the run began.

@@ -30,7 +30,7 @@ _held: set[Path] = set()
 
 
 class Lock:
-    """A lock that this process holds until ``release`` is called or the process ends."""
+    """A run's lock, which this process holds until ``release`` is called or the process ends."""
 
     def __init__(self, path: Path, handle: int) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""The records of a run as frozen values: setup, sessions, proposals, estimates, candidates.
+"""The records of a run as immutable dataclasses: setup, proposals, estimates, candidates, ...
 
 ``nas.evaluation.trial`` defines trials, evaluations and trainings. Every time is an aware datetime.
 """
@@ -26,7 +26,7 @@ CandidateStatus: TypeAlias = Literal["ok", "failed", "stopped", "waiting", "dupl
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A space, policy or task as it was when the run began, so that no other file is needed.
+    """The text of a space, a policy (path rules of a space) or a task when the run began.
 
     Attributes:
         name: name of the space, policy or task.
@@ -53,8 +53,8 @@ class RunSetup:
 
     Attributes:
         config: the settings of the search.
-        objectives: the metrics and costs that the run optimises. Every vector of objective values
-            has the same order.
+        objectives: the metrics and costs that the run optimises. All vectors of objective values
+            have this order.
         calibration: measured times of elementary operations, from which ``time_ms`` is predicted,
             as JSON data; empty if no objective is predicted from them.
         metrics: all metrics that a training measures, including metrics that are no objectives.
@@ -114,14 +114,15 @@ class PastSession:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A genome that the search proposed, and the decision whether it is trained.
+    """A genome that the search proposed, and the verdict whether it is trained.
 
     Attributes:
-        number: number of the proposal in the run, from 0. All attempts for it have the same number.
+        number: number of the proposal in the run, from 0, the same for all its attempts.
         attempt: index of the attempt, from 0. Attempts are made until one is trained.
-        digest: digest of the genome in normal form; commands show it as the mechanism's id.
-        key: digest of the genome resolved at the task's sizes, equal for mechanisms that compute
-            the same function; None if the genome is rejected.
+        digest: digest of the genome in normal form (simplified, canonical order); commands show it
+            as the mechanism's id.
+        key: digest of the genome with all sizes set to those of the task, equal for mechanisms that
+            compute the same function; None if the genome is rejected.
         genome: the genome in normal form.
         formula: the genome as one line of mathematics.
         operator: the operator that made the genome: "sample", "crossover", "mechanism", ...
@@ -131,8 +132,8 @@ class Proposal:
             again with another seed, "replayed" if it is a duplicate and not trained, "rejected" if
             it is not legal.
         note: reason of a rejection, otherwise empty.
-        costs: counted and predicted costs of all attention layers at the task's sizes, by name;
-            empty unless the genome is trained.
+        costs: costs of all attention layers at the task's sizes, by name; empty unless the genome
+            is trained.
     """
 
     number: int
@@ -198,7 +199,7 @@ class Estimate:
     """Posterior estimates of a mechanism's objectives after a generation.
 
     Attributes:
-        key: key of the mechanism, see ``Proposal``.
+        key: key of the mechanism, see ``Proposal.key``.
         means: posterior mean of each objective, by name, in the objective's unit.
         errors: standard error of each metric, by name. Costs have no error.
         p: probability that no trained mechanism dominates this mechanism.
@@ -215,7 +216,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Everything that a run recorded about one mechanism.
+    """What a run recorded about a mechanism: its proposal, trainings and estimate.
 
     Attributes:
         proposal: the first proposal of the mechanism.
@@ -232,17 +233,17 @@ class Candidate:
 
     @property
     def digest(self) -> str:
-        """The mechanism's id in commands."""
+        """The digest of the genome, which commands show as the mechanism's id."""
         return self.proposal.digest
 
     @property
     def key(self) -> str:
-        """The digest of the mechanism at the sizes of the run's task, see ``Proposal``."""
+        """The digest of the genome with all sizes set to those of the run's task."""
         return str(self.proposal.key)
 
     @property
     def costs(self) -> Mapping[str, float]:
-        """Counted and predicted costs by name."""
+        """The costs of the mechanism by name, without metrics."""
         return self.proposal.costs
 
     @cached_property
@@ -276,7 +277,6 @@ class Candidate:
 
     @cached_property
     def _measured(self) -> dict[str, tuple[float, float | None]]:
-        """Mean and standard error of each metric over the trainings, by name."""
         if not self.is_ok:
             return {}
         metrics = [training.evaluation.metrics for training in self.trainings]
@@ -289,7 +289,7 @@ class Candidate:
 
     @cached_property
     def errors(self) -> Mapping[str, float]:
-        """Standard errors of the metrics in ``objectives``, by name.
+        """The standard errors of the metrics in ``objectives``, by name.
 
         Without estimates, a metric has a standard error only after two or more trainings.
         """
@@ -301,7 +301,8 @@ class Candidate:
     def objectives(self) -> Mapping[str, float]:
         """All costs and metrics by name; empty unless ``is_ok``.
 
-        The value of a metric is its posterior mean, or its score if there is no estimate.
+        The value of a metric is its posterior mean, or its mean over the trainings if there is
+        none.
         """
         if not self.is_ok:
             return {}
@@ -309,7 +310,7 @@ class Candidate:
 
     @property
     def p(self) -> float | None:
-        """Probability that no trained mechanism dominates this one; None without an estimate."""
+        """The probability that no trained mechanism dominates this one; None if not estimated."""
         return None if self.estimate is None else self.estimate.p
 
 
@@ -320,7 +321,8 @@ class Generation:
     Attributes:
         number: index of the generation, from 0.
         finished: time at which the generation was recorded.
-        hypervolume: hypervolume of the run's front after this generation, by estimates.
+        hypervolume: hypervolume of the front by estimates, as a fraction of the box between the
+            ideal and the reference values of the objectives.
         best: best estimate of the first objective, in the objective's unit; None without a result.
         counts: counts of the proposals of this generation only.
         front: digests of the mechanisms of the front, sorted from best to worst in the first

@@ -1,7 +1,7 @@
 """Conversion of records to database rows and back. This module runs no SQL.
 
-Each field is stored in a column of the same name, except that a document has three columns and the
-settings of the search have a column each. Times are ISO 8601 text in UTC, so that they sort as
+Each field is stored in a column of the same name, except that a ``Document`` has three columns and
+the settings of the search have a column each. Times are ISO 8601 text in UTC, so that they sort as
 text. Tuples and mappings are JSON. Functions that read a row raise an exception of any kind if the
 row is damaged; ``nas.store.run`` turns it into a RunError.
 """
@@ -32,7 +32,7 @@ _METRICS: Final = TypeAdapter(tuple[Metric, ...])
 
 
 def to_row(record: RunSetup | Session | Proposal | Estimate | Incident) -> Row:
-    """Return the columns of a record."""
+    """Return a record as a database row, that is, its values by name of the column."""
     row: Row = {}
     for field in fields(record):
         value = getattr(record, field.name)
@@ -46,14 +46,14 @@ def to_row(record: RunSetup | Session | Proposal | Estimate | Incident) -> Row:
 
 
 def training_to_row(training: Training) -> Row:
-    """Return the columns of a training."""
+    """Return a training as a row of the table ``trainings``."""
     values = {name: getattr(training, name) for name in TRAINING} | training.evaluation.to_dict()
     values["name"] = training.name or None
     return {name: _cell(value) for name, value in values.items()}
 
 
 def setup_from_row(row: Row) -> RunSetup:
-    """Read a row of the table ``run``."""
+    """Return the setup of a run from its row of the table ``run``."""
     documents = {
         kind: Document(*(row[f"{kind}_{field.name}"] for field in fields(Document)))
         for kind in DOCUMENTS
@@ -71,7 +71,7 @@ def setup_from_row(row: Row) -> RunSetup:
 
 
 def session_from_row(row: Row) -> PastSession:
-    """Read a row of the table ``sessions``."""
+    """Return a session from its row of the table ``sessions``."""
     versions = {str(k): str(v) for k, v in json.loads(row["versions"]).items()}
     session = Session(row["command"], versions, row["hardware"], row["workers"])
     ended = None if row["ended"] is None else to_datetime(row["ended"])
@@ -79,7 +79,7 @@ def session_from_row(row: Row) -> PastSession:
 
 
 def proposal_from_row(row: Row) -> Proposal:
-    """Read a row of the table ``proposals``."""
+    """Return a proposal from its row of the table ``proposals``."""
     where = f"proposal {row['number']}.{row['attempt']}"
     values = {name: value for name, value in row.items() if name != "recorded"}
     values["parents"] = tuple(str(name) for name in json.loads(row["parents"]))
@@ -89,7 +89,7 @@ def proposal_from_row(row: Row) -> Proposal:
 
 
 def training_from_row(row: Row) -> Training:
-    """Read a row of the table ``trainings``."""
+    """Return a training from its row of the table ``trainings``."""
     if row["purpose"] not in get_args(Purpose) or row["stage"] not in get_args(Stage):
         raise ValueError(f"a training's purpose is {row['purpose']!r}, its stage {row['stage']!r}")
     data = {field.name: row[field.name] for field in fields(Evaluation) if field.name != "weights"}
@@ -103,18 +103,18 @@ def training_from_row(row: Row) -> Training:
 
 
 def incident_from_row(row: Row) -> Incident:
-    """Read a row of the table ``incidents``."""
+    """Return a failure of a worker from its row of the table ``incidents``."""
     return Incident(**{field.name: row[field.name] for field in fields(Incident)})
 
 
 def estimate_from_row(row: Row) -> Estimate:
-    """Read a row of the table ``estimates``."""
+    """Return an estimate from its row of the table ``estimates``."""
     means, errors = numbers(row["means"]), numbers(row["errors"])
     return Estimate(row["key"], means, errors, finite(row["p"]), bool(row["is_member"]))
 
 
 def numbers(column: str) -> dict[str, float]:
-    """Parse a JSON object of numbers; raise ValueError unless all numbers are finite."""
+    """Return a JSON object of numbers as a dict; raise ValueError unless all are finite."""
     return {str(name): finite(value) for name, value in json.loads(column).items()}
 
 
@@ -148,7 +148,7 @@ def to_datetime(moment: str) -> datetime:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as SQLite stores it: a number, text or None, and JSON for all other values."""
+    """Return a number, text or None unchanged, and any other value as JSON text."""
     if value is None or isinstance(value, int | float):
         return value
     if isinstance(value, str):

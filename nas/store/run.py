@@ -54,7 +54,7 @@ class Run(AbstractContextManager["Run"]):
 
     @property
     def setup(self) -> RunSetup:
-        """The setup of the run."""
+        """What was recorded when the run began: settings, space, task, objectives."""
         return self._read(rows.setup_from_row, self._row())
 
     @property
@@ -79,7 +79,7 @@ class Run(AbstractContextManager["Run"]):
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the search found no new mechanism in its last attempts."""
+        """Whether the search ended because none of its last attempts gave a new mechanism."""
         last = self._database.query(
             "SELECT verdict FROM proposals ORDER BY number DESC, attempt DESC LIMIT 1"
         )
@@ -128,7 +128,7 @@ class Run(AbstractContextManager["Run"]):
     def trainings(
         self, purpose: Purpose = "search", *, key: str | None = None, last: int | None = None
     ) -> tuple[Training, ...]:
-        """Return the recorded trainings of a purpose, sorted by stage, task, key and repeat.
+        """Return the recorded trainings that served a purpose, sorted by stage, task, key, repeat.
 
         Args:
             key: if given, only trainings of the mechanism with this key.
@@ -188,9 +188,9 @@ class Run(AbstractContextManager["Run"]):
     def front(self, candidates: Sequence[Candidate] | None = None) -> tuple[Candidate, ...]:
         """Return the non-dominated mechanisms, sorted from best to worst in the first objective.
 
-        Mechanisms are compared by their estimates after the last generation, or by their scores
-        before the end of the first generation. A mechanism with a failed or missing training is
-        never in the front, since the seeds that succeeded are a biased selection.
+        Mechanisms are compared by their estimates after the last generation; before the first has
+        ended, by their mean metrics. A mechanism with a failed or missing training is never in the
+        front, since the seeds that succeeded are a biased selection.
 
         Args:
             candidates: all candidates of the run, if the caller has read them already.
@@ -223,11 +223,11 @@ class Run(AbstractContextManager["Run"]):
         return [estimates[i].key for i in non_dominated(costs)]
 
     def hypervolume(self, members: Sequence[Candidate]) -> float:
-        """Return the hypervolume of some candidates, see ``scaled_hypervolume``."""
+        """Return the hypervolume that some candidates dominate, as a fraction from 0 to 1."""
         return scaled_hypervolume(self.setup.objectives, [c.objectives for c in members])
 
     def answers(self, command: Command) -> tuple[dict[str, Any], ...]:
-        """Return the recorded JSON answers of ``nas explain`` or ``nas benchmark``."""
+        """Return the JSON results of ``nas explain`` or ``nas benchmark`` that the run recorded."""
         statement = "SELECT answer FROM answers WHERE command = :command ORDER BY question"
         answers = self._all(lambda row: json.loads(row["answer"]), statement, command=command)
         if not all(isinstance(answer, dict) for answer in answers):
@@ -294,7 +294,7 @@ class Run(AbstractContextManager["Run"]):
         return {row.pop("generation"): Counts(**row) for row in records}
 
     def summary(self) -> RunSummary:
-        """Return a summary of the run. Best value and hypervolume cover all results so far."""
+        """Return a summary of the run with the best value and hypervolume of all results."""
         with self.snapshot():
             setup, sessions, members = self.setup, self.sessions(), self.front()
             return RunSummary(
@@ -343,7 +343,6 @@ class Run(AbstractContextManager["Run"]):
         return tuple(self._read(reader, row) for row in self._database.query(sql, **values))
 
     def _read(self, reader: Callable[[R], T], row: R) -> T:
-        """Apply a reader to a row; raise RunError if it fails, since the row is damaged then."""
         try:
             return reader(row)
         except _DAMAGE as error:
@@ -380,7 +379,11 @@ def _join(
     trainings: Sequence[Training],
     estimates: Mapping[str, Estimate],
 ) -> tuple[Candidate, ...]:
-    """Return the candidates of new proposals; raise ValueError if records contradict each other."""
+    """Return what was recorded about each new mechanism: proposal, trainings and estimate.
+
+    Raises:
+        ValueError: records contradict each other.
+    """
     by_key: dict[str, list[Training]] = {str(proposal.key): [] for proposal in proposals}
     for training in trainings:
         if training.key not in by_key:

@@ -1,4 +1,4 @@
-"""Resolve SOURCE strings, with which a command names a genome:
+"""Find the genome that the argument SOURCE of a command names:
 
 mha                     a named mechanism
 qana:hidden=8,qk_dim=1/4    a named mechanism with other parameters, projections, placement, window
@@ -34,12 +34,12 @@ _GROUPS: Final = {f.name: "proj_config" for f in fields(Projections)} | {
 
 @dataclass(frozen=True)
 class Source:
-    """A genome and its origin.
+    """A genome, and the argument of a command that named it.
 
     Attributes:
-        text: the SOURCE string.
-        run: folder of the run if the source is RUN/ID, otherwise None.
-        digest: digest of the mechanism in the run if the source is RUN/ID, otherwise None.
+        text: the argument; the digest if a genome was given instead.
+        run: folder of the run if the argument is RUN/ID, otherwise None.
+        digest: digest of the mechanism in the run if the argument is RUN/ID, otherwise None.
     """
 
     text: str
@@ -59,7 +59,7 @@ class Source:
         return self.text if self.text.partition(":")[0] in MECHANISMS else Path(self.text).stem
 
     def task(self) -> Task | None:
-        """Return the task of the run; None unless the source is RUN/ID."""
+        """Return the task of the run; None unless the argument is RUN/ID (a mechanism of a run)."""
         if self.run is None:
             return None
         with open_run(self.run) as run:
@@ -67,7 +67,7 @@ class Source:
 
 
 def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
-    """Resolve a SOURCE string, or wrap a genome.
+    """Return the genome that the argument SOURCE of a command names, with its origin.
 
     Raises:
         GenomeError, ConfigError: nothing has this name, or a file cannot be read or contains no
@@ -104,13 +104,13 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
 
 
 def _changed(genome: Genome, changes: str, text: str) -> Genome:
-    """Return the genome with changed fields.
+    """Return a genome with changed fields.
 
     Args:
         changes: "name=value" pairs, separated by commas. A name is "placement", a field of the
             projections or of the visibility, or a parameter of a primitive. A parameter is changed
             in each node that has it.
-        text: the complete SOURCE string, for error messages.
+        text: the complete argument of the command, for error messages.
     """
     data = genome.to_dict()
     for change in changes.split(","):
@@ -135,12 +135,12 @@ def _changed(genome: Genome, changes: str, text: str) -> Genome:
 
 
 def load_genome(source: str | Path | Genome, runs: str | Path = RUNS) -> Genome:
-    """Return the genome of a SOURCE string, see ``resolve``."""
+    """Return the genome that the argument SOURCE of a command names, see ``resolve``."""
     return resolve(source, Path(runs)).genome
 
 
 def _is_file(text: str) -> bool:
-    """Whether a text is a path: it has the suffix of a genome file, or the file exists."""
+    """Whether an argument is a path: it has the suffix of a genome file, or the file exists."""
     path = Path(text)
     try:
         return path.suffix in SUFFIXES or path.is_file()

@@ -27,8 +27,6 @@ def weights_path(folder: Path, key: str) -> Path:
     """Return the path of a mechanism's weights. The file exists if the mechanism is in the front.
 
     Args:
-        folder: folder of the run.
-        key: key of the mechanism.
 
     Raises:
         RunError: the key is not valid, because the database is damaged.
@@ -42,8 +40,6 @@ def keep_weights(folder: Path, key: str, evaluation: Evaluation) -> None:
     """Write the weights of a training, if it succeeded and its result contains weights.
 
     Args:
-        folder: folder of the run.
-        key: key of the trained mechanism.
 
     Raises:
         RunError: the file cannot be written.
@@ -68,10 +64,6 @@ def remove_weights(folder: Path, keys: Iterable[str]) -> None:
     """Remove the weights of some mechanisms and temporary files of killed processes.
 
     Other files in the folder of weights belong to the user and stay.
-
-    Args:
-        folder: folder of the run.
-        keys: keys of the mechanisms.
     """
     if (folder / WEIGHTS).is_symlink():
         return

@@ -1,8 +1,8 @@
 """Write a run. Every record is on the disk when the call that writes it returns.
 
-Only one process at a time writes a run. All attempts for a proposal are recorded together before it
-is trained, and each training when it ends. Records are never changed, except that a retried
-training replaces its failure.
+Only one process at a time writes a run. Each proposal is recorded before it is trained, together
+with the attempts that were not trained. Each training is recorded when it ends. Records are never
+changed, except that a retried training replaces its failure.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
                 self._database.insert("estimates", row)
 
     def raise_generations(self, generations: int) -> None:
-        """Raise the number of generations. A smaller number changes nothing."""
+        """Raise the run's total number of generations. A smaller number changes nothing."""
         self._database.execute(
             "UPDATE run SET generations = max(generations, :generations)", generations=generations
         )
@@ -181,7 +181,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._has_session = True
 
     def end_killed_session(self) -> None:
-        """Mark the run as stopped if it is marked as running, because its process was killed."""
+        """Mark the run as stopped if it is still marked as running by a process that was killed."""
         self._database.execute("UPDATE run SET status = 'stopped' WHERE status = 'running'")
 
     def _now(self) -> str:
@@ -206,12 +206,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
 
 def this_session(command: str, *, workers: int = 1) -> Session:
-    """Return a description of this process, without importing the libraries that it names.
-
-    Args:
-        command: command line of the process.
-        workers: number of trainings that run at the same time.
-    """
+    """Return a description of this process, without importing the libraries that it names."""
     versions = {"python": platform.python_version()}
     for name in LIBRARIES:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -250,7 +245,7 @@ def delete_failure(database: Database, row: rows.Row) -> bool:
     """Delete the recorded failure of a training, and return whether there was a failure.
 
     Args:
-        row: columns of the training.
+        row: columns of the training, see ``training_to_row``.
     """
     failed = (
         "FROM trainings WHERE purpose = :purpose AND stage = :stage AND task = :task "

@@ -1,7 +1,7 @@
 """An evaluator that returns recorded trainings of a table, so that a search takes seconds.
 
-The order of a mechanism's trainings is drawn for each search, so that the noise differs between
-searches. A search may use the first ``seen`` trainings. The mean of all further trainings counts as
+The trainings of each mechanism are put in a random order for each search, so that the noise differs
+between searches. A search may use the first ``seen`` trainings. The mean of the others counts as
 the true score.
 """
 
@@ -42,7 +42,7 @@ class TableEvaluator:
         self._num_submitted = 0
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Return an empty calibration, since a table has no hardware."""
+        """Return an empty mapping, since no hardware is measured."""
         return {}
 
     def submit(self, trials: Sequence[Trial]) -> None:

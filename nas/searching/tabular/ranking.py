@@ -32,7 +32,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement between the ranking of mechanisms by a score and by their true scores.
+    """How well the ranking of mechanisms by a score agrees with the ranking by true scores.
 
     ``agreements`` defines the true score.
 

@@ -1,8 +1,8 @@
 """A table of trainings: every mechanism of a space, with several seeds, and a report per epoch.
 
-A table is a gzipped JSON file. It contains space, policy and task as texts with fingerprints, the
-command and versions that made it, the mechanisms in normal form, and the trainings. Built-in tables
-lie in the folder of this module.
+A table is a gzipped JSON file. It contains the texts of the space, its policy (path rules) and the
+task, the command and versions that made it, the mechanisms in normal form, and the trainings.
+Built-in tables lie in the folder of this module.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ class Table:
     Attributes:
         name: name of the table.
         about: one sentence on the table.
-        space, policy, task: copies of the texts at the time of the trainings. The task's
-            fingerprint also covers the content of the task's data.
+        space, policy, task: copies of the texts at the time of the trainings; a policy holds the
+            path rules of the space. The task's fingerprint also covers the content of the task's
+            data.
         mechanisms: genomes in normal form, by the digest at the task's sizes.
         trainings: trainings of each mechanism, by the same digest, in the order of the seeds.
     """
@@ -204,7 +205,7 @@ def _to_dict(table: Table) -> dict[str, Any]:
 
 
 def _row(evaluation: Evaluation, metrics: Sequence[str]) -> list[Any]:
-    """Return seed, status, reason, budget, hardware, and loss, time and metrics of each epoch."""
+    """Return a training as a row of the table's file, with loss, time and metrics of each epoch."""
     reports = [
         [_short(n) for n in (r.train_loss, r.core_seconds, *(r.metrics[m] for m in metrics))]
         for r in evaluation.reports
@@ -253,7 +254,7 @@ def _document(data: Mapping[str, Any]) -> Document:
 
 
 def _words(value: Any) -> tuple[str, ...]:
-    """Return a list of texts as a tuple; raise ValueError if it is no list or has duplicates."""
+    """Return a list of strings as a tuple; raise ValueError if it is no list or has duplicates."""
     words = tuple(str(word) for word in value)
     if not isinstance(value, list) or len({*words}) < len(words):
         raise ValueError(f"{describe(value)}, expected a list of different words")
@@ -285,5 +286,5 @@ def _training(row: Sequence[Any], metrics: Sequence[str]) -> Evaluation:
 
 
 def _short(number: float) -> float | str:
-    """Return a number rounded to ``DIGITS`` digits, or text if it is not finite."""
+    """Return a number rounded to ``DIGITS`` digits, or a string if it is not finite."""
     return float(f"{number:.{DIGITS}g}") if np.isfinite(number) else str(number)
