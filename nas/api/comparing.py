@@ -56,16 +56,15 @@ def evaluate(
     ['mha', 'uniform']
 
     Args:
-        sources: SOURCE strings or genomes.
+        sources: genomes, or strings or paths that name genomes (see ``nas.store.sources``).
         task: name or path of a task.
         data: training data, in the form that the task's family accepts; the task's own data by
             default.
         overrides: fields of the task to change, by name.
         seeds: number of trainings of each mechanism; all mechanisms share the seeds.
         seed: number from which the seeds of trainings derive.
-        policy: name or path of the rules that genomes must obey. Members of a run obey the policy
-            of the run.
-        record: a file of finished trainings, which are not repeated.
+        policy: name or path of the rules that genomes must obey. Genomes of a run are not checked.
+        record: file that stores finished trainings, so that they are not repeated.
         test: whether to evaluate on the test set instead of examples held out of training.
         runs: the folder of runs.
         on_training: function called with each finished training, the number of finished trainings,
@@ -113,28 +112,27 @@ def benchmark(
 ) -> BenchmarkResult:
     """Train mechanisms under several tasks, and compare each mechanism with a reference.
 
-    If a source is a member of a run, the run records the trainings and the result, which its report
-    shows. Recorded trainings are not repeated.
+    If a source is a genome of a run, the run stores the trainings and the comparison, and its
+    report shows them. Stored trainings are not repeated.
 
     >>> result = nas.benchmark(["uniform"], tasks=["tiny.yaml"], seeds=2, backend="local")
     >>> [row.source for row in result.mechanisms], list(result.tasks)
     (['mha', 'uniform'], ['tiny'])
 
     Args:
-        sources: SOURCE strings or genomes.
+        sources: genomes, or strings or paths that name genomes (see ``nas.store.sources``).
         against: the reference mechanism. Differences are between trainings that share their seed.
         tasks: names or paths of tasks; by default six built-in tasks on tokens and images.
         data: training data by task, which replace the task's own data.
         seeds: number of trainings of each mechanism under each task.
         seed: number from which the seeds of trainings derive.
-        policy: name or path of the rules that genomes must obey.
-        record: a file of finished trainings, which are not repeated.
+        policy: name or path of the rules that genomes must obey. Genomes of a run are not checked.
+        record: file that stores finished trainings, so that they are not repeated.
         test: whether to evaluate on test sets instead of examples held out of training.
         runs: the folder of runs.
         on_training: function called with the task's name, each finished training, the number of
             finished trainings, and the total.
-        on_save_error: function called with the reason if a run cannot be written; by default it
-            logs a warning.
+        on_save_error: function called with the error message if a run cannot be written.
         execution: options of the workers; see ``nas.api.execution.Executing``.
 
     Raises:
@@ -184,7 +182,7 @@ def benchmark(
 def _resolve_all(
     sources: Sequence[str | Path | Genome], policy: str, runs: Path
 ) -> dict[str, Source]:
-    """Return the sources by their text, without duplicates; ViolationError if one is not legal."""
+    """Return the named genomes by name; raise ViolationError if one breaks a rule of the policy."""
     rules = load_policy(policy)
     resolved = {source.text: source for source in (resolve(each, runs) for each in sources)}
     for source in resolved.values():
@@ -193,7 +191,6 @@ def _resolve_all(
 
 
 def _record_of(sources: Iterable[Source], on_error: Callable[[str], None]) -> RunRecord:
-    """Return the record that writes results into every run that has a source as a member."""
     return RunRecord([source.run for source in sources if source.run is not None], on_error)
 
 
@@ -208,7 +205,7 @@ def _train(
     purpose: Purpose,
     run_record: RunRecord,
 ) -> Generator[TrainingRow, None, None]:
-    """Yield a training of each source with each seed; workers run until the generator is closed."""
+    """Train each mechanism with each seed and yield the results; closing ends the workers."""
     metric, context = task.metrics(data)[0], cost_context(task, {})
     costs = {source.text: costs_of(task.resolve(source.genome), context) for source in sources}
     evaluator = make_evaluator(execution, task, data)

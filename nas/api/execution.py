@@ -1,4 +1,4 @@
-"""Arguments that several functions which train have in common: workers, task, and legality."""
+"""Arguments that several functions which train share: options of workers, task, and policy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nas.tasks.suite import Suite
 
 
 class Executing(TypedDict, total=False):
-    """Options of the workers that train; they do not change results.
+    """Options of the workers that train; they do not change what a training computes.
 
     The keys are the fields of ``nas.evaluation.execution.Execution``.
 
@@ -38,7 +38,7 @@ class Executing(TypedDict, total=False):
 
 
 def task_of(space: SearchSpace, task: str | None, data: str | None) -> Task:
-    """Load a task by name or path, or the space's default task if ``task`` is None."""
+    """Return the task of this name or path, or the space's default task if ``task`` is None."""
     if task is not None:
         return load_task(task, data=data)
     default = space.task
@@ -58,7 +58,7 @@ def check_one_model(task: Task) -> None:
 def check_legal(source: Source, policy: Policy) -> None:
     """Raise ViolationError if a genome does not type-check or breaks a rule of the policy.
 
-    The policy is not applied to a member of a run, which obeys the policy of the run.
+    A genome of a run is only type-checked, since it obeys the rules of the run.
     """
     make_plan(source.genome)
     violations = () if source.run is not None else validate(source.genome, policy)

@@ -52,36 +52,35 @@ def explain(
 ) -> ExplainResult:
     """Measure what each part of a mechanism contributes, by ablation.
 
-    Four kinds of mechanisms are trained with the same fresh seeds: the source, the source with
-    single edits, the steps that lead from standard attention to the source, and standard attention
-    of about the same costs. If the source is a member of a run, the run records the trainings and
-    the result, which its report shows. Recorded trainings are not repeated.
+    Four kinds of mechanisms are trained with the same fresh seeds: the mechanism, its variants with
+    one edit each, the steps that lead from standard attention to it, and standard attention with
+    about as many multiply-adds or parameters. If the genome comes from a run, the run stores the
+    trainings and the comparisons, and its report shows them. Stored trainings are not repeated.
 
     >>> result = nas.explain("mha:window=4", task="tiny.yaml", seeds=2, backend="local")
     >>> [row.words for row in result.path]
     ['with window of 4']
 
     Args:
-        source: a SOURCE string or a genome.
-        task: name or path of a task. By default the task of the run if the source is RUN/ID, else
+        source: a genome, or a string or path that names one (see ``nas.store.sources``).
+        task: name or path of a task; by default the task of the run from which the genome comes, or
             ``vit-cifar10``.
         data: training data, in the form that the task's family accepts. If the task is the task of
             a run, this is the new place of the run's data after they were moved.
         seeds: number of trainings of each mechanism.
         most_seeds: largest number of trainings of each mechanism, ``seeds`` by default. As long as
             a comparison is unresolved, its mechanisms get twice the seeds, up to this number.
-            Verdicts are corrected for the repeated tests (``nas.common.differences``).
+            p-values are corrected for the repeated tests.
         margin: smallest difference that counts, in the metric's unit; by default a hundredth of the
             distance from chance to the ideal.
         seed: number from which the seeds of trainings derive.
-        policy: name or path of the rules that all mechanisms must obey; the run's policy by default
-            if the source is RUN/ID.
-        record: a file of finished trainings, which are not repeated.
+        policy: name or path of the rules that all mechanisms must obey; by default the rules of the
+            run from which the genome comes.
+        record: file that stores finished trainings, so that they are not repeated.
         runs: the folder of runs.
         on_training: function called with each finished training, the number of finished trainings,
             and the total so far.
-        on_save_error: function called with the reason if the run cannot be written; by default it
-            logs a warning.
+        on_save_error: function called with the error message if the run cannot be written.
         execution: options of the workers; see ``nas.api.execution.Executing``.
 
     Raises:
@@ -131,7 +130,7 @@ def explain(
 
 
 def seed_stages(seeds: int, most: int) -> tuple[int, ...]:
-    """Return the numbers of seeds at which verdicts are tested: ``seeds``, doubled up to ``most``.
+    """Return the numbers of seeds to test differences with: ``seeds``, doubled up to ``most``.
 
     Raises:
         ConfigError: ``seeds`` is below 2, or ``most`` is below ``seeds``.
@@ -154,9 +153,9 @@ def seed_stages(seeds: int, most: int) -> tuple[int, ...]:
 def _task_and_policy(
     source: Source, task: str | None, data: str | None, policy: str | None
 ) -> tuple[ModelTask, Data, Policy]:
-    """Return task, data and policy.
+    """Return the task, its data, and the rules for genomes.
 
-    Each is taken from the argument, or from the run of the source, or from the defaults.
+    Each is taken from the argument, else from the run of the genome, else it is the default.
     """
     run_task, rules = None, load_policy(policy or POLICY)
     if source.run is not None:
@@ -174,7 +173,7 @@ def _task_and_policy(
 
 
 def _names(source: Source, plan: Explanation) -> dict[str, str]:
-    """Return the name of each mechanism of a plan in progress messages, by the mechanism's key."""
+    """Return the names that progress messages give to mechanisms, by the mechanism's key."""
     names = {plan.source: source.text}
     for comparison in plan.comparisons:
         names.setdefault(comparison.after, comparison.words)

@@ -40,11 +40,11 @@ class ExportResult(Result):
         dim: model width, in features of a token.
         heads: number of heads of the backbone.
         weights: the written file of trained weights beside ``path``; None if it was not written.
-        remarks: sentences on the effects of the head count on the mechanism.
+        remarks: sentences on head counts below one, for which one head is used.
         is_trained: whether ``path`` contains trained weights; None if it contains no weights.
-        difference: largest difference between the outputs of the export and of the reference
-            interpreter, divided by the largest output if that is above 1. None if the outputs were
-            not compared.
+        difference: largest difference between the outputs of the export and of nas's unoptimised
+            implementation, divided by the largest output if that is above 1. None if the outputs
+            were not compared.
     """
 
     path: Path
@@ -56,7 +56,7 @@ class ExportResult(Result):
     difference: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON; paths become text."""
+        """Return the result as plain data for JSON, with paths as strings."""
         weights = None if self.weights is None else str(self.weights)
         return super().to_dict() | {"path": str(self.path), "weights": weights}
 
@@ -76,16 +76,16 @@ def export(
 ) -> ExportResult:
     """Write a mechanism as a file or folder that does not need nas.
 
-    The outputs of the export are first compared with the outputs of nas's reference interpreter, in
-    a process without nas, also at sequence lengths that were not traced. Only the format ``py`` is
-    not compared, because its file contains its own test.
+    Before it is written, the export runs in a process without nas, and its outputs are compared
+    with those of nas's unoptimised implementation. Only the format ``py`` is not compared, because
+    its file contains its own test.
 
     >>> result = nas.export("mha", "mha.py", dim=32, heads=2)
     >>> nas.load_genome(result.path) == nas.load_genome("mha")
     True
 
     Args:
-        source: a SOURCE string or a genome.
+        source: a genome, or a string or path that names one (see ``nas.store.sources``).
         path: the file or folder to write; its parent folder must exist.
         format: ``py``, a readable file that needs torch only; ``timm``, a file with a class for
             timm's vision transformers; ``pt2``, a program of torch.export; ``onnx``; ``hf``, a
@@ -95,8 +95,8 @@ def export(
         heads: number of heads of the backbone; in ``py`` and ``timm`` it is the default of a class.
             The heads of the run's task by default, or 4.
         fast: whether to write the form that trains fastest instead of the most readable form.
-        weights: whether to write also the trained weights of a run's member, as safetensors.
-            Formats that contain weights include trained weights without this option.
+        weights: whether to write also the trained weights, as safetensors, if the genome comes from
+            a run. Formats that contain weights include trained weights without this option.
         layer: index from 0 of the backbone layer whose weights are written.
         causal: in ``pt2``, ``onnx`` and ``hf``, whether to hide later tokens; by default as in the
             run's task.
@@ -106,7 +106,7 @@ def export(
     Raises:
         GenomeError, ViolationError: the mechanism does not exist at this size.
         ExportError: the format, the path or an option cannot be used, a package is missing, there
-            are no such weights, or the outputs differ from the interpreter's.
+            are no such weights, or the compared outputs differ.
     """
     export_format, path = EXPORTS.get(format), Path(path)
     options = {"is_fast": fast or None, "is_causal": causal, "masks": masks}
@@ -162,7 +162,7 @@ def export(
 def _weights_file(
     source: Source, model: ModelTask | None, dim: int, heads: int, *, is_required: bool
 ) -> Path | None:
-    """Return the file of a member's trained weights, or None if it has no weights.
+    """Return the file of the trained weights of a run's mechanism; None if there is none.
 
     Raises:
         ExportError: weights are required, and the source has no weights of this size.
@@ -188,7 +188,7 @@ def _weights_file(
 
 
 def _provenance(source: Source) -> Provenance:
-    """Return the origin of a genome and the results of its trainings, for the exported file."""
+    """Return the genome's name, its run and the values of its objectives, for the exported file."""
     if source.run is None:
         return Provenance(source.text)
     with open_run(source.run) as run:

@@ -29,10 +29,10 @@ AnySource: TypeAlias = str | Path | Genome
 
 @dataclass(frozen=True)
 class ValidateResult(Result):
-    """Whether a genome is legal.
+    """Whether a genome obeys the rules of a policy.
 
     Attributes:
-        valid: whether the genome breaks no rule.
+        valid: whether the genome type-checks and breaks no rule.
         digest: digest of the genome.
         policy: name of the policy.
         violations: the broken rules. Each violation has a location, what was found, what was
@@ -77,7 +77,7 @@ def cost(
     [('mha', 64), ('mha', 1024), ('sqa', 64), ('sqa', 1024)]
 
     Args:
-        sources: a SOURCE string or a genome, or a sequence of them.
+        sources: a genome, or a string or path that names one, or a sequence of them.
         dim: model width, in features of a token.
         heads: number of heads of the backbone.
         tokens: sequence length, or several lengths.
@@ -88,7 +88,7 @@ def cost(
 
     Raises:
         GenomeError, ViolationError: a mechanism does not exist at these sizes.
-        NasError: a SOURCE names nothing.
+        NasError: a string names no genome.
     """
     is_single = isinstance(sources, AnySource) and isinstance(tokens, int)
     items = [sources] if isinstance(sources, AnySource) else sources
@@ -110,30 +110,31 @@ def show(
     '(softmax((Q·Kᵀ)/√d)·V)·W_O'
 
     Args:
-        source: a SOURCE string or a genome; RUN/ID adds results and lineage.
+        source: a genome, or a string or path that names one; "RUN/ID" names a genome of a run,
+            whose metrics and parents are then shown too.
         dim: model width; the width of the run's task by default, or 64.
         heads: number of heads of the backbone; the heads of the run's task by default, or 4.
         tokens: sequence length; the length of the run's task by default, or 65.
 
     Raises:
         ViolationError: the genome does not type-check.
-        NasError: the SOURCE names nothing, or its run cannot be read.
+        NasError: the string names no genome, or its run cannot be read.
     """
     return examine(resolve(source), dim, heads, tokens)
 
 
 def validate(source: AnySource, *, policy: str = "score_normalize_aggregate") -> ValidateResult:
-    """Check a genome against the types of its operations and the rules of a policy.
+    """Check the types of a genome's operations and the rules of a policy; return what is broken.
 
     >>> nas.validate("mha").valid
     True
 
     Args:
-        source: a SOURCE string or a genome.
-        policy: name or path of a policy.
+        source: a genome, or a string or path that names one (see ``nas.store.sources``).
+        policy: name or path of a policy, a file of rules on the paths of a genome's graph.
 
     Raises:
-        GenomeError, ConfigError: the SOURCE or the policy cannot be read.
+        GenomeError, ConfigError: the genome or the policy cannot be read.
     """
     rules, genome = validation.load_policy(policy), resolve(source).genome
     violations = validation.with_repairs(genome, rules, validation.validate(genome, rules))
@@ -149,7 +150,7 @@ def build_attention(
     torch.Size([2, 10, 64])
 
     Args:
-        source: a SOURCE string or a genome.
+        source: a genome, or a string or path that names one (see ``nas.store.sources``).
         dim: model width, in features of a token.
         heads: number of heads of the backbone.
         qkv_bias: whether query, key and value projections have a bias.
@@ -166,16 +167,16 @@ def build_attention(
 
 
 def list_objectives() -> dict[str, str]:
-    """Return the names of objectives with descriptions.
+    """Return a description of each objective that a search space may list, by name.
 
-    A search space may also list other metrics of its task.
+    Other metrics of the space's task are allowed too.
     """
     quality = "the first metric of the task that is searched on; other metrics have their own names"
     return {QUALITY: quality} | {name: COSTS.get(name).about for name in COSTS.names()}
 
 
 def list_mechanisms() -> dict[str, str]:
-    """Return the names of the named mechanisms with a line of description."""
+    """Return a line of description of each named mechanism, by name."""
     return {name: mechanism.about for name, mechanism in MECHANISMS.items()}
 
 

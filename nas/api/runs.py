@@ -29,16 +29,13 @@ from nas.store import RUNS, find_run, open_run, open_writer
 
 
 class NotebookResult(SearchResult):
-    """The result of a search, which a notebook displays as a verdict and the table of the front.
-
-    The base class cannot display itself, because ``nas.searching`` does not import ``nas.report``.
-    """
+    """The result of a search, displayed by notebooks as a sentence and the table of the front."""
 
     __slots__ = ()
 
     @classmethod
     def of(cls, result: SearchResult) -> NotebookResult:
-        """Return a result that notebooks display."""
+        """Return a copy of a search's result that notebooks display."""
         return cls(*(getattr(result, field.name) for field in fields(result)))
 
     def _repr_html_(self) -> str:
@@ -183,11 +180,10 @@ def confirm(
     on_training: Callable[[TrainingRow, int, int], None] | None = None,
     **execution: Unpack[Executing],
 ) -> ConfirmResult:
-    """Train likely members of a run's front again with fresh seeds.
+    """Train mechanisms of a run's front again with fresh seeds, and return the new measurements.
 
-    A member of the front is a non-dominated mechanism. Standard attention is trained with the same
-    seeds for comparison. The run records these trainings; a repeated call trains only what is
-    missing.
+    Standard attention is trained with the same seeds for comparison. The run stores these
+    trainings; a repeated call trains only what is missing.
 
     >>> result = nas.confirm("first", members=1, seeds=2, backend="local")
     >>> [len(row.fresh["values"]) for row in result.members]
@@ -196,9 +192,9 @@ def confirm(
     Args:
         run: name or path of a run, or "latest".
         ids: digests of mechanisms, or their first characters; by default mechanisms are chosen.
-        members: number of mechanisms to choose: best, knee and cheapest, then the members of the
-            front that add most to the hypervolume of the chosen ones. Standard attention and
-            ``uniform`` are always trained.
+        members: number of mechanisms to choose from the front (the non-dominated ones): best, best
+            compromise and cheapest, then those that add most to the hypervolume of the chosen ones.
+            Standard attention and ``uniform`` are always trained.
         seeds: number of trainings of each mechanism; all mechanisms share the seeds.
         long: name or path of another task of the same family and metric, under which the mechanisms
             are trained as well.

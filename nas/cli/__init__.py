@@ -69,13 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _interrupt_once(number: int, frame: Any) -> NoReturn:
-    """Raise KeyboardInterrupt, and ignore the second SIGTERM that schedulers send."""
+    """Raise KeyboardInterrupt at the first signal, and ignore further signals of this kind."""
     signal.signal(number, signal.SIG_IGN)
     signal.default_int_handler(number, frame)
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    """Run a command and return its exit status; print errors of usage."""
     import typer
 
     from nas.cli import completion

@@ -29,7 +29,7 @@ def evaluate(
     as_json: options.AsJson = False,
     **execution: Any,
 ) -> None:
-    """Train mechanisms under a task with several seeds, without a search."""
+    """Train mechanisms under a task without a search, and print their metrics."""
     from nas.api import comparing
     from nas.report.trials import trial_line, trial_table
 
@@ -64,7 +64,7 @@ def benchmark(
 ) -> None:
     """Train mechanisms under several tasks and compare each with a reference.
 
-    Differences are between trainings that share their seed; verdicts are corrected for multiple
+    Differences are between trainings with the same seed; p-values are corrected for the number of
     comparisons.
     """
     from nas.api import comparing
@@ -123,8 +123,8 @@ def explain(
     """Measure what each part of a mechanism contributes, by ablation.
 
     Trains the mechanism, its variants with one edit each, the steps that lead from standard
-    attention to the mechanism, and standard attention of about the same costs. Differences are
-    between trainings that share their seed.
+    attention to the mechanism, and standard attention with about as many multiply-adds or
+    parameters. Prints the differences between trainings with the same seed.
     """
     from nas.api import explaining
     from nas.report.explanation import explanation_table

@@ -63,13 +63,13 @@ def mechanisms() -> list[str]:
 
 
 def runs() -> list[str]:
-    """Return the names of the runs in ./runs, after ``latest`` if there is a run."""
+    """Return ``latest`` and the names of the runs in ./runs; an empty list without a run."""
     names = _plain(path.parent.name for path in Path("runs").glob("*/run.sqlite"))
     return ["latest", *names] if names else []
 
 
 def sources(incomplete: str) -> list[str]:
-    """Return mechanisms and runs or, after ``RUN/``, the names of the run's members.
+    """Return names of mechanisms and runs or, after ``RUN/``, of mechanisms that the run trained.
 
     Paths are completed by the shell itself.
     """
@@ -90,7 +90,7 @@ def spaces() -> list[str]:
 
 
 def policies() -> list[str]:
-    """Return the names of the packaged policies and of files in ./validators."""
+    """Return the names of policies (rules for genomes): packaged ones and files in ./validators."""
     return _named("validators")
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def output(*, is_error: bool = False) -> Console:
-    """Return a console of standard output, or of standard error.
+    """Return a rich console that prints on standard output, or on standard error.
 
     Rich reads the environment variables NO_COLOR, TERM and COLUMNS.
     """
@@ -24,12 +24,12 @@ def output(*, is_error: bool = False) -> Console:
 
 
 def print_json(answer: Any) -> None:
-    """Print a JSON answer on standard output."""
+    """Print a value as JSON on standard output."""
     tell(json.dumps(answer, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def print_result(result: Any, print_table: Callable[[Console, Any], None], as_json: bool) -> None:
-    """Print a result of the API on standard output, as JSON or by ``print_table``."""
+    """Print the result of an API function on standard output, as JSON or by ``print_table``."""
     if as_json:
         print_json(result.to_dict())
     else:
@@ -47,5 +47,5 @@ def note(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Print an error or a warning on standard error, shortened and after "nas: "."""
+    """Print an error or a warning on standard error: "nas: " and the shortened text."""
     note(f"nas: {message(text)}")

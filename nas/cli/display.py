@@ -56,7 +56,8 @@ def search_display(tensorboard: Path | None) -> Iterator[Listener]:
     """Return a listener that shows a search on standard output.
 
     Args:
-        tensorboard: the folder into which the listener also writes event files; None for no files.
+        tensorboard: the folder into which the listener also writes TensorBoard's event files; None
+            for no files.
     """
     from nas.report.events import EventFiles
 
@@ -124,7 +125,7 @@ class Display(Listener):
         return self.progress
 
     def on_reference(self, done: int, total: int) -> None:
-        """Show the number of finished reference trainings."""
+        """Show how many trainings of the mechanisms to compare with are finished."""
         self._preparing = f"mha and uniform, to compare with: {done} of {total} trainings"
         self._say(self._preparing)
 
@@ -150,7 +151,7 @@ class Display(Listener):
         self._say(f"  {message(event.text)}")
 
     def on_generation(self, event: GenerationDone) -> None:
-        """Show the progress after a generation, unless a resumed run only repeats it."""
+        """Show the progress after a generation, unless it ended before the run was resumed."""
         if not event.is_replayed:
             self._say(generation_line(self._refresh(), self._clock()))
 
@@ -180,7 +181,6 @@ class Display(Listener):
             yield Text(cut(message(self.notice), width), "yellow")
 
     def _rows(self, progress: Progress) -> list[tuple[str, str]]:
-        """Return names and values for the panel."""
         counts, now = progress.counts, self._clock()
         latest = f"{progress.hypervolumes[-1]:.4f}" if progress.hypervolumes else "-"
         leaders = dict.fromkeys(LEADERS, "-")
@@ -219,7 +219,6 @@ def sparkline(values: tuple[float, ...]) -> str:
 
 
 def _results(progress: Progress) -> list[TextColumn]:
-    """Return the last trainings as columns of a table, newest last."""
     proposals = [proposal for proposal, _ in progress.last]
     evaluations = [training.evaluation for _, training in progress.last]
 

@@ -84,7 +84,7 @@ def validate(
     policy: options.Policy = "score_normalize_aggregate",
     as_json: options.AsJson = False,
 ) -> None:
-    """Check a genome against types and a policy's rules; exit status 1 if it is not legal."""
+    """Check a genome's types and the rules of a policy; exit status 1 if it breaks one."""
     from nas.api import genomes
 
     result = genomes.validate(source, policy=policy)
@@ -113,7 +113,7 @@ def cost(
     plot: Annotated[Path | None, options.picture("cost against length")] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Count multiply-adds, parameters and bytes of cache of one attention block at batch 1."""
+    """Count multiply-adds, parameters and KV-cache bytes of one attention block at batch 1."""
     from nas.api import genomes
     from nas.report.charts import draw_costs, write_figure
     from nas.report.costs import show_costs
@@ -132,7 +132,6 @@ def cost(
 
 
 def _lengths(text: str) -> set[int]:
-    """Return the lengths in the value of ``--tokens``."""
     most = options.MOST_TOKENS
     try:
         lengths = {int(word) for word in text.split(",")}

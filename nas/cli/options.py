@@ -97,11 +97,11 @@ def _workers(
     time_limit: Annotated[float, typer.Option(help="Seconds after which a training fails.")] = 1800,
     start_seconds: Annotated[float, typer.Option(help="Seconds to wait for a busy cluster.")] = 300,
 ) -> None:
-    """Declare the options of the workers: the fields of nas.api.execution.Executing."""
+    """Declare, as parameters, the options that set the workers of a command that trains."""
 
 
 def with_workers(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameter ``**execution`` of a command by the options of the workers."""
+    """Return the command with the parameters of ``_workers`` in place of ``**execution``."""
     *parameters, _ = inspect.signature(command, eval_str=True).parameters.values()
     parameters += inspect.signature(_workers, eval_str=True).parameters.values()
     keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]

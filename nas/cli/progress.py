@@ -1,8 +1,8 @@
 """The progress of a search, read from the run's database, and lines of text that describe it.
 
 The searching process and a watching process read the same database. Reading takes milliseconds and
-never delays the writer. A generation is ``population`` consecutive proposals, also in a search that
-does not wait for whole generations.
+never delays the writer. A generation is ``population`` consecutive mechanisms that the search
+proposed, also in a search that does not wait for whole generations.
 """
 
 from __future__ import annotations
@@ -35,16 +35,15 @@ class Progress:
         setup: settings of the run.
         workers: number of workers of the last session.
         done: number of finished trainings, including trainings of earlier sessions.
-        counts: numbers of proposals by outcome.
-        hypervolumes: hypervolume after each complete generation.
-        leaders: up to three mechanisms of the front by title, each with the objective to show:
-            "best" in the first objective, "knee", and "cheapest" in the first cost. Their values
-            are measured scores during the first generation, and posterior estimates afterwards. A
-            title without a mechanism is absent.
-        last: the most recent trainings with their proposals, newest last.
-        times: when recent trainings of the last session ended, in seconds since the epoch. The rate
-            is computed from at most ``RATE_WINDOW`` values. The first value is the start of the
-            session if fewer trainings have ended in it.
+        counts: how many proposed mechanisms were evaluated, failed, repeated and so on.
+        hypervolumes: hypervolume of the front after each complete generation.
+        leaders: up to three non-dominated mechanisms, each with the objective to show. The keys are
+            "best" (in the first objective), "knee" (the best compromise) and "cheapest" (in the
+            first cost); a key without a mechanism is absent. The values are measured in the first
+            generation, and estimated from all trainings afterwards.
+        last: the most recent trainings, newest last, each after the proposal that it trained.
+        times: when the last ``RATE_WINDOW`` trainings of the last session ended, in seconds since
+            the epoch; after the start of the session if fewer trainings have ended in it.
     """
 
     run: str
@@ -104,7 +103,7 @@ class Progress:
 
 
 def read_progress(run: Run, before: Progress | None = None) -> Progress:
-    """Read the progress of a run from its database.
+    """Return the progress of a run, read from its database.
 
     Args:
         run: an open run.
@@ -146,7 +145,6 @@ def _leaders(run: Run, setup: RunSetup) -> dict[str, tuple[Candidate, Objective]
 def _with_proposals(
     run: Run, setup: RunSetup, trainings: tuple[Training, ...]
 ) -> tuple[tuple[Proposal, Training], ...]:
-    """Return trainings with their proposals; omit trainings whose proposal is not recorded."""
     proposals = run.new_proposals([training.key for training in trainings])
     pairs = []
     for training in trainings:
@@ -163,7 +161,7 @@ def headline(progress: Progress) -> str:
 
 
 def generation_line(progress: Progress, now: float) -> str:
-    """Return a line with generations, counts, hypervolume, leaders and expected time."""
+    """Return a line with generations, training numbers, hypervolume, leaders and expected end."""
     counts = progress.counts
     gates = f", {counts.stopped} stopped at a gate" if counts.stopped else ""
     parts = [
@@ -179,14 +177,14 @@ def generation_line(progress: Progress, now: float) -> str:
 
 
 def change_line(progress: Progress, now: float) -> str:
-    """Return ``generation_line`` between the number of trainings and the number of busy workers."""
+    """Return a line: number of trainings, ``generation_line``, and number of busy workers."""
     done = f"{progress.done} of {plural(progress.total, 'training')}"
     workers = f"workers {progress.busy} of {progress.workers} busy"
     return f"{done}, {generation_line(progress, now)}, {workers}"
 
 
 def pace(progress: Progress, now: float) -> str:
-    """Return the number of trainings to go with their rate and the expected time."""
+    """Return a text: number of trainings to go, trainings per minute, and expected end."""
     if not progress.to_go:
         return "none to go"
     rate, seconds = progress.per_minute, progress.seconds_left(now)

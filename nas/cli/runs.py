@@ -92,8 +92,8 @@ def report(
 ) -> None:
     """Write a report of runs as one HTML file without external resources.
 
-    It states results with their uncertainty, costs, origins, failures, and how to repeat the run.
-    Several runs are compared in one figure.
+    It states the metrics of mechanisms and their uncertainty, costs, parents, failed trainings, and
+    how to repeat the run. Several runs are compared in one figure.
     """
     from nas.report.page import write_report
 
@@ -185,9 +185,10 @@ def tensorboard(
 ) -> None:
     """Write a run as event files for TensorBoard.
 
-    The files contain hypervolume, best estimate, front and failures over trainings, and the
-    learning curves and costs of the front. If FOLDER has files of the run, the command adds only
-    what is new. `nas search --tensorboard DIR` writes the same files during the search.
+    The files contain hypervolume, best estimated metric, size of the front and failures over
+    trainings, and learning curves and costs of the front's mechanisms. If FOLDER has files of the
+    run, the command adds only what is new. `nas search --tensorboard DIR` writes the same files
+    during the search.
     """
     from nas.report.events import write_events
     from nas.store import find_run

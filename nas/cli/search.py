@@ -116,11 +116,11 @@ def confirm(
     as_json: options.AsJson = False,
     **execution: Any,
 ) -> None:
-    """Train likely members of a run's front again, with fresh seeds.
+    """Train mechanisms of a run's front again, with fresh seeds.
 
-    Standard attention and the control mechanism `uniform` are trained with the same seeds. The same
-    command continues after an interrupt. --data is the new place of the run's data, if they were
-    moved.
+    Standard attention, and `uniform`, which averages all tokens, are trained with the same seeds.
+    The same command continues after an interrupt. --data is the new place of the run's data, if
+    they were moved.
     """
     from nas.api import runs as api
     from nas.report.confirmation import confirmation_table
@@ -138,7 +138,7 @@ def _command_line() -> str:
 
 
 def _show_end(result: SearchResult, runs: Path) -> None:
-    """Print the front of a run, how the search ended, and which command confirms the front."""
+    """Print a run's front, how the search ended, and the command that trains the front again."""
     from nas.report.front import show_front
     from nas.report.run_view import RunView
     from nas.report.table import say

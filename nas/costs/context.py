@@ -33,7 +33,7 @@ class CostContext:
     context: int | None = None
 
     def resolve(self, genome: Genome) -> ResolvedGenome:
-        """Return the normal form of a genome at these sizes.
+        """Return a genome in normal form (simplified, canonical order) with these sizes.
 
         Raises:
             GenomeError: the mechanism does not exist at these sizes.
@@ -49,7 +49,7 @@ class CostContext:
 
 
 def summed_layers(resolved: ResolvedGenome, layer_cost: Callable[[ResolvedGenome], float]) -> float:
-    """Sum a cost over a model's layers; layers outside the placement are standard attention."""
+    """Return a cost summed over a model's layers; the other layers count as standard attention."""
     depth = resolved.sizes.depth
     count = len(layers_with_mechanism(resolved.genome.placement, depth))
     total = count * layer_cost(resolved)

@@ -63,7 +63,7 @@ def costs_of(
         names: names of costs; by default the costs that ``default_costs`` returns.
 
     Raises:
-        ConfigError: a cost is unknown, or its calibration is missing or of another context.
+        ConfigError: a cost is unknown, or needs unit times that were not measured in this context.
         ViolationError: the genome does not type-check.
     """
     names = default_costs() if names is None else names
@@ -91,7 +91,7 @@ def need_calibration(names: Iterable[str]) -> bool:
 
 
 def cost_title(name: str) -> str:
-    """Return the title of a cost; for a name that is no known cost, the name with spaces.
+    """Return a cost's column header; the name with spaces if no cost of this name is registered.
 
     The function does not import plug-ins.
     """
@@ -100,7 +100,7 @@ def cost_title(name: str) -> str:
 
 
 def cost_noun(name: str) -> str:
-    """Return the word for a cost in a sentence."""
+    """Return the word for a cost in sentences; by default its title."""
     cost = COSTS.registered.get(name)
     return (cost.noun if cost else "") or cost_title(name)
 
@@ -145,7 +145,7 @@ LayerCost = Callable[["Plan", CostContext], float]
 def _layer_cost(
     name: str, unit: str, about: str, **options: Any
 ) -> Callable[[LayerCost], LayerCost]:
-    """Register a cost by the function that computes it for one layer."""
+    """Return a decorator that registers a cost by the function that computes it for one layer."""
 
     def register(function: LayerCost) -> LayerCost:
         def of(resolved: ResolvedGenome, context: CostContext) -> float:

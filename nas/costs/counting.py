@@ -67,11 +67,11 @@ def elementwise(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:
 
 
 def seed_compatible_macs(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:
-    """Return the MACs that unmodified fvcore counts for the published encoder layer.
+    """Return the MACs that fvcore without this module's rules counts for an encoder layer.
 
-    The attention of the layer is the mechanism. The layer has biases, layer norms that count 5 per
-    element, and a feed-forward width of 4 ``dim``. The number leaves out operations that fvcore
-    does not count, such as convolutions with padding 'same' and sparsemax.
+    The layer's attention is the mechanism. It has biases, layer norms that count 5 per element, and
+    a feed-forward width of 4 ``dim``. The number leaves out operations that fvcore does not count,
+    such as convolutions with padding 'same' and sparsemax.
     """
     dim, heads, _, tokens = sizes
     macs = _macs(_checked_counts(plan.genome, sizes, tokens, qkv_bias))
@@ -265,7 +265,6 @@ def _fused_attention(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
 
 
 def _pointwise(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
-    """Count the elements of the largest operand or result."""
     return Counter({ELEMENTWISE: max(_numel(value) for value in [*inputs, outputs[0]])})
 
 

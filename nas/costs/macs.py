@@ -146,7 +146,7 @@ def _blocks(plan: Plan, tokens: int, is_causal: bool) -> list[_Block]:
 
 
 class Call:
-    """Multiply-adds of one fused call, which replaces aggregations and their scores.
+    """Multiply-adds of one fused call: a kernel that computes aggregations with their scores.
 
     Args:
         call: the fused call.
@@ -160,12 +160,12 @@ class Call:
         self._forms = forms_of(call, widths)
 
     def token_macs(self) -> int:
-        """Return the multiply-adds of the maps from queries and keys to features."""
+        """Return the multiply-adds of the call's maps from queries and keys to features."""
         called = (step for step in self.call.scores if self._is_called(step))
         return sum(_step_macs(self.plan, s, self.sizes, self.is_causal)[0] for s in called)
 
     def pair_macs(self) -> int:
-        """Return the multiply-adds of scores and aggregations."""
+        """Return the multiply-adds of the call's scores and aggregations."""
         blocks = _blocks(self.plan, self.sizes.tokens, self.is_causal)
         return sum(self._block_macs(block) for block in blocks)
 
@@ -211,7 +211,7 @@ class Call:
         return last.width + (self.call.is_linear and last.has_bias)
 
     def _is_called(self, step: Step) -> bool:
-        """Return whether the map of a step to features runs.
+        """Return whether a step's map from queries and keys to features runs.
 
         The map does not run if the step only adds a bias to the scores that can be added to the
         queries.
@@ -220,7 +220,6 @@ class Call:
         return not (below and is_shift(step, below[0]))
 
     def _grouped_values(self) -> int:
-        """Return the number of elements of a token's values, with shared heads counted once."""
         if len(self.call.sums) > 1 or self.call.shares_weights:
             return sum(self._values(step) for step in self.call.sums)
         return self._grouped(self.call.sums[0])

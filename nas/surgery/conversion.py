@@ -67,7 +67,7 @@ def head_counts(genome: Genome, sizes: HostSizes) -> dict[str, int | None]:
     """Return the number of heads of each projection after a conversion; None for no projection.
 
     Raises:
-        GenomeError: the model cannot be converted to these numbers.
+        GenomeError: the model's heads cannot be pooled to these numbers.
     """
     plan = plan_as_written(host_form(genome, sizes.is_rotated))
     projections = plan.genome.projections
@@ -130,7 +130,7 @@ def description(genome: Genome, sizes: HostSizes) -> tuple[str, ...]:
 
 
 def is_converted(genome: Genome, sizes: HostSizes) -> bool:
-    """Return whether a conversion changes the projections."""
+    """Return whether the genome needs other projections than the model has."""
     return head_counts(genome, sizes) != _host_counts(sizes)
 
 
@@ -179,15 +179,14 @@ class _Layout:
         self.fused = next(fused, None)
 
     def refusal(self, reason: str, expected: str) -> GenomeError:
-        """Return the error for a module that cannot be converted."""
         return GenomeError(
             f"{type(self.host).__name__} {reason}; expected a mechanism with {expected}."
         )
 
     def read(self) -> dict[str, tuple[Tensor, ...]]:
-        """Return the weight, and the bias if any, of each projection, by stream.
+        """Return the weight, and the bias if any, of the projections of queries, keys and values.
 
-        A weight has the shape (heads times head width, dim).
+        The keys are ``q``, ``k`` and ``v``. A weight has the shape (heads times head width, dim).
         """
         tensors: list[tuple[Tensor, ...]] = []
         if self.names is not None:
@@ -222,7 +221,7 @@ class _Layout:
         return name, _tensors(getattr(self.host, name))
 
     def write(self, parts: dict[str, nn.Module]) -> None:
-        """Replace the projections of the streams by ``parts``."""
+        """Replace the projections of queries, keys and values by ``parts``."""
         widths = [getattr(part, "out_features", self.dim) for part in parts.values()]
         if self.fused == "c_attn":
             self.host.c_attn, self.host.split_size = Fused(parts), widths

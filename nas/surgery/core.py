@@ -203,7 +203,7 @@ class AttentionCore(nn.Module):
         return int((last - positions[: mask.shape[-2]]).max())
 
     def repeated(self, value: Tensor, type_: Type) -> Tensor:
-        """Return a value with its heads repeated to the number of heads of ``type_``."""
+        """Return a tensor with its heads repeated to the number of heads that ``type_`` has."""
         return repeat_heads(value, type_.head_count(self.sizes.heads))
 
 
@@ -216,12 +216,12 @@ class _Call:
 
     Attributes:
         core: the module that is called.
-        streams: queries, keys and values, with the number of heads in the plan.
+        streams: the queries, keys and values, under the names ``q``, ``k`` and ``v``.
         x: the new tokens.
         keys: the number of keys, which is the number of all tokens.
         start: the position of the first query among the keys.
         rotate: the host's rotation of queries.
-        values: the results of the steps at the new tokens.
+        values: the results of the mechanism's steps (operations) at the new tokens.
         at_all: the results of steps at all tokens, where keys and values depend on them.
     """
 
@@ -248,7 +248,7 @@ class _Call:
         ]
 
     def read(self, ref: Ref, at_all: bool) -> Tensor:
-        """Return a stream or a result at the new tokens, or at all tokens if ``at_all`` is true."""
+        """Return a stream or a step's result at the new tokens, or at all if ``at_all`` is true."""
         tokens = self.x.shape[1]
         if isinstance(ref, str):
             value = self.streams[ref]

@@ -137,7 +137,6 @@ def _class(name: str, where: str) -> Any:
 
 
 def _initialised(folder: Path, record: _Record) -> nn.Module:
-    """Build the model of the folder's config, with random weights."""
     kind = _class(record.model, str(folder / RECORD))
     try:
         from transformers import GenerationConfig

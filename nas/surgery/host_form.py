@@ -49,12 +49,12 @@ def host_form(genome: Genome, is_rotated: bool) -> Genome:
 
 
 def reads_all_tokens(port: Port) -> bool:
-    """Return whether a port reads all tokens, not only the tokens of the queries."""
+    """Return whether an operand's place (port) reads all tokens, not only those of the queries."""
     return port.name in ("key", "values")
 
 
 def stream_sides(plan: Plan) -> tuple[set[Ref], set[Ref]]:
-    """Return the streams that are read as queries, and the streams that are read as keys."""
+    """Return which of ``q``, ``k`` and ``v`` are used as queries, and which as keys or values."""
     sources: dict[Ref, set[Ref]] = {stream.name: {stream.name} for stream in plan.streams}
     as_queries: set[Ref] = set()
     as_keys: set[Ref] = set()
@@ -143,9 +143,9 @@ def _with_keys(genome: Genome) -> Genome:
 
 
 def _stream_at(genome: Genome, ref: Ref, port: Port) -> Ref:
-    """Return the stream's name after its use at a port.
+    """Return the name of a stream after its use as query, key or value of an operation.
 
-    The name changes only if neither the stream nor the stream of that name has a projection. A
+    A stream changes its name only if neither it nor the stream of the new name has a projection. A
     reference to a node is returned unchanged.
     """
     stream, projections = _STREAM_OF_PORT.get(port.name), genome.projections

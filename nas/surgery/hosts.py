@@ -39,7 +39,7 @@ class Host(Protocol):
         ...
 
     def recognises(self, module: nn.Module) -> bool:
-        """Return whether a module is of this kind, swapped or not."""
+        """Return whether a module is of this kind, with its own attention or with a mechanism."""
         ...
 
     def measure(self, module: nn.Module) -> HostSizes:
@@ -64,12 +64,12 @@ HOSTS: Final[Registry[type[Host]]] = Registry(
 
 
 def refusal(module: nn.Module, reason: str) -> NasError:
-    """Return the error for a module that cannot be swapped; the caller adds its name."""
+    """Return the error for a module whose attention cannot be replaced; callers add its name."""
     return NasError(f"{type(module).__name__} {reason}")
 
 
 def converted_streams(module: Any, tokens: list[Tensor], width: int) -> list[Tensor]:
-    """Return queries, keys and values of a module with converted projections.
+    """Apply a module's separate projections to the tokens; return queries, keys and values.
 
     Each result has the shape (b, heads, n, width), with the number of heads of the projection.
     """

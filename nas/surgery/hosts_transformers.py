@@ -155,7 +155,6 @@ def _exact_products() -> Iterator[None]:
 
 
 def _trial_arguments(module: nn.Module, dim: int, angles: tuple[float, ...]) -> dict[str, Any]:
-    """Return arguments for the module's forward; unknown required arguments are None."""
     like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
     tokens = torch.arange(len(angles) * dim, device=like.device).sin().to(like.dtype)
     tokens = tokens.reshape(1, len(angles), dim)
@@ -228,7 +227,6 @@ def _dim(module: nn.Module) -> int:
 
 
 def _set_core(module: nn.Module, core: nn.Module) -> None:
-    """Let the module attend by ``core``, through a copy of its config."""
     host: Any = module
     host.core, host.host_config, host.config = core, host.config, copy.copy(host.config)
     # The public attribute would also rename the attention of shared configs below this one.

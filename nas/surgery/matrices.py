@@ -3,8 +3,8 @@
     y_h = W_h x + b_h = [W_h | b_h] (x, 1)
 
 A map is stored as the matrices [W_h | b_h] of all heads. The following values are affine in the
-token: a projection, a stream without projection (W_h selects the head's features, or is the
-identity under ``raw: shared``), ``linear`` of an affine operand, and ``add`` of two affine
+token: a projection, a query, key or value without projection (W_h selects the head's features, or
+is the identity under ``raw: shared``), ``linear`` of an affine operand, and ``add`` of two affine
 operands. Any other operation between token and score (a rotation, a norm, an activation) prevents
 merging.
 """
@@ -87,7 +87,9 @@ class MatrixBlock(ReferenceAttention):
         return GenomeError(f"{self.task}: {reason}.")
 
     def score(self) -> tuple[Step, float]:
-        """Return the scaled dot product and its scale; raise GenomeError for another score."""
+        """Return the scaled dot product and its scale; raise GenomeError for another score
+        function.
+        """
         scores = [s for s in self.plan.steps if s.role is Role.SCORE]
         if [s.primitive.name for s in scores] != ["scaled_dot_product"]:
             names = ", ".join(s.module for s in scores) or "nothing"
@@ -184,7 +186,7 @@ class MatrixBlock(ReferenceAttention):
         return block
 
     def _copy_operations(self, block: MatrixBlock, genome: Genome) -> None:
-        """Copy the weights of operations, matched by the digest of their computation."""
+        """Copy the weights of operations to the operations of ``block`` that compute the same."""
 
         def key(whole: Genome, index: int) -> str:
             # Both genomes are compared under the new projections.
@@ -214,7 +216,7 @@ class MatrixBlock(ReferenceAttention):
                 tensor.copy_(value)
 
     def check_readers(self, genome: Genome, index: int, *streams: str) -> None:
-        """Raise GenomeError if a node other than ``index`` reads the values of these streams."""
+        """Raise GenomeError if a node other than number ``index`` reads one of these streams."""
         signatures = infer(genome).signatures
         for other in genome.live():
             node, primitive = genome.nodes[other], get(genome.nodes[other].op)

@@ -182,7 +182,7 @@ def _merge_messages(block: MatrixBlock) -> MatrixBlock:
 
 
 def _aggregation(block: MatrixBlock) -> tuple[Step, list[Step]]:
-    """Return the weighted sum before the output, and the linear maps after it in order."""
+    """Return the step that sums values with weights, and the linear maps after it in order."""
     step = block.plan.steps[-1]
     maps: list[Step] = []
     while step.primitive.name == "linear" and isinstance(step.operands[0].ref, int):
@@ -197,11 +197,11 @@ def _aggregation(block: MatrixBlock) -> tuple[Step, list[Step]]:
 
 
 def _label(block: MatrixBlock, rank: int, has_patterns: bool) -> str:
-    """Return the label of ``qk_dim`` for keys of width ``rank``; "all" means the head width.
+    """Return the genome's name (``qk_dim``) of the key width ``rank``; "all" is the head width.
 
     Raises:
-        GenomeError: there is no such label, or the rank of a block without patterns is not the head
-            width.
+        GenomeError: a genome has no name for the width, or the rank of a block without patterns is
+            not the head width.
     """
     width = block.dim // block.heads
     labels = {key_width(label, width): label for label in reversed(LABELS["qk_dim"])}
@@ -216,7 +216,7 @@ def _label(block: MatrixBlock, rank: int, has_patterns: bool) -> str:
 
 
 def _patterns_of(block: MatrixBlock) -> Step | None:
-    """Return the score of patterns with whole tokens; None if the block has no patterns."""
+    """Return the step that multiplies patterns with tokens; None if the block has no patterns."""
     has_projection = block.genome.projections.has_projection
     for step in block.plan.steps:
         if step.primitive.name == "scaled_dot_product" and step.width == MODEL:

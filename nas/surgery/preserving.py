@@ -28,8 +28,8 @@ _SEED: Final = 0
 def starting_at(genome: Genome, init: str) -> Genome:
     """Return the genome with the value ``init`` for every parameter of this name.
 
-    The value ``gate`` closes a gate: the gate that opens over training if the genome has one, else
-    a learned gate.
+    The value ``gate`` starts with a closed gate (a factor): the one that opens over training if the
+    genome has one, else a learned one.
 
     Raises:
         GenomeError: a primitive or parameter does not exist, or has no such initialisation.

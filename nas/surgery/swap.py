@@ -80,9 +80,10 @@ def swap_attention(
     Args:
         model: a model that contains, or is, torch's nn.MultiheadAttention, timm's Attention, or an
             attention module of Hugging Face's transformers that uses the AttentionInterface.
-        mechanism: a genome, or a SOURCE string (see ``nas.store.sources``).
-        where: the attention modules to replace: None for the layers of the genome's placement, a
-            function of name and module, or names and patterns as in ``fnmatch``.
+        mechanism: a genome, or a string that names one (see ``nas.store.sources``).
+        where: the attention modules to replace: None for the layers that the genome's field
+            ``placement`` names, a function of name and module, or names and patterns as in
+            ``fnmatch``.
         init: the initialisation of every primitive that has the parameter ``init``: ``zero_out``,
             ``gate`` (a closed gate, learned or opening over training), or ``paper_zero``, which
             keeps the outputs exactly but never trains. The default is ``zero_out`` with
@@ -136,9 +137,10 @@ def preview_swap(
     Returns:
         A dictionary. ``changes`` maps each module's name to a list of sentences. ``params`` holds
         the numbers of parameters [before, after]. With a batch, ``outputs`` is the relative change
-        |after - before| / |before| of the first output in eval mode (L2 norms). ``loss`` holds the
-        losses [before, after] if the model returns a loss, as models of transformers do for
-        ``labels``. The preview draws the same new weights as a swap would draw now.
+        |after - before| / |before| of the first tensor that the model returns in eval mode (L2
+        norms). ``loss`` holds the losses [before, after] if the model returns a loss, as models of
+        transformers do for ``labels``. The preview draws the same new weights as a swap would draw
+        now.
 
     Raises:
         GenomeError, ViolationError, NasError: as ``swap_attention`` raises them.
@@ -177,7 +179,7 @@ def _sites(model: nn.Module) -> list[_Site]:
 
 
 def _chosen(sites: list[_Site], where: Where, placement: str) -> list[_Site]:
-    """Return the sites that ``where`` selects; raise NasError for a pattern without a match."""
+    """Return the attention modules that ``where`` selects; NasError if a pattern matches none."""
     if where is None:
         return [sites[i] for i in layers_with_mechanism(placement, len(sites))]
     expected = f"expected some of {', '.join(repr(site.name) for site in sites)}"
@@ -240,7 +242,7 @@ def _core(genome: Genome, site: _Site, preserve: bool) -> AttentionCore:
 
 
 def _outputs(model: nn.Module, batch: Any) -> tuple[Tensor, float | None]:
-    """Return the model's first output in float64, and its loss, in eval mode."""
+    """Return the first tensor that the model returns in eval mode, and the loss that it returns."""
     modes = {part: part.training for part in model.modules()}
     try:
         with torch.no_grad():

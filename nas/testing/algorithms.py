@@ -56,7 +56,7 @@ LAGS: Final = (None, 4)  # a generation, and a lag that suits a few workers
 
 
 def check_algorithm(name: str) -> None:
-    """Check an algorithm against the promises of its family, in a small space without training.
+    """Check a search algorithm against the promises of its family, without training.
 
     Raises:
         AssertionError: a promise is broken; the message names it.
@@ -98,7 +98,7 @@ def make_context(
 
 
 def proposer_of(name: str, lag: int | None = None, **changes: Any) -> Proposer:
-    """Return the proposer of a search with an algorithm; ``changes`` go to ``make_context``."""
+    """Return an object that proposes mechanisms by an algorithm, in ``make_context(**changes)``."""
     context = make_context(**changes)
     return Proposer(ALGORITHMS.get(name)(context), context, lag=lag)
 
@@ -138,15 +138,15 @@ def drive(proposer: Proposer, count: int, width: int = 2) -> list[list[Proposal]
 
 
 def new_proposals(drawn: Sequence[Sequence[Proposal]]) -> list[Proposal]:
-    """Return the proposals of mechanisms that were not proposed before."""
+    """Return those attempts, of ``drive``'s, whose mechanism was not proposed before."""
     return [p for attempts in drawn for p in attempts if p.is_new]
 
 
 @lru_cache(maxsize=32)
 def driven(name: str, lag: int | None = None) -> list[list[Proposal]]:
-    """Return the attempts of ``COUNT`` proposals by an algorithm with seed 0.
+    """Return what ``drive`` returns for ``COUNT`` proposals by an algorithm with seed 0.
 
-    The proposals are computed once for all promises.
+    The result is cached.
     """
     return drive(proposer_of(name, lag), COUNT)
 

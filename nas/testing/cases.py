@@ -27,12 +27,12 @@ LARGE: Final = Sizes(dim=24, heads=4, width=6, tokens=9)
 
 @dataclass(frozen=True)
 class Case:
-    """A primitive with values of all its parameters, under a single signature.
+    """A primitive with a value of each parameter and with one of its signatures.
 
     Attributes:
         primitive: the primitive.
         params: the value of each parameter by name.
-        signature: a signature of the primitive.
+        signature: the kinds of operands and of the result.
     """
 
     primitive: Primitive
@@ -64,7 +64,6 @@ def cases(primitive: Primitive) -> list[Case]:
 
 
 def _values(name: str, domain: Domain) -> tuple[Any, ...]:
-    """Return the values of a parameter that the cases cover, beginning with the default."""
     if name == "tokens":  # a module built for a length must accept the sequences of all cases
         return (domain.default, LARGE.tokens, LARGE.tokens + 1)
     if isinstance(domain, Choice):
@@ -140,7 +139,7 @@ class Inputs:
 
 
 def draw(signature: Signature, sizes: Sizes, mask: Tensor | None = None) -> Inputs:
-    """Return random inputs; operands that are weights are zero where the mask hides a key."""
+    """Return random inputs; attention weights among them are zero where the mask hides a key."""
     generator = torch.Generator().manual_seed(11)
     n = sizes.tokens
 
@@ -160,8 +159,8 @@ def draw(signature: Signature, sizes: Sizes, mask: Tensor | None = None) -> Inpu
 def changed_at(inputs: Inputs, signature: Signature, tokens: Tensor) -> Inputs:
     """Return the inputs with other values at marked tokens.
 
-    Scores change if their query or key is marked. Weights change only if their query is marked,
-    since they are already masked.
+    An attention score changes if its query or its key is marked, an attention weight only if its
+    query is marked.
 
     Args:
         inputs: the inputs.
@@ -179,7 +178,7 @@ def changed_at(inputs: Inputs, signature: Signature, tokens: Tensor) -> Inputs:
 
 
 def call(module: nn.Module, case: Case, inputs: Inputs) -> Tensor:
-    """Return the result of calling the module of a case."""
+    """Return the output of a case's module for these inputs."""
     result: Tensor = module(*inputs.operands, **extras(case, inputs))
     return result
 

@@ -17,7 +17,7 @@ _CONTEXTS: Final = (
 
 
 def check_cost(name: str) -> None:
-    """Check a cost against the promises of its family. The cost must not need a calibration.
+    """Check a cost that needs no measured unit times against the promises of its family.
 
     Raises:
         AssertionError: a promise is broken; the message names it.

@@ -28,7 +28,7 @@ def _request(mechanism: str) -> ExportRequest:
 
 
 def writes_files(name: str) -> None:
-    """A format with a suffix returns text or bytes; a format without a suffix returns files."""
+    """A format with a file suffix returns text or bytes; a format without one returns files."""
     export_format = EXPORTS.get(name)
     for mechanism in ("mha", "gqa"):
         content, suffix = export_format.content(_request(mechanism)), export_format.suffix

@@ -42,7 +42,7 @@ def check_host(name: str, model: nn.Module, *arguments: Any, **options: Any) -> 
 
 
 def swapped(model: nn.Module, **options: Any) -> nn.Module:
-    """Return a copy of the model with a mechanism that starts as softmax attention."""
+    """Return a copy of the model with a mechanism that equals softmax attention before training."""
     other = deepcopy(model)
     require(swap_attention(other, MECHANISM, **options), "nothing is swapped")
     return other
@@ -63,7 +63,7 @@ def cores(model: nn.Module) -> list[AttentionCore]:
 
 
 def recognises_and_measures(host: Any, model: nn.Module) -> None:
-    """The host recognises attention in the model, and measuring does not change the module."""
+    """The host recognises attention in the model, and reading its sizes does not change it."""
     modules = [m for m in model.modules() if host.recognises(m)]
     require(modules, "it recognises none")
     for module in modules:
@@ -84,7 +84,7 @@ def keeps_the_outputs(model: nn.Module, run: Callable[[nn.Module], Any]) -> None
 
 
 def keeps_the_names(model: nn.Module, run: Callable[[nn.Module], Any]) -> None:
-    """Parameters keep their names and values; names of new parameters contain core."""
+    """Parameters keep their names and values; names of new parameters contain "core"."""
     other = swapped(model).state_dict()
     for name, tensor in model.state_dict().items():
         is_kept = name in other and torch.equal(other.pop(name), tensor)

@@ -24,7 +24,7 @@ def check_mechanism(mechanism: Genome | str, *, still: Collection[str] = ()) -> 
     """Check values, gradients, masks, samples, costs and files of a mechanism.
 
     Args:
-        mechanism: a genome, or a SOURCE string.
+        mechanism: a genome, or a string that names one (see ``nas.store.sources``).
         still: names of parameters that have no gradient, such as a constant added to all scores.
 
     Raises:
@@ -39,7 +39,6 @@ def check_mechanism(mechanism: Genome | str, *, still: Collection[str] = ()) -> 
 
 
 def _size(genome: Genome) -> tuple[int, int]:
-    """Return a model width and head count at which the mechanism exists."""
     for dim, heads in _SIZES:
         try:
             build_attention(genome, dim, heads)
@@ -72,14 +71,12 @@ def _draw(genome: Genome, batch: int, tokens: int, seed: int = 0) -> Tensor:
 
 
 def _moved(x: Tensor, sample: int, token: int) -> Tensor:
-    """Return the input with another value at one token of one sample."""
     changed, generator = x.clone(), torch.Generator().manual_seed(2)
     changed[sample, token] += torch.randn(x.shape[-1], generator=generator, dtype=x.dtype)
     return changed
 
 
 def _padding(batch: int, tokens: int, count: int) -> Tensor:
-    """Return a padding mask for the last ``count`` tokens of the last sample."""
     mask = torch.zeros(batch, tokens, dtype=torch.bool)
     mask[-1, tokens - count :] = True
     return mask
@@ -205,7 +202,7 @@ def takes_padding_as_absent(genome: Genome) -> None:
 
 
 def gives_zeros_without_visible_keys(genome: Genome) -> None:
-    """A row without visible keys is zero before W_O, and does not change other rows."""
+    """The row of a query without visible keys is zero before W_O, and changes no other row."""
     n = _length(genome)
     block: Any = _block(genome)
     x = _draw(genome, 2, n).requires_grad_()

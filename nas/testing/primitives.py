@@ -91,7 +91,6 @@ def has_the_gradients_of_finite_differences(case: Case) -> None:
 def _function(
     module: torch.nn.Module, case: Case, inputs: Inputs, names: list[str]
 ) -> Callable[..., Tensor]:
-    """Return the module as a function of operands, input of the block, and named parameters."""
     count = len(inputs.tensors())
 
     def run(*tensors: Tensor) -> Tensor:
@@ -255,7 +254,7 @@ def _addcmul(*shapes: Any, out_shape: tuple[int, ...] = (), **rest: Any) -> int:
 
 
 def is_the_product_of_its_factors(case: Case) -> None:
-    """The scores are products of the declared factors, up to a constant for each query."""
+    """Scores are products of the declared maps of query and key, up to a constant per query."""
     factors = case.primitive.factors
     if factors is None:
         return
@@ -289,7 +288,7 @@ def declares_its_parameters(case: Case) -> None:
 
 
 def explains_itself(case: Case) -> None:
-    """The notation names only ports and parameters; the class has a docstring and a source."""
+    """The notation names only operands and parameters; the class has a docstring and a source."""
     ports = {port.name: port.name for port in case.signature.inputs}
     require(case.primitive.notation.format(**(case.params | ports)), "it has no notation")
     require(case.primitive.about, "its class has no docstring")

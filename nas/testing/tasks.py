@@ -144,7 +144,7 @@ def calls_attention_at_its_sizes(task: ModelTask, data: Data) -> None:
 
 
 def adds_up_over_batches(task: ModelTask, data: Data) -> None:
-    """Losses and tallies are sums over examples, so that the batch size does not change them."""
+    """Losses and tallies (sums behind metrics) add up over examples, whatever the batch size."""
     (loss, targets, totals), other = (_evaluate(task, data, size) for size in (7, 5))
     require(targets == other[1], f"{targets} targets, then {other[1]}")
     require(math.isclose(loss, other[0], rel_tol=1e-4), f"losses {loss:.6g} and {other[0]:.6g}")
@@ -161,7 +161,7 @@ def starts_no_better_than_chance(task: ModelTask, data: Data) -> None:
 
 
 def _evaluate(task: ModelTask, data: Data, size: int) -> tuple[float, int, Tensor]:
-    """Return the total loss, the number of targets and the total tally of an untrained model.
+    """Return loss, number of targets and tally (sums behind metrics) of an untrained model.
 
     The model has ``Mean`` in place of attention. The sums are over the validation examples.
 

@@ -126,7 +126,6 @@ class Decoder:
     def _call(
         self, step: Step, results: dict[Ref, Tensor], x: Tensor, mask: Tensor | None, start: int
     ) -> Tensor:
-        """Call a step for the new tokens, with the keys and values of all tokens so far."""
         read = [self._history(o.ref) if is_past(o) else results[o.ref] for o in step.operands]
         if step.index in self.memory.inputs:
             return self._behind_inputs(step, *read)
@@ -167,9 +166,10 @@ class Decoder:
         return repeat_heads(out, step.type.head_count(self.block.heads))
 
     def _behind_inputs(self, step: Step, new: Tensor) -> Tensor:
-        """Call a step that reads a few earlier tokens, and return its results for the new tokens.
+        """Return the result for the new tokens of a step that also reads a few earlier tokens.
 
-        The inputs of the earlier tokens come from the cache; the last inputs are cached again.
+        The step's inputs at the earlier tokens come from the cache; its last inputs are cached
+        again.
         """
         name, count = f"inputs of {step.variable}", self.memory.inputs[step.index]
         whole = torch.cat((self.cache[name], new), dim=-2) if name in self.cache else new
@@ -177,7 +177,7 @@ class Decoder:
         return cast("Tensor", self.modules[step.index](whole)[..., -new.shape[-2] :, :])
 
     def _shared(self, step: Step, rows: Tensor, past: Tensor) -> Tensor:
-        """Compute a product in which several query heads share the heads of keys or values.
+        """Return a step's product, in which several query heads share a head of keys or values.
 
         The rows of these query heads become rows of one head, so that shared heads are not copied.
         """
@@ -228,7 +228,7 @@ class Decoder:
         self.cache[name] = self._buffers[name][..., :total, :]
 
     def _forget(self, name: str) -> None:
-        """Drop the rows that left the window."""
+        """Drop the cached rows of tokens that left the window."""
         rows, first = self.cache[name], self.plan.genome.visibility.global_tokens
         if over := rows.shape[-2] - self.memory.held(self.length):
             self.cache[name] = torch.cat((rows[..., :first, :], rows[..., first + over :, :]), -2)

@@ -30,8 +30,8 @@ class Memory:
 
     Attributes:
         rows: the streams and steps whose values are cached, with a row per token.
-        sums: the fused calls that a decoder computes from running sums, by the index of each
-            aggregation.
+        sums: the calls (aggregations fused with their scores) that a decoder computes from running
+            sums, by the index of the aggregation.
         inputs: the number of tokens whose inputs are cached, by the index of each step that reads
             inputs of earlier tokens.
         called: the indices of the steps that a decoder calls; running sums replace all other steps.
@@ -59,7 +59,7 @@ class Memory:
         return {ref: names[ref] for ref in self.rows}
 
     def held(self, tokens: int) -> int:
-        """Return the number of cached rows after ``tokens`` tokens."""
+        """Return the number of tokens whose rows are cached after ``tokens`` tokens."""
         mask = self.plan.genome.visibility
         return tokens if mask.window is None else min(tokens, mask.window + mask.global_tokens)
 
@@ -145,7 +145,6 @@ def _reach(step: Step) -> int | None:
 
 
 def _read_rows(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
-    """Return the streams and nodes that the called steps read as keys and values."""
     steps = (step for step in plan.steps if step.index in called)
     return frozenset(o.ref for step in steps for o in step.operands if is_past(o))
 

@@ -28,7 +28,7 @@ Read = Callable[[Step, Operand, bool], Tensor]
 
 
 class _TensorOperations:
-    """The ``Operations`` of nas.compiler.features on tensors."""
+    """The arithmetic on tensors by which nas.compiler.features computes features."""
 
     def __init__(self, block: Any, modules: Mapping[int, Any], read: Read) -> None:
         self.block, self.modules, self.read = block, modules, read

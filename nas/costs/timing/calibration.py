@@ -103,7 +103,6 @@ def calibrate(
 def _decode_units(
     passes: Passes, sizes: ModelSizes, qkv_bias: bool, seconds: float
 ) -> dict[str, float]:
-    """Measure the unit times of a decoding step with all designs that can be decoded."""
     rows, timers = [], []
     for plan, block in _blocks(sizes, is_causal=True, qkv_bias=qkv_bias):
         if not undecodable(plan):
@@ -116,7 +115,7 @@ def _decode_units(
 def _blocks(
     sizes: ModelSizes, *, is_causal: bool, qkv_bias: bool
 ) -> Iterator[tuple[Plan, nn.Module]]:
-    """Yield the plans and blocks of the designs that exist at these sizes, without duplicates."""
+    """Yield plan and block of each mechanism of ``designs`` that exists at these sizes."""
     genomes: set[Genome] = set()
     for genome in designs(sizes.tokens):
         try:
@@ -152,12 +151,11 @@ def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
 
 
 def designs(tokens: int) -> Iterator[Genome]:
-    """Yield the mechanisms to time. They are small, and together contain all primitives and
-    kernels.
+    """Yield the mechanisms to time: small ones that together contain all primitives and kernels.
 
     The mechanisms are generated from the declarations of the primitives, so that primitives of
-    plug-ins are included. Parameters are varied one at a time. Some designs may not exist at a
-    model's sizes.
+    plug-ins are included. Parameters are varied one at a time. Some of the mechanisms may not exist
+    at a model's sizes.
 
     Args:
         tokens: the sequence length; it determines the window, and the parameter ``tokens`` of

@@ -38,7 +38,7 @@ class Passes:
         self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
 
     def of(self, block: nn.Module, count: int | None = None) -> Callable[[], None]:
-        """Return a function that runs a pass of a block on the first ``count`` sequences."""
+        """Return a function that runs a forward and backward pass on ``count`` sequences."""
         block = block.to(self.device).train()
         x = self.x[:count].detach().requires_grad_()
         above = self.above[:count]
@@ -61,7 +61,7 @@ class Passes:
         return min(times)
 
     def seconds(self, work: Callable[[], object]) -> float:
-        """Return the seconds of one pass."""
+        """Return the seconds that one call of ``work`` takes."""
         if self.device.type == "cpu":
             start = time.process_time()
             work()

@@ -58,7 +58,7 @@ class Calibration(Frozen):
 
 
 def _calibration(data: Mapping[str, Any], **expected: object) -> Calibration:
-    """Parse a calibration; raise ConfigError if a field differs from its expected value."""
+    """Return measured unit times from JSON data; ConfigError if not measured as ``expected``."""
     calibration = parse_model(dict(data or {}), Calibration, "calibration")
     for name, value in expected.items():
         if getattr(calibration, name) != value:
@@ -78,10 +78,10 @@ def predict_ms(
     standard attention.
 
     Args:
-        expected: values that fields of the calibration must have, such as ``is_causal``.
+        expected: values that fields of ``calibration`` must have, such as ``is_causal``.
 
     Raises:
-        ConfigError: the calibration is invalid, of other sizes, or of other calls.
+        ConfigError: the unit times are invalid, or measured with other sizes or calls.
         GenomeError, ViolationError: the mechanism does not exist.
     """
     sizes = resolved.sizes
@@ -99,7 +99,8 @@ def decode_ms(resolved: ResolvedGenome, context: CostContext) -> float:
     """Predict the milliseconds of a model's attention layers to decode one token.
 
     Raises:
-        ConfigError: the calibration is missing, of other sizes, or of calls that are not causal.
+        ConfigError: no unit times are given, or they were measured with other sizes or without a
+            causal mask.
         GenomeError, ViolationError: the mechanism does not exist, or cannot be decoded.
     """
     sizes = context.decoded
@@ -140,7 +141,7 @@ def fitted(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict[
 
 
 def total(work: Mapping[str, float], units: Mapping[str, float]) -> float:
-    """Return the predicted time of work, in the unit of the unit times."""
+    """Return the predicted time of amounts of work: the sum of amount times unit time."""
     return math.fsum(amount * _unit(kind, units) for kind, amount in work.items() if amount)
 
 
@@ -148,7 +149,7 @@ def _unit(kind: str, units: Mapping[str, float]) -> float:
     """Return the unit time of a kind of work.
 
     If the kind was not measured, the result is the median unit time of kinds that count the same
-    quantity. If an unmeasured kind is a choice of a parameter, the result is 0.
+    quantity. If an unmeasured kind stands for a parameter's value, the result is 0.
     """
     if kind in units or "=" in kind:
         return units.get(kind, 0.0)

@@ -31,8 +31,8 @@ _MILLION: Final = 1e6
 def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> dict[str, float]:
     """Return the work of one attention layer for a batch, forward and backward, by kind.
 
-    A step that reads or computes numbers of pairs (of query and key) counts heads times pairs. Any
-    other step counts heads times tokens times width.
+    A step on pairs of query and key (scores, weights) counts heads times pairs. Any other step
+    counts heads times tokens times width.
     """
     # A window's mask is computed once per layer, for all sequences.
     totals = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
@@ -74,7 +74,6 @@ def _projections(plan: Plan, sizes: ModelSizes, read: set[Any]) -> Iterator[Amou
 
 
 def _step(plan: Plan, step: Step, size: Sizes, kernel: str) -> Iterator[Amount]:
-    """Yield the work of one step, which may be a part of a fused call."""
     name = step.primitive.name
     tokens = size.heads * size.tokens * size.width
     pairs = size.heads * computed_pairs(plan, size.tokens)
@@ -107,19 +106,13 @@ def _step(plan: Plan, step: Step, size: Sizes, kernel: str) -> Iterator[Amount]:
 
 
 def _choices(step: Step, amount: float) -> Iterator[Amount]:
-    """Yield a kind of work for each parameter that is a choice or flag, such as an activation.
-
-    Args:
-        step: the step that has the parameters.
-        amount: the amount of work of each kind.
-    """
     for parameter, value in sorted(step.params.items()):
         if isinstance(value, str | bool):
             yield f"{step.primitive.name}.{parameter}={value}", amount
 
 
 def _kernel(plan: Plan, call: Lowered | None, size: Sizes, *, is_causal: bool) -> str:
-    """Return the suffix that names the kernel of a step; empty without a fused call."""
+    """Return the suffix for the kernel that replaces a step; empty if no fused call replaces it."""
     if call is None:
         return ""
     if not call.scores:
