@@ -1,4 +1,4 @@
-"""Tasks: data, model, loss and metrics with which candidates are trained and evaluated.
+"""Tasks: the data, model, loss and metrics with which candidate mechanisms are trained.
 
 Importing this package does not import torch; models are imported when they are built.
 """

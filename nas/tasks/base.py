@@ -48,7 +48,7 @@ class Data:
         train, validation: disjoint splits; each maps names of columns to arrays of equal length.
         digest: digest of the content, 16 hex characters; it does not depend on file paths.
         facts: small values that models or batches need, such as the names of the classes.
-        parts: data of each task in a suite, by name; empty for other tasks.
+        parts: data of each task in a suite, which has several, by name; empty for other tasks.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Data:
     parts: Mapping[str, Data] = field(default_factory=dict)
 
     def count(self, side: Side) -> int:
-        """Return the number of examples of a split."""
+        """Return the number of examples of a split, "train" or "validation"."""
         return len(next(iter(getattr(self, side).values())))
 
 
@@ -94,13 +94,13 @@ class Task(Frozen):
     @property
     @abstractmethod
     def main(self) -> ModelTask:
-        """The model task at whose sizes mechanisms are resolved and their costs are computed."""
+        """The model task at whose width, heads, layers and tokens costs are computed."""
 
     def resolve(self, genome: Genome) -> ResolvedGenome:
-        """Return the genome in normal form at the sizes of ``main``.
+        """Return the genome in normal form (simplified), with the dimensions of the task ``main``.
 
         Raises:
-            GenomeError: the mechanism does not exist at these sizes.
+            GenomeError: the mechanism does not exist at these dimensions.
         """
         from nas.compiler import resolve
 
@@ -115,7 +115,7 @@ class Task(Frozen):
         """
 
     def load_test(self) -> Data:
-        """Return the same training examples, with the test set as validation examples.
+        """Return the training examples of `load`, with the test set as validation examples.
 
         A search never calls this method.
 
@@ -129,7 +129,7 @@ class Task(Frozen):
 
     @abstractmethod
     def models(self, data: Data) -> Mapping[str, tuple[ModelTask, Data]]:
-        """Return the model tasks to train and their data, by name, in the order of training.
+        """Return the task and the data of each model to train, by name, in the order of training.
 
         If a task trains one model, its name is "".
         """
@@ -140,14 +140,14 @@ class Task(Frozen):
 
     @abstractmethod
     def summary(self, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """Return the task's metrics by name.
+        """Return the task's metrics by name, computed from the metrics of its models.
 
         Args:
             metrics: the metrics of each trained model, by names of model and metric.
         """
 
     def missed(self, metrics: Mapping[str, Mapping[str, float]]) -> str:
-        """Return the reason why a candidate is not trained in further models, or "".
+        """Return why a candidate is not trained in further models, as a text; "" if it is.
 
         Args:
             metrics: the metrics of each trained model, by names of model and metric.
@@ -155,7 +155,7 @@ class Task(Frozen):
         return ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data, including ``kind``, that ``nas.tasks.parse_task`` reads."""
+        """Return the task as plain data, including ``kind``, for ``nas.tasks.parse_task``."""
         return {"kind": self.kind, **self.model_dump(mode="json")}
 
     def fingerprint(self) -> str:
@@ -220,7 +220,7 @@ class ModelTask(Task):
 
     @property
     def main(self) -> ModelTask:
-        """This task."""
+        """This task, since it trains one model."""
         return self
 
     @property
@@ -233,7 +233,7 @@ class ModelTask(Task):
         return {"": (self, data)}
 
     def summary(self, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """Return the metrics of the only model."""
+        """Return the metrics of the only model, by name."""
         return dict(metrics[""])
 
     @abstractmethod
@@ -289,11 +289,11 @@ class ModelTask(Task):
 
     @abstractmethod
     def tally(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return sums over a batch, shape (num_tallies,), which ``score`` needs."""
+        """Return sums over a batch, shape (num_tallies,), from which ``score`` gets metrics."""
 
     @abstractmethod
     def score(self, totals: list[float]) -> dict[str, float]:
-        """Return the metrics by name.
+        """Return the task's metrics by name.
 
         Args:
             totals: the results of ``tally``, summed over all batches.

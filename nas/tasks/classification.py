@@ -31,7 +31,7 @@ class Classification(ModelTask):
 
     @abstractmethod
     def num_classes(self, data: Data) -> int:
-        """Return the number of classes."""
+        """Return the number of classes, which is the number of logits."""
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
         """Return descriptions of accuracy and log-loss."""
@@ -48,7 +48,7 @@ class Classification(ModelTask):
         return _cross_entropy(model(inputs).float().flatten(0, -2), labels.flatten())
 
     def tally(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return three sums over a batch: correct answers, losses, and the number of labels."""
+        """Return sums over a batch: correct answers, cross entropies, and the number of labels."""
         import torch
 
         inputs, labels = batch
@@ -57,7 +57,7 @@ class Classification(ModelTask):
         return torch.stack([t.double() for t in (correct, *_cross_entropy(logits, targets))])
 
     def score(self, totals: list[float]) -> dict[str, float]:
-        """Return the values of accuracy and log-loss."""
+        """Return accuracy and log-loss by name, from sums over all batches."""
         correct, loss, count = totals
         return {"accuracy": correct / count, "log_loss": loss / count}
 

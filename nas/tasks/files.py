@@ -14,7 +14,7 @@ from nas.common.errors import DataError
 
 
 def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:
-    """Return a data spec with an absolute path, so that a resumed run finds the same data.
+    """Return a data spec with an absolute path, so that a resumed search finds the same data.
 
     A path that begins with ~ is not changed, so that it is valid on another machine too.
 
@@ -119,7 +119,6 @@ def list_classes(
 
 
 def _names(folder: Path, is_wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:
-    """Return the sorted names of the wanted entries of a folder, without hidden entries."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(e.name for e in entries if not e.name.startswith(".") and is_wanted(e))

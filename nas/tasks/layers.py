@@ -93,7 +93,7 @@ class Transformer(nn.Module):
 
 
 class Layer(nn.Module):
-    """A pre-norm transformer layer, whose attention module is set by `Transformer`."""
+    """A pre-norm transformer layer; ``Transformer`` sets its attribute ``attention``."""
 
     attention: nn.Module
 
@@ -116,7 +116,7 @@ class Layer(nn.Module):
         read: slice = slice(None),
         padding: Bool[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b m d"]:
-        """Apply attention, then the feed-forward network, each with a residual connection.
+        """Return the tokens after attention and a feed-forward network, both with residuals.
 
         Args:
             x, read, padding: see ``Transformer.transform``.
@@ -144,7 +144,7 @@ class Dropout(nn.Module):
         self.dropped = min(round(rate * 2**16), 2**16 - 1)
 
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Set random elements to zero and scale up the other elements; do nothing in evaluation."""
+        """Set random elements of ``x`` to zero, scale up the others; return ``x`` in evaluation."""
         if not self.training or self.dropped == 0:
             return x
         if x.device.type != "cpu":

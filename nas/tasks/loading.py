@@ -92,7 +92,7 @@ def _family(fields: Mapping[str, Any], where: str) -> type[Task]:
 
 
 def _fields_for(for_data: Any, spec: Any, family: type[Task], where: str) -> dict[str, Any]:
-    """Return the fields that ``for_data`` contains for the kind of a data spec.
+    """Return the fields that a task file's key ``for_data`` lists for the kind of a data spec.
 
     Raises:
         ConfigError: ``for_data`` is not valid.

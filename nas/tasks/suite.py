@@ -2,14 +2,13 @@
 
     regret = (s - s_mha) / (s_uniform - s_mha)          worst_regret = largest regret
 
-Here s is the candidate's score in a member; s_mha and s_uniform are the scores of two references:
-standard attention (mha), and the mean of all tokens (uniform). So mha has the regret 0 and uniform
-has the regret 1. A candidate with a negative regret is better than standard attention. The
-objective is the worst regret, so that a gain in one member never hides a loss in another member.
-The scores of the references are measured when a search starts.
+Here s is the candidate's value of one metric of a member; s_mha and s_uniform are the values
+of two references: standard attention (mha), and the mean of all tokens (uniform). So mha has the
+regret 0 and uniform has the regret 1. The objective is the worst regret, so that a gain in one
+member never hides a loss in another member. The references are trained when a search starts.
 
 A member may have a gate, that is, a bound on one of its metrics. Such a member has no regret. A
-candidate that misses the gate is not trained in later members and cannot be in a front.
+candidate that misses the bound is not trained in later members and cannot be in a front.
 """
 
 from __future__ import annotations
@@ -32,7 +31,10 @@ Scores = Mapping[str, Mapping[str, float]]  # by member, then by metric
 
 
 class Gate(Frozen):
-    """A bound on a metric of a member; exactly one of ``at_least`` and ``at_most`` is set."""
+    """A bound on a metric of one task of a suite: ``at_least`` or ``at_most`` is set, not both.
+
+    A candidate that misses the bound is not trained in later tasks.
+    """
 
     metric: str
     at_least: float | None = None
@@ -45,7 +47,7 @@ class Gate(Frozen):
         return self
 
     def missed(self, scores: Mapping[str, float]) -> str:
-        """Return a text that says how the metric misses the bound, or "". NaN misses any bound."""
+        """Return a text that says how the metrics ``scores`` miss the bound, or ""; NaN misses it."""
         value, low, high = scores[self.metric], self.at_least, self.at_most
         if low is not None and not value >= low:
             return f"{self.metric} is {value:.4g}, and must be at least {low:g}"
@@ -61,8 +63,7 @@ class Member(Frozen):
     member. Keys other than ``task`` and ``gate`` replace fields of the task.
 
     Attributes:
-        task: the task.
-        gate: the bound that a candidate must satisfy; None for a member with a regret.
+        gate: the bound on a metric that a candidate must satisfy; None for a member with a regret.
     """
 
     task: ModelTask
@@ -74,11 +75,11 @@ class Member(Frozen):
 
 
 class Reference(Frozen):
-    """The scores of standard attention (mha) and of the mean of all tokens (uniform) in a member.
+    """The values of a metric for standard attention (mha) and for the mean of all tokens (uniform).
 
     Attributes:
-        metric: name of the metric to which the scores belong.
-        mha, uniform: the scores.
+        metric: name of the metric.
+        mha, uniform: the values.
     """
 
     metric: str
@@ -92,24 +93,22 @@ class Reference(Frozen):
         return self
 
     def regret(self, score: float) -> float:
-        """Return the regret of a score: 0 for the score of mha, 1 for the score of uniform."""
+        """Return a metric's value rescaled so that mha's value becomes 0 and uniform's 1."""
         return (score - self.mha) / (self.uniform - self.mha)
 
 
 @TASKS.register("suite")
 class Suite(Task):
-    """Several tasks, in each of which every candidate is trained.
+    """Several tasks, the members, in each of which every candidate is trained.
 
     Attributes:
         data: data specs by member, which replace the data specs of the members' tasks; in YAML a
             mapping or the text ``NAME=DATA,NAME=DATA``. It is "" after loading.
-        members: members by name, in the order of training. Members with a gate and cheap members
-            should come first.
-        counted_at: name of the member at whose sizes mechanisms are resolved and their costs are
-            computed; "" for the first member without a gate. If any member is causal, this member
-            must be causal.
-        references: scores of mha and uniform in each member without a gate; empty until the scores
-            are measured.
+        members: members by name, in the order of training. Members with a gate (a bound on a
+            metric) and members with short trainings should come first.
+        counted_at: name of the member at whose width, heads, layers and tokens costs are computed;
+            "" for the first member without a gate. If any member is causal, so must this one be.
+        references: values of mha and uniform in each member without a gate; empty until measured.
     """
 
     kind: ClassVar[str] = "suite"
@@ -153,16 +152,16 @@ class Suite(Task):
 
     @property
     def regret_tasks(self) -> dict[str, ModelTask]:
-        """The tasks of all members without a gate, by name."""
+        """The tasks of all members without a gate (a bound on a metric), by name."""
         return {name: member.task for name, member in self.members.items() if not member.gate}
 
     @property
     def main(self) -> ModelTask:
-        """The task at whose sizes mechanisms are resolved; see ``counted_at``."""
+        """The task at whose sizes costs of mechanisms are computed; see ``counted_at``."""
         return self.members[self.counted_at or next(iter(self.regret_tasks))].task
 
     def load(self) -> Data:
-        """Return the data of all members.
+        """Return the data of all members (tasks) of the suite.
 
         Raises:
             ConfigError: a gate or reference does not name a metric of its member.
@@ -181,7 +180,7 @@ class Suite(Task):
         return _joined(parts)
 
     def load_test(self) -> Data:
-        """Return the data of all members, with test sets for the members without a gate.
+        """Return the data of all members; those without a gate have test sets for validation.
 
         Raises:
             DataError: a member without a gate has no test set, or data cannot be read.
@@ -192,13 +191,13 @@ class Suite(Task):
         )
 
     def models(self, data: Data) -> dict[str, tuple[ModelTask, Data]]:
-        """Return the tasks of all members and their data, by the name of the member."""
+        """Return the task and the data of each member, by the name of the member."""
         return {name: (member.task, data.parts[name]) for name, member in self.members.items()}
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
         """Return descriptions of the worst regret and of the metrics of each member.
 
-        The worst regret is left out if the references are not known.
+        The worst regret is left out until the references have been measured.
         """
         metrics = [
             replace(metric, name=f"{name}.{metric.name}")
@@ -213,7 +212,7 @@ class Suite(Task):
         return (Metric(WORST, "", "min", 1.0, best, about), *metrics)
 
     def summary(self, metrics: Scores) -> dict[str, float]:
-        """Return the metrics of the trained members and their regrets, by name.
+        """Return the metrics and the regrets of the members trained so far, by name.
 
         The name of a metric is ``member.metric``. The worst regret is included if all members
         without a gate have a regret.
@@ -232,7 +231,7 @@ class Suite(Task):
         return values
 
     def missed(self, metrics: Scores) -> str:
-        """Return a text that says how a candidate missed a gate, or ""."""
+        """Return which member's bound a candidate's metrics miss, and how, as a text; or ""."""
         for name, scores in metrics.items():
             gate = self.members[name].gate
             if gate and (how := gate.missed(scores)):
@@ -240,12 +239,12 @@ class Suite(Task):
         return ""
 
     def without_gates(self) -> Suite:
-        """Return the suite of all members without a gate."""
+        """Return the suite of those members that have no gate, that is, no bound on a metric."""
         members = {name: self.members[name] for name in self.regret_tasks}
         return self.model_copy(update={"members": members, "counted_at": ""})
 
     def with_references(self, references: Mapping[str, Reference]) -> Suite:
-        """Return a copy of the suite with the given references."""
+        """Return a copy of the suite with the given references, by member."""
         return self.model_copy(update={"references": dict(references)})
 
     def fingerprint(self) -> str:

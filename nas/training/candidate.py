@@ -63,7 +63,7 @@ class Constant(Exception):  # noqa: N818 - an outcome, not a fault
 
 
 class Leak(Exception):  # noqa: N818 - an outcome, not a fault
-    """Raised if an output depends on later tokens in a causal task, or on another example."""
+    """Raised if an attention block uses later tokens in a causal task, or another example."""
 
 
 @torch.no_grad()

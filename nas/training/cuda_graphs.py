@@ -40,7 +40,7 @@ PLAIN: Final = (bool, int, float, str, type(None))
 
 
 def graphs_on(device: torch.device) -> CudaGraphs | None:
-    """Return an object that captures steps on ``device``; None if the device is not a GPU."""
+    """Return an object that captures steps on ``device`` as CUDA graphs; None for a processor."""
     return CudaGraphs(device) if device.type == "cuda" else None
 
 
@@ -50,13 +50,13 @@ class Steps:
     The graph is captured when the first whole batch is run.
 
     Args:
-        work: the step to repeat.
+        work: the step to repeat, a function of the indices of a batch's examples.
         size: number of examples in a whole batch; the last batch of an epoch may have fewer.
         graphs: captures the step; None runs each step eagerly.
 
     Attributes:
-        execution: text for the record that says how the steps run: "cuda graph", "cpu, eager", or
-            "cuda, eager" with the reason why there is no graph.
+        execution: text that says how the steps run: "cuda graph", "cpu, eager", or "cuda, eager"
+            with the reason why there is no graph.
         has_failed: whether the capture failed; ``execution`` contains the reason.
     """
 
@@ -83,7 +83,7 @@ class Steps:
         self.work.finish()
 
     def _capture(self, chosen: Tensor, graphs: CudaGraphs) -> None:
-        """Capture the step, or record why the capture failed.
+        """Capture the step as a CUDA graph, or record why the capture failed.
 
         Neither the weights nor the random generators change.
         """
@@ -106,7 +106,7 @@ class Steps:
 
 
 class CudaGraphs:
-    """Captures CUDA graphs on a separate stream of a device, the stream of captures."""
+    """Captures CUDA graphs on a CUDA stream that is used for nothing else."""
 
     broken: Final[list[torch.cuda.CUDAGraph]] = []
     """Graphs whose capture failed. They are kept because torch's allocator may use them later."""
@@ -115,7 +115,7 @@ class CudaGraphs:
         self._device = device
 
     def warm_up(self, work: Callable[[], None], times: int) -> None:
-        """Run ``work`` ``times`` times on the stream of captures, and check that it never waits.
+        """Run ``work`` ``times`` times on the stream for captures, and check that it never waits.
 
         A graph cannot contain a wait for the GPU. The check comes before the capture, because a
         failed capture keeps its memory.
@@ -135,7 +135,7 @@ class CudaGraphs:
             current.wait_stream(stream)
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Capture ``work`` in a new graph, and return the function that replays the graph."""
+        """Capture ``work`` in a new CUDA graph, and return a function that replays the graph."""
         graph = torch.cuda.CUDAGraph()
         index = self._device.index
         generator = torch.cuda.default_generators[
@@ -160,7 +160,6 @@ class CudaGraphs:
 
 @contextmanager
 def _waits_are_errors() -> Iterator[None]:
-    """Make each operation in a block that waits for the GPU raise RuntimeError."""
     mode = torch.cuda.get_sync_debug_mode()
     try:
         with warnings.catch_warnings():
@@ -172,7 +171,7 @@ def _waits_are_errors() -> Iterator[None]:
 
 
 def _python_state(model: nn.Module) -> dict[str, Any]:
-    """Return the attributes and buffers of all modules by name; containers are not copied."""
+    """Return the attributes and buffers of all modules of a model, by name."""
     return {
         f"{name}.{key}".lstrip("."): value
         for name, module in model.named_modules()
@@ -181,9 +180,9 @@ def _python_state(model: nn.Module) -> dict[str, Any]:
 
 
 def _replaced(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return the names of values that differ between two results of ``_python_state``.
+    """Return the names of the values that differ between ``before`` and ``after`` a step.
 
-    A replay would not repeat such a change. It repeats only changes of tensors in place.
+    A replay of the step's CUDA graph would not repeat such a change.
     """
 
     def is_same(old: Any, new: Any) -> bool:
@@ -195,7 +194,7 @@ def _replaced(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return one line of text for the exception that began the chain of ``error``."""
+    """Return one line that describes the first exception in the chain that led to ``error``."""
     while error.__context__ is not None:
         error = error.__context__
     lines = str(error).strip().splitlines()
@@ -212,5 +211,5 @@ def wait_on(device: torch.device) -> None:
 
 @cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the process's only stream of captures on a device; each stream keeps megabytes."""
+    """Return the process's only CUDA stream for captures on a device."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -160,7 +160,7 @@ class Meter:
 
     @property
     def elapsed(self) -> float:
-        """Wall time in seconds since the creation of the meter."""
+        """Wall time in seconds since the meter was created."""
         return time.monotonic() - self._wall
 
     @property

@@ -55,17 +55,16 @@ PATCHABLE: Final[tuple[Any, ...]] = (
 
 
 def settings() -> dict[str, Any]:
-    """Return the current values of torch's global settings, by their names in ``SETTINGS``."""
+    """Return the current values of the torch settings in ``SETTINGS``, by their names there."""
     return {name: get() for name, (get, _) in SETTINGS.items()}
 
 
 def _functions() -> list[dict[str, Any]]:
-    """Return the own callable attributes of each member of ``PATCHABLE``, by name."""
     return [{k: v for k, v in vars(owner).items() if callable(v)} for owner in PATCHABLE]
 
 
 def _restored(before: list[dict[str, Any]]) -> list[str]:
-    """Undo replacements of functions in ``PATCHABLE``; return the names of these functions."""
+    """Put back the functions of torch in ``before`` that were replaced; return their names."""
     names = []
     for owner, old, now in zip(PATCHABLE, before, _functions(), strict=True):
         for name in [k for k in old | now if old.get(k) is not now.get(k)]:

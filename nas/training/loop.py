@@ -36,7 +36,7 @@ class TimeIsUp(Exception):  # noqa: N818 - an outcome, not a fault
 
 
 class Training:
-    """One training of a model.
+    """One training of a model, whose method ``reports`` runs it.
 
     Args:
         model: the untrained model, which is moved to the meter's device.
@@ -44,7 +44,7 @@ class Training:
         data: training examples, and validation examples that evaluate each epoch.
         meter: measures time, and names the device.
         time_limit: longest duration in seconds, checked between steps; None for no limit.
-        graphs: result of ``graphs_on`` to run steps as CUDA graphs; None runs them eagerly.
+        graphs: captures the steps as CUDA graphs (see ``graphs_on``); None runs them eagerly.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Training:
 
     @property
     def execution(self) -> str:
-        """How the steps ran, such as "cuda graph"; see ``Evaluation.execution``."""
+        """How the steps ran: as a "cuda graph", or eagerly and why."""
         evaluation = self._eval_steps
         failed = f", evaluation: {evaluation.execution}" if evaluation.has_failed else ""
         return f"{self._train_steps.execution}{failed}"
@@ -102,7 +102,7 @@ class Training:
         """Run a step on each batch of the examples with the indices ``chosen``.
 
         Raises:
-            Diverged: the step raised it.
+            Diverged: the loss is not finite.
             TimeIsUp: the time limit was reached before a batch.
         """
         steps.work.model.train(steps.work.is_training)
@@ -118,5 +118,5 @@ class Training:
 def prepared(
     task: ModelTask, data: Data, side: Side, device: torch.device, dtype: torch.dtype
 ) -> Examples:
-    """Return ``task.examples(...)``, which is cached for later candidates of this process."""
+    """Return the examples of a data split on a device, which are cached for later candidates."""
     return task.examples(data, side, device, dtype)

@@ -81,12 +81,12 @@ class ScheduledAdamW:
 
 
 def decay_of(weight: Tensor, task: ModelTask) -> float:
-    """Return the weight decay of a parameter under the task's fields."""
+    """Return the weight decay of a parameter: the task's, or 0 where it decays only matrices."""
     return task.weight_decay if task.decay == "all" or weight.ndim > 1 else 0.0
 
 
 def rate_and_momentum(task: ModelTask, step: int, steps: int) -> tuple[float, float]:
-    """Return the learning rate and the momentum of a step, 0 <= step < steps."""
+    """Return the learning rate and the momentum of step number ``step`` of ``steps``, from 0."""
     peak = task.learning_rate
     if task.schedule == "constant":
         return peak, FIRST_MOMENT

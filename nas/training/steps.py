@@ -71,7 +71,7 @@ class TrainStep:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.task.clip, foreach=True)
 
     def finish(self) -> None:
-        """Update the weights; CUDA graphs do not contain this method."""
+        """Update the weights by the computed gradients; a CUDA graph never contains this."""
         self.optimizer.step()
 
     def mean_loss(self) -> float:
@@ -88,12 +88,12 @@ class TrainStep:
 
 @dataclass
 class EvalStep:
-    """An evaluation step: a call adds a batch's tallies to ``totals``.
+    """An evaluation step: a call adds sums over a batch to ``totals``.
 
     Attributes:
         examples: validation examples on the device.
         precision: ``float32``, or ``bfloat16`` for mixed precision.
-        totals: sums of ``task.tally``, from which ``metrics`` computes the metrics.
+        totals: results of ``task.tally``, summed over batches; ``metrics`` needs them.
     """
 
     is_training: ClassVar[bool] = False
@@ -110,7 +110,7 @@ class EvalStep:
 
     @torch.no_grad()
     def __call__(self, chosen: Tensor) -> None:
-        """Add the tallies of the examples with the indices ``chosen``, shape (b,)."""
+        """Add the sums over the examples with the indices ``chosen``, shape (b,), to ``totals``."""
         with mixed(self.device, self.precision):
             self.totals += self.task.tally(self.model, self.examples.batch(chosen))
 
@@ -135,7 +135,7 @@ Work: TypeAlias = TrainStep | EvalStep
 
 
 def mixed(device: torch.device, precision: str) -> torch.autocast:
-    """Return a context that computes in mixed precision if ``precision`` is bfloat16."""
+    """Return a context for mixed precision if ``precision`` is bfloat16, else without effect."""
     # A graph must not cache casts of weights, which change from step to step.
     is_cached = device.type == "cpu"
     enabled = precision == "bfloat16"

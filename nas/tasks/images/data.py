@@ -87,7 +87,6 @@ def load_images(
 
 
 def _moments(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the means and the standard deviations of each channel's pixel values."""
     # Sums over counts of the 256 values are more exact than sums over all pixels.
     counts = [np.bincount(channel.ravel(), minlength=256) for channel in images.swapaxes(0, 1)]
     values = np.arange(256)
@@ -152,7 +151,7 @@ def _cifar10(size: int, *, is_test: bool) -> _Source:
 
 
 def _scaled(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    """Scale images (n, h, w) or (n, h, w, 3) to (n, channels, size, size)."""
+    """Return images (n, h, w) or (n, h, w, 3), scaled to (n, channels, size, size)."""
     from PIL import Image
 
     return np.stack([folder.to_pixels(Image.fromarray(image), size) for image in images])
@@ -161,12 +160,12 @@ def _scaled(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
 def draw_two(
     labels: NDArray[np.int64], first: int, second: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return indices of two disjoint, class-balanced parts of about ``first`` and ``second`` items.
+    """Return indices of two disjoint, class-balanced parts of the items.
 
-    The classes alternate in both parts, so that the first k items of a part are balanced for each
-    k. If there are fewer than ``first + second`` items, all items are drawn, and the sizes of both
-    parts are reduced in proportion. If each class has enough items, the second part does not
-    depend on the size of the first part.
+    The parts have about ``first`` and ``second`` items. The classes alternate in both, so that the
+    first k items of a part are balanced for each k. If there are fewer items than requested, all
+    are drawn, and both parts are smaller in proportion. If each class has enough items, the second
+    part does not depend on the size of the first part.
 
     Args:
         labels: the class of each item, shape (n,), n >= 2.

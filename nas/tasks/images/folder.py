@@ -45,13 +45,13 @@ def cache_folder() -> Path:
 def list_images(
     root: Path, part: Sequence[str] = TRAIN
 ) -> tuple[tuple[str, ...], list[list[Path]]]:
-    """Return the classes of an image folder, and the paths of the images of each class.
+    """Return the class names of an image folder, and the paths of the images of each class.
 
     Args:
-        part: possible names of the folder with the classes; see ``list_classes``.
+        part: possible names of the folder with the classes; the first that exists is read.
 
     Raises:
-        DataError: a class has fewer than two images; or see ``list_classes``.
+        DataError: a class has fewer than two images, or the folder is invalid (``list_classes``).
     """
     return list_classes(root, part, SUFFIXES, "images", least=2)
 

@@ -100,7 +100,7 @@ def flip_and_shift(
 def _shifted(
     size: int, draw: Float[Tensor, "b 1"]
 ) -> tuple[Int[Tensor, "b n"], Shaped[Tensor, "b n"]]:
-    """Return the index from which each pixel is copied along an axis, for randomly shifted images.
+    """Return the index from which each pixel of a shifted image is copied along an axis.
 
     Args:
         size: number of pixels along the axis.

@@ -69,7 +69,7 @@ class ImageTask(Classification):
 
     @property
     def sizes(self) -> ModelSizes:
-        """The model's width, and its numbers of heads, layers and tokens with the class token."""
+        """The model's width, heads, layers and tokens; the tokens are patches and a class token."""
         tokens = (self.image_size // self.patch) ** 2 + 1
         return ModelSizes(self.width, self.heads, self.depth, tokens)
 
@@ -90,14 +90,14 @@ class ImageTask(Classification):
     def examples(
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
     ) -> ImageExamples:
-        """Return the images of a split on a device; training images are augmented if required."""
+        """Return the images of a split on a device; training images may be augmented."""
         from nas.tasks.images.model import ImageExamples
 
         is_augmented = side == "train" and self.augmentation != "none"
         return ImageExamples(data, side, self.patch, device, dtype=dtype, is_augmented=is_augmented)
 
     def num_eval_examples(self, data: Data, epoch: int) -> int:
-        """Return the number of all validation images; ``curve_images`` before the last epoch."""
+        """Return the number of validation images to evaluate after an epoch; all after the last."""
         count = super().num_eval_examples(data, epoch)
         return count if epoch == self.epochs else min(self.curve_images, count)
 

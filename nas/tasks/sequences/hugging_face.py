@@ -28,7 +28,7 @@ EXPECTED: Final = {
 
 
 def read_text(spec: str, *, is_test: bool) -> bytes:
-    """Return all texts of the training or the test part, each followed by a line break.
+    """Return all texts of a data set's training or test part, each followed by a line break.
 
     Raises:
         DataError: the texts cannot be loaded, or it is not clear which column contains them.
@@ -39,7 +39,10 @@ def read_text(spec: str, *, is_test: bool) -> bytes:
 
 
 def read_classes(spec: str, *, is_test: bool) -> tuple[tuple[str, ...], list[tuple[str, int]]]:
-    """Return the classes, and all texts of the training or the test part with their class numbers.
+    """Return the class names of a data set, and the texts of one part with their class numbers.
+
+    Args:
+        is_test: whether to read the test part instead of the training part.
 
     Raises:
         DataError: the texts cannot be loaded; it is not clear which columns contain texts and
@@ -64,7 +67,7 @@ def read_classes(spec: str, *, is_test: bool) -> tuple[tuple[str, ...], list[tup
 
 
 def _part(spec: str, *, is_test: bool) -> datasets.Dataset:
-    """Return the training part, or the first of `TESTS` that has no rows of the training part.
+    """Return the training part, or the first split in `TESTS` that shares no rows with it.
 
     Raises:
         DataError: the data set cannot be loaded, or has no such test part.
@@ -102,7 +105,6 @@ def _part(spec: str, *, is_test: bool) -> datasets.Dataset:
 
 
 def _parts(source: str) -> dict[str, datasets.Dataset]:
-    """Return all splits of the data set on the Hub or at a path, by name."""
     from datasets import Dataset, load_dataset, load_from_disk
 
     if not source.startswith(("/", "~")):
@@ -141,7 +143,6 @@ def _column(spec: str, part: datasets.Dataset, name: str) -> str:
 
 
 def _rows(part: datasets.Dataset, *columns: str) -> list[tuple[Any, ...]]:
-    """Return all rows of the data set part, limited to some columns."""
     # Reading by column takes a fortieth of the time of reading by row.
     values = part.select_columns([*columns])[:]
     return [*zip(*(values[column] for column in columns), strict=True)]

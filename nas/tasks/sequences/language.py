@@ -59,13 +59,13 @@ class BytesTask(SequenceTask):
         return checked_text_spec(value, "file")
 
     def num_classes(self, data: Data) -> int:
-        """Return the number of different bytes."""
+        """Return the number of different byte values."""
         return NUM_BYTES
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
         """Return descriptions of bits per byte and of accuracy.
 
-        The chance values are the scores of a model that predicts each byte's frequency in the
+        Their chance values are those of a model that predicts each byte's frequency in the
         training text.
         """
         bits, share = data.facts["bits_by_frequency"], data.facts["commonest"]
@@ -141,7 +141,7 @@ class BytesTask(SequenceTask):
         return self.train_examples
 
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
-        """Return the first indices of an epoch's windows, which are uniformly distributed."""
+        """Return the positions in the text at which an epoch's windows start, uniformly random."""
         import torch
 
         num_starts = data.count("train") - self.length
@@ -154,14 +154,14 @@ class BytesTask(SequenceTask):
         return TokenModel(self, attention, seed, NUM_BYTES, NUM_BYTES, is_tied=self.is_tied)
 
     def score(self, totals: list[float]) -> dict[str, float]:
-        """Return the values of bits per byte and of accuracy."""
+        """Return bits per byte and accuracy by name, from sums over all batches."""
         scores = super().score(totals)
         bits = scores["log_loss"] / math.log(2)
         return {"bits_per_byte": bits, "accuracy": scores["accuracy"]}
 
 
 def _frequencies(train: NDArray[np.uint8], rows: NDArray[np.uint8]) -> dict[str, float]:
-    """Return the scores of a model that always predicts the frequencies of bytes in ``train``.
+    """Return the metrics of a model that always predicts the frequencies of bytes in ``train``.
 
     Args:
         rows: validation windows, whose bytes after the first byte are the targets.

@@ -28,7 +28,7 @@ PADDING: Final = 0
 
 
 class Rows:
-    """Sequences of tokens on a device with their targets; a batch is a pair (tokens, targets)."""
+    """Sequences of tokens on a device, and their targets; a batch is a pair (tokens, targets)."""
 
     def __init__(
         self, tokens: NDArray[np.generic], targets: NDArray[np.generic], device: torch.device
@@ -106,17 +106,17 @@ class _Embedded(Transformer):
 
 
 class TokenModel(_Embedded):
-    """A causal model that returns logits at the positions in ``read``."""
+    """A causal model that returns logits at the positions in its argument ``read``."""
 
     def forward(self, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b m classes"]:
-        """Return the logits at the positions in ``self.read``."""
+        """Return the logits of sequences at the positions in ``self.read``."""
         logits: Tensor = self.head(self.features(tokens, self.read))
         return logits
 
     def features(
         self, tokens: Int[Tensor, "b n"], read: slice = slice(None)
     ) -> Float[Tensor, "b m d"]:
-        """Return the output of the final norm at the positions in ``read``."""
+        """Return the output of the final norm, before the logits, at the positions in ``read``."""
         x = self.embed(tokens)
         if self.token_shift:
             x = x + F.pad(x.roll(1, dims=2)[:, :-1], (0, 0, 1, 0))

@@ -49,7 +49,7 @@ class Layout(NamedTuple):
 
 
 class SyntheticTask(SequenceTask):
-    """A task on generated sequences: predict an answer at some positions of each sequence.
+    """A task on generated sequences: predict the answers at some positions of each sequence.
 
     Attributes:
         train_examples: number of training sequences in an epoch; every epoch has new sequences.
@@ -68,15 +68,15 @@ class SyntheticTask(SequenceTask):
     @property
     @abstractmethod
     def layout(self) -> Layout:
-        """The sizes of the sequences."""
+        """The length of the sequences, the vocabulary size, and the positions of answers."""
 
     @abstractmethod
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
-        """Return ``count`` random sequences.
+        """Return ``count`` random sequences, each with its targets.
 
         Returns:
             The column ``tokens``, shape (count, length), and the column ``targets``, shape (count,
-            number of positions in ``answered``).
+            number of positions with answers).
         """
 
     @property
@@ -91,7 +91,7 @@ class SyntheticTask(SequenceTask):
 
     @property
     def num_sequences(self) -> int:
-        """The number of sequences in the larger split; the training split serves all epochs."""
+        """The number of sequences in the larger split; the training split covers all epochs."""
         return max(self.epochs * self.train_examples, self.validation_examples)
 
     def num_classes(self, data: Data) -> int:
@@ -126,7 +126,7 @@ class SyntheticTask(SequenceTask):
 
 
 class PairsTask(SyntheticTask):
-    """A task on sequences of keys, each followed by its value; the answers are values.
+    """A task on sequences of pairs of a key and its value; the model predicts values.
 
     Attributes:
         num_keys: number of keys in the vocabulary; the first tokens of the vocabulary are keys.
@@ -141,7 +141,7 @@ class PairsTask(SyntheticTask):
 
 @TASKS.register("recall")
 class RecallTask(PairsTask):
-    """The task recall: after all pairs the keys come again, and the model predicts their values."""
+    """The task recall: predict each key's value when the keys come again after all pairs."""
 
     kind: ClassVar[str] = "recall"
     targets_name: ClassVar[str] = "queried keys' values"
@@ -161,12 +161,12 @@ class RecallTask(PairsTask):
 
     @property
     def layout(self) -> Layout:
-        """The sizes of sequences of pairs, followed by each key again; these keys are answered."""
+        """The sizes of sequences of pairs and each key again, with logits at the repeated keys."""
         num_tokens, answered = self.num_keys + self.num_values, slice(2 * self.pairs, None)
         return Layout(num_tokens, self.num_values, 3 * self.pairs, answered)
 
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
-        """Return sequences of pairs with distinct keys, followed by the keys in another order."""
+        """Return ``count`` sequences of pairs with distinct keys, then all keys in random order."""
         shape = count, self.pairs
         keys = np.stack([rng.permutation(self.num_keys)[: self.pairs] for _ in range(count)])
         values = rng.integers(0, self.num_values, shape)
@@ -179,7 +179,7 @@ class RecallTask(PairsTask):
 
 @TASKS.register("induction")
 class InductionTask(PairsTask):
-    """The task induction: keys repeat at random, and the model predicts a repeated key's value."""
+    """The task induction: keys repeat at random; predict the value of a key that came before."""
 
     kind: ClassVar[str] = "induction"
     targets_name: ClassVar[str] = "values of keys that were seen before"
@@ -199,7 +199,7 @@ class InductionTask(PairsTask):
         return Layout(self.num_keys + self.num_values, self.num_values, 2 * self.pairs)
 
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
-        """Return sequences of pairs, in each of which equal keys have equal values.
+        """Return ``count`` sequences of pairs, in each of which equal keys have equal values.
 
         Targets are ``IGNORE_INDEX`` except at keys that occurred before in the sequence.
         """
@@ -217,11 +217,11 @@ class InductionTask(PairsTask):
 
 @TASKS.register("copying")
 class CopyingTask(SyntheticTask):
-    """The task copying: repeat the symbols among noise tokens in their order.
+    """The task copying: repeat in order the symbols that stand among noise tokens.
 
     Attributes:
         num_symbols: number of symbols in the vocabulary, which also contains the noise token and
-            the mark.
+            the mark that asks for a symbol.
         symbols: number of symbols in a sequence.
         noise: number of noise tokens in a sequence.
     """
@@ -241,7 +241,7 @@ class CopyingTask(SyntheticTask):
         return Layout(self.num_symbols + 2, self.num_symbols, shown + self.symbols, answered)
 
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
-        """Return sequences with random symbols at random positions among noise tokens."""
+        """Return ``count`` sequences with symbols at random positions among noise tokens."""
         shown = self.symbols + self.noise
         places = np.stack([rng.permutation(shown)[: self.symbols] for _ in range(count)])
         symbols = rng.integers(0, self.num_symbols, (count, self.symbols))

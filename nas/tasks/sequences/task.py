@@ -65,13 +65,13 @@ class SequenceTask(Classification):
         return Rows(tokens, targets, device)
 
     def num_eval_examples(self, data: Data, epoch: int) -> int:
-        """Return the number of validation examples; ``curve_examples`` before the last epoch."""
+        """Return the number of validation examples to evaluate after an epoch; all at the end."""
         count = super().num_eval_examples(data, epoch)
         return count if epoch == self.epochs else min(self.curve_examples, count)
 
 
 def content_digest(label: str, *sides: Mapping[str, NDArray[np.integer]]) -> str:
-    """Return a digest of a text and of the columns of data splits, 16 hex characters."""
+    """Return a digest, 16 hex characters, of ``label`` and of the columns of data splits."""
     digest = hashlib.blake2b(label.encode(), digest_size=8)
     for column in (column for side in sides for column in side.values()):
         digest.update(f"{column.shape}".encode())
@@ -80,7 +80,7 @@ def content_digest(label: str, *sides: Mapping[str, NDArray[np.integer]]) -> str
 
 
 def checked_text_spec(spec: str, file_kind: str) -> str:
-    """Return a data spec of texts after ``checked_spec``.
+    """Return a checked data spec of texts with an absolute path.
 
     It has the form ``synthetic``, FILE_KIND:PATH or hf:NAME. The old name ``made`` of ``synthetic``
     is replaced.

@@ -134,13 +134,13 @@ class TextsTask(SequenceTask):
 
 
 def read_folder(root: Path, part: Sequence[str]) -> tuple[tuple[str, ...], Labelled]:
-    """Return the classes of a text folder, and all texts of a part with their class numbers.
+    """Return the class names of a text folder, and the texts of a part with their class numbers.
 
     Args:
-        part: possible names of the part's folder; see ``list_classes``.
+        part: possible names of the part's folder, such as train; the first that exists is read.
 
     Raises:
-        DataError: a text cannot be read; or see ``list_classes``.
+        DataError: a text cannot be read, or the folder is invalid (see ``list_classes``).
     """
     classes, files = list_classes(root, part, (".txt",), "texts")
     texts = [
@@ -158,7 +158,7 @@ def _words(text: str) -> list[str]:
 
 
 def _vocabulary(texts: Iterable[Sequence[str]], size: int) -> dict[str, int]:
-    """Return the most frequent words with their tokens; equally frequent words are sorted."""
+    """Return the tokens of the most frequent words, by word; ties are in alphabetical order."""
     counts = Counter(word for text in texts for word in text)
     ranked = sorted(counts, key=lambda word: (-counts[word], word))[: size - FIRST_WORD]
     return {word: FIRST_WORD + i for i, word in enumerate(ranked)}
