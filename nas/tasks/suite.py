@@ -47,7 +47,7 @@ class Gate(Frozen):
         return self
 
     def missed(self, scores: Mapping[str, float]) -> str:
-        """Return a text that says how the metrics ``scores`` miss the bound, or ""; NaN misses it."""
+        """Return a text that says how the metrics ``scores`` miss this bound; "" if they do not."""
         value, low, high = scores[self.metric], self.at_least, self.at_most
         if low is not None and not value >= low:
             return f"{self.metric} is {value:.4g}, and must be at least {low:g}"
