@@ -1,6 +1,6 @@
 """Tables, figures and HTML pages about runs and genomes, and classes of the API's results.
 
-    run_view.py       recorded data of a run                 verdict.py    summary of a run in words
+    run_view.py       recorded data of a run               verdict.py    summary of a run in words
     columns.py        columns for tables, CSV, JSON, HTML  table.py      tables that fit a terminal
     front_columns.py  columns of the table of a front      front.py      table of a front
     charts.py         figures of costs and benchmarks      plot.py       figure of a front

@@ -1,8 +1,8 @@
-"""The front of a run as a figure, and the axes that it shares with the page's static drawing.
+"""The Pareto front of a run as a figure, and the axes that it shares with the page's static figure.
 
-Light dots are measured scores. Mechanisms of the front and published mechanisms of the same run are
-drawn at their estimates with standard errors. All points to the right of the staircase and below
-the staircase are dominated.
+Light dots are means of a mechanism's trainings. Mechanisms of the front and published mechanisms
+are drawn at the metrics that the search's model estimates, with standard errors. All points to the
+right of the staircase and below the staircase are dominated.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class FrontAxes:
     """The two axes of a figure of mechanisms; coordinates of fractions are in per cent.
 
     Attributes:
-        across: objective on the horizontal axis: the first cost, if there is a cost.
-        up: objective on the vertical axis: the first metric, if there is a metric.
+        across: objective on the horizontal axis: the first cost, or without a cost an objective.
+        up: objective on the vertical axis: the first metric, or without a metric an objective.
     """
 
     across: Objective
@@ -64,14 +64,14 @@ class FrontAxes:
         return axis_factor(across) * values[across.name], axis_factor(up) * values[up.name]
 
     def error(self, candidate: Candidate) -> float:
-        """Return half the length of a candidate's vertical error bar, in units of the axis."""
+        """Return the standard error of a mechanism's vertical coordinate, in units of the axis."""
         return axis_factor(self.up) * candidate.errors.get(self.up.name, 0.0)
 
     def fresh(self, view: RunView, candidate: Candidate) -> Spread | None:
-        """Return the vertical coordinate of a candidate's mean over fresh seeds, with its error.
+        """Return a mechanism's mean over fresh seeds, as vertical coordinate with standard error.
 
-        The seeds are those under the run's task. The result is None if there are none, or if the
-        vertical axis does not show the run's metric.
+        Fresh seeds are seeds that the search never used; only trainings under the run's task count.
+        The result is None if there are none, or if the axis does not show the run's metric.
         """
         is_up = view.metric is not None and view.metric.name == self.up.name
         spread = view.spread(FRESH["search"], candidate.key) if is_up else None
@@ -79,7 +79,7 @@ class FrontAxes:
         return spread and Spread(scale * spread.mean, scale * (spread.error or 0.0), spread.seeds)
 
     def stairs(self, candidates: Sequence[Candidate]) -> list[Point]:
-        """Return the coordinates of the non-dominated candidates, from left to right.
+        """Return the coordinates of the non-dominated mechanisms, from left to right.
 
         Only the objectives of the two axes are considered. The list is empty unless the horizontal
         objective is minimised and the vertical objective is maximised.
@@ -96,7 +96,7 @@ def axis_factor(objective: Objective) -> float:
 
 
 def draw_front(view: RunView) -> Any:
-    """Draw the front of a run as a matplotlib figure.
+    """Return the Pareto front of a run as a matplotlib figure.
 
     Raises:
         RunError: the run has one objective.
@@ -120,7 +120,7 @@ def draw_front(view: RunView) -> Any:
 
 
 class _Picture:
-    """The drawing of a front on matplotlib axes: first points and lines, then labels."""
+    """A drawing of a Pareto front on matplotlib axes: first points and lines, then labels."""
 
     def __init__(self, axes: Any, view: RunView, front: FrontAxes) -> None:
         self.axes, self.view, self.front = axes, view, front
@@ -171,7 +171,7 @@ class _Picture:
         labels: Sequence[Any],
         drawn: Sequence[Any],
     ) -> Any:
-        """Write a label near the point of a candidate, and return the bounding box of the label.
+        """Write a label near the point of a mechanism, and return the bounding box of the label.
 
         Of many positions around the point the label gets the position with the least overlap and
         distance.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """Base class of the frozen dataclasses that functions of the API return."""
+    """Base class of the immutable results that functions of the API return."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object that the command of the same name prints with ``--json``."""
@@ -22,14 +22,14 @@ class Result:
 
 
 class TableResult(Result):
-    """Base class of results that convert to a table."""
+    """Base class of results of the API that can be converted to a table."""
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the rows of ``to_pandas`` as dicts with the names of the columns as keys."""
+        """Return the rows of the table as dicts with the names of the columns as keys."""
         raise NotImplementedError
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return the rows as a DataFrame.
+        """Return the table as a DataFrame.
 
         Raises:
             ConfigError: pandas is not installed.
@@ -53,7 +53,7 @@ class MetricInfo(Result):
 
     @classmethod
     def of(cls, metric: Metric | Objective) -> MetricInfo:
-        """Return name, unit and direction of a task's metric or of an objective."""
+        """Return the name, unit and direction of a task's metric or of an objective."""
         return cls(metric.name, metric.unit, metric.direction)
 
 

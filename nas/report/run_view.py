@@ -158,17 +158,17 @@ class RunView:
 
     @cached_property
     def trained(self) -> dict[str, Candidate]:
-        """Mechanisms that were submitted for training, by key, in order of proposal."""
+        """Mechanisms submitted for training, by ``Proposal.key``, in order of proposal."""
         return {c.key: c for c in self.mechanisms if c.proposal.is_new}
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
-        """Mechanisms whose trainings all succeeded, in order of proposal."""
+        """Mechanisms whose trainings in the search all succeeded, in order of proposal."""
         return tuple(candidate for candidate in self.trained.values() if candidate.objectives)
 
     @cached_property
     def by_digest(self) -> dict[str, Candidate]:
-        """All mechanisms by digest."""
+        """All proposed mechanisms by digest."""
         return {candidate.digest: candidate for candidate in self.mechanisms}
 
     @cached_property
@@ -178,7 +178,7 @@ class RunView:
 
     @cached_property
     def titles(self) -> dict[str, tuple[str, ...]]:
-        """The titles "best", "knee" and "cheapest" of mechanisms in the front, by digest."""
+        """The titles "best", "knee" and "cheapest" of mechanisms in the Pareto front, by digest."""
         titles: dict[str, tuple[str, ...]] = {}
         for title, member in named_members(self.setup.objectives, self.members).items():
             titles[member.digest] = (*titles.get(member.digest, ()), title)
@@ -186,33 +186,34 @@ class RunView:
 
     @cached_property
     def hypervolume(self) -> float:
-        """The hypervolume of the front, as a fraction of the volume between ideal and reference."""
+        """The hypervolume of the front as a fraction of the box from ideal to reference values."""
         return scaled_hypervolume(self.setup.objectives, [m.objectives for m in self.members])
 
     @cached_property
     def named(self) -> tuple[tuple[str, Candidate], ...]:
-        """The published mechanisms among the candidates, each with its names."""
+        """The published mechanisms that the search trained successfully, each with its names."""
         pairs = ((self.name_of(candidate), candidate) for candidate in self.candidates)
         return tuple((name, candidate) for name, candidate in pairs if name)
 
     @cached_property
     def standard_key(self) -> str | None:
-        """The key of standard attention; None if neither search nor confirmation trained it."""
+        """The ``Proposal.key`` of standard attention; None if the run never trained it."""
         keys = [key for key, names in self.names.items() if STANDARD in names]
         keys += [training.key for training in self.confirmations if training.name == STANDARD]
         return keys[0] if keys else None
 
     @property
     def standard(self) -> Candidate | None:
-        """The candidate of standard attention; None if the search did not train it."""
+        """Standard attention and its results in the search; None if it was not trained there."""
         return self.trained.get(self.standard_key or "")
 
     @cached_property
     def fresh(self) -> dict[str, dict[str, tuple[Training, ...]]]:
-        """Successful trainings with fresh seeds, by title and key.
+        """Successful trainings with seeds that the search never used.
 
-        The title names a part of the confirmation: "fresh" for the run's task, "long" for a longer
-        task, or "test" for the test set. The task's name follows if a part has several tasks.
+        They are keyed by a title, then by ``Proposal.key`` of the mechanism. The title names a part
+        of the confirmation: "fresh" for the run's task, "long" for a longer task, or "test" for the
+        test set. The task's name follows if a part has several tasks.
         """
         tasks = {part: {c.task for c in self.confirmations if c.stage == part} for part in FRESH}
         fresh: dict[str, dict[str, tuple[Training, ...]]] = {}
@@ -242,31 +243,31 @@ class RunView:
         return tuple(dict.fromkeys(filter(None, (t.evaluation.hardware for t in self.trainings))))
 
     def name_of(self, candidate: Candidate) -> str:
-        """Return the names of the published mechanisms equal to the candidate, joined by " = "."""
+        """Return the names of the published mechanisms equal to a mechanism, joined by " = "."""
         return " = ".join(self.names.get(candidate.key, ()))
 
     def short(self, candidate: Candidate) -> str:
-        """Return the shortened digest of a candidate, which is unique in the run."""
+        """Return the shortened digest of a mechanism, which is unique in the run."""
         return candidate.digest[: self.id_length]
 
     def called(self, key: str) -> str:
-        """Return the names of a trained mechanism; without a name, its shortened digest."""
+        """Return the names of the mechanism with this ``Proposal.key``, or its short digest."""
         candidate = self.trained[key]
         return self.name_of(candidate) or self.short(candidate)
 
     def shares(self, candidate: Candidate) -> dict[str, float]:
-        """Return the ratios of a candidate's costs to the costs of standard attention, by name."""
+        """Return a mechanism's costs relative to standard attention, by name of the cost."""
         base = self.standard.costs if self.standard else {}
         return {name: cost / base[name] for name, cost in candidate.costs.items() if base.get(name)}
 
     def values(self, title: str, key: str, name: str = "") -> dict[int, float]:
-        """Return the values of a metric in a mechanism's trainings with fresh seeds, by repeat.
+        """Return a metric in a mechanism's trainings with fresh seeds, by index of the seed.
 
-        A repeat is the index of a seed; mechanisms share the seed of each repeat.
+        Fresh seeds are seeds that the search never used. All mechanisms share them.
 
         Args:
             title: part of the confirmation, a key of ``fresh``.
-            key: key of the mechanism.
+            key: ``Proposal.key`` of the mechanism.
             name: name of the metric; by default the run's metric.
         """
         name = name or (self.metric.name if self.metric else "")
@@ -274,31 +275,31 @@ class RunView:
         return {repeat: values[name] for repeat, values in metrics.items() if name in values}
 
     def spread(self, title: str, key: str) -> Spread | None:
-        """Return the statistics of ``values`` over the seeds; None if there are no values."""
+        """Return mean and standard error of ``values``; None if there are no values."""
         values = [*self.values(title, key).values()]
         return Spread(*mean_and_error(values), len(values)) if values else None
 
     def gains(self, title: str, key: str) -> list[float]:
-        """Return the differences of the metric to standard attention, one for each shared seed.
+        """Return a mechanism's metric minus that of standard attention, for each shared fresh seed.
 
         Args:
             title: part of the confirmation, a key of ``fresh``.
-            key: key of the mechanism.
+            key: ``Proposal.key`` of the mechanism.
         """
         base = self.values(title, self.standard_key) if self.standard_key else {}
         return paired(self.values(title, key), base)
 
     def confirmed(self, candidate: Candidate) -> dict[str, dict[str, Any]]:
-        """Return mean, error and values of trainings with fresh seeds, by title."""
+        """Return a mechanism's mean metric, error and values in each part of the confirmation."""
         values = {title: [*self.values(title, candidate.key).values()] for title in self.fresh}
         return {title: spread_answer(scores) for title, scores in values.items() if scores}
 
     def dominated_by(self, candidate: Candidate) -> dict[str, float]:
-        """Return the names of the published mechanisms that a candidate dominates by estimates.
+        """Return the published mechanisms that a mechanism dominates according to the estimates.
 
-        The value of each name is the probability that the candidate is better in all metrics that
-        are objectives. The errors of estimates are assumed to be independent and normal; a missing
-        error counts as infinite.
+        The result maps each name to the probability that the mechanism is better in all metrics
+        that are objectives. The errors of estimates are assumed to be independent and normal; a
+        missing error counts as infinite.
         """
         costs = as_costs(self.setup.objectives, candidate.objectives)
         return {
@@ -319,7 +320,7 @@ class RunView:
 
 
 def spread_answer(values: Sequence[float]) -> dict[str, Any]:
-    """Return mean, standard error and the values as a JSON object."""
+    """Return a JSON object with the mean, the standard error and the values themselves."""
     mean, error = mean_and_error(values) if values else (None, None)
     return {"mean": mean, "error": error, "values": list(values)}
 
@@ -333,7 +334,7 @@ def id_length(digests: Sequence[str]) -> int:
 
 
 def task_and_data(setup: RunSetup) -> str:
-    """Return the name of a run's task and its data, from the frozen copy of the task."""
+    """Return the names of a run's task and data, from the copy that the run's creation saved."""
     document = parse_yaml(setup.task.text, setup.task.name)
     data = document.get("data") if isinstance(document, dict) else None
     if not data:

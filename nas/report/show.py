@@ -29,14 +29,14 @@ class ShowResult(Result):
     """Everything known about one genome; a notebook shows formula, graph and costs.
 
     Attributes:
-        origin: SOURCE argument that names the genome, and the genome as written.
-        sizes: sizes of the block for which costs and source code are computed.
-        plan: the genome in normal form with types, as a list of calls.
+        origin: the genome as written, and the argument SOURCE of ``nas show`` that names it.
+        sizes: sizes of the attention block for which costs and source code are computed.
+        plan: the genome in normal form (simplified, canonical order), as a list of typed calls.
         digest: digest of the normal form.
         mechanisms: names of the named mechanisms equal to the genome.
         priced: costs of one block, or the reason why it cannot be built at the sizes.
         source: readable Python source; None if the block cannot be built at the sizes.
-        history: results and lineage in the genome's run; None unless SOURCE is RUN/ID.
+        history: training results and ancestors in the genome's run; None if it is of no run.
     """
 
     origin: Source
@@ -50,21 +50,21 @@ class ShowResult(Result):
 
     @property
     def genome(self) -> Genome:
-        """The genome as written."""
+        """The genome as written, that is, not simplified."""
         return self.origin.genome
 
     @property
     def formula(self) -> str:
-        """The mechanism in a line of mathematics."""
+        """The genome's mechanism in a line of mathematics."""
         return formula_of(self.plan)
 
     @property
     def costs(self) -> Cost | None:
-        """The costs of one block at batch 1; None if the block cannot be built at the sizes."""
+        """The costs of one attention block at batch size 1; None if the block cannot be built."""
         return self.priced.cost
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object of ``nas show``."""
+        """Return the JSON object that ``nas show --json`` prints."""
         answer: dict[str, Any] = {
             "genome": self.genome.to_dict(),
             "digest": self.digest,
@@ -99,7 +99,7 @@ def examine(
     """Return everything known about a genome.
 
     Args:
-        source: the genome and the SOURCE argument that names it.
+        source: the genome, and the argument SOURCE of ``nas show`` that names it.
         dim, heads, tokens: sizes of the attention block. By default they are the sizes of the task
             of the genome's run; for a genome without a run, the defaults of ``Sizes``.
 
@@ -167,7 +167,7 @@ def show(console: Console, result: ShowResult) -> None:
 
 
 def _notes(result: ShowResult) -> list[str]:
-    """Return remarks on the genome's placement, removed nodes, head count and causality."""
+    """Return remarks on the genome: layers of the model, nodes without effect, heads, causality."""
     genome, canonical = result.origin.genome, result.plan.genome
     layers = {
         "all": "In every layer of a backbone.",

@@ -1,6 +1,6 @@
 """The results of ``nas table``, which shows tables of recorded trainings (tabular benchmarks).
 
-A result is about all tables, one table, mechanisms of a table, or a comparison of two tables.
+The command describes all tables, one table or mechanisms of a table, or compares two tables.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ def table_answer(
     """Return the JSON object of ``nas table`` about a table.
 
     With ``against`` it contains a comparison of two tables; otherwise with ``genomes`` it contains
-    these mechanisms; otherwise it contains the table's front by mean scores and multiply-adds.
+    these mechanisms; otherwise it contains the mechanisms that are non-dominated by mean metric and
+    multiply-adds.
 
     Args:
         genomes: mechanisms of the table that are returned with all their trainings.
-        against: a table of longer trainings, whose ranking is compared with the table's ranking.
+        against: a table of longer trainings, whose ranking of mechanisms is compared.
 
     Raises:
         TableError: a genome is not in the table, or the tables have too few common mechanisms.
@@ -66,7 +67,7 @@ def table_answer(
 
 
 def show_tables(console: Console, answer: Sequence[dict[str, Any]]) -> None:
-    """Print the list of tables."""
+    """Print the list of built-in tables."""
     say_table(
         console,
         [
@@ -133,9 +134,7 @@ def _facts(table: Table) -> dict[str, Any]:
 
 
 def _entry(table: Table, key: str, *, is_whole: bool = False) -> dict[str, Any]:
-    """Return the JSON object about a mechanism of a table.
-
-    It contains the costs, and the mean and standard deviation of each metric over the seeds.
+    """Return costs, and mean and standard deviation of each metric, of a table's mechanism.
 
     Args:
         key: key of the mechanism in the table.
@@ -170,7 +169,7 @@ def _summary(values: Sequence[float]) -> dict[str, Any] | None:
 
 
 def _noise(table: Table, metric: str) -> dict[str, float]:
-    """Return two standard deviations of a metric.
+    """Return two standard deviations of a metric in a table.
 
     "seeds" is the deviation over the trainings of a mechanism, pooled over all mechanisms.
     "mechanisms" is the deviation of the mechanisms' means.

@@ -1,4 +1,4 @@
-"""The result of ``nas.evaluate``: mechanisms trained without a search, with standard errors."""
+"""The result of ``nas.evaluate``: trainings of mechanisms without a search."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class TrainingRow:
     """One training of one mechanism.
 
     Attributes:
-        name: SOURCE argument that names the mechanism.
+        name: argument SOURCE of ``nas evaluate``, which names the mechanism.
         digest: digest of the mechanism.
         repeat: index among the trainings of this mechanism, from 0.
         evaluation: result of the training.
-        costs: total costs of the attention layers of the model, by name.
+        costs: total costs of the attention layers of the model, by name of the cost.
         metric: first metric of the task, by which mechanisms are compared.
     """
 
@@ -70,8 +70,8 @@ class EvaluateResult(TableResult):
     """Trainings of mechanisms under one task, without a search.
 
     Attributes:
-        task: the task argument.
-        test: whether the test set was used in place of examples held out of training.
+        task: argument of the function, which names the task.
+        test: whether metrics were measured on the test set instead of on validation examples.
         trainings: trainings sorted by mechanism, in the order of the arguments, then by repeat.
     """
 
@@ -85,12 +85,12 @@ class EvaluateResult(TableResult):
         return any(training.evaluation.is_ok for training in self.trainings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object of ``nas evaluate``."""
+        """Return the JSON object that ``nas evaluate --json`` prints."""
         rows = [training.to_dict() for training in self.trainings]
         return {"task": self.task, "test": self.test, "evaluations": rows}
 
     def records(self) -> list[dict[str, Any]]:
-        """Return a row for each training; metrics and costs are columns."""
+        """Return each training as a dict by name of the column; metrics and costs are columns."""
         records = []
         for training in self.trainings:
             entry = training.to_dict()
@@ -101,7 +101,7 @@ class EvaluateResult(TableResult):
 
 
 def trial_line(training: TrainingRow, done: int, total: int) -> str:
-    """Return one line for a finished training."""
+    """Return one line on a finished training: mechanism, seed, metric or failure, and time."""
     result, metric, value = training.evaluation, training.metric, training.value
     outcome = f"{result.status} ({result.reason})" if result.reason else why(result)
     if value is not None:
@@ -111,7 +111,7 @@ def trial_line(training: TrainingRow, done: int, total: int) -> str:
 
 
 def why(evaluation: Evaluation) -> str:
-    """Return why a training failed or, if it was stopped, at which gate it was stopped."""
+    """Return why a training failed, or which gate (bound on a task's metric) stopped it."""
     text = last_line(evaluation.error)
     if evaluation.status == "stopped":
         return f"stopped at the {text.partition(':')[0]}"
@@ -119,9 +119,9 @@ def why(evaluation: Evaluation) -> str:
 
 
 def trial_table(console: Console, result: EvaluateResult) -> None:
-    """Print a row for each mechanism: means, standard errors, costs, and failures.
+    """Print each mechanism's mean metric with standard error, costs and failures.
 
-    Each row also shows the difference to the first mechanism over trainings that share their seed.
+    The table also shows the difference to the first mechanism over trainings that share their seed.
     """
     metric, unit = result.trainings[0].metric, result.trainings[0].metric.unit
     groups: dict[str, list[TrainingRow]] = {}

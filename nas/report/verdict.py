@@ -1,7 +1,7 @@
 """The verdict on a run in words: the best mechanism, its uncertainty, and its costs.
 
 A mechanism is confirmed if ``nas confirm`` trained it again with fresh seeds, that is, seeds that
-the search never used. The tests check these rules over randomly drawn confirmations:
+the search never used. A verdict follows these rules, which tests check on random confirmations:
 
 1. The verdict is about the confirmed mechanism with the best estimate, published or not. It is
    chosen before its trainings with fresh seeds, so its mean over fresh seeds has no selection bias.
@@ -51,12 +51,12 @@ AFTER_NONE: Final[dict[Side, str]] = {
 
 
 class Figure(NamedTuple):
-    """A number of the verdict.
+    """A number that is displayed beside a verdict on a run.
 
     Attributes:
         value: the number as text.
         label: name of the number.
-        kind: "lead", "fresh", "estimate", "score" or "cost".
+        kind: "lead", "fresh", "estimate", "score" or "cost", see the module.
     """
 
     value: str
@@ -78,7 +78,7 @@ class Gain(NamedTuple):
 
     Attributes:
         text: mean difference with its standard error.
-        side: result of the t-test.
+        side: whether the mechanism leads, falls behind or is undecided by a t-test.
     """
 
     text: str
@@ -86,7 +86,7 @@ class Gain(NamedTuple):
 
 
 def verdict_of(view: RunView) -> Verdict:
-    """Return the verdict on a run, with or without confirmed mechanisms."""
+    """Return the verdict on a run, whether or not mechanisms were confirmed."""
     if not view.members:
         counts = view.counts
         proposals = f"{plural(counts.proposed, 'proposal')}, {counts.failed} failed."
@@ -113,14 +113,14 @@ def verdict_of(view: RunView) -> Verdict:
 
 @dataclass(frozen=True)
 class _Confirmed:
-    """The writer of the verdict on a run whose mechanisms were trained with fresh seeds."""
+    """A run whose mechanisms were trained again with fresh seeds, and which gets a verdict."""
 
     view: RunView
     metric: Objective
 
     @cached_property
     def mechanisms(self) -> list[Candidate]:
-        """The confirmed mechanisms without controls, best estimate first."""
+        """The confirmed mechanisms without the controls (mha, uniform), best estimate first."""
         view, name = self.view, self.metric.name
         controls = {c.key for c in view.confirmations if c.name in CONTROLS}
         controls |= {key for key, names in view.names.items() if {*names} & {*CONTROLS}}
@@ -130,7 +130,7 @@ class _Confirmed:
 
     @cached_property
     def gains(self) -> dict[str, Gain]:
-        """The gain of each confirmed mechanism under the run's task, by key.
+        """Each confirmed mechanism's difference to standard attention, by ``Proposal.key``.
 
         A mechanism without a seed in common with standard attention is absent.
         """
@@ -167,7 +167,7 @@ class _Confirmed:
         )
 
     def _gain(self, title: str, candidate: Candidate) -> Gain | None:
-        """Return the gain of a mechanism; None if it shares no seed with standard attention.
+        """Return the difference to standard attention; None if no seed is shared with it.
 
         Args:
             title: part of the confirmation, a key of ``RunView.fresh``.
@@ -258,7 +258,7 @@ class _Confirmed:
         )
 
     def _cheapest(self, best: Candidate, leading: list[Candidate]) -> str:
-        """Return a sentence on the cheapest mechanism that leads; empty if it is ``best``."""
+        """Return a sentence on the cheapest mechanism of ``leading``; empty if it is ``best``."""
         costs = [o.name for o in self.view.setup.objectives if not o.is_metric]
         if not costs or not leading or not self.view.standard:
             return ""
@@ -273,10 +273,10 @@ class _Confirmed:
         )
 
     def _calibration(self, best: Candidate) -> str:
-        """Return sentences on the bias of scores and estimates.
+        """Return sentences on how much too good the search's scores and estimates were.
 
         They state the score and estimate of ``best``, and the mean differences of scores and
-        estimates to fresh means over all confirmed mechanisms.
+        estimates to means over fresh seeds, over all confirmed mechanisms.
         """
         name, unit = self.metric.name, self.metric.unit
         sign = 1 if self.metric.direction == "max" else -1
@@ -293,7 +293,7 @@ class _Confirmed:
         )
 
     def _missing(self) -> str:
-        """Return a sentence on the best mechanism by estimate; empty if it is confirmed."""
+        """Return a sentence that says if the front's best mechanism is not confirmed, else ""."""
         name = self.metric.name
         best = min(self.view.members, key=lambda c: self.metric.as_cost(c.objectives[name]))
         if best.key in self.view.fresh[SEARCHED]:
@@ -302,7 +302,7 @@ class _Confirmed:
 
 
 def effort(view: RunView) -> str:
-    """Return a sentence with the numbers of proposals by outcome, and the time of the search."""
+    """Return a sentence on the proposals of a run, on what became of them, and on its time."""
     counts = view.counts
     failed = f"{counts.failed} failed" if counts.failed else "none failed"
     failed += f", {counts.stopped} stopped at a gate" if counts.stopped else ""

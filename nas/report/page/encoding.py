@@ -38,7 +38,7 @@ class ColumnEncoder:
         self._end = 0
 
     def numbers(self, values: Iterable[float | None], type_: str = "f8") -> Packed:
-        """Add a column of numbers; None becomes NaN.
+        """Add a column of numbers, None as NaN, and return the column's description.
 
         Args:
             type_: "i4" for integers, "f8" for floats, "f4" for floats with seven digits, or "f2"
@@ -51,23 +51,23 @@ class ColumnEncoder:
         return self._add(sorted_, type="f4" if type_ == "f2" else type_, length=len(array))
 
     def texts(self, values: Iterable[str]) -> Packed:
-        """Add a column of texts, which a page decodes all at once."""
+        """Add a column of texts, which a page decodes all at once; return its description."""
         return self._add(_json(list(values)), type="text")
 
     def pieces(self, values: Iterable[str]) -> Packed:
-        """Add a column of long texts, each of which a page decodes on first use."""
+        """Add a column of long texts, which a page decodes one by one; return its description."""
         texts = [value.encode("utf-8", "backslashreplace") for value in values]
         lengths = self.numbers(map(len, texts), "i4")
         return {"type": "pieces", "lengths": lengths, "texts": self._add(b"".join(texts))}
 
     def words(self, values: Sequence[str]) -> Packed:
-        """Add a column of texts with few distinct values, stored as indices into their list."""
+        """Add a column of texts, stored as indices of distinct texts; return its description."""
         indices = {word: index for index, word in enumerate(dict.fromkeys(values))}
         places = self.numbers(map(indices.__getitem__, values), "i4")
         return {"type": "words", "words": self.texts(indices), "places": places}
 
     def encode(self, header: Any) -> str:
-        """Return the header and all added columns, compressed, as base64."""
+        """Return the JSON ``header`` and all added columns, compressed, as base64."""
         head = _json(header)
         body = b"".join([len(head).to_bytes(4, "little"), head, *self._parts])
         return base64.b64encode(gzip.compress(body, LEVEL, mtime=0)).decode()

@@ -95,7 +95,7 @@ def tick_label(value: float) -> str:
 
 
 def front_figure(views: Sequence[RunView]) -> dict[str, Any]:
-    """Return the figure of all mechanisms by cost and metric.
+    """Return the data of the static figure of all mechanisms by cost and metric.
 
     Mechanisms of the front and published mechanisms have marks, all other mechanisms dots. The axes
     show two objectives of the first run; runs without these objectives are not drawn.
@@ -131,7 +131,7 @@ def front_figure(views: Sequence[RunView]) -> dict[str, Any]:
 
 
 def _mark(view: RunView, axes: FrontAxes, key: str, at: Point, y: Scale) -> dict[str, Any]:
-    """Return the mark of a mechanism with its error bar and its mean over fresh seeds.
+    """Return the data of a mechanism's mark: position, error bar and mean over fresh seeds.
 
     Args:
         key: key of the mechanism.
@@ -152,10 +152,10 @@ def _mark(view: RunView, axes: FrontAxes, key: str, at: Point, y: Scale) -> dict
 
 
 def confirmed_figure(view: RunView) -> dict[str, Any] | None:
-    """Return the figure of the confirmed mechanisms; None if there are none.
+    """Return the data of the figure of confirmed mechanisms; None if there are none.
 
-    It has a row for each mechanism: score, estimate and mean over fresh seeds, and for each part of
-    the confirmation the difference to standard attention.
+    It has a row for each mechanism: mean of its trainings in the search, estimate, mean over fresh
+    seeds, and for each part of the confirmation the difference to standard attention.
     """
     metric, fresh = view.metric, view.fresh.get(FRESH["search"])
     if not fresh or metric is None:
@@ -193,7 +193,7 @@ def confirmed_figure(view: RunView) -> dict[str, Any] | None:
 
 
 def _row(view: RunView, metric: Objective, key: str) -> dict[str, Any]:
-    """Return a row of the figure: score, estimate, mean over fresh seeds, and relative costs."""
+    """Return the data of a mechanism's row in the figure of confirmed mechanisms."""
     mechanism, unit = view.trained[key], axis_factor(metric)
     fresh = view.spread(FRESH["search"], key)
     assert fresh is not None
@@ -227,11 +227,11 @@ def _row(view: RunView, metric: Objective, key: str) -> dict[str, Any]:
 def _gains(
     view: RunView, metric: Objective, title: str, rows: Sequence[dict[str, Any]]
 ) -> list[tuple[int, float, float, str]]:
-    """Return the differences to standard attention in one part of a confirmation.
+    """Return the mechanisms' differences to standard attention in one part of a confirmation.
 
     Args:
         title: the part, a key of ``RunView.fresh``.
-        rows: rows of the figure.
+        rows: rows of the figure of confirmed mechanisms.
 
     Returns:
         For each mechanism that has a difference its index in ``rows``, the mean and standard error
@@ -248,7 +248,7 @@ def _gains(
 
 
 def course_figure(views: Sequence[RunView], *, over_time: bool) -> dict[str, Any]:
-    """Return the figure of hypervolume after each generation, with a line for each run.
+    """Return the data of the figure of hypervolume after each generation, a line for each run.
 
     Args:
         over_time: whether the horizontal axis shows processor time of trainings in minutes instead
@@ -267,9 +267,9 @@ def course_figure(views: Sequence[RunView], *, over_time: bool) -> dict[str, Any
 
 
 def _course(view: RunView, *, over_time: bool) -> list[Point]:
-    """Return a point for each generation: trainings so far, and hypervolume.
+    """Return the number of trainings and the hypervolume after each generation of a run.
 
-    If ``over_time``, the first coordinate is the processor time of the trainings in minutes.
+    If ``over_time``, the trainings' processor time in minutes replaces their number.
     """
     work = sorted(
         (row.recorded, row.evaluation.core_seconds / 60 if over_time else 1)

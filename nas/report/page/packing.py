@@ -40,7 +40,7 @@ MOST_SOURCES: Final = 24
 def page_columns(view: RunView) -> Table:
     """Return the columns of the page's table of all mechanisms.
 
-    They are columns of ``nas front``, and generation, operator, state and formula.
+    They are columns of the table of ``nas front``, then generation, operator, state and formula.
     """
     size = view.setup.config.population
     return [
@@ -53,7 +53,7 @@ def page_columns(view: RunView) -> Table:
 
 
 def shared_columns(tables: Sequence[Table]) -> Table:
-    """Return the columns of all runs without duplicates, the columns of the first run first."""
+    """Return the columns of several tables without duplicates, those of the first table first."""
     columns: dict[str, Column[Candidate]] = {}
     for column in chain.from_iterable(tables):
         columns.setdefault(column.key, column)
@@ -61,7 +61,7 @@ def shared_columns(tables: Sequence[Table]) -> Table:
 
 
 def pack_page(views: Sequence[RunView], tables: Sequence[Table]) -> str:
-    """Return the data of a page as base64.
+    """Return the data for the scripts of a page about runs, as base64.
 
     Args:
         views: the runs.
@@ -124,7 +124,7 @@ def _run(view: RunView, table: Table, encoder: ColumnEncoder) -> dict[str, Any]:
 
 
 def _column(column: Column[Candidate], view: RunView, encoder: ColumnEncoder) -> Packed | None:
-    """Encode the values and texts of a column; return None if the column has no value.
+    """Return the encoded values and texts of a column; None if the column has no value.
 
     Scripts display the texts, and use the values for sorting and CSV.
     """
@@ -149,7 +149,7 @@ def _numbers(
     texts: Sequence[str] | str,
     type_: str = "f8",
 ) -> Packed:
-    """Encode numbers with their standard errors and texts.
+    """Return the encoded numbers with their standard errors and displayed texts.
 
     Args:
         texts: displayed text of each number; or the unit in which the numbers are formatted.
@@ -172,7 +172,7 @@ def _text(value: float | None, unit: str, error: float | None) -> str:
 def _quantities(
     view: RunView, encoder: ColumnEncoder, table: Container[str]
 ) -> tuple[list[dict[str, Any]], dict[str, Packed]]:
-    """Return the quantities that an axis of the front's figure can show, objectives first.
+    """Return the quantities that an axis of the figure of the front can show, objectives first.
 
     Args:
         table: keys of the encoded columns of the table. A cost with a key in ``table`` is not
@@ -254,7 +254,6 @@ def _sources(view: RunView) -> dict[str, str]:
 
 
 def _mechanisms(view: RunView, encoder: ColumnEncoder) -> dict[str, Packed]:
-    """Encode the columns that only the page's panel of the selected mechanism shows."""
     rows = view.mechanisms
     place = {row.digest: i for i, row in enumerate(rows)}
     parents = [[place[p] for p in row.proposal.parents if p in place] for row in rows]
@@ -267,7 +266,7 @@ def _mechanisms(view: RunView, encoder: ColumnEncoder) -> dict[str, Packed]:
 
 
 def _trainings(view: RunView, encoder: ColumnEncoder, curves: Sequence[str]) -> dict[str, Any]:
-    """Encode the trainings of the search as columns.
+    """Return the trainings of the search as encoded columns.
 
     Most columns have a value for each training. Columns of learning curves have a value for each
     epoch, the epochs of all trainings one after another.
@@ -306,8 +305,7 @@ def _trainings(view: RunView, encoder: ColumnEncoder, curves: Sequence[str]) -> 
 def _curves(view: RunView) -> dict[str, dict[str, str]]:
     """Return the title and unit of each metric that has learning curves, by name of the metric.
 
-    For a single task it is the run's metric. For a suite of tasks it is the first metric of each
-    task.
+    They are the run's metric or, for a suite of tasks, the first metric of each task.
     """
     metric = view.metric
     names = dict.fromkeys(
@@ -328,10 +326,11 @@ def _curves(view: RunView) -> dict[str, dict[str, str]]:
 
 
 def _fresh(view: RunView) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-    """Return the results of all trainings with fresh seeds, by digest, title and metric.
+    """Return the results of all trainings with seeds that the search never used.
 
-    A result is the mean over the seeds, its standard error, the number of seeds, and the difference
-    to standard attention ("lead") as text. Titles are the keys of ``RunView.fresh``.
+    They are keyed by the mechanism's digest, by the confirmation's part (a key of
+    ``RunView.fresh``), and by the metric's name. The entry "lead" is the difference to standard
+    attention as text.
     """
     units = {objective.name: objective.unit for objective in view.setup.objectives}
     fresh: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
@@ -356,7 +355,7 @@ def _fresh(view: RunView) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
 def _confirmation(
     view: RunView, title: str, training: Training, curves: Sequence[str]
 ) -> dict[str, Any]:
-    """Return a training with a fresh seed: a row of the table of trainings, and learning curves.
+    """Return the data of a training with a fresh seed: a row of a table, and learning curves.
 
     Args:
         title: part of the confirmation, a key of ``RunView.fresh``.

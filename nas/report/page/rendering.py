@@ -25,7 +25,7 @@ _CODE: Final = re.compile("`([^`]+)`")
 
 
 def render(template: str, **values: Any) -> Markup:
-    """Return the HTML of a template in ``templates/``."""
+    """Return the HTML of a template in ``templates/``, filled with ``values``."""
     return Markup(_ENVIRONMENT.get_template(template).render(**values))  # noqa: S704 - escaped
 
 

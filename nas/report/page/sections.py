@@ -33,7 +33,7 @@ def explanations(views: Sequence[RunView]) -> list[dict[str, Any]]:
     """Return the data of a section for each recorded explanation of the runs.
 
     Raises:
-        RunError: a recorded answer cannot be shown.
+        RunError: a recorded explanation is damaged.
     """
     return [
         _read("explain", _explanation, view, answer) for view in views for answer in view.explained
@@ -44,7 +44,7 @@ def benchmarks(views: Sequence[RunView]) -> list[dict[str, Any]]:
     """Return the data of a section for each recorded benchmark of the runs.
 
     Raises:
-        RunError: a recorded answer cannot be shown.
+        RunError: a recorded benchmark is damaged.
     """
     return [
         _read("benchmark", _benchmark, view, answer)
@@ -104,7 +104,7 @@ def _name(view: RunView, digest: str) -> str:
 
 
 def _summary(edits: Sequence[Answer], unit: str) -> str:
-    """Return a text with the number of edits by verdict, and the edit with the largest loss."""
+    """Return a text: the number of edits with each verdict, and the edit with the largest loss."""
     counts = Counter(row["verdict"] for row in edits)
     verdicts = ", ".join(f"{counts[word]} {word}" for word in ORDER if counts[word])
     summary = f"Of {plural(len(edits), 'part')}: {verdicts}."
@@ -121,7 +121,7 @@ def _table(part: str, answer: Answer) -> tuple[list[str], list[dict[str, Any]]]:
     Edits are sorted by their difference in the metric, largest loss first.
 
     Args:
-        part: "edits", "path" or "controls".
+        part: name of the table: "edits", "path" or "controls".
         answer: the recorded explanation.
     """
     rows, unit = answer[part], answer["metric"]["unit"]
@@ -195,12 +195,12 @@ def _cell(cell: Answer | None, absent: str | None, unit: str) -> tuple[str, str,
 
 @dataclass(frozen=True)
 class Operator:
-    """Results of the mechanisms that one operator of the search proposed.
+    """Results of the mechanisms that one operator, such as a mutation, proposed in the search.
 
     Attributes:
         trained: number of the operator's mechanisms that were submitted for training.
         failed: number of these mechanisms whose training failed.
-        joined: number of these mechanisms that were in the front after any generation.
+        joined: number of these mechanisms that were in the Pareto front after any generation.
         stayed: number of these mechanisms that are in the front after the last generation.
         gain: mean improvement of the estimated first objective over the better parent, and its
             standard error; positive is better. None if no mechanism has a trained parent.
@@ -241,9 +241,9 @@ def operators_of(view: RunView) -> list[Operator]:
 
 
 def _improvement(view: RunView, child: Candidate) -> float | None:
-    """Return the improvement of the first objective over the better parent; positive is better.
+    """Return the child's improvement of the first objective over its better parent.
 
-    The result is None if the child or all its parents have no successful trainings.
+    Positive is better. None if the child or all its parents have no successful trainings.
     """
     objective = view.setup.objectives[0]
     value = _as_cost(child, objective)
@@ -285,7 +285,7 @@ def failures_of(view: RunView) -> list[tuple[str, int, list[tuple[str, str, str]
 
 
 def incidents_of(view: RunView) -> list[dict[str, Any]]:
-    """Return the numbers and messages of worker failures by kind, most frequent kind first."""
+    """Return the count and the messages of each kind of worker failure, most frequent first."""
     groups: defaultdict[str, list[Incident]] = defaultdict(list)
     for incident in view.incidents:
         groups[incident.kind].append(incident)

@@ -38,10 +38,9 @@ MAX_RENDERING_SHARE: Final = 0.05
 
 
 class PageServer(ThreadingHTTPServer):
-    """A server of the page of one run.
+    """A server of the page of one run at the secret address in its attribute ``url``.
 
-    The attribute ``url`` is the secret address of the page. The server is a context manager that
-    closes its socket at the end.
+    The server is a context manager that closes its socket at the end.
 
     Args:
         folder: folder of the run.
@@ -106,7 +105,6 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 10.0
 
     def do_GET(self) -> None:
-        """Answer a GET request with the page."""
         if self._is_allowed():
             try:
                 token, text = self.server.page()

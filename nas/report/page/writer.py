@@ -93,10 +93,10 @@ def write_report(
 
 
 def page(views: Sequence[RunView], watched: Watched | None = None) -> str:
-    """Return the HTML of the page.
+    """Return the HTML of a page that shows runs.
 
     Args:
-        views: the runs that the page shows.
+        views: the runs.
         watched: settings of a page that a server serves; None for a page in a file.
     """
     style, script = (HERE / "page.css").read_text("utf-8"), page_script()
@@ -131,7 +131,7 @@ def page(views: Sequence[RunView], watched: Watched | None = None) -> str:
 
 
 def page_script() -> str:
-    """Return the concatenation of all scripts in the order of ``SCRIPTS``."""
+    """Return the page's script: all files of ``SCRIPTS`` in order, concatenated."""
     return "\n".join((HERE / "scripts" / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
 
 
@@ -147,7 +147,7 @@ def _views(labels: Sequence[str], folder: Path) -> list[RunView]:
 
 
 def _members(views: Sequence[RunView], tables: Sequence[Table]) -> dict[str, Any]:
-    """Return the fronts as a static table, for browsers without scripts and for printing."""
+    """Return the Pareto fronts of runs as a static table, for printing and without scripts."""
     columns = [column for column in shared_columns(tables) if column.key not in LEFT_OUT]
     rows = []
     for view, table in zip(views, tables, strict=True):
