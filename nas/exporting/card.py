@@ -1,4 +1,4 @@
-"""The model card of an exported folder: formula, provenance, costs, weights and limits."""
+"""The model card of an exported folder: formula, origin, costs, weights and limits."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ The whole model has {parameters:,} parameters.
 
 
 def card(request: ExportRequest, config: Mapping[str, Any], parameters: int) -> str:
-    """Return the text of ``README.md``.
+    """Return the text of the exported folder's ``README.md``.
 
     Args:
         config: the content of ``config.json``.

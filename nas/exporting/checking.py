@@ -1,9 +1,9 @@
 """Compare exported files with the reference interpreter, in a process that cannot import nas.
 
-The interpreter computes expected outputs in float64. Batch sizes and lengths differ from the
-example inputs with which graphs are traced. clean.py loads each file as its users would. The
-difference of a file is the largest absolute difference between its float32 outputs and the expected
-outputs, divided by max(1, largest absolute expected output).
+The interpreter computes the expected outputs in float64, one operation at a time. Batch sizes and
+lengths differ from the inputs with which graphs are traced. clean.py loads each file as its users
+would. The difference of a file is the largest absolute difference between its float32 outputs and
+the expected outputs, divided by max(1, largest absolute expected output).
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _SCRIPT: Final = Path(__file__).with_name("clean.py")
 
 @dataclass(frozen=True)
 class Case:
-    """One call of an exported file, with its expected outputs.
+    """One call of an exported file, with the outputs that it must give.
 
     Attributes:
         inputs: tensors by argument name.
         expected: outputs of the reference interpreter, in float64.
         is_causal: the argument ``is_causal`` of the call; None for a file that has no such
             argument.
-        is_loaded: whether the weights ``ExpectedOutputs.state`` are loaded before the call, instead
-            of the weights in the file.
+        is_loaded: whether the weights ``ExpectedOutputs.state`` are loaded before the call.
+            Otherwise the call uses the weights in the file.
     """
 
     inputs: dict[str, Tensor]
@@ -53,7 +53,7 @@ class Case:
 
 @dataclass(frozen=True)
 class ExpectedOutputs:
-    """The calls that check an exported file, and the weights that some calls load into it."""
+    """Calls of an exported file with expected outputs, and the weights that some calls load."""
 
     cases: tuple[Case, ...]
     state: State = field(default_factory=dict)
@@ -66,14 +66,14 @@ def block_outputs(
     *,
     with_file_weights: bool,
 ) -> ExpectedOutputs:
-    """Return calls that check one attention block, with their expected outputs.
+    """Return calls that check an exported attention block, with the outputs that they must give.
 
-    The calls load perturbed weights into the block.
+    The calls load weights with added noise into the block.
 
     Args:
         masks: names of the masks that every call passes.
-        causal: values of the argument ``is_causal``; each value gets its own calls. None is for a
-            file without this argument, whose expected outputs depend on ``request.is_causal``.
+        causal: values of the argument ``is_causal``, each of which gets its own calls. None is for
+            a file without this argument, whose outputs depend on ``request.is_causal``.
         with_file_weights: whether to add calls that use the weights in the file.
     """
     reference = request.reference(request.layer)
@@ -88,7 +88,7 @@ def block_outputs(
 
 
 def perturb(block: nn.Module) -> None:
-    """Add noise to all weights of a block.
+    """Add noise to all weights of a module in place.
 
     Without noise, a term that is multiplied by a zero weight could be wrong without any effect on
     the outputs.
@@ -145,7 +145,7 @@ def differences(jobs: Sequence[tuple[Path, str, ExpectedOutputs]]) -> list[float
             outputs.
 
     Raises:
-        ExportError: the process itself failed.
+        ExportError: the process that runs the files failed.
     """
     with TemporaryDirectory(prefix="nas-export-") as name:
         folder = Path(name)
@@ -169,7 +169,10 @@ def differences(jobs: Sequence[tuple[Path, str, ExpectedOutputs]]) -> list[float
 
 
 def check_outputs(path: Path, loader: str, expected: ExpectedOutputs) -> float:
-    """Return the difference of a file from its expected outputs.
+    """Return the difference of an exported file's outputs, as the module's docstring defines it.
+
+    Args:
+        loader: name of the function in clean.py that loads the file.
 
     Raises:
         ExportError: the file cannot be run, or differs by more than ``TOLERANCE``.

@@ -1,7 +1,8 @@
 """Run exported files in a process without nas, and report their difference from expected outputs.
 
 checking.py runs this file as a program: ``python -I clean.py FOLDER`` reads ``FOLDER/jobs.json``
-and writes ``FOLDER/results.json``. This file imports only packages that users of an export have.
+and writes ``FOLDER/results.json``. This file imports only packages that users of an exported file
+have.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def _py(path: str, state: dict[str, Any]) -> Any:
 
 
 def _timm(path: str, state: dict[str, Any]) -> Any:
-    """Load weights into a timm block, call the whole block once, and return its attention."""
+    """Return the attention of a timm block with loaded weights, after one call of the block."""
     from timm.models.vision_transformer import Block
 
     layer = _class(path, "ViTAttention")
@@ -50,10 +51,10 @@ def _program(path: str) -> Any:
 
 
 def _pt2(path: str, state: dict[str, Any]) -> Any:
-    """Return a function that calls the exported program of a file.
+    """Return a function that calls the exported program of a file, after loading ``state``.
 
-    Weights stay in the program, which is cached. Calls with the weights in the file must therefore
-    come before calls with the weights ``state``.
+    The program is cached, and loaded weights stay in it. Calls with the weights in the file (an
+    empty ``state``) must therefore come first.
     """
     program = _program(path)
     if state:
@@ -84,9 +85,10 @@ LOADERS = {"py": _py, "timm": _timm, "pt2": _pt2, "onnx": _onnx, "hf": _hf}
 
 
 def difference(job: dict[str, Any]) -> float:
-    """Return the largest difference of any call in a job from its expected outputs.
+    """Return the largest difference of a file's outputs, as checking.py defines it.
 
-    A job is one exported file with its calls. checking.py defines the difference.
+    Args:
+        job: an exported file and its calls, as checking.py writes them.
     """
     tensors = load_file(job["tensors"])
     state = {n.removeprefix("state/"): t for n, t in tensors.items() if n.startswith("state/")}
@@ -110,7 +112,7 @@ def difference(job: dict[str, Any]) -> float:
 
 
 def main(folder: Path) -> None:
-    """Run all jobs and write one result for each job: the difference, or an error message."""
+    """Run all jobs of a folder, and write the difference or error message of each to a file."""
     sys.modules["nas"] = None  # type: ignore[assignment]
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)

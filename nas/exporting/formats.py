@@ -40,10 +40,8 @@ class ExportFormat:
         has_weights: whether the content includes weights.
         tests_itself: whether the file, run as a program, compares its outputs with recorded
             outputs. Such a file is written without a check.
-        loader: name of the function in clean.py that loads the content; "" for content that is
-            never checked.
-        expected: returns the outputs that the loaded content must give; None for content that is
-            never checked.
+        loader: name of the function in clean.py that loads the content; "" if never checked.
+        expected: returns the outputs that the loaded content must give; None if never checked.
     """
 
     suffix: str
@@ -61,7 +59,7 @@ class ExportFormat:
         return lambda content: cls(suffix, content)
 
     def check_packages(self) -> None:
-        """Raise ExportError if a package that the format needs is not installed."""
+        """Raise ExportError if an optional package that the format needs is not installed."""
         missing = [name for name in self.packages if importlib.util.find_spec(name) is None]
         if missing:
             raise ExportError(
@@ -73,11 +71,12 @@ class ExportFormat:
         """Compare the outputs of an export with the reference interpreter, in a separate process.
 
         Returns:
-            The largest difference (see ``nas.exporting.checking``); None for a format without
-            expected outputs.
+            The largest difference, as ``nas.exporting.checking`` defines it; None for a format
+            without expected outputs.
 
         Raises:
-            ExportError: the content cannot be run, or gives other outputs.
+            ExportError: the content cannot be run, or its outputs differ by more than the
+                tolerance.
         """
         if self.expected is None:
             return None
@@ -95,7 +94,7 @@ EXPORTS: Final[Registry[ExportFormat]] = Registry(
 
 
 def check_target(path: Path, suffix: str = ".py") -> None:
-    """Raise an error if an export cannot be written to a path, before any work is done.
+    """Raise an error if an export cannot be written to a path.
 
     Args:
         suffix: suffix of the format's files; empty for a format that writes a folder.
@@ -121,7 +120,7 @@ def check_target(path: Path, suffix: str = ".py") -> None:
 
 
 def write_export(content: Content, path: Path) -> None:
-    """Write a file or folder atomically. A symbolic link at the path is replaced, not followed.
+    """Write the file or folder of an export atomically, replacing a symbolic link at the path.
 
     Raises:
         ExportError: the path cannot be written.

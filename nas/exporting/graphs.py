@@ -2,10 +2,10 @@
 
     y = program(x, *masks)
 
-x and y have the shape (batch, tokens, dim), and the masks are those of the ``py`` format. The
-request determines which masks a graph takes, and whether the graph is causal. An ONNX graph
-computes attention from elementary operations, because the ONNX translation of torch's fused
-attention gives wrong numbers for queries without visible keys.
+x and y have the shape (batch, tokens, dim). ``ExportRequest`` states which masks a graph takes, and
+whether its attention is causal. An ONNX graph computes attention from elementary operations,
+because the ONNX translation of torch's fused attention gives wrong numbers for queries without
+visible keys.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class _Graph(nn.Module):
 
 
 def traced(request: ExportRequest, *, fuse: bool | Collection[str] = True) -> ExportedProgram:
-    """Trace the attention block by torch.export, for any batch size and number of tokens.
+    """Return the mechanism's graph from torch.export, for any batch size and number of tokens.
 
     Args:
-        fuse: rules of lowering that the block may use; see ``nas.compiler.build_attention``.
+        fuse: which calls of faster functions are permitted; see ``nas.compiler.build_attention``.
 
     Raises:
-        ExportError: torch.export cannot trace the block; the message names the node of the genome.
+        ExportError: torch.export cannot trace the mechanism; the message names the genome's node.
     """
     masks = tuple(name for name in MASKS if name in request.masks)
     graph = _Graph(request.block(fuse=fuse), masks, request.is_causal).eval()
@@ -80,10 +80,11 @@ def traced(request: ExportRequest, *, fuse: bool | Collection[str] = True) -> Ex
 def pt2(request: ExportRequest) -> bytes:
     """Return the content of a file for ``torch.export.load``.
 
-    The file contains the genome, its digest and its source as extra files.
+    The file also contains the genome, its digest, the name under which the user gave it, and
+    whether it is causal.
 
     Raises:
-        ExportError: the mechanism cannot be traced.
+        ExportError: torch.export cannot trace the mechanism.
     """
     file = io.BytesIO()
     with _without_warnings():
@@ -92,10 +93,10 @@ def pt2(request: ExportRequest) -> bytes:
 
 
 def onnx(request: ExportRequest) -> bytes:
-    """Return the content of a file for onnxruntime, with inputs ``x`` and masks, and output ``y``.
+    """Return the content of an ONNX file with the inputs ``x`` and masks, and the output ``y``.
 
     Raises:
-        ExportError: the mechanism cannot be traced, or ONNX has no operation for one of its nodes.
+        ExportError: torch.export cannot trace the mechanism, or ONNX has no operation for a node.
     """
     fuse = [rule for rule in rules() if rule != _FUSED]
     program = traced(request, fuse=fuse)
@@ -140,8 +141,7 @@ def _refusal(
 
     Args:
         reason: the beginning of the message.
-        stack: stack traces of the failure, in which the last line of ``source_text(..., fuse)``
-            determines the node.
+        stack: stack traces of the failure; the last line of generated source determines the node.
     """
     cause = error.__cause__ or error  # the outer exception is the same for all failures
     lines = str(cause).strip().splitlines() or ["no message"]
@@ -154,7 +154,7 @@ def _refusal(
 
 
 def _stack_of(program: ExportedProgram, error: Exception) -> str:
-    """Return the stack traces of the operations that an error message names."""
+    """Return the stack traces of a program's operations that an error message names."""
     names = re.findall(r"torch\.ops\.\w+\.(\w+)", f"{error} {error.__cause__}")
     return "\n".join(
         str(node.meta.get("stack_trace", ""))
@@ -174,14 +174,14 @@ def _metadata(request: ExportRequest) -> dict[str, str]:
 
 
 def pt2_outputs(request: ExportRequest) -> ExpectedOutputs:
-    """Return the expected outputs of a graph, under the masks that the graph takes."""
+    """Return calls that check a graph, with its masks and the outputs that it must give."""
     return block_outputs(request, request.masks, (None,), with_file_weights=True)
 
 
 def onnx_outputs(request: ExportRequest) -> ExpectedOutputs:
-    """Return expected outputs for the weights in the file only.
+    """Return calls that check an ONNX graph, without calls that load other weights.
 
-    Weights are constants in ONNX, so that a call cannot load other weights.
+    Weights are constants in ONNX and cannot be replaced.
     """
     expected = pt2_outputs(request)
     return ExpectedOutputs(tuple(case for case in expected.cases if not case.is_loaded))

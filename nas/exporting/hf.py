@@ -2,8 +2,8 @@
 
     AutoModel.from_pretrained(folder, trust_remote_code=True)
 
-The transformer has the sizes of the run's task. A run saves attention weights only. All other
-weights have initial values, as the model card states.
+The transformer has the sizes of the task on which the search trained the mechanism. A search saves
+attention weights only. All other weights have initial values, as the model card states.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _POSITIONS: Final = 512
 
 
 def content(request: ExportRequest) -> dict[str, str | bytes]:
-    """Return the content of each file of the folder, by name.
+    """Return the content of each file of the exported folder, by name.
 
     Raises:
         GenomeError: the mechanism cannot be built at this size.
@@ -60,7 +60,7 @@ def content(request: ExportRequest) -> dict[str, str | bytes]:
 
 
 def config(request: ExportRequest) -> dict[str, Any]:
-    """Return the content of ``config.json``."""
+    """Return the content of ``config.json``, which describes sizes and mechanism of the model."""
     task, plan = request.task, request.plan
     file = MODELING.removesuffix(".py")
     head = "ForCausalLM" if request.is_causal else "ForMaskedLM"
@@ -94,7 +94,7 @@ def config(request: ExportRequest) -> dict[str, Any]:
 
 
 def modeling(request: ExportRequest) -> str:
-    """Return the Python file: the classes of the attention, then the transformer of modeling.py."""
+    """Return the text of a Python file: the attention's classes, then the model of modeling.py."""
     others = [i for i in range(request.depth) if i not in request.mechanism_layers]
     classes = [_written(request, request.genome)]
     if others:
@@ -123,10 +123,10 @@ def _written(request: ExportRequest, genome: Genome) -> Written:
 
 
 def weights(request: ExportRequest) -> dict[str, Tensor]:
-    """Return all weights of the model by name. Weights outside the attention are initial values.
+    """Return all weights of the exported model by name.
 
     Raises:
-        ExportError: see ``content``.
+        ExportError: the mechanism has a buffer that its state dict does not include.
     """
     tensors: dict[str, Tensor] = {}
     sizes, dim = config(request), request.dim
@@ -158,11 +158,11 @@ def weights(request: ExportRequest) -> dict[str, Tensor]:
 
 
 def expected(request: ExportRequest) -> ExpectedOutputs:
-    """Return calls of the whole model, and their expected features in float64.
+    """Return calls of the exported model, with the features that they must give in float64.
 
     Some calls have no padding, some have padding at the end of the first row, and some have padding
-    at the start of the first row. Padding at the start changes the positions of a row's features,
-    but not their values.
+    at the start of the first row. Padding at the start shifts a row's features, but does not change
+    them.
     """
     tensors = {name: tensor.double() for name, tensor in weights(request).items()}
     generator = torch.Generator().manual_seed(1)
@@ -182,14 +182,14 @@ def expected(request: ExportRequest) -> ExpectedOutputs:
 
 
 def _roll(tensor: Tensor, count: int) -> Tensor:
-    """Move the last ``count`` tokens of the first row to the start of the row."""
+    """Return a tensor with the last ``count`` tokens of the first row moved to the row's start."""
     return torch.cat([tensor[:1].roll(count, dims=1), tensor[1:]])
 
 
 def _features(
     request: ExportRequest, tensors: State, input_ids: Tensor, attention_mask: Tensor | None = None
 ) -> Tensor:
-    """Compute the expected features of the transformer; padding must be at the end of a row."""
+    """Return the transformer's features; padding (0 in the mask) must be at the end of a row."""
     sizes, dim = config(request), (request.dim,)
 
     def norm(x: Tensor, name: str) -> Tensor:

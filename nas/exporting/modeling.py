@@ -2,8 +2,8 @@
 
     x = E[token] + P[position];  x = x + attention(norm(x));  x = x + W_2 act(W_1 norm(x))
 
-E and P are learned embeddings, and the layers are those of nas.tasks.layers. ``generate``
-recomputes all tokens for each new token, without a cache.
+E and P are learned embeddings. ``generate`` recomputes all tokens for each new token, without a
+cache.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ StandardAttention: Any = nn.Identity
 
 # Below this line everything is copied.
 class MechanismConfig(PretrainedConfig):
-    """Sizes of the transformer, and a description of its mechanism.
+    """Sizes of the transformer, and a description of its attention mechanism.
 
     Args:
         mechanism_layers: indices of the layers with the mechanism; None for all layers. The
@@ -89,7 +89,7 @@ class MechanismLayer(nn.Module):
             part.is_initialised = not self.attention_norm.weight.is_meta
 
     def forward(self, x: Tensor, padding: Tensor | None) -> Tensor:
-        """Return features of the shape of x, (batch, tokens, dim).
+        """Return the layer's features, which have the shape of x: (batch, tokens, dim).
 
         Args:
             padding: (batch, tokens), True at padding; None without padding.
@@ -102,7 +102,7 @@ class MechanismLayer(nn.Module):
 
 
 class MechanismPreTrainedModel(PreTrainedModel):
-    """Base class of the models, with their configuration and initial weights."""
+    """Base class of the models, which defines their configuration class and initial weights."""
 
     config_class = MechanismConfig
     base_model_prefix = "model"
@@ -111,7 +111,7 @@ class MechanismPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Initialise a module that is not loaded, unless a mechanism's constructor has done so."""
+        """Initialise a module without loaded weights, unless a mechanism has initialised it."""
         if getattr(module, "is_initialised", False):
             return
         is_norm = isinstance(module, nn.LayerNorm)
@@ -125,7 +125,7 @@ class MechanismPreTrainedModel(PreTrainedModel):
 
 
 class MechanismModel(MechanismPreTrainedModel):
-    """Computes the features of tokens after the last layer."""
+    """Returns the features of tokens after the last layer."""
 
     def __init__(self, config: MechanismConfig) -> None:
         super().__init__(config)
@@ -154,7 +154,7 @@ class MechanismModel(MechanismPreTrainedModel):
         output_hidden_states: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutput:
-        """Return features (batch, tokens, dim).
+        """Return the features (batch, tokens, dim) after the last layer.
 
         Args:
             attention_mask: (batch, tokens), 1 at tokens, 0 at padding at the start or the end.
@@ -189,7 +189,7 @@ class MechanismModel(MechanismPreTrainedModel):
 
 
 class MechanismWithHead(MechanismPreTrainedModel):
-    """The model with a linear head on the vocabulary."""
+    """The transformer with a linear layer (head) that gives a logit for each vocabulary token."""
 
     output_type = MaskedLMOutput
 
@@ -200,7 +200,7 @@ class MechanismWithHead(MechanismPreTrainedModel):
         self.post_init()
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean cross entropy; labels (batch, tokens) of -100 are ignored."""
+        """Return the mean cross entropy of logits at positions whose label is not -100."""
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
     @can_return_tuple
@@ -221,7 +221,7 @@ class MechanismWithHead(MechanismPreTrainedModel):
 
 
 class MechanismForCausalLM(MechanismWithHead, GenerationMixin):
-    """Predicts the next token; the loss takes the input tokens as labels."""
+    """Predicts the next token. Labels are the input tokens; the loss shifts them by one."""
 
     output_type = CausalLMOutput
 
@@ -237,7 +237,7 @@ class MechanismForCausalLM(MechanismWithHead, GenerationMixin):
     def prepare_inputs_for_generation(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: Any
     ) -> dict[str, Any]:
-        """Return the inputs for one step of ``generate``: all tokens, because there is no cache."""
+        """Return the inputs of one step of ``generate``: all tokens so far, without a cache."""
         return {"input_ids": input_ids, "attention_mask": attention_mask}
 
 

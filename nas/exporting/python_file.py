@@ -2,8 +2,8 @@
 
 The file contains the class ``Attention`` and copies of all functions and classes that it uses. The
 source is readable torch or, with ``--fast``, the source that training uses. The docstring contains
-genome, digest and provenance. A ``py`` file that runs as a program compares its outputs with
-recorded outputs. A ``timm`` file has one more class, for ``VisionTransformer(...,
+the genome, its digest and its origin. A ``py`` file that runs as a program compares its outputs
+with recorded outputs. A ``timm`` file has one more class, for ``VisionTransformer(...,
 attn_layer=ViTAttention)`` of timm 1.0.31.
 """
 
@@ -130,7 +130,6 @@ def timm_content(request: ExportRequest) -> str:
 
 
 def _file(request: ExportRequest, use: str, sources: list[str]) -> str:
-    """Return the text of a file: a docstring that contains the genome, then the sources."""
     plan = request.plan
     lines = [
         f'"""{formula_of(plan)}',
@@ -150,7 +149,6 @@ def _file(request: ExportRequest, use: str, sources: list[str]) -> str:
 
 
 def _genome_lines(genome: Genome) -> list[str]:
-    """Return the genome as lines of JSON, with one node on each line."""
     data = genome.to_dict()
     nodes = ",\n".join(f"    {json.dumps(node)}" for node in data.pop("graph_def"))
     rest = ",\n".join(f'  "{name}": {json.dumps(value)}' for name, value in data.items())
@@ -158,7 +156,7 @@ def _genome_lines(genome: Genome) -> list[str]:
 
 
 def _self_test_outputs(request: ExportRequest) -> tuple[float, list[float]]:
-    """Return the scale of the self-test's weights, and the expected outputs of the self-test.
+    """Return the scale of the self-test's weights, and the outputs expected with these weights.
 
     The scale is the largest of 0.3, 0.03 and 0.003 for which the outputs are finite.
     """

@@ -1,6 +1,6 @@
-"""Requests of exports: a mechanism at given sizes, its provenance, and its weights.
+"""Requests of exports: a mechanism at given sizes, its origin, and its weights.
 
-A run may record the trained weights of a mechanism. Without recorded weights, a request has initial
+A search may save the trained weights of a mechanism. Without saved weights, a request has initial
 weights drawn from the seed ``SEED``, which are the same in every format.
 """
 
@@ -33,7 +33,7 @@ class Provenance:
 
     Attributes:
         source: the name, file or run from which the mechanism was read, as the user wrote it.
-        run: the run's name, space, task and seed; None without a run.
+        run: name, search space, task and seed of the search that found it; None without a search.
         results: one line about the trainings of the mechanism, and one line for each objective. A
             line of an objective states the value, its standard error, and whether the value is
             measured, estimated, counted or predicted.
@@ -44,7 +44,7 @@ class Provenance:
     results: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Return one line for each fact, without characters that could end a docstring."""
+        """Return lines that state the origin, with "?" for characters unsafe in a docstring."""
         run = [f"Run: {self.run}"] if self.run else []
         lines = [f"Source: {self.source}", *run, *(f"  {result}" for result in self.results)]
         return ["".join(c if c.isprintable() and c not in '\\"' else "?" for c in s) for s in lines]
@@ -55,16 +55,17 @@ class ExportRequest:
     """A mechanism with the sizes, options and weights of its export.
 
     Attributes:
-        dim, heads: sizes of the block; Python files use these numbers as defaults.
+        dim, heads: width and number of heads; Python files use these numbers as defaults.
         is_fast: whether to write the source that training uses instead of readable torch.
         is_causal: whether later tokens are hidden. Only formats without an argument ``is_causal``
             use this option.
         masks: names of the masks that a graph takes beside its tokens, a subset of ``MASKS``.
-        layer: the layer whose weights are written by formats that contain one attention block.
+        layer: the layer whose weights are written by formats that contain only one layer's
+            attention.
         weights: trained weights of every attention layer, by layer index; empty for a mechanism
-            without a recorded training.
-        task: the run's task, which determines the model sizes of the ``hf`` format; None for
-            default sizes.
+            without saved weights.
+        task: the task of the search, which determines the model sizes of the ``hf`` format; None
+            for default sizes.
 
     Raises:
         ExportError: ``layer`` does not contain the mechanism, ``is_causal`` is set but the
@@ -101,24 +102,24 @@ class ExportRequest:
 
     @cached_property
     def plan(self) -> Plan:
-        """Return the plan of the mechanism, that is, its calls in order."""
+        """Return the plan of the mechanism, which is its list of primitive calls."""
         return make_plan(self.genome)
 
     @property
     def depth(self) -> int:
-        """Return the number of layers of the task's model, or 2 without a task."""
+        """Return the number of layers of the task's model, or 2 if there is no task."""
         return self.task.depth if self.task else 2
 
     @property
     def mechanism_layers(self) -> tuple[int, ...]:
-        """Return the layers of a whole model that contain the mechanism.
+        """Return the indices of the model's layers that contain the mechanism.
 
         All other layers contain standard attention.
         """
         return layers_with_mechanism(self.genome.placement, self.depth)
 
     def genome_of(self, layer: int) -> Genome:
-        """Return the genome of the attention in one layer of a whole model."""
+        """Return the genome of a layer's attention: the mechanism, or standard attention."""
         return self.genome if layer in self.mechanism_layers else mechanism("mha").genome
 
     def state(self, layer: int) -> State:
@@ -126,19 +127,20 @@ class ExportRequest:
         return self.weights.get(layer) or self._initial_block(layer).state_dict()
 
     def block(self, *, fuse: bool | Collection[str] = True) -> nn.Module:
-        """Return an instance of the readable class, with the weights of ``layer``.
+        """Return an attention module of the readable class, with the weights of ``layer``.
 
         The module is in float32 and in eval mode.
 
         Args:
-            fuse: rules of lowering that the class may use; see ``nas.compiler.build_attention``.
+            fuse: which calls of faster functions are permitted; see
+                ``nas.compiler.build_attention``.
         """
         block = self._initial_block(self.layer, fuse=fuse)
         block.load_state_dict(dict(self.state(self.layer)))
         return block.eval()
 
     def reference(self, layer: int) -> nn.Module:
-        """Return the reference interpreter of a layer in float64, with the layer's weights."""
+        """Return the reference interpreter of a layer's attention in float64, with its weights."""
         block = self._interpreter(layer)
         block.load_state_dict(dict(self.state(layer)))
         return block.double().eval()
@@ -172,6 +174,6 @@ class ExportRequest:
 
 
 def source_text(request: ExportRequest, plan: Plan, fuse: bool | Collection[str] = True) -> str:
-    """Return the text of a file with the readable class of a plan."""
+    """Return the text of a Python file with a plan's class in readable torch."""
     sizes = plan, request.dim, request.heads
     return file_source(write(*sizes, qkv_bias=request.qkv_bias, is_fast=False, fuse=fuse).alone())

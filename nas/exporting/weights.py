@@ -24,7 +24,7 @@ MAX_BYTES: Final = 2**30
 
 
 def read_weights(path: Path) -> tuple[dict[int, dict[str, Tensor]], dict[str, str]]:
-    """Return the state dict of each layer's attention, and the metadata of the file.
+    """Return the state dict of each layer's attention by layer index, and the file's metadata.
 
     Args:
         path: a file ``weights/<key>.safetensors`` of a run, with tensors "layers.<i>.<name>".
@@ -52,10 +52,10 @@ def read_weights(path: Path) -> tuple[dict[int, dict[str, Tensor]], dict[str, st
 
 
 def save_weights(request: ExportRequest, metadata: Mapping[str, str], path: Path) -> None:
-    """Write the weights of the request's layer as a state dict of the exported class.
+    """Write the attention weights of ``request.layer`` to a safetensors file.
 
     Args:
-        metadata: metadata of the run's weights; the file also gets genome, digest and layer.
+        metadata: metadata for the file, to which genome, digest and layer are added.
 
     Raises:
         ExportError: the path cannot be written.
@@ -70,7 +70,7 @@ def save_weights(request: ExportRequest, metadata: Mapping[str, str], path: Path
 
 
 def _with_sorted_metadata(content: bytes) -> bytes:
-    """Sort the metadata of a safetensors file, which the library writes in random order."""
+    """Return a safetensors file's content with sorted metadata, for reproducible files."""
     end = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:end])
     header[METADATA] = dict(sorted(header[METADATA].items()))

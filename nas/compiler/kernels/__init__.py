@@ -1,7 +1,8 @@
 """Kernels: faster subclasses of primitives, and functions that compute attention in one call.
 
-The primitives in ``nas.genome.primitives`` are written for readability. A subclass in this package
-has the same parameters and a faster ``forward``. The compiler uses the subclass for training:
+The primitives in ``nas.genome.primitives`` (the operations of genomes) are written for readability.
+A subclass in this package has the same parameters and a faster ``forward``. Source for training
+uses the subclass:
 
     @faster
     class FastQana(Qana): ...
@@ -30,10 +31,7 @@ _FASTER: Final[dict[type[nn.Module], type[nn.Module]]] = {}
 
 
 def faster(module: M) -> M:
-    """Register a class as the faster subclass of its first base class, and return the class.
-
-    Used as a decorator.
-    """
+    """Class decorator that registers a class as the faster subclass of its first base class."""
     _FASTER[module.__bases__[0]] = module
     return module
 
@@ -51,7 +49,7 @@ def _load() -> None:
 
 
 def pieces(scores: Float[Tensor, "p q k"], numbers: int = 1) -> list[tuple[slice, slice]]:
-    """Split scores into tiles, and return the two slices (planes, rows) that select each tile.
+    """Return two slices for each tile of scores, which select its planes (p) and rows (q).
 
     ``PIECE`` limits how many numbers a computation on one tile stores.
 

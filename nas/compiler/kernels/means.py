@@ -1,4 +1,4 @@
-"""Aggregations without an attention matrix: means of values, and linear attention."""
+"""Weighted sums of values without a stored attention matrix: means, and linear attention."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def visible_mean(
     queries: int,
     is_causal: bool = False,
 ) -> Sums:
-    """Return the mean of the values that each query may see; zeros for a query without values.
+    """Return the mean of the values that each query may see; zeros if the query sees none.
 
     Args:
-        mask: broadcastable to (b, h, q, k), True where attention is allowed; None if all keys are
+        mask: broadcastable to (b, h, q, k), True where attention is allowed; None if all values are
             visible.
         queries: number of queries.
-        is_causal: whether to hide later values, in addition to ``mask``. There must then be as
-            many queries as values.
+        is_causal: whether to hide later values, in addition to ``mask``. There must then be as many
+            queries as values.
     """
     # In float32 at least: 16 bits are too few for sums over long sequences.
     exact = values.to(torch.promote_types(values.dtype, torch.float32))
@@ -52,9 +52,8 @@ def linear_attention(
 ) -> Sums:
     """Return (scale query·key^T + bias^T)·values / n, where n is the number of visible keys.
 
-    If ``mask`` is the same for every query, the product can be computed as query·(key^T·values).
-    For n queries and n keys, this order costs 2 n w v multiply-adds instead of n² (w + v)
-    (Katharopoulos et al. 2020, section 3.2). It is used where it is faster.
+    The product is computed as query·(key^T·values) if ``mask`` is the same for every query and this
+    order is faster (Katharopoulos et al. 2020, section 3.2).
 
     Args:
         mask: broadcastable to (b, h, q, k), True where attention is allowed; None if all keys are
@@ -91,7 +90,7 @@ def linear_attention(
 def sum_of_visible(
     query: Query, key: Float[Tensor, "b g k w"], values: Float[Tensor, "b s k v"], mask: Mask
 ) -> Sums:
-    """Return ``linear_attention`` without scale and bias, from a score for each query-key pair."""
+    """Return ``linear_attention`` with scale 1 and no bias, from the scores of all pairs."""
     keys = key.shape[2]
     scores = query @ repeat_heads(key, query.shape[1]).transpose(-2, -1)
     values = repeat_heads(values, query.shape[1])
@@ -104,9 +103,9 @@ def sum_of_visible(
 def sum_of_all(
     query: Query, key: Float[Tensor, "b g k w"], values: Float[Tensor, "b s k v"]
 ) -> Sums:
-    """Return query·(key^T·values).
+    """Return query·(key^T·values), where the product in brackets is computed first.
 
-    The product key^T·values is computed once for all heads that have the same keys and values.
+    It is computed once for all heads that have the same keys and values.
     """
     groups = max(key.shape[1], values.shape[1])
     sums = repeat_heads(key, groups).transpose(-2, -1) @ repeat_heads(values, groups)
@@ -116,9 +115,10 @@ def sum_of_all(
 def sums_so_far(
     query: Tokens, key: Float[Tensor, "b g n w"], values: Float[Tensor, "b s n v"], size: int = 128
 ) -> Float[Tensor, "b h n v"]:
-    """Return query_i·(the sum of key_j^T values_j over j <= i), in chunks of ``size`` tokens.
+    """Return query_i·(the sum of key_j^T values_j over j <= i) for each token i.
 
-    Scores are computed only within a chunk. Earlier chunks enter as sums of key^T·values.
+    Scores are computed only within a chunk of ``size`` tokens. Earlier chunks enter as sums of
+    key^T·values.
     """
     batch, heads, n, _ = query.shape
     shape = (batch, heads, (n + size - 1) // size, size)

@@ -1,12 +1,11 @@
-"""Faster normalisers, which add masks to scores and find sparse weights without sorting.
+"""Faster normalisers, which add masks to scores and find sparse attention weights without sorting.
 
 A sparse normaliser subtracts a threshold from the scores of a row, such that the positive
 differences (sparsemax) or their squares (1.5-entmax) sum to one. ``Threshold`` finds this threshold
 by Newton's method, from a start below the solution. The steps never pass the solution, because the
 sum is convex and decreasing in the threshold. For sparsemax, the method is the algorithm of
 Michelot (1986). Gradients have a closed form (Martins and Astudillo 2016, eq. 14; Peters et al.
-2019, proposition 2). On a CPU, Newton's method is four times faster than sorting for sparsemax, and
-six times faster for entmax.
+2019, proposition 2).
 """
 
 from __future__ import annotations
@@ -34,9 +33,7 @@ from nas.genome.primitives.sparse import (
 def add_mask(scores: Scores, mask: Mask) -> Scores:
     """Return the scores, with -inf at the keys that the mask hides.
 
-    The function adds a tensor of the mask's shape, because ``masked_fill`` on the scores takes
-    longer than the softmax. Gradients of the scores stay correct, because a normaliser has zero
-    gradient at -inf.
+    The gradients of hidden scores are not set to zero here, because a normaliser does so at -inf.
     """
     return scores if mask is None else scores + mask_bias(mask, scores)
 
@@ -48,7 +45,7 @@ def mask_bias(mask: Bool[Tensor, "..."], scores: Float[Tensor, "..."]) -> Float[
 
 
 def fast_softmax(scores: Scores, mask: Mask) -> Scores:
-    """Compute ``masked_softmax`` by addition of the mask to the scores.
+    """Return ``masked_softmax(scores, mask)``, computed by adding the mask to the scores.
 
     The scores must be finite, except in float16.
     """
@@ -60,7 +57,7 @@ def fast_softmax(scores: Scores, mask: Mask) -> Scores:
 
 
 def fast_keep_largest(scores: Scores, mask: Mask, count: int) -> Scores:
-    """Compute ``keep_largest`` without sorting whole rows."""
+    """Return ``keep_largest(scores, mask, count)``, computed without sorting whole rows."""
     hidden = hide(scores, mask)
     largest = hidden.detach().topk(min(count, scores.shape[-1]), dim=-1).values
     return hidden.masked_fill(hidden < largest[..., -1:], -torch.inf)
@@ -69,8 +66,7 @@ def fast_keep_largest(scores: Scores, mask: Mask, count: int) -> Scores:
 def softmax_of_largest(scores: Scores, count: int) -> Scores:
     """Return the softmax over the ``count`` largest scores of each row; other weights are zero.
 
-    At least one score of each row must be finite. The function adds -inf to the other scores, which
-    takes a third of the time of a comparison and ``masked_fill``.
+    At least one score of each row must be finite.
     """
     # In float32 at least, which represents all 16-bit values exactly.
     exact = scores.to(torch.promote_types(scores.dtype, torch.float32))
@@ -83,7 +79,7 @@ def softmax_of_largest(scores: Scores, count: int) -> Scores:
 
 
 def fast_threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
-    """Compute ``threshold_weights``, by Newton's method instead of sorting if that is faster."""
+    """Return ``threshold_weights(...)``, without sorting if Newton's method is faster."""
     # Newton's method tests convergence, which synchronises a GPU; for few rows its calls take
     # longer than sorting.
     if is_traced() or scores.device.type != "cpu" or scores.numel() < 2**13:
@@ -92,10 +88,10 @@ def fast_threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
 
 
 class Threshold(torch.autograd.Function):
-    """Computes ``threshold_weights`` without sorting, from scores that are -inf at hidden keys.
+    """The function ``threshold_weights`` without sorting, for scores that are -inf at hidden keys.
 
-    The computation is in float64 for float64 scores, and otherwise in float32. Second derivatives
-    raise an error.
+    It computes in float64 for float64 scores, and otherwise in float32. Second derivatives raise an
+    error.
     """
 
     @staticmethod
@@ -125,7 +121,7 @@ class Threshold(torch.autograd.Function):
 
 
 def weights_by_newton(scores: Float[Tensor, "p q k"], power: int) -> Float[Tensor, "p q k"]:
-    """Return sparse weights of scores; Newton's method finds the threshold of each row.
+    """Return the sparse attention weights of scores, by Newton's method for each row's threshold.
 
     Args:
         power: 1 for sparsemax, 2 for 1.5-entmax.
@@ -159,7 +155,7 @@ def weights_by_newton(scores: Float[Tensor, "p q k"], power: int) -> Float[Tenso
 
 @faster
 class FastSoftmax(Softmax):
-    """Softmax with an additive mask."""
+    """Softmax that adds a tensor with -inf at hidden keys to the scores."""
 
     def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return super().forward(scores, mask) if self.filtered else fast_softmax(scores, mask)
@@ -167,7 +163,7 @@ class FastSoftmax(Softmax):
 
 @faster
 class FastTopkSoftmax(TopkSoftmax):
-    """Softmax of the largest scores, with an additive mask."""
+    """Softmax of the largest scores of each row, without sorting whole rows."""
 
     def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         if self.filtered or scores.dtype == torch.float16:

@@ -12,9 +12,9 @@ from nas.genome.primitives.shapes import Key, Mask, Query, Sums, Tokens, Values
 
 
 def rounded(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-    """Cast x to the low precision of autocast, if autocast is enabled.
+    """Return x in the low precision of autocast if autocast is enabled, otherwise x itself.
 
-    Several products with x then share one cast.
+    Several products with the result then share one cast.
     """
     device = x.device.type
     if device == "meta" or x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
@@ -23,38 +23,38 @@ def rounded(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
 
 
 def split_heads(x: Float[Tensor, "b n hw"], heads: int) -> Tokens:
-    """Split the features into heads."""
+    """Return the features as heads: (b, n, hw) becomes (b, h, n, w)."""
     batch, tokens, width = x.shape
     return x.reshape(batch, tokens, heads, width // heads).transpose(1, 2)
 
 
 def merge_heads(x: Tokens) -> Float[Tensor, "b n hw"]:
-    """Concatenate the heads."""
+    """Return the concatenated features of all heads: (b, h, n, w) becomes (b, n, hw)."""
     return x.transpose(1, 2).flatten(2)
 
 
 def repeat_heads(x: Float[Tensor, "b g ..."], heads: int) -> Float[Tensor, "b h ..."]:
-    """Repeat each of g heads heads / g times, so that head i is a copy of head i // (heads / g)."""
+    """Return g heads repeated heads / g times: head i is a copy of head i // (heads / g)."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
 
 
 def fold_heads(values: Tokens, heads: int) -> Float[Tensor, "b g n rw"]:
-    """Concatenate the features of neighbouring heads, so that ``heads`` heads remain.
+    """Return values with ``heads`` heads, by concatenating the features of neighbouring heads.
 
-    Heads of values that use the same head of weights become one head.
+    Heads of values that use the same head of attention weights become one head.
     """
     batch, _, tokens, width = values.shape
     return values.reshape(batch, heads, -1, tokens, width).transpose(2, 3).flatten(3)
 
 
 def unfold_heads(x: Float[Tensor, "b g n rw"], heads: int) -> Tokens:
-    """Invert ``fold_heads``: split the features so that the result has ``heads`` heads."""
+    """Return the inverse of ``fold_heads``: ``heads`` heads, which share the features of x."""
     batch, groups, tokens, _ = x.shape
     return x.reshape(batch, groups, tokens, heads // groups, -1).transpose(2, 3).flatten(1, 2)
 
 
 def by_head(x: Tokens, factor: Float[Tensor, "h"]) -> Tokens:
-    """Multiply each head by its factor."""
+    """Return x with each head multiplied by its factor."""
     return x * factor.to(x.dtype).view(-1, 1, 1)
 
 
@@ -65,8 +65,8 @@ def with_silent_key(
 ) -> tuple[Tensor, Tensor, Mask]:
     """Return keys, values and mask with an additional first key of zeros, which all queries see.
 
-    The additional key has score 0 and value 0, and adds exp(0) to the denominator of the softmax.
-    The softmax over all keys is therefore softmax_one over the original keys.
+    The additional key has score 0 and value 0. The softmax over all keys is therefore softmax_one
+    (with exp(0) added to the denominator) over the original keys.
     """
     key, values = F.pad(key, (0, 0, 1, 0)), F.pad(values, (0, 0, 1, 0))
     return key, values, None if mask is None else F.pad(mask, (1, 0), value=True)
@@ -105,12 +105,10 @@ def dot_product_attention(
 
 
 def is_fused(query: Query, keys: int, width: int, values: int) -> bool:
-    """Whether torch's fused kernel is faster than a computation of all scores.
+    """Whether torch's fused attention is faster than a computation of all scores.
 
-    On a CPU in 32 bits, the kernel is 1.1 to 2.8 times as fast from 48 keys on (forward and
-    backward pass), if keys and values are equally wide. In causal attention, this factor doubles.
-    In 16 bits, the backward pass of the kernel is 2 to 6 times slower at 65 to 256 keys. The
-    forward pass is faster from 256 keys on, or from 512 keys on in heads of width 64.
+    In 16 bits the kernel's forward pass is faster from 256 or 512 keys on, but its backward pass is
+    slower at 65 to 256 keys.
 
     Args:
         keys: number of keys.
@@ -125,9 +123,9 @@ def is_fused(query: Query, keys: int, width: int, values: int) -> bool:
 
 
 def fused_from(width: int, values: int) -> int:
-    """Return the least number of keys at which the fused kernel is faster on a CPU in 32 bits.
+    """Return the least number of keys at which torch's fused attention is faster in float32 (CPU).
 
-    If keys and values differ in width, the fused kernel pads the narrower tensor and is slower.
+    If keys and values differ in width, the narrower tensor is padded, which takes time.
     """
     if width == values:
         return 0
@@ -158,7 +156,7 @@ def fused_attention(
     is_causal: bool,
     bias: Float[Tensor, "b h k 1"] | None,
 ) -> Sums:
-    """Compute ``dot_product_attention`` by torch's fused kernel.
+    """Return the result of ``dot_product_attention``, computed by torch's fused attention.
 
     Args:
         mask: a bool mask as in ``dot_product_attention``, or a float tensor to add to the scores;
@@ -179,7 +177,7 @@ def fused_attention(
 def with_bias(
     query: Query, key: Float[Tensor, "b g k w"], bias: Float[Tensor, "b t k 1"]
 ) -> tuple[Float[Tensor, "b h q u"], Float[Tensor, "b s k u"]]:
-    """Append the feature 1 to each query, and the key's bias as a feature to each key.
+    """Return queries with an additional feature 1, and keys with their bias as a feature.
 
     The product query·key^T then includes the bias.
     """
@@ -189,7 +187,7 @@ def with_bias(
 
 
 def widened(x: Tokens, width: int) -> Float[Tensor, "b h n v"]:
-    """Pad the features of tokens with zeros to a width."""
+    """Return tokens whose features are padded with zeros to ``width`` features."""
     return x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1]))
 
 
@@ -199,7 +197,7 @@ def visible_keys(
     key_padding_mask: Tensor | None,
     is_causal: bool,
 ) -> Mask:
-    """Combine masks into one mask, which is broadcastable to (b, h, n, n); None hides nothing.
+    """Return one mask for all arguments, broadcastable to (b, h, n, n); None if nothing is hidden.
 
     The mask is True where attention is allowed.
 
@@ -207,7 +205,7 @@ def visible_keys(
         attn_mask: bool, (n, n) or (b or 1, 1, n, n), True where attention is allowed. All heads
             share one mask, because the number of heads may differ between mechanisms.
         key_padding_mask: bool, (b, n), True at padding.
-        is_causal: token i sees tokens 0 to i only.
+        is_causal: whether token i sees tokens 0 to i only.
 
     Raises:
         ValueError: a mask has another type or shape.

@@ -1,8 +1,8 @@
-"""Attention with capped scores, ALiBi slopes or sigmoid weights.
+"""Attention with bounded scores, ALiBi penalties for distance, or sigmoid weights.
 
-In causal softmax attention without a cap, the ALiBi penalty is a product of two additional
+In causal softmax attention without a bound (cap), the penalty is a product of two additional
 features, so that a fused kernel can compute the penalty. All other cases need a tensor with a
-number for each pair, and run for one block of queries at a time.
+number for each pair of query and key, and run for one block of queries at a time.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def shaped_attention(
 ) -> Sums:
     """Return weights(s)·values over the visible keys, for capped or sloped scores s.
 
-    The scores are s = cap tanh(p / cap) - slope |i - j|, with p = scale query·key^T + bias^T. A
-    fused kernel computes the result if that is possible and faster.
+    The scores are s = cap tanh(p / cap) - slope |i - j|, with p = scale query·key^T + bias^T, for a
+    query at position i and a key at position j.
 
     Args:
         mask, is_causal, bias: as in ``dot_product_attention``.
-        cap: bound of the scores; None for s = p - slope |i - j|.
+        cap: bound of the first term; None for s = p - slope |i - j|.
         slopes: penalty of each head for a unit of distance; None for no penalty.
         start: position of the first query minus the position of the first key.
         weights: the function of s, "softmax", "sigmoid" or "sigmoid_over_length"; the last is
@@ -82,10 +82,10 @@ def sloped_attention(
     slopes: Float[Tensor, "h"],
     start: int,
 ) -> Sums:
-    """Return softmax attention with slopes and without a cap, by the fused kernel.
+    """Return ``shaped_attention`` with slopes and softmax but no cap, by torch's fused attention.
 
-    In causal attention, additional features express the penalty. Otherwise the kernel adds a tensor
-    of penalties (h, q, k) to the scores, for one block of queries at a time.
+    In causal attention, additional features express the penalty. Otherwise a tensor of penalties
+    (h, q, k) is added to the scores, for one block of queries at a time.
     """
     query = query * scale
     if is_causal:
@@ -108,7 +108,7 @@ def sloped_attention(
 
 
 def pair_weights(scores: Scores, mask: Mask, weights: str) -> Scores:
-    """Return the weights of scores; ``weights`` as in ``shaped_attention``."""
+    """Return the attention weights of scores; ``weights`` is as in ``shaped_attention``."""
     if weights == "softmax":
         return fast_softmax(scores, mask)
     hidden = add_mask(scores, mask)
@@ -120,7 +120,7 @@ def pair_weights(scores: Scores, mask: Mask, weights: str) -> Scores:
 def with_places(
     query: Query, key: Key, slopes: Float[Tensor, "h"]
 ) -> tuple[Float[Tensor, "b h q u"], Float[Tensor, "b h k u"]]:
-    """Append two features to queries and keys, whose product is slope * j at key j.
+    """Return queries and keys with two additional features, whose product is slope * j at key j.
 
     Softmax over the keys gives the same weights as the penalty -slope (i - j), because slope * i is
     equal for all keys. The features of key j are a multiple of 256 and a remainder, which sum to j

@@ -1,8 +1,8 @@
 """Attention for one block of queries at a time: windows in linear time, and bounded memory.
 
-Token i sees token j if |i - j| <= window // 2, and under a causal mask if 0 <= i - j < window. The
-first ``global_tokens`` tokens see all tokens, and all tokens see these global tokens. A causal mask
-hides later tokens in every case.
+Token i sees token j if |i - j| <= window // 2, and in causal attention if 0 <= i - j < window. The
+first ``global_tokens`` tokens see all tokens, and all tokens see these global tokens. In causal
+attention, later tokens are always hidden.
 
 The windows are those of SW-SQA and Flex-SQA (the paper "Sparse Query Attention", sections 2.5 and
 6). The global tokens are those of Longformer (Beltagy et al. 2020, section 3.1). The papers'
@@ -30,7 +30,7 @@ def in_window(
     global_tokens: int,
     is_causal: bool,
 ) -> Bool[Tensor, "q k"]:
-    """Return a mask that is True where the window lets a query see a key.
+    """Return a mask that is True where window and global tokens let a query see a key.
 
     Args:
         queries, keys: positions of the queries and of the keys.
@@ -49,9 +49,10 @@ def windowed_keys(
     window: int,
     global_tokens: int,
 ) -> Mask:
-    """Return the mask of ``visible_keys``, restricted to the window; None if it hides nothing.
+    """Return the mask of ``visible_keys``, restricted to the keys in the window.
 
-    The mask is broadcastable to (b, h, n, n) for n tokens.
+    The mask is broadcastable to (b, h, n, n) for n tokens. It is None if no key is hidden because
+    the window reaches all tokens.
     """
     mask = visible_keys(x, attn_mask, key_padding_mask, False)
     if window // 2 >= x.shape[1] - 1 and not is_causal:
@@ -69,10 +70,9 @@ def window_blocks(
     window: int,
     global_tokens: int,
 ) -> list[tuple[slice, slice | Tensor, Mask]]:
-    """Split the queries into blocks, each with the keys that its window reaches.
+    """Return blocks of queries, each with the keys that its window reaches, and their mask.
 
-    A block has as many queries as the window is wide, but at least 64 queries. The blocks contain
-    about n (window + block + global_tokens) pairs of query and key in all. Global tokens have
+    A block has as many queries as the window is wide, but at least 64 queries. Global tokens have
     blocks of their own, with all keys. A sequence of up to two blocks is not split, because a mask
     for all pairs costs less time than a second call.
 
@@ -145,10 +145,10 @@ def by_rows(
     mask: Mask,
     planes: int,
 ) -> "Any":
-    """Call ``attend`` for one part of the queries at a time, and return the concatenated results.
+    """Call ``attend`` for some queries at a time, and return the concatenated results.
 
-    A part stores about half a gigabyte in 32 bits, and the backward pass computes each part again.
-    A short sequence is one part, which is not computed again.
+    A call stores about half a gigabyte in 32 bits, and the backward pass repeats the call. Short
+    sequences take one call, which is not repeated.
 
     Args:
         attend, queries, x: as in ``by_windows``.
@@ -175,7 +175,7 @@ def by_rows(
 
 
 def joined(parts: "list[Any]") -> "Any":
-    """Concatenate the results of all parts, each a tensor or a tuple of tensors."""
+    """Return the results of several calls, concatenated; each is a tensor or a tuple of tensors."""
     if isinstance(parts[0], tuple):
         return tuple(torch.cat(tensors, dim=2) for tensors in zip(*parts, strict=True))
     return torch.cat(parts, dim=2)
