@@ -55,20 +55,20 @@ class Site:
 
     @property
     def node(self) -> Node:
-        """The node at ``index``."""
+        """The node that the rule may rewrite."""
         return self.genome.nodes[self.index]
 
     @property
     def primitive(self) -> Primitive:
-        """The primitive of the node."""
+        """The primitive (operation) of the node that the rule may rewrite."""
         return get(self.node.op)
 
     def replaced(self, node: Node) -> Genome:
-        """Return the genome with ``node`` in place of this node."""
+        """Return the genome with ``node`` in place of the node at this site."""
         return self.genome.with_node(self.index, node)
 
     def removed(self, ref: Ref) -> Iterator[Genome]:
-        """Yield the genome in which all readers of this node read ``ref`` instead.
+        """Yield the genome in which all readers of the site's node read ``ref`` instead.
 
         If this node is the output, ``ref`` becomes the output. Nothing is yielded if ``ref`` is
         then a stream, because the output must be a node.
@@ -80,7 +80,7 @@ class Site:
 
 
 def rewrite(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
-    """Apply the rules of this module until no rule changes the genome, and return the result.
+    """Return the genome after applying this module's rules until none of them changes it.
 
     An ill-typed genome is returned unchanged.
 
@@ -107,9 +107,9 @@ def _first_accepted(
 
 
 def _keeps_types(genome: Genome, new_typing: Typing, old_typing: Typing) -> bool:
-    """Return whether the live nodes, and the streams that they read, keep their types.
+    """Return whether rewriting a genome keeps the types of its live nodes and read streams.
 
-    The number of heads of scores and weights may change at nodes without parameters.
+    Only the head count of scores and weights may change, at nodes without learned parameters.
     """
     live = genome.live()
     if any(problem.node is None or problem.node in live for problem in new_typing.problems):
@@ -130,10 +130,10 @@ def _keeps_output(genome: Genome, new_typing: Typing, old_typing: Typing) -> boo
 
 
 def _use_stream_in_mean(site: Site) -> Iterator[Genome]:
-    """Replace the operand of a ``uniform`` node by a stream, since only its length matters.
+    """Yield the genome in which a ``uniform`` node, which averages values, reads a stream.
 
-    Another node must read the stream too. If the head count of the weights would change, the
-    parameter ``heads`` preserves it.
+    The operand supplies only the number of keys. Another node must read the stream too. The node's
+    parameter ``heads`` is set where the head count of its weights would otherwise change.
     """
     if site.node.op != "uniform":
         return
@@ -218,10 +218,9 @@ def _fold_zeros(site: Site) -> Iterator[Genome]:
 
 
 def _replace_scores_of_zeros(site: Site) -> Iterator[Genome]:
-    """Replace scores whose weights are always zero by the node ``distance`` of a stream to itself.
+    """Yield the genome in which scores are ``distance`` of a stream to itself, as the normal form.
 
-    This node is the normal form of such scores. The scores are kept if any node that reads them
-    may then have a non-zero result.
+    The scores' readers, such as a normaliser whose weights are all zero, must give zeros then too.
     """
     below = site.node.inputs[0]
     assert isinstance(below, int), "scores are never streams"
@@ -276,7 +275,7 @@ def _double_operand(site: Site) -> Iterator[Genome]:
 
 
 def _summands(site: Site) -> tuple[int, int]:
-    """Return the operands of an ``add`` node, if they are nodes that no other node reads.
+    """Return the indices of the two nodes that an ``add`` node sums, if no other node reads them.
 
     Otherwise, return (-1, -1).
     """
@@ -313,7 +312,6 @@ def _readers(genome: Genome, ref: Ref) -> list[int]:
 
 
 def _streams(genome: Genome) -> set[str]:
-    """Return the streams that live nodes read."""
     refs = (ref for index in genome.live() for ref in genome.nodes[index].inputs)
     return {ref for ref in refs if isinstance(ref, str)}
 
@@ -328,7 +326,7 @@ def _has_kernel(genome: Genome, ref: Ref) -> bool:
 
 @lru_cache(maxsize=16)
 def _signs(nodes: tuple[Node, ...]) -> tuple[Sign, ...]:
-    """Return the provable sign of each node's result, by the sign rules of the primitives."""
+    """Return the sign of each node's result, as far as the primitives' sign rules prove it."""
     signs: list[Sign] = []
     for node in nodes:
         operands = [signs[ref] if isinstance(ref, int) else Sign() for ref in node.inputs]
@@ -341,7 +339,7 @@ def _sign(genome: Genome, ref: Ref) -> Sign:
 
 
 def is_constant(genome: Genome) -> bool:
-    """Return whether the output is provably the same for every input.
+    """Return whether the output of a genome is provably the same for every input.
 
     The genome must type-check.
     """
@@ -356,12 +354,12 @@ def is_constant(genome: Genome) -> bool:
 
 
 def with_cut_heads(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
-    """Rewrite a mechanism with one head of model width as the equal mechanism with all heads.
+    """Return an equal mechanism with all heads of the backbone, for one with a head of model width.
 
-    A head has model width under ``raw: shared`` or ``merge: sum``. If all operations treat each
-    feature alone (``Primitive.is_featurewise``), cutting this head into the heads of the backbone
-    preserves the function, the projections' shapes and their initial distribution. Any other
-    genome is returned unchanged.
+    A head has model width if ``Projections`` has ``raw="shared"`` or ``merge="sum"``. If all
+    operations treat each feature alone, cutting this head into the heads of the backbone preserves
+    the function, the projections' shapes and their initial distribution. Any other genome is
+    returned unchanged.
 
     Args:
         sizes: model sizes at which head labels are evaluated; None if the rewritten mechanism must
@@ -406,7 +404,7 @@ def _covers(window: int, local: int, is_causal: bool | None) -> bool:
 
 
 def plain_placement(placement: str, depth: int) -> str:
-    """Return the first of ``PLACEMENTS`` that selects the same layers as ``placement``.
+    """Return the first value of ``PLACEMENTS`` that selects the same layers as ``placement``.
 
     Args:
         depth: number of layers of the backbone.

@@ -61,19 +61,19 @@ def canonicalise(
 
 
 def digest(genome: Genome) -> str:
-    """Return the digest of a mechanism, independent of model sizes: 16 hexadecimal characters."""
+    """Return the digest of a mechanism: 16 hexadecimal characters, the same at all model sizes."""
     return normal_digest(canonicalise(genome))
 
 
 def normal_digest(form: Genome) -> str:
-    """Return the digest of a genome that is already in normal form."""
+    """Return the digest (16 hexadecimal characters) of the mechanism with normal form ``form``."""
     return _hash([VERSION, form.to_dict()])
 
 
 def resolved_digest(genome: Genome, sizes: ModelSizes) -> str:
-    """Return the digest of a mechanism at given model sizes.
+    """Return the digest of a mechanism at given model sizes, from the numbers that its labels give.
 
-    Different labels can stand for the same number at these sizes. For example, gqa equals mqa in a
+    Different labels can give the same number. For example, "1/4" and "one" give one head in a
     backbone with four heads, and the placement "first" equals "all" in a backbone with one layer.
 
     Args:
@@ -108,7 +108,7 @@ def _numbers(tokens: Type, sizes: ModelSizes) -> list[int]:
 
 
 def _used(nodes: Sequence[Node]) -> set[str]:
-    """Return the streams that ``nodes`` read."""
+    """Return the names of the streams that ``nodes`` read."""
     return {ref for node in nodes for ref in node.inputs if isinstance(ref, str)}
 
 
@@ -145,7 +145,7 @@ def _simplified(genome: Genome) -> Genome:
 
 
 def _namings(genome: Genome, sizes: ModelSizes | None) -> list[Genome]:
-    """Return the genome with all namings of the streams ``q`` and ``k`` that keep the mechanism.
+    """Return equal genomes that differ only in which stream is called ``q`` and which ``k``.
 
     The two streams may exchange their names and projections if they have the same head label. If
     the nodes read a projected ``k`` but no ``q``, the stream ``k`` is renamed to ``q``.
@@ -171,7 +171,7 @@ def _with_names(genome: Genome, names: dict[str, str], projections: Projections)
 
 
 def _naming_key(genome: Genome) -> tuple[Any, ...]:
-    """Return the key that sorts namings by their nodes, then with a projected query first."""
+    """Return the key that sorts equal genomes by their nodes, then with a projected query first."""
     order = {"q": "a", "k": "b", "v": "c"}
     nodes = [
         (n.op, [order[r] if isinstance(r, str) else f"{r:04}" for r in n.inputs], str(n.params))
@@ -181,7 +181,7 @@ def _naming_key(genome: Genome) -> tuple[Any, ...]:
 
 
 def _effective(projections: Projections, nodes: tuple[Node, ...]) -> Projections:
-    """Return the projections with each field that does not affect ``nodes`` at its default."""
+    """Return the projections with default values in all fields that do not affect ``nodes``."""
     used = _used(nodes)
     projected = {stream for stream in used if projections.has_projection(stream)}
     has_effect = {
@@ -219,9 +219,9 @@ def _text(nodes: Sequence[Node]) -> list[tuple[str, list[str], list[str]]]:
 
 
 def _refine(nodes: Sequence[Node], colours: list[str]) -> list[str]:
-    """Refine the nodes' colours by the colours of their operands and readers.
+    """Return colours of nodes (hashes) that also depend on the colours of operands and readers.
 
-    The refinement is repeated until it does not increase the number of different colours.
+    The step is repeated until it does not increase the number of different colours.
     """
     count = len(set(colours))
     while True:
@@ -242,12 +242,12 @@ def _refine(nodes: Sequence[Node], colours: list[str]) -> list[str]:
 
 
 def _discrete(nodes: Sequence[Node], colours: list[str], budget: list[int]) -> list[list[str]]:
-    """Return refinements of ``colours`` in which all nodes have different colours.
+    """Return lists of node colours (hashes) in which all nodes have different colours.
 
-    Each refinement puts the nodes that share a colour in another order.
+    Each list puts the nodes that share a colour in ``colours`` in another order.
 
     Args:
-        budget: list of one number: how many further choices may be tried. All calls decrease it.
+        budget: list of one number, which all calls decrease: how many orders may still be tried.
     """
     classes: dict[str, list[int]] = {}
     for index, colour in enumerate(colours):
@@ -268,7 +268,7 @@ def _discrete(nodes: Sequence[Node], colours: list[str], budget: list[int]) -> l
 def _written(nodes: Sequence[Node], colours: Sequence[str]) -> tuple[Node, ...]:
     """Return the nodes in depth-first order from the output, with operands before readers.
 
-    Operands of commutative operations are sorted by colour.
+    Operands of commutative operations are sorted by their colours (hashes).
     """
     new_index: dict[Any, Ref] = {}
     written: list[Node] = []

@@ -48,7 +48,7 @@ LABELS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def _one_of(words: Sequence[str]) -> GetPydanticSchema:
-    """Return a pydantic schema that accepts only these words.
+    """Return a pydantic schema that accepts only ``words``.
 
     A field of type ``Literal`` would be an error in mypy wherever a ``str`` is assigned to it.
     """
@@ -84,7 +84,7 @@ class Node:
         return dict(self.params)
 
     def reading(self, slot: int, *refs: Ref) -> Node:
-        """Return a copy of the node with ``refs`` in place of the operand at index ``slot``.
+        """Return a copy of the node in which ``refs`` replace the operand at index ``slot``.
 
         Without ``refs``, the operand is removed.
         """
@@ -101,18 +101,18 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Projections:
-    """The linear maps before and after the graph, as labels that hold for every model size.
+    """The linear maps before and after a genome's nodes, as labels that hold at every model size.
 
     Attributes:
         has_wq, has_wk, has_wv: whether the stream ``q``, ``k`` or ``v`` is a linear projection of
-            the block's input.
+            the attention block's input.
         has_wo: whether the output is projected.
         q_heads: number of query heads, as a fraction of the backbone's heads.
         kv_heads: number of key and value heads, as a fraction of the backbone's heads.
         qk_dim: width of projected queries and keys, as a fraction of the head width.
         raw: form of a stream without projection: the input cut into heads ("slice"), or the whole
-            input for every head ("shared", as in Patterns).
-        merge: whether head outputs are concatenated ("concat") or summed ("sum", as in Messages).
+            input for every head ("shared").
+        merge: whether head outputs are concatenated ("concat") or summed ("sum").
     """
 
     has_wq: StrictBool = True
@@ -192,7 +192,7 @@ class Genome:
         return cls(tuple(nodes), form.proj_config, form.placement, form.visibility)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form. Fields at their defaults are omitted, except the ``FLAGS``."""
+        """Return the genome's JSON form. Defaults are omitted, except those of ``has_w...``."""
         graph = [
             {"op": node.op, "inputs": list(node.inputs)}
             | ({"params": dict(node.params)} if node.params else {})
@@ -209,11 +209,11 @@ class Genome:
         return result
 
     def to_json(self) -> str:
-        """Return the JSON form on one line; equal genomes give equal text."""
+        """Return the genome's JSON form on one line; equal genomes give equal lines."""
         return json.dumps(self.to_dict(), separators=(", ", ": "), allow_nan=False)
 
     def graph(self) -> networkx.DiGraph[Ref]:
-        """Return the networkx graph, with streams and indices of nodes as vertices.
+        """Return the genome as a networkx graph, with streams and indices of nodes as vertices.
 
         Each vertex has the attribute ``op``, the name of the primitive or stream. Each edge has the
         attribute ``slots``, the indices of the reader's operands that it supplies.
@@ -231,11 +231,11 @@ class Genome:
         return graph
 
     def with_node(self, index: int, node: Node) -> Genome:
-        """Return the genome with one node replaced."""
+        """Return the genome with ``node`` in place of the node at ``index``."""
         return replace(self, nodes=(*self.nodes[:index], node, *self.nodes[index + 1 :]))
 
     def with_inputs(self, index: int, *inputs: Ref) -> Genome:
-        """Return the genome with the operands of one node replaced."""
+        """Return the genome with ``inputs`` as operands of the node at ``index``."""
         return self.with_node(index, replace(self.nodes[index], inputs=inputs))
 
     def bypassing(self, index: int, ref: Ref) -> Genome:

@@ -28,7 +28,7 @@ MODEL: Final = "model"
 
 
 class Free(StrEnum):
-    """A placeholder for the width of the projected stream ``q`` or ``k`` during inference."""
+    """A placeholder for a width of the stream ``q`` or ``k`` that types do not yet determine."""
 
     Q = "q"
     K = "k"
@@ -47,14 +47,18 @@ class Type(NamedTuple):
         return f"{self.kind.value}[{heads}{width}]"
 
     def head_count(self, heads: int) -> int:
-        """Return the number of heads in a backbone with ``heads``; GenomeError if not whole."""
+        """Return how many heads a tensor of this type has, if the backbone has ``heads``.
+
+        Raises:
+            GenomeError: the number is not whole.
+        """
         try:
             return head_count(self.heads, heads)
         except ValueError as error:
             raise GenomeError(f"{error}.") from None
 
     def channels(self, dim: int, heads: int) -> int:
-        """Return the number of features per head of a token type."""
+        """Return the number of features per head of a tensor of this type, which must be tokens."""
         assert self.width is not None, "only tokens have a width"
         return width_of(self.width, dim, heads)
 
@@ -96,11 +100,11 @@ class Typing:
     problems: tuple[Problem, ...]
 
     def role(self, node: int) -> Role:
-        """Return the role of a node."""
+        """Return the role that the node with index ``node`` has for operands of these types."""
         return self.signatures[node].role
 
     def of(self, ref: str | int) -> Type:
-        """Return the type of a stream or of a well-typed node."""
+        """Return the type of a stream, or of the result of a well-typed node."""
         result = self.streams[ref] if isinstance(ref, str) else self.nodes[ref]
         assert result is not None, f"node {ref} has no type"
         return result
@@ -132,7 +136,7 @@ COMMON_HEADS: Final = {
 
 
 def stream_types(projections: Projections) -> dict[str, Type]:
-    """Return the types of the streams ``q``, ``k`` and ``v`` before inference.
+    """Return the types of the streams ``q``, ``k`` and ``v``, as far as projections determine them.
 
     The width of a projected ``q`` or ``k`` is a placeholder (``Free``).
     """
@@ -169,7 +173,7 @@ class _Inference:
     """The state of type inference while it visits the nodes of a genome.
 
     Attributes:
-        bound: for each placeholder (``Free``) that was unified, the width that it equals.
+        bound: for each placeholder (``Free``) found equal to another width, this width.
     """
 
     def __init__(self, genome: Genome) -> None:
@@ -217,13 +221,13 @@ class _Inference:
         self.widths[index] = widths.get("w")
 
     def _find(self, width: str) -> str:
-        """Return the width that ``width`` equals after all unifications so far."""
+        """Return the width that ``width`` is known to equal; it may be a placeholder."""
         while width in self.bound:
             width = self.bound[width]
         return width
 
     def _unify(self, a: str, b: str) -> bool:
-        """Unify two widths if possible, and return whether they are now equal."""
+        """Return whether two widths are equal, after setting an undetermined one to the other."""
         a, b = self._find(a), self._find(b)
         if a != b and isinstance(a, Free):
             self.bound[a] = b
@@ -232,7 +236,7 @@ class _Inference:
         return self._find(a) == self._find(b)
 
     def fix_widths(self) -> None:
-        """Set the undetermined widths of projected queries and keys to ``qk_dim``.
+        """Set undetermined widths of projected queries and keys to the genome's field ``qk_dim``.
 
         A ``qk_dim`` other than "all" is a type error if a width is determined already.
         """

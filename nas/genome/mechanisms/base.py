@@ -45,7 +45,7 @@ class NamedMechanism:
 
     @property
     def about(self) -> str:
-        """The first line of the reading, without its full stop."""
+        """A one-line description: the first line of ``reading``, without its full stop."""
         return self.reading.split("\n", 1)[0].removesuffix(".")
 
 
@@ -77,7 +77,7 @@ def named(paper: str) -> Callable[[Callable[[], Genome]], NamedMechanism]:
 
 
 def graph(*nodes: tuple[Any, ...], placement: str = "all", **projections: Any) -> Genome:
-    """Build a genome from nodes, given as tuples (op, inputs) or (op, inputs, params).
+    """Return the genome of nodes given as tuples (op, inputs) or (op, inputs, params).
 
     Args:
         nodes: nodes in topological order; the last node is the output.
@@ -91,7 +91,7 @@ def graph(*nodes: tuple[Any, ...], placement: str = "all", **projections: Any) -
 
 
 def scored(op: str, **keywords: Any) -> Genome:
-    """Build standard attention with the primitive ``op`` in place of the dot product.
+    """Return standard attention with the primitive ``op`` in place of the dot product.
 
     Args:
         keywords: keyword arguments of ``graph``.
@@ -100,5 +100,5 @@ def scored(op: str, **keywords: Any) -> Genome:
 
 
 def dot_product(**projections: Any) -> Genome:
-    """Build standard attention with the given fields of ``Projections``."""
+    """Return standard attention with the given fields of ``Projections``."""
     return scored("scaled_dot_product", **projections)

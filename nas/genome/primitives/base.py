@@ -53,7 +53,7 @@ Params = Mapping[str, Any]
 
 
 class Role(StrEnum):
-    """The purpose of an operation in a mechanism. The rules of policies refer to roles."""
+    """The purpose of an operation in a mechanism, to which the validator's path rules refer."""
 
     TRANSFORM = "transform"  # tokens to tokens, content only
     POSITION = "position"  # tokens to tokens, by position
@@ -242,12 +242,12 @@ class Primitive:
 
     @property
     def about(self) -> str:
-        """The first line of the docstring of the module's class."""
+        """A one-line description: the first line of the docstring of the torch module's class."""
         return (inspect.getdoc(self.module) or "").split("\n", 1)[0]
 
     @property
     def is_plain_product(self) -> bool:
-        """Whether the result is a multiple of queries times keys, or is weights times values."""
+        """Whether the result is weights times values, or q·k up to a constant factor."""
         return self.sums_values or (self.factors is not None and self.factors.is_plain)
 
     @property
@@ -256,7 +256,7 @@ class Primitive:
         return tuple(sorted({len(signature.inputs) for signature in self.signatures}))
 
     def defaults(self) -> dict[str, ParamValue]:
-        """Return the default of each parameter."""
+        """Return the default value of each parameter of the primitive."""
         return {name: domain.default for name, domain in self.parameters.items()}
 
     def full(self, params: Mapping[str, ParamValue]) -> dict[str, ParamValue]:

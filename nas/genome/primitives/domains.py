@@ -14,7 +14,7 @@ from nas.genome import ParamValue
 
 
 class Domain(Protocol):
-    """The protocol of all domains."""
+    """The protocol of a parameter's domain: its valid values and its default."""
 
     @property
     def default(self) -> ParamValue:
@@ -22,13 +22,13 @@ class Domain(Protocol):
         ...
 
     def accept(self, value: ParamValue) -> ParamValue:
-        """Return a valid value in normal form; raise ``ValueError`` for an invalid one."""
+        """Return a valid value (4.0 for 4 in a ``Real``); raise ``ValueError`` for others."""
         ...
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A word from a list."""
+    """The domain of a parameter whose value is one word of a list."""
 
     default: str
     values: tuple[str, ...]
@@ -43,7 +43,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Flag:
-    """True or false."""
+    """The domain of a parameter that is true or false."""
 
     default: bool
 
@@ -56,7 +56,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class Integer:
-    """A whole number from ``low`` to ``high``, or None if ``nullable``."""
+    """The domain of whole numbers from ``low`` to ``high``, and None if ``nullable``."""
 
     default: int | None
     low: int
@@ -76,7 +76,7 @@ class Integer:
 
 @dataclass(frozen=True)
 class Real:
-    """A number above ``low`` and at most ``high``."""
+    """The domain of numbers above ``low`` and at most ``high``."""
 
     default: float
     low: float

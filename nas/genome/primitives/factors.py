@@ -3,8 +3,8 @@
     @primitive("elu_product", ..., factors=Factors(query="features", key="features"))
     class EluProduct(nn.Module): ...
 
-The compiler, the cost counts, decoding and the algebra of genomes use these declarations and never
-test a primitive's name.
+The compiler, the cost counts, decoding and the rules that simplify genomes read these properties,
+and do not depend on the names of primitives.
 """
 
 from __future__ import annotations
@@ -93,12 +93,12 @@ class Weights(StrEnum):
 
     @property
     def takes_shapes(self) -> bool:
-        """Whether the kernel supports scores with ALiBi slopes or a soft cap."""
+        """Whether the kernel for these weights supports scores with ALiBi slopes or a soft cap."""
         return self in (Weights.SOFTMAX, Weights.SIGMOID, Weights.SIGMOID_OVER_LENGTH)
 
     @property
     def is_by_sums(self) -> bool:
-        """Whether the kernel uses sums over the keys that are the same for all queries."""
+        """Whether the kernel for these weights sums over the keys once for all queries."""
         return self in (Weights.LINEAR, Weights.MEAN)
 
 
@@ -125,7 +125,7 @@ SignRule = Callable[[Sequence[Sign], bool], Sign]
 
 
 def unknown_sign(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return an unknown sign."""
+    """Return an unknown sign, as the sign rule of an operation without a provable sign."""
     return Sign()
 
 
@@ -133,12 +133,12 @@ ZERO: Final = Sign(is_non_negative=True, is_non_positive=True, is_zero=True)
 
 
 def zero_of_first(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return zero if the first operand is zero, else an unknown sign."""
+    """Return the sign "zero" for a result if the first operand is zero, else an unknown sign."""
     return ZERO if operands[0].is_zero else Sign()
 
 
 def zero_of_any(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return zero if any operand is zero, else an unknown sign."""
+    """Return the sign "zero" for a result if any operand is zero, else an unknown sign."""
     return ZERO if any(sign.is_zero for sign in operands) else Sign()
 
 
@@ -158,7 +158,7 @@ def non_positive(operands: Sequence[Sign], is_square: bool) -> Sign:
 
 
 def non_positive_like_first(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return non-positive if the first operand is non-positive, else an unknown sign."""
+    """Return the sign "non-positive" if the first operand is non-positive, else an unknown sign."""
     return Sign(is_non_positive=operands[0].is_non_positive)
 
 
@@ -175,8 +175,8 @@ def sign_of_sum(operands: Sequence[Sign], is_square: bool) -> Sign:
 def sign_of_product(operands: Sequence[Sign], is_square: bool) -> Sign:
     """Return the sign of a product of all operands.
 
-    The sign is zero if an operand is zero. It is non-negative if the product is a square or if all
-    operands are non-negative. Otherwise it is unknown.
+    The sign is zero if an operand is zero. It is non-negative if all operands are non-negative, or
+    if two operands are the same tensor (``is_square``). Otherwise it is unknown.
     """
     if any(sign.is_zero for sign in operands):
         return ZERO

@@ -34,7 +34,7 @@ def count_visible(scores: Scores, mask: Mask) -> Float[Tensor, "..."]:
 
 
 def below_top(scores: Scores, mask: Mask) -> Scores:
-    """Subtract from each row its largest visible score, and clamp the result at -2.
+    """Return the scores minus the largest visible score of their row, clamped at -2.
 
     Hidden keys get -2, so a row in which all entries are -2 has no visible key. Clamping changes no
     weight and no gradient, because sparse normalisers give weight zero to scores that are more than

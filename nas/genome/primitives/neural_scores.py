@@ -73,7 +73,7 @@ def split_linear(
     weight: Float[Tensor, "..."],
     bias: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "b h n o"]:
-    """Apply a linear map from i to o features.
+    """Return the tokens after a linear map from i to o features.
 
     Args:
         weight: shape (o, i) for one map that all heads share, or (h, o, i) for one map per head.
@@ -98,10 +98,8 @@ def sum_layers(
     Args:
         left: part of the input of the first layer that depends on the query.
         right: part of the input of the first layer that depends on the key.
-        second: weights of the second layer.
-        bias: bias of the second layer.
-        third: weights of the output.
-        shift: bias of the output.
+        second, bias: weights and bias of the second layer.
+        third, shift: weights and bias of the output.
     """
     hidden = F.relu(left.unsqueeze(3) + right.unsqueeze(2))
     return F.linear(F.relu(F.linear(hidden, second, bias)), third, shift).squeeze(-1)

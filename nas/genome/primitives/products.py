@@ -95,11 +95,9 @@ class Cosine(nn.Module):
         return self.query_features(query) @ self.key_features(key).transpose(-2, -1)
 
     def query_features(self, query: Query) -> Query:
-        """Return g q / |q|."""
         return unit_length(query) * self.factor.to(query.dtype).view(-1, 1, 1)
 
     def key_features(self, key: Key) -> Key:
-        """Return k / |k|."""
         return unit_length(key)
 
 

@@ -176,7 +176,7 @@ class Qana(nn.Module):
     def turned(
         self, query: Tensor, key: Tensor, units: tuple[Tensor, ...], start: int
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """Rotate queries, keys and the rows of U (``units[0]``) by their tokens' positions."""
+        """Return query, key and units, with query, key and U rotated by token positions."""
         rows, *rest = units
         return rotate(query, start), rotate(key), (rotate(rows, start), *rest)
 
@@ -206,7 +206,7 @@ class Qana(nn.Module):
         return scores + query @ key.transpose(-2, -1) * self.skip_scale
 
     def gated(self, key: Key, units: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Apply m, the basis and alpha; return the networks' input and their U, V, b and c.
+        """Return the networks' input and their U, V, b and c, scaled by m and alpha.
 
         The input is the keys, or their products with the basis. In training mode with
         ``gate: warmup``, the call is counted.

@@ -92,11 +92,11 @@ class KeyBias(nn.Module):
         return scores + self.bias(key).to(scores.dtype).transpose(-2, -1)
 
     def bias(self, key: Key) -> Float[Tensor, "b h k 1"]:
-        """Return the number u_h·k / sqrt(r) that each key adds."""
+        """Return for each key the number u_h·k / sqrt(r) that is added to its scores."""
         return key @ (self.direction.to(key.dtype) * self.scale)[:, :, None]
 
     def shifted(self, query: Query) -> Query:
-        """Return q + u_h / sqrt(r), whose product with a key is q·k plus ``bias`` of the key."""
+        """Return q + u_h / sqrt(r), whose product with a key is q·k plus the key's ``bias``."""
         return query + (self.direction.to(query.dtype) * self.scale)[:, None]
 
 

@@ -20,7 +20,7 @@ from nas.genome.primitives.shapes import Mask, Scores
 
 
 def threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
-    """Compute sparsemax (``power`` 1) or 1.5-entmax (``power`` 2) over the visible keys.
+    """Return sparsemax (``power`` 1) or 1.5-entmax (``power`` 2) of the scores of visible keys.
 
     A row without visible keys gives weights of zero. Gradients flow only through the keys with
     positive weight; the selection of these keys is treated as a constant.
@@ -42,8 +42,8 @@ def threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
 def support_of(z: Scores, power: int) -> Bool[Tensor, "b h q k"]:
     """Return a mask of the keys with positive weight, given the result ``z`` of ``below_top``.
 
-    Sort each row in descending order. The keys with positive weight are the longest prefix whose
-    last entry exceeds the threshold t of a row that consists of this prefix alone.
+    Each row is sorted in descending order. The keys with positive weight are the longest prefix
+    whose last entry exceeds the threshold t that the entries of this prefix alone would have.
     """
     ordered = z.sort(dim=-1, descending=True).values
     rank = torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)
@@ -96,7 +96,7 @@ class Entmax15(nn.Module):
 
 
 def keep_largest(scores: Scores, mask: Mask, count: int) -> Scores:
-    """Set scores below the ``count``-th largest visible score of their row to -inf; keep ties."""
+    """Return the scores with -inf below the ``count``-th largest visible score of their row."""
     hidden = hide(scores, mask)
     ordered = hidden.detach().sort(dim=-1, descending=True).values
     rank = torch.arange(scores.shape[-1], device=scores.device)
