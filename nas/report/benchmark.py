@@ -113,7 +113,7 @@ class BenchmarkResult(TableResult):
         return super().to_dict() | {"tasks": tasks}
 
     def records(self) -> list[dict[str, Any]]:
-        """Return a dict for each mechanism and task: statistics by name of the column."""
+        """Return a dict for each mechanism and task, with the names of table columns as keys."""
         empty = dict.fromkeys(("mean", "low", "high", "p", "p_holm"))
         return [
             {
@@ -262,7 +262,7 @@ def rank_correlations(scores: Mapping[str, Mapping[str, float]]) -> Iterator[dic
 
 
 def benchmark_table(console: Console, result: BenchmarkResult) -> None:
-    """Print each mechanism's mean metric, standard error and verdict, in a column for each task."""
+    """Print a table of the mechanisms' mean metrics, errors and verdicts under each task."""
     columns = [TextColumn("mechanism", [row.source for row in result.mechanisms])]
     for task, metric in result.tasks.items():
         cells = [row.tasks.get(task) for row in result.mechanisms]

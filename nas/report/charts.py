@@ -116,7 +116,7 @@ def write_figure(figure: Any, path: Path) -> None:
 
 
 def draw_costs(table: CostTable) -> Any:
-    """Return a matplotlib figure of multiply-adds against sequence length, a line per mechanism."""
+    """Return a matplotlib figure with each mechanism's multiply-adds against sequence length."""
     from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullLocator
 
     caption = f"dim {table.dim} · {table.heads} heads · batch 1"

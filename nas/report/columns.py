@@ -68,7 +68,7 @@ class Column(Generic[T]):
 
 
 def text_columns(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[TextColumn]:
-    """Return the columns as text for a terminal, without untitled columns and empty columns."""
+    """Return the columns as text for a terminal; untitled and empty columns are omitted."""
     rendered = [
         TextColumn(
             column.title,

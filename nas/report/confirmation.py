@@ -92,7 +92,7 @@ class ConfirmResult(TableResult):
         return any(part and part["values"] for part in parts)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the statistics of each mechanism as a dict by name of the column."""
+        """Return a dict for each mechanism, with the names of table columns as keys."""
         records = []
         for row in self.members:
             record = {n: getattr(row, n) for n in ("id", "name", "score", "estimate", "error", "p")}
@@ -183,7 +183,7 @@ def _suite_metrics(stage: ConfirmationStage) -> tuple[Metric, ...]:
 
 
 def confirmation_table(console: Console, result: ConfirmResult) -> None:
-    """Print each mechanism's metric and difference to standard attention by part, and its costs."""
+    """Print a table of the mechanisms' metrics, differences to standard attention, and costs."""
     unit, members = result.metric.unit, result.members
 
     def value(mean: float | None, error: float | None = None) -> str:

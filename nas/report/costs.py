@@ -85,7 +85,7 @@ class CostRow:
 
 @dataclass(frozen=True)
 class CostTable(TableResult):
-    """Costs of mechanisms at one or several sequence lengths, batch 1.
+    """Costs of mechanisms at one or several sequence lengths and batch size 1.
 
     Attributes:
         dim: width of the model.
@@ -122,7 +122,7 @@ class CostTable(TableResult):
         return objects[0] if len(objects) == 1 else objects
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the costs of each mechanism at each length as dicts by name of the column."""
+        """Return a dict for each mechanism and length, with the names of table columns as keys."""
         return [{"source": r.source, "tokens": r.tokens, **r.cost.to_dict()} for r in self.rows]
 
 
@@ -158,7 +158,7 @@ def price(genome: Genome, sizes: Sizes) -> Priced:
 
 
 def show_price(console: Console, priced: Priced, sizes: Sizes, title: str = "") -> None:
-    """Print the costs of a block beside standard attention, or why the block cannot be built."""
+    """Print a block's costs and ratios to standard attention, or why it cannot be built."""
     if priced.cost is None:
         say(console, priced.problem)
         return

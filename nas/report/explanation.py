@@ -84,7 +84,7 @@ class ExplainRow(Result):
     added_costs: Mapping[str, float]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return an entry of ``edits``, ``path`` or ``controls`` in the JSON of ``nas explain``."""
+        """Return the comparison as an entry of the JSON object of ``nas explain``."""
         entry = super().to_dict()
         return {"words": entry.pop("words"), **entry.pop("mechanism"), **entry}
 
@@ -130,7 +130,7 @@ class ExplainResult(TableResult):
         return answer | mechanism
 
     def records(self) -> list[dict[str, Any]]:
-        """Return each comparison as a dict by name of the column."""
+        """Return a dict for each comparison, with the names of table columns as keys."""
         return [
             {
                 "part": part,
@@ -206,7 +206,7 @@ def make_explanation(
 
 
 def explanation_table(console: Console, result: ExplainResult) -> None:
-    """Print the explained mechanism, then the non-empty tables of ``ExplainResult``."""
+    """Print the explained mechanism and tables of its edits, path and controls."""
     metric, unit, source, explained = (
         result.metric,
         result.metric.unit,

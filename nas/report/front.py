@@ -42,7 +42,7 @@ class Front(TableResult):
 
     @cached_property
     def columns(self) -> list[Column[Candidate]]:
-        """The columns of the front's table, CSV and data frame."""
+        """The columns of the table of the front, for display, CSV and data frames."""
         return front_columns(self.view)
 
     def to_dict(self) -> dict[str, Any]:

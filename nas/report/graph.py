@@ -72,12 +72,12 @@ class Box:
 
     @property
     def y(self) -> float:
-        """The vertical coordinate of the upper edge."""
+        """The vertical coordinate of the box's upper edge."""
         return self.layer * LAYER + TOP
 
     @property
     def colour(self) -> str:
-        """The colour of the box's role."""
+        """The colour for the role of the box's operation."""
         return COLOURS.get(self.kind, NO_ROLE)
 
 
@@ -176,7 +176,7 @@ def wire(start: Box, end: Box) -> tuple[float, float]:
 
 
 def placed(genome: Genome) -> list[Box]:
-    """Return the boxes of a genome and the bends of its wires with their positions, by layer."""
+    """Return all boxes of the picture of a genome's graph, with positions, sorted by layer."""
     return _arranged(_bent(_laid_out(genome)))
 
 
@@ -236,7 +236,7 @@ def _bent(boxes: list[Box]) -> list[Box]:
 
 
 def _arranged(boxes: list[Box]) -> list[Box]:
-    """Return the boxes, each with x set near the boxes it is connected to, without overlap."""
+    """Set the horizontal positions of the boxes close to connected boxes; return the boxes."""
     around: dict[Box, list[Box]] = {box: [] for box in boxes}
     layers: defaultdict[int, list[Box]] = defaultdict(list)
     for box in boxes:
@@ -263,7 +263,6 @@ def _arranged(boxes: list[Box]) -> list[Box]:
 
 
 def _apart(layer: list[Box]) -> None:
-    """Sort the boxes of a layer by position and remove their overlap."""
     layer.sort(key=lambda box: box.x)
     for _ in layer:
         for left, right in pairwise(layer):

@@ -40,7 +40,7 @@ class History:
 
     @property
     def more(self) -> list[str]:
-        """The line below the table that counts omitted ancestors, in a list; empty without any."""
+        """A list of one line that counts the omitted ancestors; empty if none is omitted."""
         hidden = len(self.ancestors) - MAX_ANCESTORS
         return [f"... and {plural(hidden, 'more ancestor')}."] if hidden > 0 else []
 

@@ -49,7 +49,7 @@ class FrontAxes:
 
     @classmethod
     def of(cls, objectives: Sequence[Objective]) -> FrontAxes:
-        """Return the axes for the objectives of a run."""
+        """Return the axes for the figure of a run with these objectives."""
         up = next((o for o in objectives if o.is_metric), objectives[0])
         others = [o for o in objectives if o is not up] or [up]
         return cls(min(others, key=lambda o: (o.is_metric, o.direction != "min")), up)

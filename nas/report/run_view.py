@@ -178,7 +178,7 @@ class RunView:
 
     @cached_property
     def titles(self) -> dict[str, tuple[str, ...]]:
-        """The titles "best", "knee" and "cheapest" of mechanisms in the Pareto front, by digest."""
+        """The titles "best", "knee" (best trade-off) and "cheapest" of mechanisms, by digest."""
         titles: dict[str, tuple[str, ...]] = {}
         for title, member in named_members(self.setup.objectives, self.members).items():
             titles[member.digest] = (*titles.get(member.digest, ()), title)
@@ -186,7 +186,7 @@ class RunView:
 
     @cached_property
     def hypervolume(self) -> float:
-        """The hypervolume of the front as a fraction of the box from ideal to reference values."""
+        """The hypervolume of the Pareto front, as a fraction of the largest possible one."""
         return scaled_hypervolume(self.setup.objectives, [m.objectives for m in self.members])
 
     @cached_property
@@ -334,7 +334,7 @@ def id_length(digests: Sequence[str]) -> int:
 
 
 def task_and_data(setup: RunSetup) -> str:
-    """Return the names of a run's task and data, from the copy that the run's creation saved."""
+    """Return the names of a run's task and data, from the task's copy saved with the run."""
     document = parse_yaml(setup.task.text, setup.task.name)
     data = document.get("data") if isinstance(document, dict) else None
     if not data:

@@ -57,7 +57,7 @@ class TextColumn:
 
 
 def named_values(rows: Sequence[tuple[str, str]]) -> list[TextColumn]:
-    """Return a table of two columns without headers: names, and their values."""
+    """Return the columns of a table without headers: names, and their values."""
     names, values = zip(*rows, strict=True)
     return [TextColumn("", names, style="dim"), TextColumn("", values, least=16)]
 
@@ -108,7 +108,7 @@ def cut(text: str, width: int) -> str:
 
 
 def _fit(columns: Sequence[TextColumn], width: int | None) -> list[tuple[TextColumn, int]]:
-    """Return the columns that are not omitted, each with its width after shortening."""
+    """Return the columns that fit the width, each with its width after shortening."""
     if width is None:
         return [(column, column.width) for column in columns]
     kept = list(columns)

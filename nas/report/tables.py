@@ -84,7 +84,7 @@ def show_tables(console: Console, answer: Sequence[dict[str, Any]]) -> None:
 
 
 def show_table(console: Console, answer: dict[str, Any]) -> None:
-    """Print the JSON object about a table as text."""
+    """Print the JSON object of ``table_answer`` as text."""
     origin = answer["origin"]
     say(console, f"{answer['table']}: {answer['about']}".removesuffix(": "), "")
     what = f"{answer['mechanisms']} mechanisms of {answer['space']}, {answer['repeats']} trainings"

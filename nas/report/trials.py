@@ -42,11 +42,11 @@ class TrainingRow:
 
     @property
     def value(self) -> float | None:
-        """The value of the metric; None if the training failed."""
+        """The value of the metric after the training; None if the training failed."""
         return self.evaluation.metrics[self.metric.name] if self.evaluation.is_ok else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return an entry of ``evaluations`` in the JSON of ``nas evaluate``."""
+        """Return the training as an entry of the JSON object of ``nas evaluate``."""
         result = self.evaluation
         return {
             "id": self.digest,
@@ -90,7 +90,7 @@ class EvaluateResult(TableResult):
         return {"task": self.task, "test": self.test, "evaluations": rows}
 
     def records(self) -> list[dict[str, Any]]:
-        """Return each training as a dict by name of the column; metrics and costs are columns."""
+        """Return a dict for each training, with the names of table columns as keys."""
         records = []
         for training in self.trainings:
             entry = training.to_dict()

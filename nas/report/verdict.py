@@ -86,7 +86,7 @@ class Gain(NamedTuple):
 
 
 def verdict_of(view: RunView) -> Verdict:
-    """Return the verdict on a run, whether or not mechanisms were confirmed."""
+    """Return the verdict on a run; it need not have confirmed mechanisms."""
     if not view.members:
         counts = view.counts
         proposals = f"{plural(counts.proposed, 'proposal')}, {counts.failed} failed."
@@ -113,7 +113,7 @@ def verdict_of(view: RunView) -> Verdict:
 
 @dataclass(frozen=True)
 class _Confirmed:
-    """A run whose mechanisms were trained again with fresh seeds, and which gets a verdict."""
+    """A run with mechanisms that were trained again with fresh seeds, for a verdict on it."""
 
     view: RunView
     metric: Objective
@@ -240,7 +240,7 @@ class _Confirmed:
         return f"{sentence}, {later.text} over standard attention: {words[later.side]}."
 
     def _counts(self, leading: list[Candidate]) -> str:
-        """Return a sentence on how many mechanisms lead, fall behind, or are undecided.
+        """Return a sentence on how many confirmed mechanisms lead, fall behind, or are undecided.
 
         The sentence is empty for fewer than two mechanisms.
         """
@@ -302,7 +302,7 @@ class _Confirmed:
 
 
 def effort(view: RunView) -> str:
-    """Return a sentence on the proposals of a run, on what became of them, and on its time."""
+    """Return a sentence on the numbers of a run's proposals by outcome, and its duration."""
     counts = view.counts
     failed = f"{counts.failed} failed" if counts.failed else "none failed"
     failed += f", {counts.stopped} stopped at a gate" if counts.stopped else ""

@@ -64,7 +64,7 @@ class Scale:
         return cls(low - room, high + room, start, end)
 
     def __call__(self, value: float) -> float:
-        """Return the pixel of a value."""
+        """Return the position of a value in pixels."""
         low, high = (math.log(v) if self.is_log else v for v in (self.low, self.high))
         at = math.log(value) if self.is_log else value
         return self.start + (at - low) / (high - low) * (self.end - self.start)

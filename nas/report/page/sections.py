@@ -1,4 +1,4 @@
-"""Data of the page's sections: explanations, benchmarks, operators, and failures of a run."""
+"""Data of the sections of a page on explanations, benchmarks, operators, and failures."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ class Operator:
 
 
 def operators_of(view: RunView) -> list[Operator]:
-    """Return the operators of a run, sorted by the number of trained mechanisms, largest first."""
+    """Return the results of each operator of a search, most trained mechanisms first."""
     groups: defaultdict[str, list[Candidate]] = defaultdict(list)
     for mechanism in view.trained.values():
         groups[mechanism.proposal.operator].append(mechanism)

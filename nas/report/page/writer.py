@@ -56,7 +56,7 @@ class Watched:
     """The settings of a served page, which asks its server for changes of the run.
 
     Attributes:
-        change_token: change token of the run when the page was rendered.
+        change_token: token that identifies the state of the run that the page shows.
         pause_seconds: time between two requests of the page.
     """
 
