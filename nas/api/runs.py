@@ -83,9 +83,9 @@ def search(
             default.
         algorithm: "surrogate", "nsga2", "random", "regularized-evolution", "local-search", or the
             name of a plug-in's algorithm.
-        lag: if set, proposal t is computed from results up to t - lag, so that no worker waits for
-            the last training of a generation. By default proposals are computed from the results of
-            whole generations.
+        lag: if set, the proposal with number t uses the trainings up to number t - lag, so that no
+            worker waits for the last training of a generation. By default proposals use the
+            trainings of whole generations.
         seed: seed of the search, from which the seeds of trainings derive.
         repeats: number of trainings of each mechanism, each with its own seed.
         run: name of the run; by default date, space and seed.
@@ -95,7 +95,7 @@ def search(
         execution: options of the workers; see ``nas.api.execution.Executing``.
 
     Returns:
-        How the run ended, with its folder, counts and hypervolume.
+        How the run ended, with its folder, its numbers of trainings and the front's hypervolume.
 
     Raises:
         NasError: an argument cannot be used; the message names it and what was expected.
@@ -149,7 +149,7 @@ def resume(
         execution: options of the workers; see ``nas.api.execution.Executing``.
 
     Returns:
-        How the run ended. The function returns at once if no training is left to do.
+        How the run ended, with its folder, counts and hypervolume; at once if no training is left.
 
     Raises:
         RunError: there is no such run, another process writes it, or its data have changed.

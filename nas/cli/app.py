@@ -11,7 +11,7 @@ from nas.common.errors import NasError
 
 
 class StoppedError(NasError):
-    """A search was interrupted; the message says how to continue it."""
+    """The error that a search was interrupted; the message says how to continue the search."""
 
     exit_status = 130
 

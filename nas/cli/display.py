@@ -97,7 +97,7 @@ class Display(Listener):
     Attributes:
         is_panel: whether the display is a panel.
         progress: the progress when the database was last read; None before the run exists.
-        notice: the last worker failure; empty after the next training.
+        notice: the message of the last worker failure; empty after the next training.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ def follow(
 
 
 def why_stopped(run: Run) -> str:
-    """Return a sentence on how the process of an unfinished run ended, and how to continue it."""
+    """Return a sentence on how the process of an unfinished run ended, and how to go on."""
     sessions = run.sessions()
     if not sessions:
         reason = "nobody has begun it."

@@ -194,7 +194,7 @@ def pace(progress: Progress, now: float) -> str:
 
 
 def end_text(progress: Progress, now: float) -> str:
-    """Return the expected end as a time of day, with the date unless it is today."""
+    """Return the expected end of a search as a time of day, with the date unless it is today."""
     seconds = progress.seconds_left(now)
     if seconds is None:
         return "-"

@@ -21,7 +21,7 @@ RUNS_SHOWN: Final = typer.Argument(
 
 @app.command()
 def runs(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> None:
-    """List the runs; the run that was active last comes last."""
+    """List the recorded searches (runs); the run that was active last comes last."""
     from nas.report.front import runs_answer, runs_columns
     from nas.report.table import say, say_table
     from nas.store import list_runs
@@ -53,7 +53,7 @@ def front(
 ) -> None:
     """Show a run's front: its non-dominated mechanisms, their costs, and the run's status.
 
-    Exit status 1 if the run has no such mechanism yet.
+    Exit status 1 if the front is still empty.
     """
     from nas.report.charts import write_figure
     from nas.report.front import front as read_front

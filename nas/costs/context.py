@@ -44,7 +44,7 @@ class CostContext:
 
     @property
     def decoded(self) -> ModelSizes:
-        """The sizes with the number of cached tokens as ``tokens``."""
+        """The sizes for costs of decoding: ``tokens`` is the number of cached tokens."""
         return self.sizes._replace(tokens=self.context or self.sizes.tokens)
 
 

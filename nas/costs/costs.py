@@ -107,7 +107,7 @@ def cost_noun(name: str) -> str:
 
 @dataclass(frozen=True)
 class Cost:
-    """Counted costs of one attention block at batch size 1, by name and as attributes."""
+    """The counted costs of one attention block at batch size 1, as ``values`` and as attributes."""
 
     values: Mapping[str, int]
 

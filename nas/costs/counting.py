@@ -149,7 +149,7 @@ def count_operations(
 
 
 def _extrapolate(counts: list[int], tokens: int) -> int:
-    """Evaluate the polynomial through the counts at ``TRACED_LENGTHS`` at another length."""
+    """Return the count at a length, by the polynomial through the counts at ``TRACED_LENGTHS``."""
     first, second = counts[1] - counts[0], counts[2] - 2 * counts[1] + counts[0]
     distance = tokens - TRACED_LENGTHS[0]
     quadratic = distance * (distance - _STEP) * second // (2 * _STEP**2)

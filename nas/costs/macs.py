@@ -101,7 +101,7 @@ def _sizes(plan: Plan, step: Step, sizes: ModelSizes) -> Sizes:
 
 
 def _step_macs(plan: Plan, step: Step, sizes: ModelSizes, is_causal: bool) -> tuple[int, int]:
-    """Return a step's multiply-adds for single tokens and for pairs, summed over all blocks."""
+    """Return a step's multiply-adds on single tokens, and on pairs of query and key."""
     whole, tokens = _sizes(plan, step, sizes), sizes.tokens
     blocks = _blocks(plan, tokens, is_causal) if step.is_paired else [_Block(tokens, tokens)]
     of_tokens = of_pairs = 0

@@ -103,7 +103,7 @@ def head_counts(genome: Genome, sizes: HostSizes) -> dict[str, int | None]:
 
 
 def description(genome: Genome, sizes: HostSizes) -> tuple[str, ...]:
-    """Return sentences that describe what a conversion changes."""
+    """Return sentences on what replacing the attention changes: heads, window, RoPE and formula."""
     form, visibility = host_form(genome, sizes.is_rotated), genome.visibility
     read = {ref for node in form.nodes for ref in node.inputs}
     lines = [
@@ -135,7 +135,7 @@ def is_converted(genome: Genome, sizes: HostSizes) -> bool:
 
 
 def convert(module: nn.Module, genome: Genome, sizes: HostSizes) -> None:
-    """Replace a module's projections in place, on its device and in its precision.
+    """Replace a module's projections in place by those that the genome needs.
 
     Raises:
         GenomeError: the module holds its projections in an unknown layout.

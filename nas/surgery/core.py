@@ -194,7 +194,6 @@ class AttentionCore(nn.Module):
             )
 
     def _start(self, mask: Tensor | None, tokens: int, keys: int) -> int:
-        """Return the position of the first query among the keys."""
         if tokens == keys or mask is None or not self.needs_positions:
             return keys - tokens
         # A cache of fixed size has empty keys at its end: a query is the last key that it sees.

@@ -71,7 +71,7 @@ def stream_sides(plan: Plan) -> tuple[set[Ref], set[Ref]]:
 
 
 def check_decodable(plan: Plan, is_sliding: bool) -> None:
-    """Check that a host can decode with a mechanism from its cache of keys and values.
+    """Raise GenomeError unless a model can decode with a mechanism from its key-value cache.
 
     Args:
         plan: the plan of the mechanism's host form.

@@ -234,7 +234,7 @@ class SwappedTimmAttention(nn.Module):
     def forward(
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
-        """Return the outputs; ``attn_mask`` is ignored if ``is_causal`` is true, as in timm."""
+        """Return the attention's outputs; ``attn_mask`` is ignored if ``is_causal`` is true."""
         parts: Any = self
         if hasattr(self, "q_proj"):
             q, k, v = converted_streams(self, [x] * 3, parts.head_dim)

@@ -71,7 +71,7 @@ class MatrixBlock(ReferenceAttention):
         return matrices
 
     def as_block(self, old: nn.Module) -> nn.Module:
-        """Return a block with the precision, device, mode and back end of the block ``old``."""
+        """Return this block's module with the precision, device, mode and back end of ``old``."""
         with torch.random.fork_rng(devices=[]):
             block = build_attention(
                 *(self.plan, self.dim, self.heads),
@@ -105,9 +105,9 @@ class MatrixBlock(ReferenceAttention):
         return step.type.head_count(self.heads)
 
     def linear(self, name: str) -> Float[Tensor, "o i+1"]:
-        """Return the weight of a linear module with the bias as an additional last column.
+        """Return the weight of a module of the block, with the bias as an additional last column.
 
-        The column is zero for a module without bias.
+        The column is zero if the module has no bias.
         """
         module: Any = self.get_submodule(name)
         weight = module.weight.detach()

@@ -296,7 +296,7 @@ def _factor_messages(block: MatrixBlock) -> MatrixBlock:
 def _halves(
     matrices: Float[Tensor, "h m n"], rank: int
 ) -> tuple[Float[Tensor, "h m r"], Float[Tensor, "h r n"]]:
-    """Return two factors of equal norm, whose product is nearest to each matrix at this rank."""
+    """Return two factors of each matrix, whose product is the nearest matrix of this rank."""
     left, values, right = torch.linalg.svd(matrices, full_matrices=False)
     roots = values[:, :rank].sqrt()
     return left[:, :, :rank] * roots.unsqueeze(1), roots.unsqueeze(2) * right[:, :rank]

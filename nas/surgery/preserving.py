@@ -88,7 +88,7 @@ def difference(genome: Genome) -> float:
     The difference is infinite if the mechanism needs as many keys as queries.
 
     Raises:
-        GenomeError, ViolationError: as ``AttentionCore`` raises them.
+        GenomeError, ViolationError: the mechanism does not exist or does not type-check.
     """
     params = (get(node.op).full(node.param_dict()) for node in genome.nodes)
     integers = [v for values in params for v in values.values() if type(v) is int]

@@ -75,7 +75,7 @@ def make_context(
     objectives: tuple[Objective, ...] = OBJECTIVES[:2],
     most_trainings: float = 1,
 ) -> SearchContext:
-    """Return the context of an algorithm in a small space at small sizes.
+    """Return what a search algorithm is created with, for a small space and a small model.
 
     Args:
         policy: the rules that genomes must obey; the policy of the space by default.
@@ -104,7 +104,7 @@ def proposer_of(name: str, lag: int | None = None, **changes: Any) -> Proposer:
 
 
 def result_of(proposal: Proposal, width: int = 2) -> TrialResult:
-    """Return an invented result with ``width`` costs, which are computed from the proposal's key.
+    """Return an invented training result with ``width`` numbers, computed from the proposal's key.
 
     One result in eight is a failure.
     """
@@ -224,7 +224,7 @@ def takes_any_number_of_objectives(name: str) -> None:
 
 
 def has_parents_with_results(name: str) -> None:
-    """The parents of a proposal are mechanisms with a result."""
+    """The parents of a proposed mechanism are mechanisms whose training has a result."""
     for lag in LAGS:
         drawn = driven(name, lag)
         digests = [attempts[-1].digest for attempts in drawn]

@@ -184,7 +184,7 @@ def call(module: nn.Module, case: Case, inputs: Inputs) -> Tensor:
 
 
 def extras(case: Case, inputs: Inputs) -> dict[str, Any]:
-    """Return the arguments of ``forward`` after the operands, by name."""
+    """Return the arguments, by name, that ``forward`` takes after the operands."""
     available = {"x": inputs.x, "mask": inputs.mask}
     return {name: available[name] for name in case.primitive.extras}
 

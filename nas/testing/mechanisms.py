@@ -115,7 +115,7 @@ def exists_at_other_sizes(genome: Genome) -> None:
 
 
 def equals_the_interpreter(genome: Genome) -> None:
-    """The mechanism's fast and exported forms equal the interpreter in outputs and gradients.
+    """The fast and exported forms equal the reference interpreter in outputs and gradients.
 
     They are compared in float64 under every mask. The exported form also has equal initial weights.
     """

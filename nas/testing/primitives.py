@@ -288,7 +288,7 @@ def declares_its_parameters(case: Case) -> None:
 
 
 def explains_itself(case: Case) -> None:
-    """The notation names only operands and parameters; the class has a docstring and a source."""
+    """The notation names only ports and parameters; the class has a docstring and a source."""
     ports = {port.name: port.name for port in case.signature.inputs}
     require(case.primitive.notation.format(**(case.params | ports)), "it has no notation")
     require(case.primitive.about, "its class has no docstring")

@@ -16,7 +16,7 @@ Promise: TypeAlias = Callable[..., None]
 
 
 def require(condition: object, finding: str) -> None:
-    """Raise AssertionError with a finding unless a condition holds, also under ``python -O``."""
+    """Raise AssertionError with the message ``finding`` unless a condition holds."""
     if not condition:
         raise AssertionError(finding)
 

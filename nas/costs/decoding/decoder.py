@@ -210,7 +210,7 @@ class Decoder:
         return torch.cat(parts, dim=-2)
 
     def _keep(self, name: str, new: Tensor) -> None:
-        """Append rows to the cache, in place if the buffer has capacity."""
+        """Append rows to the cached tensor ``name``, in place if its buffer has capacity."""
         old = self.cache.get(name)
         if self.plan.is_windowed:
             self.cache[name] = new if old is None else torch.cat((old, new), dim=-2)

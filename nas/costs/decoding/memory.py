@@ -116,7 +116,7 @@ def is_past(operand: Operand) -> bool:
 
 
 def shares_heads(step: Step) -> bool:
-    """Return whether a step is a product with keys or values that several heads share."""
+    """Return whether a step multiplies with keys or values that several query heads share."""
     repeated = [operand.is_repeated for operand in step.operands]
     return step.primitive.is_plain_product and repeated == [False, True]
 

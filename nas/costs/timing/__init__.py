@@ -1,4 +1,4 @@
-"""Predicted times of mechanisms: weighted sums of unit times that ``calibrate`` measures."""
+"""Predicted times of mechanisms: sums of amounts of work times measured unit times."""
 
 from nas.costs.timing.calibration import calibrate
 from nas.costs.timing.prediction import decode_ms, predict_ms

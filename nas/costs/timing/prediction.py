@@ -158,5 +158,5 @@ def _unit(kind: str, units: Mapping[str, float]) -> float:
 
 
 def _counted(kind: str) -> str:
-    """Return what a kind of work counts: ".macs" multiply-adds, ".call" calls, "" elements."""
+    """Return what a kind of work counts: ".macs" (multiply-adds), ".call" or "" (elements)."""
     return next((end for end in _COUNTED if kind.endswith(end)), "")
