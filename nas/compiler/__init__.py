@@ -108,7 +108,7 @@ def emit(
 
 
 def plain_source(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -> str:
-    """Return the text of a Python file that contains the mechanism in readable torch code.
+    """Return the text of a Python file with the genome's mechanism as readable torch code.
 
     The file imports only torch. Its class ``Attention`` computes the same outputs as the module of
     ``build_attention``, and has the same state dict.

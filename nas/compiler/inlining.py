@@ -94,7 +94,6 @@ def source_of(item: Any) -> str:
 
 
 def _on_one_line(signature: re.Match[str]) -> str:
-    """Return a signature on one line if it fits, otherwise unchanged."""
     inner = " ".join(signature[2].split()).removesuffix(",")
     line = f"{signature[1]}({inner}){signature[3]}"
     return line if len(line) <= LINE else signature[0]

@@ -77,5 +77,5 @@ def resolve(genome: Genome, sizes: ModelSizes, is_causal: bool | None = False) -
 
 @lru_cache(maxsize=64)
 def standard_attention(sizes: ModelSizes, is_causal: bool | None = False) -> ResolvedGenome:
-    """Return standard multi-head attention, which layers without a searched mechanism use."""
+    """Return standard multi-head attention, which layers without the searched mechanism use."""
     return resolve(mechanism("mha").genome, sizes, is_causal)

@@ -55,7 +55,7 @@ class ExportFormat:
 
     @classmethod
     def of(cls, suffix: str) -> Callable[[Callable[[ExportRequest], Content]], ExportFormat]:
-        """Return a decorator that makes a format from a function that returns the content."""
+        """Return a decorator that makes a format from a function that returns the file's content."""
         return lambda content: cls(suffix, content)
 
     def check_packages(self) -> None:
@@ -94,14 +94,13 @@ EXPORTS: Final[Registry[ExportFormat]] = Registry(
 
 
 def check_target(path: Path, suffix: str = ".py") -> None:
-    """Raise an error if an export cannot be written to a path.
+    """Raise ExportError if an export cannot be written to a path.
+
+    The name may have another suffix, the path may exist and not be replaceable, or the parent
+    folder may be missing or not writable.
 
     Args:
         suffix: suffix of the format's files; empty for a format that writes a folder.
-
-    Raises:
-        ExportError: the name has another suffix, the path exists and may not be replaced, or the
-            parent folder does not exist or is not writable.
     """
     if path.suffix != suffix and suffix:
         raise ExportError(f"{str(path)!r}: expected the name of a file that ends in {suffix}.")

@@ -37,7 +37,7 @@ _FUSED: Final = "scaled_dot_product"  # the rule that emits torch's fused attent
 
 
 class _Graph(nn.Module):
-    """An attention block that takes its masks by position."""
+    """An attention module with positional masks instead of named ones, as a graph takes them."""
 
     def __init__(self, block: nn.Module, masks: tuple[str, ...], is_causal: bool) -> None:
         super().__init__()

@@ -123,7 +123,7 @@ def _written(request: ExportRequest, genome: Genome) -> Written:
 
 
 def weights(request: ExportRequest) -> dict[str, Tensor]:
-    """Return all weights of the exported model by name.
+    """Return the model's weights by name: the request's attention weights, and initial values.
 
     Raises:
         ExportError: the mechanism has a buffer that its state dict does not include.

@@ -125,7 +125,7 @@ class MechanismPreTrainedModel(PreTrainedModel):
 
 
 class MechanismModel(MechanismPreTrainedModel):
-    """Returns the features of tokens after the last layer."""
+    """The transformer without a head, which computes features of tokens after the last layer."""
 
     def __init__(self, config: MechanismConfig) -> None:
         super().__init__(config)

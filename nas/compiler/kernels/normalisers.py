@@ -45,7 +45,7 @@ def mask_bias(mask: Bool[Tensor, "..."], scores: Float[Tensor, "..."]) -> Float[
 
 
 def fast_softmax(scores: Scores, mask: Mask) -> Scores:
-    """Return ``masked_softmax(scores, mask)``, computed by adding the mask to the scores.
+    """Return ``masked_softmax(scores, mask)``, computed with scores of -inf at hidden keys.
 
     The scores must be finite, except in float16.
     """

@@ -48,7 +48,7 @@ def fold_heads(values: Tokens, heads: int) -> Float[Tensor, "b g n rw"]:
 
 
 def unfold_heads(x: Float[Tensor, "b g n rw"], heads: int) -> Tokens:
-    """Return the inverse of ``fold_heads``: ``heads`` heads, which share the features of x."""
+    """Return ``heads`` heads, split from the features of x; the inverse of ``fold_heads``."""
     batch, groups, tokens, _ = x.shape
     return x.reshape(batch, groups, tokens, heads // groups, -1).transpose(2, 3).flatten(1, 2)
 
@@ -107,8 +107,8 @@ def dot_product_attention(
 def is_fused(query: Query, keys: int, width: int, values: int) -> bool:
     """Whether torch's fused attention is faster than a computation of all scores.
 
-    In 16 bits the kernel's forward pass is faster from 256 or 512 keys on, but its backward pass is
-    slower at 65 to 256 keys.
+    True on a GPU. On a CPU the result depends on the number type, the numbers of keys and features
+    and, in 16 bits, on whether gradients are computed.
 
     Args:
         keys: number of keys.
@@ -123,7 +123,7 @@ def is_fused(query: Query, keys: int, width: int, values: int) -> bool:
 
 
 def fused_from(width: int, values: int) -> int:
-    """Return the least number of keys at which torch's fused attention is faster in float32 (CPU).
+    """Return the number of keys from which torch's fused attention is faster on a CPU in 32 bits.
 
     If keys and values differ in width, the narrower tensor is padded, which takes time.
     """
