@@ -55,7 +55,7 @@ class ExportFormat:
 
     @classmethod
     def of(cls, suffix: str) -> Callable[[Callable[[ExportRequest], Content]], ExportFormat]:
-        """Return a decorator that makes a format from a function that returns the file's content."""
+        """Return a decorator that makes a format from a function that returns a file's content."""
         return lambda content: cls(suffix, content)
 
     def check_packages(self) -> None:

@@ -123,7 +123,9 @@ def _written(request: ExportRequest, genome: Genome) -> Written:
 
 
 def weights(request: ExportRequest) -> dict[str, Tensor]:
-    """Return the model's weights by name: the request's attention weights, and initial values.
+    """Return the model's weights by name: initial values, except for the attention's.
+
+    The attention of each layer has the weights of ``request.state``.
 
     Raises:
         ExportError: the mechanism has a buffer that its state dict does not include.
