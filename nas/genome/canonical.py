@@ -108,7 +108,6 @@ def _numbers(tokens: Type, sizes: ModelSizes) -> list[int]:
 
 
 def _used(nodes: Sequence[Node]) -> set[str]:
-    """Return the names of the streams that ``nodes`` read."""
     return {ref for node in nodes for ref in node.inputs if isinstance(ref, str)}
 
 

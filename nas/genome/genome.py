@@ -135,12 +135,12 @@ class Visibility:
     """The mask of a mechanism: which keys each query may see.
 
     With a window of w tokens, query i sees key j if |i - j| <= w // 2. In a call with
-    ``is_causal=True``, query i sees key j if 0 <= i - j < w (SW-SQA; Sparse Query Attention,
-    sections 2.5 and 6). The first ``global_tokens`` tokens see every key and are seen by every
-    query (Flex-SQA; Beltagy et al. 2020, section 3.1).
+    ``is_causal=True``, query i sees key j if 0 <= i - j < w (Sparse Query Attention, sections 2.5
+    and 6). The first ``global_tokens`` tokens see every key and are seen by every query (Beltagy
+    et al. 2020, section 3.1).
 
-    A causal mask that is passed as ``attn_mask`` does not select the causal window. It hides the
-    later half of the centred window, so that w // 2 + 1 tokens remain.
+    A causal mask that is passed as ``attn_mask`` does not select the causal window. It only hides
+    the keys after query i, so that w // 2 + 1 tokens remain.
 
     Attributes:
         window: width of the window in tokens; None for no window.

@@ -30,6 +30,6 @@ def mechanism(name: str) -> NamedMechanism:
 
 
 def names_of(genome: Genome) -> tuple[str, ...]:
-    """Return the names of all mechanisms with the same digest as the genome."""
+    """Return the names of all named mechanisms that are equal to the genome, by their digests."""
     key = digest(genome)
     return tuple(name for name, entry in MECHANISMS.items() if digest(entry.genome) == key)

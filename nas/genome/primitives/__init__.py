@@ -66,7 +66,7 @@ def names() -> tuple[str, ...]:
 
 
 def check_params(op: str, params: Mapping[str, ParamValue], where: str) -> dict[str, ParamValue]:
-    """Check the parameters of a primitive and return them in normal form.
+    """Return valid parameters of a primitive in normal form, such as 4.0 for 4 in a real parameter.
 
     Args:
         op: name of the primitive.
@@ -96,12 +96,10 @@ def check_params(op: str, params: Mapping[str, ParamValue], where: str) -> dict[
 
 
 def check_vocabulary(genome: Genome, where: str = "genome") -> Genome:
-    """Check that all primitives and parameters of a genome exist and are valid.
-
-    Return the genome with all parameters in normal form.
+    """Return the genome with all parameters in normal form, after checking them and all primitives.
 
     Raises:
-        GenomeError: a check fails, as described for ``check_params``.
+        GenomeError: a primitive or parameter does not exist, or a parameter's value is invalid.
     """
     nodes = []
     for index, node in enumerate(genome.nodes):

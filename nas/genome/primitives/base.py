@@ -15,12 +15,12 @@ The compiler passes to ``__init__`` each of these values for which it has an arg
   named ``width``, this size is passed as ``head_width``.
 - ``rank``: number r for scores that are divided by sqrt(r). It is the width of the operands, or the
   head width if the operands have model width, as in Patterns.
-- ``bias``: the field ``qkv_bias`` of the task.
+- ``bias``: whether linear maps of ``x`` have a bias (``qkv_bias`` of the training task).
 - ``filtered``: whether an earlier filter may have set scores to -inf.
 
 ``forward`` receives the operands, and each of these values for which it has an argument:
 
-- ``x``: the block's input, shape (b, n, d).
+- ``x``: the attention block's input, shape (b, n, d).
 - ``mask``: bool, broadcastable to (b, h, q, k), True where attention is allowed; or None.
 - ``start``: position of the first token of the operands, if they are a part of the sequence. For
   operands that are scores, it is the position of the first query relative to the first key.
@@ -77,8 +77,8 @@ class Port:
     """A named operand or result of a primitive.
 
     Attributes:
-        width: name of the width in the signature, such as "w" in "tokens[h,w]". Ports of a
-            signature that share this name must have equal widths. None for scores and weights.
+        width: name of the width in the signature, such as "w" in "tokens[h,w]"; None for scores and
+            weights. Operands and results of a signature with the same name have equal widths.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The types of a primitive's operands and result, and its role for operands of these types."""
+    """The types of a primitive's operands and result, and the role of a node with these types."""
 
     inputs: tuple[Port, ...]
     output: Port
@@ -124,7 +124,7 @@ class Sizes:
 
     @property
     def both(self) -> int:
-        """The sum of the numbers of queries and keys."""
+        """The number of queries plus the number of keys."""
         return self.queries + self.tokens
 
     @property
@@ -134,12 +134,12 @@ class Sizes:
 
 
 def pair_macs(sizes: Sizes, params: Params) -> int:
-    """Count the MACs of one dot product for each head and each pair of a query and a key."""
+    """Return the multiply-adds of one dot product per head and pair of a query and a key."""
     return sizes.heads * sizes.pairs * sizes.width
 
 
 def map_macs(sizes: Sizes, params: Params) -> int:
-    """Count the MACs of one linear map from ``width`` to ``width`` features per token and head."""
+    """Return the multiply-adds of mapping each head of each token linearly to ``width`` features."""
     return sizes.heads * sizes.tokens * sizes.width**2
 
 
@@ -167,8 +167,8 @@ class Primitive:
             no limit. This is used only if ``needs_all_tokens`` is true.
         unread: returns the names of parameters that have no effect, and of operands of which only
             the shape has an effect.
-        derived: names of parameters that only the normal form sets. A search space need not list
-            them.
+        derived: names of parameters that only simplification of genomes sets. A search space need
+            not list them.
         least_heads: returns a lower bound on the head count of the result, as a head label.
         factors: factorisation of the scores into query features and key features; None if the
             scores have no such factorisation.

@@ -49,7 +49,7 @@ def drop_padding(tokens: Tokens, mask: Mask) -> Tokens:
     """Return the tokens with zeros in place of each token that is hidden from all queries.
 
     In operations that mix neighbouring tokens, padding then counts as zeros, like tokens beyond the
-    edges of the sequence. If the mask is for another number of keys, the tokens are unchanged.
+    edges of the sequence. A mask for another number of keys leaves the tokens unchanged.
     """
     if mask is None:
         return tokens

@@ -134,13 +134,13 @@ class AdditiveAttentionScore(nn.Module):
         return sum_units(*self.units(query, key), activation="tanh")
 
     def units(self, query: Query, key: Key) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the arguments ``left``, ``right``, ``weight`` and ``shift`` of ``sum_units``."""
+        """Return the query and key terms, output weights and bias for ``sum_units``."""
         weight = self.out.weight.squeeze(0)
         return self.query_map(query), self.key_map(key), weight, weight.new_zeros(())
 
 
 def _reduction_macs(sizes: Sizes, params: Params) -> tuple[int, int]:
-    """Return the width d' of the network's input, and the MACs of the maps to d' for one head.
+    """Return the width d' of the network's input, and the multiply-adds per head of maps to d'.
 
     Without the parameter ``reduced_dim`` there are no such maps, and d' is the head width.
     """
@@ -235,7 +235,7 @@ class NeuralAttention(nn.Module):
         return sum_units(*self.units(query, key), activation=self.activation)
 
     def units(self, query: Query, key: Key) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the arguments ``left``, ``right``, ``weight`` and ``shift`` of ``sum_units``."""
+        """Return the query and key terms, output weights and bias for ``sum_units``."""
         if self.is_reduced:
             query = split_linear(query, self.query_weight, self.query_bias)
             key = split_linear(key, self.key_weight, self.key_bias)
@@ -309,7 +309,7 @@ class NeuralAttentionAuthors(nn.Module):
         return sum_layers(*self.halves(query, key), *layers)
 
     def halves(self, query: Query, key: Key) -> tuple[Tensor, Tensor]:
-        """Return the arguments ``left`` and ``right`` of ``sum_layers``."""
+        """Return the parts of the first layer's input that depend on the query and on the key."""
         query_part, key_part = self.first.weight.chunk(2, dim=1)
         left = F.linear(self.query_map(query), query_part, self.first.bias)
         return left, F.linear(self.key_map(key), key_part)

@@ -1,4 +1,4 @@
-"""Dense normalisers: softmax, sigmoid, squared ReLU, scores over their number, and a plain mean.
+"""Dense normalisers: softmax, sigmoid, squared ReLU, scores divided by their number, and a mean.
 
 The module ``sparse`` has normalisers that give most keys the weight zero.
 """
@@ -117,7 +117,7 @@ class Sigmoid(nn.Module):
     sign=rectified,
 )
 class ReluSquared(nn.Module):
-    """Squared ReLU of each score over the number n of visible keys: max(scores_ij, 0)^2 / n."""
+    """Squared ReLU of each score x, divided by the number n of visible keys: max(x, 0)^2 / n."""
 
     def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         positive = hide(scores, mask).relu()
@@ -171,8 +171,8 @@ class SoftmaxFree(nn.Module):
 class Uniform(nn.Module):
     """Equal weights 1 / n for the n visible keys, so that values are averaged.
 
-    The operand supplies only the number of keys. In the normal form of a genome it is a stream, so
-    that no scores are computed.
+    The operand supplies only the number of keys. In the normal form (simplified, canonical order)
+    of a genome, the operand is a stream, so that no scores are computed.
 
     Args:
         heads: label of the smallest head count of the weights. The normal form sets it where it

@@ -64,7 +64,7 @@ class Bilinear(nn.Module):
 
 
 def unit_length(tokens: Tokens) -> Tokens:
-    """Divide each token x by sqrt(|x|^2 + 1e-6), so that its gradient is bounded near zero."""
+    """Return each token x divided by sqrt(|x|^2 + 1e-6), which bounds its gradient near zero."""
     exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
     length = (exact.square().sum(dim=-1, keepdim=True) + 1e-6).sqrt()
     return (exact / length).to(tokens.dtype)

@@ -170,7 +170,7 @@ class Variation:
         return projecting.fit(genome, self.space, rng)
 
     def _sees_ahead(self, genome: Genome) -> bool:
-        """Return whether the space is causal and a node sees later tokens."""
+        """Return whether the space is causal and some node lets a token see later tokens."""
         if not self.space.causal:
             return False
         return not all(self.space.allows(node.op, node.param_dict()) for node in genome.nodes)

@@ -184,7 +184,7 @@ def _with_rest(draft: Draft, fresh: Draft, start: int, shift: int = 0) -> Draft:
     """Append the nodes of ``draft`` from index ``start`` on to ``fresh``, and return ``fresh``.
 
     Args:
-        shift: number to add to operands that are nodes with an index of at least ``start - 1``.
+        shift: number added to each operand that is a node with an index of ``start - 1`` or more.
     """
     for vertex in draft.vertices[start:]:
         inputs = [r + shift if isinstance(r, int) and r >= start - 1 else r for r in vertex.inputs]
