@@ -139,7 +139,7 @@ def pair_macs(sizes: Sizes, params: Params) -> int:
 
 
 def map_macs(sizes: Sizes, params: Params) -> int:
-    """Return the multiply-adds of mapping each head of each token linearly to ``width`` features."""
+    """Return the multiply-adds of a linear map of each head of each token to ``width`` features."""
     return sizes.heads * sizes.tokens * sizes.width**2
 
 
