@@ -7,7 +7,7 @@
     exporting.py    export: write a mechanism as a file or folder
     execution.py    arguments that functions which train have in common
 
-Functions return frozen dataclasses. ``to_dict()`` returns the JSON that the command of the same
-name prints; ``to_pandas()`` returns the rows of a table. A SOURCE is a string or path that names a
-genome (see ``nas.store.sources``). ``nas.front`` needs no torch and is defined in nas.report.
+Functions return immutable dataclasses. ``to_dict()`` returns the JSON that the command of the same
+name prints; ``to_pandas()`` returns the rows of a table. The argument ``source`` is a genome, or a
+string or path that names one (see ``nas.store.sources``). ``nas.front`` is in nas.report.
 """

@@ -128,13 +128,13 @@ class AttentionCore(nn.Module):
         The weights are None if no aggregation reads weights.
 
         Args:
-            q, k, v: the queries, keys and values that the host projected and rotated. Heads are
-                repeated where the genome has more heads. Scores are scaled by 1/sqrt(w); a host
-                with another scale must multiply q accordingly.
+            q, k, v: the queries, keys and values that the replaced module (host) projected and
+                rotated. Heads are repeated where the genome has more heads. Scores are scaled by
+                1/sqrt(w); a host with another scale must multiply q accordingly.
             x: the tokens that q was projected from.
             mask: True where attention is allowed, broadcastable to (b, h, n, m).
-            bias: numbers added to the scores, broadcastable to (b, h, n, m). If a conversion pooled
-                heads, the bias is averaged over each group of pooled heads.
+            bias: numbers added to the scores, broadcastable to (b, h, n, m). If the model's heads
+                were pooled, the bias is averaged over each group of pooled heads.
             dropout: the rate at which weights are dropped, in training mode.
             softcap: a number c; scores become c tanh(scores / c) before the bias is added.
             rotate: function that rotates queries (b, any number of heads, n, w) like the host; the
@@ -279,7 +279,7 @@ class _Call:
 
 
 def split_mask(mask: Tensor | None, is_strict: bool = False) -> tuple[Tensor | None, Tensor | None]:
-    """Split a mask of torch into a bool mask, True where allowed, and a bias of the scores.
+    """Return a mask of torch as a bool mask, True where allowed, and a bias of the scores.
 
     Each part is None if it has no effect.
 
@@ -295,13 +295,13 @@ def split_mask(mask: Tensor | None, is_strict: bool = False) -> tuple[Tensor | N
 
 
 def scale_queries(q: Tensor, scale: float) -> Tensor:
-    """Scale queries of width w, so that q·k / sqrt(w) becomes the original q·k times ``scale``."""
+    """Return queries of width w, scaled so that q·k / sqrt(w) is the old q·k times ``scale``."""
     factor = float(scale * q.shape[-1] ** 0.5)
     return q if abs(factor - 1.0) < 1e-12 else q * factor
 
 
 def adjust_scores(scores: Tensor, bias: Tensor | None, softcap: float | None) -> Tensor:
-    """Apply the softcap, then add the bias to scores (b, h, n, m).
+    """Return scores (b, h, n, m) after the softcap, c tanh(scores / c), and with the bias added.
 
     A bias with more heads than the scores is averaged over each group of pooled heads.
     """

@@ -1,4 +1,4 @@
-"""Save and load swapped models of Hugging Face's transformers as folders.
+"""Save and load models of Hugging Face's transformers whose attention a mechanism replaced.
 
     nas.save_swapped(model, "folder")
     model = nas.load_swapped("folder")
@@ -51,7 +51,7 @@ class _Record(pydantic.BaseModel, extra="forbid", frozen=True):
 
 
 def save_swapped(model: nn.Module, folder: str | Path) -> None:
-    """Write a model of transformers with swapped attention into a folder.
+    """Write a model of transformers, after ``nas.swap_attention``, into a folder.
 
     Raises:
         NasError: the model is no instance of a class of transformers, it holds no swapped
@@ -122,7 +122,7 @@ def load_swapped(folder: str | Path) -> nn.Module:
 
 
 def _class(name: str, where: str) -> Any:
-    """Return the model class of transformers with this name; raise NasError without one."""
+    """Return transformers' model class of this name; raise NasError if there is none."""
     try:
         import transformers
     except ImportError as error:

@@ -106,7 +106,7 @@ def check_decodable(plan: Plan, is_sliding: bool) -> None:
 
 
 def _without_rotation(genome: Genome) -> Genome:
-    """Remove RoPE from queries, from keys, and from tokens computed only from queries and keys."""
+    """Return the genome without RoPE of queries, keys, and tokens computed only from these."""
     is_rotated: dict[Ref, bool] = {"q": True, "k": True, "v": False}
     nodes = list(genome.nodes)
     for index, signature in enumerate(infer(genome).signatures):

@@ -55,7 +55,7 @@ class Host(Protocol):
         ...
 
     def dry_run(self, module: nn.Module) -> None:
-        """Run a swapped module with converted projections once; raise NasError if the run fails."""
+        """Call a module whose attention was replaced once; raise NasError if the call fails."""
 
 
 HOSTS: Final[Registry[type[Host]]] = Registry(
@@ -168,7 +168,7 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
     def _masks(
         self, query: Tensor, attn_mask: Tensor | None, padding: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Combine both masks of torch into a mask (True where allowed) and a bias of the scores."""
+        """Return torch's two masks as one mask (True where allowed) and a bias of the scores."""
         batch = query.shape[0]
         if attn_mask is not None and attn_mask.dim() == 3:
             attn_mask = attn_mask.view(batch, self.num_heads, *attn_mask.shape[1:])
@@ -184,7 +184,7 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
         )
 
     def _nested(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, None]:
-        """Attend within each sequence of a nested tensor; torch's encoders pass it in eval mode."""
+        """Return the outputs for a nested tensor, which torch's encoders pass in eval mode."""
         if query is not key or key is not value:
             raise RuntimeError("nested tensors: expected one for query, key and value")
         lengths = [len(sequence) for sequence in query.unbind()]

@@ -90,7 +90,7 @@ class _TransformersHost(Host):
 
 
 class _Recorder(nn.Module):
-    """A substitute for ``AttentionCore`` in a trial: softmax attention that records its calls."""
+    """Softmax attention that records its calls, in place of ``AttentionCore`` in a trial call."""
 
     needs_mask = False
 
@@ -264,7 +264,7 @@ def attend(
     position_bias: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return outputs (b, n, h, w) and weights of the module's mechanism, for AttentionInterface.
+    """Return outputs (b, n, h, w) and attention weights of the mechanism in a module.
 
     The mask includes the windows of the model. A causal module without a mask is causal under
     ``sdpa``, for which transformers omits purely causal masks, and sees all keys under ``eager``.
@@ -303,7 +303,7 @@ def attend(
 
 
 def rotated(module: nn.Module, rows: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotate queries or keys by the rotation function of transformers for the module's model.
+    """Return queries or keys, rotated by the function of transformers for the module's model.
 
     Args:
         module: the attention module.

@@ -35,7 +35,7 @@ _TOLERANCE: Final = 1e-9
 
 
 def repeated(heads: Affine, count: int) -> Affine:
-    """Repeat each head of a map, so that it has ``count`` heads."""
+    """Return a map whose heads are repeated to ``count`` heads."""
     return heads.repeat_interleave(count // len(heads), dim=0)
 
 
@@ -156,7 +156,7 @@ class MatrixBlock(ReferenceAttention):
         Args:
             genome: the changed genome. Its nodes have the same indices as in this block; nodes that
                 the output no longer depends on are allowed.
-            maps: the new maps of the projections that change, by stream.
+            maps: the new maps of the projections that change; the keys are ``q``, ``k`` and ``v``.
             output: the weight of W_O with its bias as the last column, if W_O changes.
 
         Raises:

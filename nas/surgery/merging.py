@@ -34,14 +34,15 @@ FORMS: Final = ("patterns", "messages", "both")
 
 
 def merge(block: nn.Module, what: str = "both") -> nn.Module:
-    """Return the merged form of an attention block: a new block with the same outputs.
+    """Return an attention block with merged matrices and the same outputs.
 
-    A bias of queries becomes a bias of the patterns, and a bias of values becomes a bias of the
+    The patterns are the products of query and key matrices, the messages those of value and output
+    matrices. A bias of queries becomes a bias of the patterns, and a bias of values one of the
     messages. A bias of keys adds the same number to all scores of a query; the bias is dropped if
     the weights do not depend on this number. A bias of W_O is added to the messages if the weights
     of each query sum to one; a query without visible keys then has the output 0. Heads that share
-    keys or values get separate matrices; merging only the messages also separates the keys. Streams
-    without projection get a projection where the merged form needs it.
+    keys or values get separate matrices; merging only the messages also separates the keys.
+    Queries, keys and values without projection get one where the merged block needs it.
 
     Args:
         block: a block made by ``nas.build_attention``, trained or untrained; it is not changed.
@@ -70,18 +71,18 @@ def merge(block: nn.Module, what: str = "both") -> nn.Module:
 
 
 def factor(block: nn.Module, rank: int) -> nn.Module:
-    """Return the factored form of a block with patterns, messages or both.
+    """Return an attention block whose merged matrices are factored into smaller ones again.
 
-    Patterns become queries and keys of width ``rank``. Messages become W_O and values of the head
-    width, since a genome has no other width of values. The outputs do not change if no matrix has a
-    larger rank than its factors, as after ``nas.merge`` with the head width as ``rank``. Otherwise
-    the outputs are approximate. Heads share keys in the result if they share projected values and
-    their patterns can be written with shared keys.
+    Patterns (merged queries and keys) become queries and keys of width ``rank``. Messages (merged
+    values and outputs) become W_O and values of the head width. The outputs do not change if no
+    matrix has a larger rank than its factors, as after ``nas.merge`` with the head width as
+    ``rank``. Otherwise the outputs are approximate. Heads share keys in the result if they share
+    projected values and their patterns can be written with shared keys.
 
     Args:
         block: a block made by ``nas.build_attention`` or ``nas.merge``; it is not changed.
-        rank: the width of a head's queries and keys; it must be a width for which ``qk_dim`` has a
-            label at the block's size.
+        rank: the width of a head's queries and keys; it must be a width that the genome's field
+            ``qk_dim`` can name.
 
     Returns:
         A block of the same kind as from ``nas.build_attention``, with the old block's precision,
@@ -90,8 +91,8 @@ def factor(block: nn.Module, rank: int) -> nn.Module:
         values.
 
     Raises:
-        GenomeError: the block holds neither patterns nor messages, ``qk_dim`` has no label for the
-            rank, or another node reads the stream that would change.
+        GenomeError: the block holds neither patterns nor messages, ``qk_dim`` cannot name the rank,
+            or another node reads queries, keys or values that would change.
     """
     matrices = MatrixBlock.of(block, "factor")
     score, has_messages = _patterns_of(matrices), _has_messages(matrices)

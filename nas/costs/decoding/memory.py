@@ -29,7 +29,7 @@ class Memory:
     """The contents of a cache.
 
     Attributes:
-        rows: the streams and steps whose values are cached, with a row per token.
+        rows: the streams (q, k, v) and steps whose values are cached, with a row per token.
         sums: the calls (aggregations fused with their scores) that a decoder computes from running
             sums, by the index of the aggregation.
         inputs: the number of tokens whose inputs are cached, by the index of each step that reads
@@ -45,7 +45,7 @@ class Memory:
 
     @property
     def raw(self) -> set[Ref]:
-        """The streams in ``rows`` whose rows are the tokens themselves."""
+        """The streams in ``rows`` that have no projection, so that the token itself is cached."""
         return {s.name for s in self.plan.streams if not s.is_projected and s.name in self.rows}
 
     @property
@@ -84,7 +84,7 @@ class Memory:
 
 
 def memory_of(plan: Plan, sizes: ModelSizes) -> Memory:
-    """Return the cache with the fewest elements after ``sizes.tokens`` tokens.
+    """Return the contents of the cache that is smallest after ``sizes.tokens`` tokens.
 
     If caches have equal sizes, sums are preferred to rows, and rows of keys and values to rows from
     which keys and values would be recomputed.

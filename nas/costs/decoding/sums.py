@@ -1,4 +1,4 @@
-"""Linear attention and means from running sums.
+"""Outputs of linear attention, and means of values, from running sums over earlier tokens.
 
     out_i = f(q_i) · sum_{j <= i} g(k_j)^T v_j / i
 

@@ -63,7 +63,7 @@ def calibrate(
     qkv_bias: bool,
     seconds: float = SECONDS,
 ) -> dict[str, Any]:
-    """Measure unit times at a model's sizes and return a ``Calibration`` as JSON data.
+    """Measure the unit times of operations on this machine; return a ``Calibration`` as JSON data.
 
     Args:
         precision: ``float32`` or ``bfloat16``, the precision of matrix products in training.

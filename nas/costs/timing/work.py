@@ -58,7 +58,7 @@ def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> di
 
 
 def _projections(plan: Plan, sizes: ModelSizes, read: set[Any]) -> Iterator[Amount]:
-    """Yield the work of computing the streams, of merging heads, and of W_O."""
+    """Yield the work of projecting queries, keys and values, of merging heads, and of W_O."""
     dim, heads, _, tokens = sizes
     for stream in plan.streams:
         if stream.name not in read:
