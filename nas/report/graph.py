@@ -53,8 +53,7 @@ class Box:
 
     Attributes:
         words: text in the box.
-        kind: role of the node's operation; "stream" for a stream and for the output; "bend" for a
-            bend.
+        kind: role of the node's operation, or "stream" (also for the output), or "bend".
         layer: number of the layer, 0 at the top.
         width: width of the box in pixels.
         more: second line of text: the node's parameters.

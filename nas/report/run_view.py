@@ -69,10 +69,10 @@ class RunView:
         started: start of the run.
         setup: configuration, space, task and objectives of the run.
         mechanisms: all proposed mechanisms, one for each digest, in order of proposal.
-        members: the mechanisms of the front, sorted by the first objective, best first.
+        members: the mechanisms of the Pareto front, sorted by the first objective, best first.
         names: names of the published mechanisms, by key. A mechanism may have several names,
             because different published mechanisms can be equal at small sizes.
-        trainings: trainings of the search, sorted by key and repeat.
+        trainings: trainings of the search, sorted by key and index of the seed.
         confirmations: all trainings with fresh seeds, that is, seeds that the search never used.
         incidents: worker failures.
         explained: recorded results of ``nas explain``.
@@ -280,7 +280,9 @@ class RunView:
         return Spread(*mean_and_error(values), len(values)) if values else None
 
     def gains(self, title: str, key: str) -> list[float]:
-        """Return a mechanism's metric minus that of standard attention, for each shared fresh seed.
+        """Return a mechanism's metric minus that of standard attention, for each shared seed.
+
+        Only trainings by ``nas confirm`` count.
 
         Args:
             title: part of the confirmation, a key of ``fresh``.
@@ -297,9 +299,9 @@ class RunView:
     def dominated_by(self, candidate: Candidate) -> dict[str, float]:
         """Return the published mechanisms that a mechanism dominates according to the estimates.
 
-        The result maps each name to the probability that the mechanism is better in all metrics
-        that are objectives. The errors of estimates are assumed to be independent and normal; a
-        missing error counts as infinite.
+        Their names are mapped to the probability that the mechanism is better in all metrics that
+        are objectives. The errors of estimates are assumed to be independent and normal; a missing
+        error counts as infinite.
         """
         costs = as_costs(self.setup.objectives, candidate.objectives)
         return {

@@ -56,7 +56,7 @@ class Figure(NamedTuple):
     Attributes:
         value: the number as text.
         label: name of the number.
-        kind: "lead", "fresh", "estimate", "score" or "cost", see the module.
+        kind: what the number is: "lead", "fresh", "estimate", "score" or "cost".
     """
 
     value: str
@@ -240,9 +240,10 @@ class _Confirmed:
         return f"{sentence}, {later.text} over standard attention: {words[later.side]}."
 
     def _counts(self, leading: list[Candidate]) -> str:
-        """Return a sentence on how many confirmed mechanisms lead, fall behind, or are undecided.
+        """Return a sentence with the numbers of mechanisms that lead, fall behind, or are undecided.
 
-        The sentence is empty for fewer than two mechanisms.
+        They are compared with standard attention. The sentence is empty for fewer than two
+        mechanisms.
         """
         if len(self.gains) < 2:
             return ""
@@ -275,8 +276,8 @@ class _Confirmed:
     def _calibration(self, best: Candidate) -> str:
         """Return sentences on how much too good the search's scores and estimates were.
 
-        They state the score and estimate of ``best``, and the mean differences of scores and
-        estimates to means over fresh seeds, over all confirmed mechanisms.
+        They compare the scores (means of trainings in the search) and the estimates of the
+        confirmed mechanisms with the means over fresh seeds.
         """
         name, unit = self.metric.name, self.metric.unit
         sign = 1 if self.metric.direction == "max" else -1

@@ -131,7 +131,7 @@ def front_figure(views: Sequence[RunView]) -> dict[str, Any]:
 
 
 def _mark(view: RunView, axes: FrontAxes, key: str, at: Point, y: Scale) -> dict[str, Any]:
-    """Return the data of a mechanism's mark: position, error bar and mean over fresh seeds.
+    """Return the data of a mechanism's mark: position, error bar and mean in the confirmation.
 
     Args:
         key: key of the mechanism.
@@ -154,8 +154,9 @@ def _mark(view: RunView, axes: FrontAxes, key: str, at: Point, y: Scale) -> dict
 def confirmed_figure(view: RunView) -> dict[str, Any] | None:
     """Return the data of the figure of confirmed mechanisms; None if there are none.
 
-    It has a row for each mechanism: mean of its trainings in the search, estimate, mean over fresh
-    seeds, and for each part of the confirmation the difference to standard attention.
+    Confirmed mechanisms were trained again with seeds that the search never used. Each has a row
+    with its mean in the search, estimate, mean over these seeds, and differences to standard
+    attention.
     """
     metric, fresh = view.metric, view.fresh.get(FRESH["search"])
     if not fresh or metric is None:

@@ -175,8 +175,7 @@ def _quantities(
     """Return the quantities that an axis of the figure of the front can show, objectives first.
 
     Args:
-        table: keys of the encoded columns of the table. A cost with a key in ``table`` is not
-            encoded again.
+        table: keys of the encoded columns of the page's table, which are not encoded again.
 
     Returns:
         The quantities, and the encoded columns of their values by key.
@@ -355,7 +354,7 @@ def _fresh(view: RunView) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
 def _confirmation(
     view: RunView, title: str, training: Training, curves: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the data of a training with a fresh seed: a row of a table, and learning curves.
+    """Return the data of a training by ``nas confirm``: a row of a table, and learning curves.
 
     Args:
         title: part of the confirmation, a key of ``RunView.fresh``.
