@@ -240,7 +240,7 @@ class _Confirmed:
         return f"{sentence}, {later.text} over standard attention: {words[later.side]}."
 
     def _counts(self, leading: list[Candidate]) -> str:
-        """Return a sentence with the numbers of mechanisms that lead, fall behind, or are undecided.
+        """Return a sentence on how many mechanisms lead, fall behind, or are undecided.
 
         They are compared with standard attention. The sentence is empty for fewer than two
         mechanisms.

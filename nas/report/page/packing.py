@@ -175,7 +175,8 @@ def _quantities(
     """Return the quantities that an axis of the figure of the front can show, objectives first.
 
     Args:
-        table: keys of the encoded columns of the page's table, which are not encoded again.
+        table: keys of the encoded columns of the page's table. Costs among
+            them are not encoded again.
 
     Returns:
         The quantities, and the encoded columns of their values by key.
