@@ -192,7 +192,6 @@ def _drop_wide_filters(site: Site) -> Iterator[Genome]:
 
 
 def _drop_relu(site: Site) -> Iterator[Genome]:
-    """Drop a ReLU whose operand is never negative."""
     if site.node.op == "relu" and _sign(site.genome, site.node.inputs[0]).is_non_negative:
         yield from site.removed(site.node.inputs[0])
 
@@ -317,7 +316,6 @@ def _streams(genome: Genome) -> set[str]:
 
 
 def _has_kernel(genome: Genome, ref: Ref) -> bool:
-    """Return whether a fused kernel can aggregate values with the weights ``ref``."""
     if isinstance(ref, str):
         return False
     node = genome.nodes[ref]
@@ -326,7 +324,6 @@ def _has_kernel(genome: Genome, ref: Ref) -> bool:
 
 @lru_cache(maxsize=16)
 def _signs(nodes: tuple[Node, ...]) -> tuple[Sign, ...]:
-    """Return the sign of each node's result, as far as the primitives' sign rules prove it."""
     signs: list[Sign] = []
     for node in nodes:
         operands = [signs[ref] if isinstance(ref, int) else Sign() for ref in node.inputs]

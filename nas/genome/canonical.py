@@ -170,7 +170,7 @@ def _with_names(genome: Genome, names: dict[str, str], projections: Projections)
 
 
 def _naming_key(genome: Genome) -> tuple[Any, ...]:
-    """Return the key that sorts equal genomes by their nodes, then with a projected query first."""
+    """Return a sort key of equal genomes: their nodes, and whether the query is projected."""
     order = {"q": "a", "k": "b", "v": "c"}
     nodes = [
         (n.op, [order[r] if isinstance(r, str) else f"{r:04}" for r in n.inputs], str(n.params))
@@ -200,7 +200,6 @@ def _effective(projections: Projections, nodes: tuple[Node, ...]) -> Projections
 
 
 def _ordered(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Return the nodes in canonical order, with operands of commutative operations sorted."""
     if not nodes:
         return ()
     colours: list[str] = []

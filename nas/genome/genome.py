@@ -319,8 +319,6 @@ class _NodeForm(Frozen):
 
 
 class _GenomeForm(Frozen):
-    """A genome as written in JSON."""
-
     graph_def: list[_NodeForm] = Field(max_length=MAX_NODES)
     proj_config: Projections = Projections()
     placement: Placement = "all"
@@ -346,7 +344,6 @@ def _node(form: _NodeForm, index: int, where: str) -> Node:
 
 
 def _non_defaults(form: Projections | Visibility, always: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the fields that differ from their defaults, and the fields named in ``always``."""
     values = {f.name: getattr(form, f.name) for f in fields(form)}
     defaults = {f.name: f.default for f in fields(form)}
     return {k: v for k, v in values.items() if k in always or v != defaults[k]}

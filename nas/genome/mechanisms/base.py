@@ -50,7 +50,6 @@ class NamedMechanism:
 
 
 def _check(entry: NamedMechanism) -> None:
-    """Raise GenomeError if a mechanism that another package registers has an invalid genome."""
     genome = Genome.from_dict(entry.genome.to_dict(), entry.name)
     for problem in infer(check_vocabulary(genome, entry.name)).problems:
         raise GenomeError(f"{entry.name}: {problem.found}; expected {problem.expected}")

@@ -177,8 +177,6 @@ Fragment = tuple[int, int]
 
 
 class _Parser:
-    """A recursive descent parser of expressions, which builds an ``_Nfa``."""
-
     def __init__(self, pattern: str, words: Set[str], budget: Budget) -> None:
         self.pattern, self.words = pattern, words
         self.tokens = re.findall(r"\w+|\S", pattern)

@@ -167,7 +167,6 @@ def compile_policy(file: PolicyFile, path: Path | str) -> Policy:
 
 
 def _words() -> frozenset[str]:
-    """Return the words that a rule's expression may contain: roles and names of primitives."""
     return frozenset(names()) | {role.value for role in Role}
 
 

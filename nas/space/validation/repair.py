@@ -107,7 +107,6 @@ def _neighbours(genome: Genome, policy: Policy) -> Iterator[Genome]:
 
 
 def _operations(arity: int) -> list[str]:
-    """Return the names of all primitives with ``arity`` operands, the names in ``USUAL`` first."""
     ops = [n for n in names() if arity in get(n).arities]
     return sorted(ops, key=lambda n: (USUAL.index(n) if n in USUAL else len(USUAL), n))
 
@@ -169,7 +168,6 @@ def _bypassed(genome: Genome) -> Iterator[Genome]:
 
 
 def _relabelled(genome: Genome) -> Iterator[Genome]:
-    """Yield genomes with another value in one field of the projections."""
     for name in (*FLAGS, *LABELS):
         choices: tuple[bool | str, ...] = (True, False) if name in FLAGS else LABELS[name]
         for value in choices:

@@ -157,7 +157,7 @@ class _Graph:
         return path[::-1]
 
     def _violation(self, rule: Rule, node: int | None, path: list[Ref]) -> Violation:
-        """Return the violation of a rule by a path to an operand of ``node`` (None: the output)."""
+        """Return the violation of a rule by ``path``, which ends at ``node`` (None: the output)."""
         end = "output" if node is None else f"{node}:{self.nodes[node].op}.{rule.port}"
         words = " ".join(self.symbols[ref].role for ref in path if isinstance(ref, int))
         pattern = rule.automaton.pattern
@@ -182,7 +182,6 @@ def _typed(genome: Genome, problem: Problem) -> Violation:
 
 
 def _first_operands(genome: Genome, ref: Ref) -> list[Ref]:
-    """Return the path to ``ref`` on which each node is the first operand of the next node."""
     path = [ref]
     while isinstance(path[-1], int) and genome.nodes[path[-1]].inputs:
         path.append(genome.nodes[path[-1]].inputs[0])

@@ -185,7 +185,7 @@ class Draft:
         return masks[-1]
 
     def _leading(self, index: int, place: tuple[int, int], edge: tuple[int, int]) -> int:
-        """Return the automaton states at ``edge`` from which paths are accepted at ``place``."""
+        """Return the automaton states at ``edge`` from which paths to ``place`` are accepted."""
         automaton = self.grammar.some_rules[index].automaton
         masks = [0] * len(self.vertices)
         if place[1] < 0:

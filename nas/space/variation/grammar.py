@@ -248,7 +248,6 @@ class Grammar:
             self._productions[goal] = tuple(p for p in priced if p.size < NEVER)
 
     def _spend(self, productions: int) -> None:
-        """Add a number to the work done; raise SpaceError if it exceeds ``MAX_WORK``."""
         self._work += productions
         self._check_work(self._work)
 
