@@ -124,7 +124,7 @@ def arguments(context: typer.Context, *omitted: str) -> dict[str, Any]:
 
 
 def pairs(texts: Sequence[str]) -> dict[str, str]:
-    """Return texts of the form TASK=SPEC as a mapping from task to spec.
+    """Return option values of the form TASK=SPEC as a mapping from task to data specification.
 
     Raises:
         BadParameter: a text has another form, or a task occurs twice.

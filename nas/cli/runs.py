@@ -211,8 +211,8 @@ def table(
 ) -> None:
     """Show a table: recorded trainings of every mechanism of a space.
 
-    By default the command shows the table's front. With SOURCES it shows these mechanisms epoch by
-    epoch, and with --against how well the table's ranking agrees with longer trainings.
+    By default the command shows the table's non-dominated mechanisms. With SOURCES it shows these
+    mechanisms epoch by epoch, and with --against how well the ranking agrees with longer trainings.
     """
     from nas.report import tables as report
     from nas.searching.tabular.table import load_table

@@ -83,7 +83,7 @@ def is_by_sums(keys: int, width: int, is_causal: bool) -> bool:
 
 
 def token_width(type_: Type, dim: int, heads: int) -> int:
-    """Return the number of elements that a value of this type has per token, over all heads."""
+    """Return the number of elements per token, over all heads, of a tensor of this type."""
     return type_.head_count(heads) * type_.channels(dim, heads)
 
 

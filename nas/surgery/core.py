@@ -234,7 +234,7 @@ class _Call:
     at_all: dict[Ref, Tensor] = field(default_factory=dict)
 
     def operands(self, step: Step, at_all: bool = False) -> list[Tensor]:
-        """Return the operands of a step, with heads repeated to the step's number of heads.
+        """Return the operands of an operation (step), with heads repeated to its number of heads.
 
         Operands that are keys or values are read at all tokens. The other operands are read at the
         new tokens, or at all tokens if ``at_all`` is true.

@@ -55,7 +55,7 @@ class Host(Protocol):
         ...
 
     def dry_run(self, module: nn.Module) -> None:
-        """Call a module whose attention was replaced once; raise NasError if the call fails."""
+        """Call once a module whose attention was replaced; raise NasError if the call fails."""
 
 
 HOSTS: Final[Registry[type[Host]]] = Registry(

@@ -101,7 +101,7 @@ class MatrixBlock(ReferenceAttention):
         return scores[0], rank**-0.5
 
     def count(self, step: Step) -> int:
-        """Return the number of heads of a step."""
+        """Return the number of heads with which an operation (step) computes."""
         return step.type.head_count(self.heads)
 
     def linear(self, name: str) -> Float[Tensor, "o i+1"]:

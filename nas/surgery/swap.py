@@ -212,7 +212,7 @@ def _sizes(site: _Site) -> HostSizes:
 
 
 def _core(genome: Genome, site: _Site, preserve: bool) -> AttentionCore:
-    """Return the core for a site, with the device, precision and mode of the site's module.
+    """Return the module that computes the mechanism at a site, on the site's device.
 
     If the swap converts projections, it is first tried on a copy of the module.
 

@@ -124,7 +124,7 @@ def is_swapped_once(model: nn.Module, run: Callable[[nn.Module], Any]) -> None:
 
 
 def _result(model: nn.Module, run: Callable[[nn.Module], Any]) -> Tensor:
-    """Return the first tensor of a call, with a fixed seed for dropout."""
+    """Return the first tensor that a call of the model returns, with a fixed seed for dropout."""
     torch.manual_seed(1)
     result = run(model)
     tensor: Tensor = result if isinstance(result, Tensor) else result[0]

@@ -241,7 +241,7 @@ def starts_from_the_seed(genome: Genome) -> None:
 
 
 def survives_pickle(genome: Genome) -> None:
-    """Genome and block survive JSON and pickle."""
+    """A genome survives JSON, and a block survives pickle, without change."""
     require(Genome.from_dict(genome.to_dict()) == genome, "the genome changes")
     block, x = _block(genome), _draw(genome, 2, _length(genome))
     copy = pickle.loads(pickle.dumps(block))  # noqa: S301 - our own bytes

@@ -151,7 +151,7 @@ class Decoder:
         return torch.cat(parts, dim=-1)
 
     def _summed(self, step: Step, results: dict[Ref, Tensor], start: int) -> Tensor:
-        """Return the result of an aggregation for the new tokens, and update its running sums."""
+        """Return an aggregation's result for the new tokens, and update its running sums."""
 
         def read(reader: Step, operand: Operand, is_repeated: bool) -> Tensor:
             value = results[operand.ref]
@@ -248,7 +248,7 @@ class Decoder:
         return parts if first else parts[1:]
 
     def _mask(self, start: int, x: Tensor) -> Tensor | None:
-        """Return which cached tokens each new token may see; None for all."""
+        """Return the mask of cached tokens that each new token may see; None if it may see all."""
         visibility = self.plan.genome.visibility
         if visibility.window is None and x.shape[1] == 1:
             return None

@@ -75,7 +75,7 @@ class Passes:
         return float(begin.elapsed_time(end)) / 1e3
 
     def _recorded(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Return the replay of a CUDA graph of ``work``, or ``work`` if it cannot be recorded."""
+        """Return a function that replays ``work`` as a CUDA graph; else return ``work`` itself."""
         side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side):
