@@ -39,9 +39,10 @@ from nas.genome.types import MODEL, Typing, head_fraction, infer
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A live node of a well-typed genome, with the data that a rule needs to rewrite it.
+    """A live node (one on which the output depends), with the data that a rule needs to rewrite it.
 
     Attributes:
+        genome: genome that type-checks.
         index: index of the node in ``genome.nodes``.
         typing: types of ``genome``.
         sizes: model sizes at which the rewritten genome must compute the same function; None if

@@ -25,7 +25,7 @@ class Violation:
     Attributes:
         rule: name of the path rule, or one of "arity", "types", "heads", "widths", "output",
             "empty" and "constant".
-        path: a path that breaks the rule, from a stream to the operand or output that the rule is
+        path: a path that breaks the rule, from its start to the operand or output that the rule is
             about. It contains only this end if the rule requires a path and there is none.
         found: roles of the nodes on the path, or a description of what was found.
         expected: expression of the rule, or a description of what was expected.
@@ -99,7 +99,7 @@ class _Graph:
         return broken
 
     def of_rule(self, rule: Rule) -> list[Violation]:
-        """Return violations of a path rule, at most ``MAX_PLACES``: one for each end of paths."""
+        """Return a rule's violations: one per operand that breaks it, ``MAX_PLACES`` at most."""
         masks = self._reached(rule)
         accepting = rule.automaton.accepting
         broken: list[Violation] = []

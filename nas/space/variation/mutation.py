@@ -45,9 +45,9 @@ def rewire(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
 
 
 def insert(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
-    """Return the graph with a new node at a random operand or after the output.
+    """Return the graph with a new random node that reads a random operand, or the output.
 
-    Return None if no primitive is legal there.
+    The operand's reader then reads the new node. Return None if no primitive is legal there.
     """
     last = len(draft.vertices)
     reader, slot = pick([*draft.edges(), (last, 0)], rng)
