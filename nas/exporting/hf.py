@@ -33,9 +33,7 @@ from nas.genome.canonical import digest
 MODELING: Final = "modeling_mechanism.py"
 _TEMPLATE: Final = Path(__file__).with_name("modeling.py")
 _CUT: Final = "# Below this line everything is copied.\n"
-_PLACEHOLDERS: Final = (
-    "Attention: Any = nn.Identity  # the mechanism's\nStandardAttention: Any = nn.Identity\n"
-)
+_PLACEHOLDERS: Final = "Attention: Any", "StandardAttention: Any"  # classes written above the model
 _VOCABULARY: Final = 256  # bytes, without a task
 _POSITIONS: Final = 512
 
@@ -109,7 +107,8 @@ def modeling(request: ExportRequest) -> str:
             "kind = Attention if index in config.mechanism_layers else StandardAttention",
             "kind = Attention",
         )
-    imports = head.partition('"""\n\n')[2].replace(_PLACEHOLDERS, "").rstrip()
+    lines = head.partition('"""\n\n')[2].splitlines()
+    imports = "\n".join(line for line in lines if not line.startswith(_PLACEHOLDERS)).rstrip()
     docstring = f'"""{formula_of(request.plan)}, in a small transformer."""'
     sources = specialise((*inlined(roots), *texts), ("Attention", "StandardAttention"))
     text = "\n\n".join([f"{docstring}\n\n{imports}\n", *sources, body])

@@ -138,6 +138,7 @@ def test_trained_weights_of_a_run_are_exported(tmp_path: Path) -> None:
         for name, tensor in state.items():
             assert torch.equal(tensors[f"model.layers.{layer}.attention.{name}"], tensor)
     assert "The attention weights of all layers were trained" in files["README.md"]
+    assert "Attention: Any" not in files["modeling_mechanism.py"]  # a placeholder of the template
     fresh = hf_files(ExportRequest(QANA, 16, 4, Provenance("x")))
     assert "Nothing is trained" in fresh["README.md"]
 
