@@ -66,7 +66,7 @@ def ablations(genome: Genome) -> Iterator[Edit]:
 
 
 def steps(genome: Genome) -> Iterator[Edit]:
-    """Return the ablations of a mechanism, and edits that connect other inputs to a node."""
+    """Return the edits of ``ablations``, and edits that connect other inputs to a node."""
     return chain(ablations(genome), _reread(genome), _attending(genome))
 
 
@@ -118,9 +118,9 @@ def _switched(genome: Genome) -> Iterator[Edit]:
 
 
 def _projected(genome: Genome) -> Iterator[Edit]:
-    """Yield the edits that replace an input without projection by the usual stream with one.
+    """Yield the edits that make an operand read q, k or v instead of an unprojected input.
 
-    The usual stream of the operand (``_stream_inputs``) must not be in use yet.
+    The new stream is the usual one of the operand, is projected, and is read by no other node.
     """
     used = {ref for node in genome.nodes for ref in node.inputs}
     for index, slot, ref, default in _stream_inputs(genome):
@@ -141,7 +141,7 @@ def _relabelled(genome: Genome) -> Iterator[Edit]:
 
 
 def _opened(genome: Genome) -> Iterator[Edit]:
-    """Yield the edits that remove the window or global tokens, or use all layers."""
+    """Yield the edits that remove the window or global tokens, or set the placement to all layers."""
     visibility = genome.visibility
     if visibility.window is not None:
         edited = replace(genome, visibility=Visibility())
@@ -164,9 +164,9 @@ def _reread(genome: Genome) -> Iterator[Edit]:
 
 
 def _attending(genome: Genome) -> Iterator[Edit]:
-    """Yield the edits that replace weights without scores by weights of standard attention.
+    """Yield the edits that replace weights without scores by those of standard attention.
 
-    Weights without scores are computed by a normaliser that reads tokens, for example ``uniform``.
+    Such weights are computed by a normaliser that reads tokens, for example ``uniform``.
     """
     typing = infer(genome)
     for index, node in enumerate(genome.nodes):

@@ -167,7 +167,7 @@ def confirm_run(
 
 
 def _select(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Candidate, ...]:
-    """Return the mechanisms to train, then standard attention and ``uniform``, each once."""
+    """Return the selected mechanisms of the run, then standard attention and ``uniform``."""
     known = {c.key: c for c in candidates(run)}
     context = run_cost_context(run.setup, task)
     objectives = [o.name for o in run.setup.objectives if not o.is_metric]

@@ -1,4 +1,4 @@
-"""The front of a run as JSON: the answer of ``nas front --json``, and the file front.json.
+"""The front of a run as JSON: what ``nas front --json`` prints, and the file front.json.
 
 The front is computed from the run's database, without torch or pymoo. front.json is for people and
 other programs; nas itself never reads a run from it.

@@ -162,7 +162,6 @@ class Loop:
         return len(self._work) > first
 
     def _submit(self, numbers: range) -> None:
-        """Submit the trials of these proposals that have no evaluation yet."""
         trials = []
         for number in numbers:
             work = self._work[number]
@@ -208,7 +207,6 @@ class Loop:
             self._end_generations()
 
     def _record(self, trial: Trial, evaluation: Evaluation) -> int:
-        """Record a finished training and return the number of its proposal."""
         number = self._running.pop((trial.key, trial.repeat))
         names = {objective.name for objective in self._objectives}
         missing = names - self._work[number].proposal.costs.keys() - evaluation.metrics.keys()
@@ -227,7 +225,7 @@ class Loop:
         self._listener.on_incident(incident)
 
     def _learn(self, work: _Work, repeat: int, evaluation: Evaluation) -> None:
-        """Add an evaluation to a proposal. The last one completes the proposal's result."""
+        """Add the evaluation of a training to a proposal; the last one completes its result."""
         work.evaluations[repeat] = evaluation
         if len(work.evaluations) < len(work.repeats):
             return
@@ -251,8 +249,8 @@ class Loop:
         """Record estimates after each newly complete generation, and notify the listener.
 
         Args:
-            is_replayed: whether the results come from the record of a resumed run. Generations that
-                the run has recorded already are not recorded again.
+            is_replayed: whether a resumed run passes its recorded results again. Generations that
+                it has recorded already are not recorded again.
         """
         size, num_results = self._config.population, len(self._results)
         is_over = self._is_exhausted and num_results == len(self._work)
@@ -272,7 +270,6 @@ class Loop:
         self._num_generations = done
 
     def _record_generation(self, number: int) -> None:
-        """Compute and record estimates from the results of all generations up to this one."""
         results = self._results[: (number + 1) * self._config.population]
         estimates = posterior_estimates(self._objectives, results)
         front, first = [e.means for e in estimates if e.is_member], self._objectives[0]

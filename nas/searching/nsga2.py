@@ -74,7 +74,6 @@ class Nsga2:
         return self._context.mutant(a, rng, num_failed)
 
     def _winner(self, rng: np.random.Generator) -> TrialResult:
-        """Return the better of two random members; the first if they are equal."""
         count = len(self._members)
         drawn = rng.choice(count, size=2, replace=count < 2)
         winner: TrialResult = min((self._members[i] for i in drawn), key=_standing).get(RESULT)
@@ -90,7 +89,7 @@ class Nsga2:
 
 
 def _standing(member: Any) -> tuple[bool, float, float]:
-    """Return a sort key: failures last, then by rank, then by decreasing crowding distance."""
+    """Return a sort key for members: failures last, then by rank, then by crowding distance."""
     if member.get(RESULT).costs is None:
         return True, 0.0, 0.0
     return False, float(member.get("rank")), -float(member.get("crowding"))

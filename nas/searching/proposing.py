@@ -93,7 +93,7 @@ class Proposer:
         return max(0, number - self._lag + 1)
 
     def _pass_on(self, results: Sequence[TrialResult]) -> None:
-        """Pass new results to archive and algorithm, a generation or one result at a time."""
+        """Pass new results to archive and algorithm, one at a time or by generations."""
         size = self._context.population if self._lag is None else 1
         while self._num_results < len(results):
             part = results[self._num_results : self._num_results + size]

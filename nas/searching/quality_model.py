@@ -80,7 +80,7 @@ class Observations:
 
     Attributes:
         features: features of the genome, see ``features``.
-        scores: score of each training.
+        scores: value of the metric in each training.
         is_censored: whether one of the scores is only a bound. This is the case if a training was
             stopped, or if its score was no better than chance.
     """
@@ -126,7 +126,7 @@ class NoisyGP:
     def tell(
         self, key: str, features: Features, score: float, *, is_censored: bool = False
     ) -> None:
-        """Add the score of one training of a mechanism.
+        """Add one training of a mechanism, whose metric has the value ``score``.
 
         Args:
             key: key of the mechanism.

@@ -1,4 +1,4 @@
-"""Make the objectives and the proposer of a run, and the context in which costs are computed."""
+"""Make the objectives of a run, the proposer that draws its genomes, and the context for costs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def objective_names(space: SearchSpace, metrics: Sequence[Metric]) -> tuple[str,
 def make_objectives(
     names: Sequence[str], metrics: Sequence[Metric], context: CostContext
 ) -> tuple[Objective, ...]:
-    """Return objectives with their ideal and reference values.
+    """Return objectives with the best possible (ideal) values and with reference values.
 
     The reference value of a metric is the score of an untrained model. The reference value of a
     cost is twice the cost of standard attention, and the ideal value is 0.

@@ -80,7 +80,7 @@ class Surrogate:
         return list(pool.values())[best][0]
 
     def _parents(self) -> Nsga2:
-        """Return an NSGA-II whose population is selected from all known mechanisms by estimates."""
+        """Return an NSGA-II whose population is the best trained mechanisms by estimates."""
         if self._evolution is None:
             self._evolution = Nsga2(self._context)
             known, (means, _) = self._archive.known, self._archive.estimates()
@@ -92,7 +92,7 @@ class Surrogate:
     def _gains(
         self, front: Array, candidates: Sequence[tuple[Genome, Mapping[str, float]]]
     ) -> Array:
-        """Return the expected hypervolume that each untrained mechanism would add to a front."""
+        """Return by how much hypervolume each candidate is expected to add to a front."""
         means, errors = self._archive.predict(candidates)
         rows = zip(self._scaled(means), errors / self._span, strict=True)
         return np.array([_expected_gain(front, *row) for row in rows])
@@ -125,7 +125,7 @@ class Surrogate:
         return self._scaled(rows)
 
     def _scaled(self, rows: Array) -> Array:
-        """Return objectives scaled so that each ideal is 0 and each reference is 1."""
+        """Return objectives scaled so that ideal values are 0 and reference values are 1."""
         scaled: Array = (rows - self._ideal) / self._span
         return scaled
 
@@ -142,13 +142,13 @@ def _expected_gain(front: Array, row: Array, spread: Array) -> float:
 
 
 def _gain(front: Array, row: Array) -> float:
-    """Return the volume in the unit box that a row dominates and the front does not dominate."""
+    """Return the hypervolume, up to the reference values 1, that a row adds to a front."""
     if (row >= 1).any():
         return 0.0
     return float(np.prod(1 - row)) - _volume(np.maximum(front, row))
 
 
 def _volume(rows: Array) -> float:
-    """Return the volume in the unit box that rows dominate."""
+    """Return the hypervolume of rows of scaled objectives, up to the reference values 1."""
     inside = rows[(rows < 1).all(axis=1)]
     return float(hypervolume(inside, np.ones(rows.shape[1]))) if len(inside) else 0.0

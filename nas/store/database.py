@@ -191,7 +191,7 @@ def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise an error unless the file is an undamaged run database of this schema."""
+    """Raise an error unless the file is an undamaged run database with the present schema."""
     if connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID:
         raise RunError(f"{path}: is no run database; expected one that `nas search` wrote.")
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])

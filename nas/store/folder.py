@@ -149,7 +149,6 @@ def split_member(source: str) -> tuple[str, str]:
 
 
 def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> Path:
-    """Create a run folder under the first name that does not exist, and return its path."""
     root.mkdir(parents=True, exist_ok=True)
     sweep(root, STAGING)
     staging = root / f"{STAGING}{uuid.uuid4().hex}"

@@ -270,7 +270,7 @@ def write_setup(path: Path, setup: RunSetup, now: datetime) -> None:
 
 
 def checkpoint_wal(folder: Path) -> None:
-    """Write the log of a finished run into its database, if a killed process did not do so.
+    """Write the write-ahead log of a finished run into its database, if a killed process did not.
 
     Raises:
         RunError: another process writes the run, or the folder is not writable.
@@ -281,7 +281,7 @@ def checkpoint_wal(folder: Path) -> None:
 
 
 def is_checkpointed(folder: Path) -> bool:
-    """Return whether the database of a run has no separate log, so that it may be copied alone."""
+    """Return whether a run's database is complete without a log file, and may be copied alone."""
     path = folder / DATABASE_FILE
     with path.open("rb") as file:  # see its header (https://sqlite.org/fileformat.html, 1.3.3)
         is_in_log_mode = file.read(20)[18:20] == b"\x02\x02"

@@ -46,7 +46,7 @@ class TableEvaluator:
         return {}
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Queue trials. The waiting trial with the greatest ``work`` starts first."""
+        """Queue trials. The waiting trial with the greatest expected ``work`` starts first."""
         for trial in trials:
             self._num_submitted += 1
             heapq.heappush(self._waiting, (-trial.work, self._num_submitted, trial))

@@ -205,7 +205,6 @@ def _to_dict(table: Table) -> dict[str, Any]:
 
 
 def _row(evaluation: Evaluation, metrics: Sequence[str]) -> list[Any]:
-    """Return a training as a row of the table's file, with loss, time and metrics of each epoch."""
     reports = [
         [_short(n) for n in (r.train_loss, r.core_seconds, *(r.metrics[m] for m in metrics))]
         for r in evaluation.reports
@@ -286,5 +285,4 @@ def _training(row: Sequence[Any], metrics: Sequence[str]) -> Evaluation:
 
 
 def _short(number: float) -> float | str:
-    """Return a number rounded to ``DIGITS`` digits, or a string if it is not finite."""
     return float(f"{number:.{DIGITS}g}") if np.isfinite(number) else str(number)
