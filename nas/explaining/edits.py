@@ -141,7 +141,7 @@ def _relabelled(genome: Genome) -> Iterator[Edit]:
 
 
 def _opened(genome: Genome) -> Iterator[Edit]:
-    """Yield the edits that remove the window or global tokens, or set the placement to all layers."""
+    """Yield the edits that remove the window or global tokens, or use the genome in every layer."""
     visibility = genome.visibility
     if visibility.window is not None:
         edited = replace(genome, visibility=Visibility())

@@ -80,9 +80,9 @@ class ConfirmationPlan:
     Attributes:
         metric: the metric to confirm, which is the first metric among the run's objectives.
         seeds: number of trainings of each candidate in each stage.
-        candidates: the selected mechanisms, then standard attention and the control ``uniform``.
-            If the search did not train a candidate, its ``trainings`` are empty.
-        todo: the trials of each stage that are not recorded yet.
+        candidates: the selected mechanisms, then standard attention and the control ``uniform``. If
+            the search did not train a candidate, its ``trainings`` are empty.
+        todo: for each stage, the trainings that are not recorded yet.
     """
 
     metric: Objective
@@ -143,7 +143,7 @@ def plan_confirmation(
 def confirm_run(
     writer: RunWriter, plan: ConfirmationPlan, make_evaluator: MakeEvaluator
 ) -> Generator[tuple[Candidate, Training], None, None]:
-    """Run the planned trials, and yield each candidate and training after it is recorded."""
+    """Train as planned, and yield each training with its mechanism after it is recorded."""
     candidates = {candidate.key: candidate for candidate in plan.candidates}
     for stage, trials in zip(plan.stages, plan.todo, strict=True):
         if not trials:

@@ -63,7 +63,7 @@ def run_answer(run: Run) -> dict[str, Any]:
 
 
 def write_front(run: Run) -> Path:
-    """Write front.json from the database, atomically, and return its path.
+    """Write the file front.json from a run's database, atomically, and return its path.
 
     Raises:
         RunError: the folder cannot be written.

@@ -144,7 +144,7 @@ class Loop:
         """Draw, record and submit all proposals that can be computed now.
 
         Returns:
-            Whether there was a proposal to train.
+            Whether at least one of them is to be trained.
         """
         attempts: list[Proposal] = []
         first, total = len(self._work), self._config.generations * self._config.population

@@ -52,7 +52,7 @@ class Database:
 
     @classmethod
     def open_to_write(cls, path: Path) -> Database:
-        """Open a database for writing, and check it. The caller must hold the lock of the run."""
+        """Open and check a database for writing. The caller must hold the lock of the run."""
         with _opened(path, "rw") as connection:
             _check(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -75,7 +75,7 @@ class Database:
 
     @classmethod
     def open_to_read(cls, path: Path) -> Database:
-        """Open a database for reading, and check it, also while another process writes it.
+        """Open and check a database for reading, even while another process writes it.
 
         The file is not changed, except that SQLite rolls back an incomplete transaction of a killed
         process.

@@ -114,7 +114,7 @@ def estimate_from_row(row: Row) -> Estimate:
 
 
 def numbers(column: str) -> dict[str, float]:
-    """Return a JSON object of numbers as a dict; raise ValueError unless all are finite."""
+    """Return a column's JSON object of numbers as a dict; raise ValueError if one is not finite."""
     return {str(name): finite(value) for name, value in json.loads(column).items()}
 
 

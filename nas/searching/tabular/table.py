@@ -149,7 +149,7 @@ def tables() -> list[str]:
 
 
 def load_table(name_or_path: str) -> Table:
-    """Read a table by name or by path.
+    """Return the built-in table of a name, or the table in a file.
 
     Raises:
         TableError: there is no such table, or the file contains no table.
