@@ -1,1 +1,1 @@
-"""Shared foundations: errors, configuration files, registries, objectives, statistics."""
+"""Foundations of all other packages: errors, configuration files, registries, statistics."""

@@ -30,7 +30,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 class Frozen(pydantic.BaseModel):
-    """The base class of pydantic models that are immutable and have no unknown keys."""
+    """The base class of pydantic models whose instances are immutable and reject unknown keys."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -65,7 +65,11 @@ def read_document(path: Path) -> Any:
 
 
 def read_model(path: Path, model: type[M]) -> M:
-    """Return the model in a YAML or JSON file; see ``read_document`` and ``parse_model``."""
+    """Return a YAML or JSON file as an instance of the pydantic class ``model``.
+
+    Raises:
+        ConfigError: the file cannot be read, or its data do not fit the class.
+    """
     return parse_model(read_document(path), model, str(path))
 
 
@@ -139,7 +143,7 @@ def near(word: object, words: Iterable[str]) -> str:
 
 
 def find_named(name: str, folder: str) -> Path:
-    """Return the path of a named file.
+    """Return the path of a file that a user has named.
 
     Args:
         name: a path; or the name of a file, without suffix, in the folder ``folder`` of the current
@@ -163,12 +167,12 @@ def find_named(name: str, folder: str) -> Path:
 
 
 def named_files(folder: str) -> list[str]:
-    """Return the sorted names that ``find_named`` accepts for a folder."""
+    """Return the sorted names of files that ``find_named`` accepts for a folder."""
     return sorted({path.stem for place in _folders(folder) for path in place.glob("*.yaml")})
 
 
 def describe(value: Any) -> str:
-    """Return the type and the shortened text of a value for an error message."""
+    """Return the type and the shortened value of any object, for an error message."""
     return shortened("nothing" if value is None else f"{type(value).__name__} {value!r}")
 
 
@@ -289,11 +293,7 @@ def _sentence(error: pydantic.ValidationError, model: type[pydantic.BaseModel], 
 
 
 def _fields(model: type[pydantic.BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    """Return the keys of a nested model; the list is empty if there is no model at ``loc``.
-
-    Args:
-        loc: fields and list indices that lead from ``model`` to the nested model.
-    """
+    """Return the keys of the pydantic model at ``loc`` inside ``model``; none if there is no model."""
     current: Any = model
     for part in loc:
         if isinstance(part, int):

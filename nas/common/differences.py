@@ -1,7 +1,7 @@
-"""Statistics of differences between the scores of trainings that share their seed.
+"""Statistics of differences between the metrics of mechanisms trained with the same seeds.
 
 Two trainings of different mechanisms with the same seed form a pair. The gain of a pair is the
-difference of their scores. The mean gain over pairs is tested with Student's t test. Several means
+difference of their metrics. The mean gain over pairs is tested with Student's t test. Several means
 are tested at once, so their p-values are corrected by Holm's method (1979, "A simple sequentially
 rejective multiple test procedure").
 
@@ -32,14 +32,16 @@ _NO_SPREAD: Final = 1e-12
 
 @dataclass(frozen=True)
 class Finding:
-    """The estimate of a difference, and the results of its tests.
+    """The estimated difference of a metric between two mechanisms, and the results of its tests.
+
+    A pair is two trainings, one of each mechanism, with the same seed.
 
     Attributes:
-        mean: mean gain over the pairs.
+        mean: mean difference over the pairs.
         error: standard error of the mean.
         low, high: bounds of the confidence interval of the mean.
-        p_holm: corrected p-values of the claims "same", "worse" and "better". "same" means that
-            the difference is smaller than the margin of ``findings`` in either direction.
+        p_holm: p-values, corrected by Holm's method, of the claims "same", "worse" and "better".
+            "same" means a difference smaller than the margin of ``findings`` in either direction.
         pairs: number of pairs.
     """
 
@@ -56,24 +58,24 @@ class Finding:
         return next((claim for claim in CLAIMS if self.p_holm[claim] < LEVEL), "unresolved")
 
     def reversed(self) -> Finding:
-        """Return the finding for the difference with the opposite sign."""
+        """Return the finding for the two mechanisms in the opposite order."""
         p = {**self.p_holm, "worse": self.p_holm["better"], "better": self.p_holm["worse"]}
         return replace(self, mean=-self.mean, low=-self.high, high=-self.low, p_holm=p)
 
 
 def paired(scores: Mapping[int, float], base: Mapping[int, float]) -> list[float]:
-    """Return the gains ``scores[r] - base[r]`` for the repeats r of both mappings, sorted by r."""
+    """Return the differences ``scores[r] - base[r]`` for all r in both mappings, sorted by r."""
     return [scores[repeat] - base[repeat] for repeat in sorted(scores.keys() & base.keys())]
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """Return the mean and its standard error; the error is None for a single value."""
+    """Return the mean of the values and its standard error, which is None for a single value."""
     error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
     return fmean(values), error
 
 
 def difference(gains: Sequence[float]) -> dict[str, float] | None:
-    """Return statistics of the gains of pairs, or None for fewer than two pairs.
+    """Return statistics of differences between paired trainings, or None for fewer than two pairs.
 
     The keys are "mean"; "low" and "high", the bounds of the 95 % confidence interval of the mean;
     and "p", the two-sided p-value of the test that the mean is 0.
@@ -88,15 +90,15 @@ def difference(gains: Sequence[float]) -> dict[str, float] | None:
 def findings(
     rows: Sequence[Sequence[float]], looks: Sequence[int], margin: float, direction: Direction
 ) -> list[Finding | None]:
-    """Return a finding for each of several differences.
+    """Return a finding (estimate and tests) for each of several differences between mechanisms.
 
     Three claims are tested for each difference: it is better, it is worse, or it is smaller than
     the margin in either direction. At most two of the three null hypotheses can be true together,
     which makes the correction smaller. The probability of any false claim is at most 5 %.
 
     Args:
-        rows: for each difference, the gains of the pairs trained so far, in the order of seeds. A
-            row of fewer than two gains has the result None, but counts in the correction.
+        rows: for each difference, the gains (differences of a metric) of the pairs of trainings so
+            far, in the order of seeds. For fewer than two gains the result is None.
         looks: all numbers of pairs at which tests are made, in ascending order.
         margin: size below which a difference is negligible, in the unit of the gains.
         direction: "max" if a positive gain is better, "min" if a negative gain is better.
@@ -133,7 +135,7 @@ def holm(values: Sequence[float], most_true: int | None = None) -> list[float]:
 
 
 def interval(gains: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
-    """Return Student's confidence interval of the mean with the confidence 1 - ``level``."""
+    """Return the bounds of Student's confidence interval (1 - ``level``) of the mean gain."""
     from scipy.special import stdtrit  # type: ignore[import-untyped]
 
     mean, error = _mean_and_spread(gains)
@@ -142,7 +144,7 @@ def interval(gains: Sequence[float], level: float = LEVEL) -> tuple[float, float
 
 
 def p_below(gains: Sequence[float], bound: float) -> float:
-    """Return Student's one-sided p-value for the claim that the mean is below the bound."""
+    """Return Student's one-sided p-value for the claim that the mean gain is below ``bound``."""
     from scipy.special import stdtr
 
     mean, error = _mean_and_spread(gains)
@@ -152,15 +154,12 @@ def p_below(gains: Sequence[float], bound: float) -> float:
 
 
 def p_above(gains: Sequence[float], bound: float) -> float:
-    """Return Student's one-sided p-value for the claim that the mean is above the bound."""
+    """Return Student's one-sided p-value for the claim that the mean gain is above ``bound``."""
     return p_below([-gain for gain in gains], -bound)
 
 
 def _mean_and_spread(gains: Sequence[float]) -> tuple[float, float]:
-    """Return the mean and its standard error.
-
-    The error is 0 for a single gain, and for gains that differ only by rounding.
-    """
+    """Return the mean and its standard error, or 0 if the gains differ only by rounding."""
     mean, error = mean_and_error(gains)
     least = _NO_SPREAD * max(map(abs, gains))
     return mean, error if error is not None and error > least else 0.0
@@ -169,7 +168,7 @@ def _mean_and_spread(gains: Sequence[float]) -> tuple[float, float]:
 def _claimed(
     gains: Sequence[float], looks: Sequence[int], margin: float, direction: Direction
 ) -> tuple[float, ...]:
-    """Return the p-values of the claims in the order of ``CLAIMS``, corrected for several looks."""
+    """Return the p-value of each claim in ``CLAIMS``, corrected for repeated tests (``looks``)."""
     least = [1.0] * len(CLAIMS)
     for look in looks:
         if 2 <= look <= len(gains):

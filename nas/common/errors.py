@@ -26,7 +26,7 @@ class NasError(Exception):
 
 
 class NasWarning(UserWarning):
-    """Base of all warnings; the command line prints them."""
+    """Base of all warnings of this package; the command line prints them."""
 
 
 class ConfigError(NasError):
@@ -34,15 +34,15 @@ class ConfigError(NasError):
 
 
 class GenomeError(ConfigError):
-    """A genome cannot be read, or does not exist at the requested sizes."""
+    """A genome cannot be read, or does not exist at the requested width, heads or tokens."""
 
 
 class SpaceError(ConfigError):
-    """A search space contradicts itself, its policy or the primitives."""
+    """A search space contradicts itself, the rules for its genomes, or the primitives."""
 
 
 class PolicyError(ConfigError):
-    """A policy's rules cannot be compiled."""
+    """A file of rules for genomes (a policy of the validator) is not valid."""
 
 
 class TaskError(ConfigError):
@@ -54,7 +54,7 @@ class DataError(NasError):
 
 
 class RunError(NasError):
-    """A run does not exist, is in use, is damaged or contradicts its record."""
+    """The folder of a search is missing, in use, damaged or does not fit the command."""
 
 
 class TableError(NasError):
@@ -62,7 +62,7 @@ class TableError(NasError):
 
 
 class DeviceError(NasError):
-    """The requested device does not exist."""
+    """The requested processors, GPUs or cluster are missing or cannot be used."""
 
 
 class ExportError(NasError):
@@ -70,11 +70,11 @@ class ExportError(NasError):
 
 
 class SpaceExhausted(NasError):  # noqa: N818 - an end, not a fault
-    """The search space contains no mechanism that was not yet trained."""
+    """The search space contains no mechanism that has not been trained yet."""
 
 
 class ViolationError(NasError):
-    """A genome does not type-check or breaks rules of its policy.
+    """A genome does not type-check, or breaks rules of the validator.
 
     Attributes:
         violations: the broken rules, each a ``nas.space.validation.Violation``.

@@ -12,7 +12,7 @@ from typing import Any
 
 @contextmanager
 def record_interrupts() -> Iterator[list[int]]:
-    """Return a list of the SIGINT and SIGTERM signals that arrive while the block runs.
+    """Run a block, and yield a list to which each SIGINT or SIGTERM that arrives is added.
 
     The signals' handlers run as before. The list shows whether a signal raised a KeyboardInterrupt,
     and also contains signals whose KeyboardInterrupt the block caught. It stays empty in threads

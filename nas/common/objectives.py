@@ -2,8 +2,8 @@
 
 An objective is a metric, which training measures, or a cost, which is counted or predicted without
 training. A task declares its metrics; `nas.costs` declares the costs. A search space lists the
-names of objectives. A run stores each objective with its ideal and reference values, between which
-the hypervolume is computed. This module imports no torch.
+names of objectives. Each objective has an ideal and a reference value, between which the dominated
+hypervolume of a front is computed. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _STRICT: Final = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A score of a trained model on held-out data.
+    """A quality of a trained model that is measured on held-out data, such as accuracy.
 
     Attributes:
         unit: "fraction", "bit" or "nat"; fractions are displayed in per cent.
-        direction: "max" if larger scores are better, else "min".
-        chance: score of an untrained model.
-        ideal: best possible score.
+        direction: "max" if larger values are better, else "min".
+        chance: value for an untrained model.
+        ideal: best possible value.
         about: description in a line.
     """
 
@@ -52,15 +52,15 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A metric or cost that a run optimises.
+    """A metric or cost that a search optimises.
 
     Attributes:
         direction: "max" if larger values are better, else "min".
         unit: unit of the value, such as "fraction" or "ms".
         about: description in a line.
         ideal: best possible value; zero for a cost.
-        reference: coordinate of the hypervolume's reference point: for a metric its value at
-            chance, for a cost twice the cost of standard attention.
+        reference: value from which the hypervolume is measured: for a metric its value at chance,
+            for a cost twice the cost of standard attention.
         is_metric: whether training measures the objective; a cost is known before training.
     """
 
@@ -74,12 +74,12 @@ class Objective:
     is_metric: bool
 
     def as_cost(self, value: float) -> float:
-        """Return the value, negated if the objective is maximised, so that less is better."""
+        """Return the value so that less is better: negated if the objective is maximised."""
         return -value if self.direction == "max" else value
 
 
 def of_metric(metric: Metric) -> Objective:
-    """Return a metric as an objective."""
+    """Return the objective that optimises a metric."""
     return Objective(
         name=metric.name,
         direction=metric.direction,
@@ -92,5 +92,5 @@ def of_metric(metric: Metric) -> Objective:
 
 
 def as_costs(objectives: Sequence[Objective], values: Mapping[str, float]) -> tuple[float, ...]:
-    """Return the values in the order of the objectives, negated where more is better."""
+    """Return the values of objectives, in their order, negated where more is better."""
     return tuple(objective.as_cost(values[objective.name]) for objective in objectives)

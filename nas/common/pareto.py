@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def dominates(a: Costs, b: Costs) -> bool:
     """Return whether ``a`` is no worse than ``b`` in any column and better in some column.
 
-    NaN in a row gives False.
+    The result is False if a row contains NaN.
     """
     return all(x <= y for x, y in zip(a, b, strict=True)) and any(
         x < y for x, y in zip(a, b, strict=True)
@@ -95,12 +95,12 @@ def hypervolume(rows: Sequence[Costs], reference: Costs) -> float:
 def scaled_hypervolume(
     objectives: Sequence[Objective], members: Sequence[Mapping[str, float]]
 ) -> float:
-    """Return the hypervolume of a front as a fraction from 0 to 1.
+    """Return the hypervolume of a front, as a fraction from 0 to 1.
 
-    The fraction refers to the box between the ideal and the reference value of each objective.
+    It is a fraction of the box between the ideal and the reference value of each objective.
 
     Args:
-        members: values of the objectives of each mechanism, by name.
+        members: the values of the objectives, by name, of each mechanism in the front.
     """
     ideal = [o.as_cost(o.ideal) for o in objectives]
     reference = [o.as_cost(o.reference) for o in objectives]

@@ -36,7 +36,6 @@ def _flags() -> list[str]:
 
 
 def _entry(name: str) -> str:
-    """Return an entry of /proc/cpuinfo for the first core, or an empty string."""
     try:
         lines = _CPUINFO.read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -30,7 +30,7 @@ _MOST_TEXT: Final = 300
 
 @dataclass(frozen=True)
 class Plugin:
-    """An imported entry point of another package.
+    """A plug-in: an imported entry point by which another package registers members.
 
     Attributes:
         group, name, value: the entry point as the package declares it.
@@ -49,7 +49,7 @@ class Plugin:
 
     @property
     def complaint(self) -> str:
-        """The warning about the plug-in, if it is broken."""
+        """A warning that the plug-in is broken, with the exception that its import raised."""
         return (
             f"The plug-in {self.name!r} of {self.package} {self.version}, which offers names of "
             f"{self.group} here, is broken: {self.fault}."
@@ -57,7 +57,7 @@ class Plugin:
 
 
 class Registry(Mapping[str, M]):
-    """A mapping of names to members, in the order in which they were registered.
+    """A mapping of names to members (such as classes), in the order of their registration.
 
     Args:
         noun: what a member is called in an error, such as "algorithm".
@@ -84,7 +84,7 @@ class Registry(Mapping[str, M]):
         self._is_loaded = False
 
     def register(self, name: str) -> Callable[[M], M]:
-        """Return a decorator that registers a member under the name.
+        """Return a decorator that registers the decorated object under a name.
 
         Raises:
             ConfigError: the name is taken; a registry may raise a subclass.
@@ -104,7 +104,7 @@ class Registry(Mapping[str, M]):
         return add
 
     def get(self, name: str) -> M:  # type: ignore[override]
-        """Return the member of that name; unlike ``dict.get``, raise for an unknown name.
+        """Return the registered object with a name; unlike ``dict.get``, raise for an unknown name.
 
         Raises:
             ConfigError: the name is unknown. The message suggests the nearest name and mentions
@@ -131,21 +131,21 @@ class Registry(Mapping[str, M]):
 
     @property
     def registered(self) -> Mapping[str, M]:
-        """The members registered so far; reading them imports no module."""
+        """The objects registered so far, by name; reading them imports no module."""
         return self._members
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all members."""
+        """Return the names of all registered objects."""
         self._load()
         return tuple(self._members)
 
     def plugins(self) -> tuple[Plugin, ...]:
-        """Return all plug-ins of other packages, also broken ones."""
+        """Return all plug-ins (imported entry points) of other packages, also broken ones."""
         self._load()
         return tuple(self._plugins)
 
     def complaints(self) -> str:
-        """Return the warnings about all broken plug-ins, to append to an error; may be empty."""
+        """Return the warnings about all broken plug-ins, to append to an error; "" if there are none."""
         return "".join(f" {plugin.complaint}" for plugin in self.plugins() if plugin.fault)
 
     def _load(self) -> None:
@@ -192,14 +192,14 @@ class Registry(Mapping[str, M]):
 
 
 def plugin_versions() -> dict[str, str]:
-    """Return versions of the packages with plug-ins by package name, without importing them."""
+    """Return the versions, by name, of the packages that declare plug-ins; nothing is imported."""
     groups = entry_points()
     points = (p for group in sorted(groups.groups) for p in groups.select(group=group))
     return {p.dist.name: p.dist.version for p in points if p.group.startswith(GROUPS) and p.dist}
 
 
 def _running_module() -> str:
-    """Return the name of the module whose body registers a member."""
+    """Return the name of the module whose top level is being run."""
     frame = sys._getframe(2)
     while frame.f_code.co_name != "<module>" and frame.f_back:
         frame = frame.f_back

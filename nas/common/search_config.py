@@ -1,4 +1,4 @@
-"""The settings of a search: the arguments of ``nas.search``, which a run records in its setup.
+"""The settings of a search: the arguments of ``nas.search``, which the search's folder records.
 
 This module imports little, because the command line reads the defaults from it.
 """
@@ -16,12 +16,12 @@ MAX_COUNT: Final = 1_000_000
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """How to search. The database of a run has a column for each field (``nas.store.schema``).
+    """The settings of a search; the database of a search has a column for each field.
 
     Attributes:
         algorithm: name of a search algorithm; ``nas.searching`` checks that it exists.
-        population: number of proposals in a generation.
-        generations: number of generations, including the first. A resumed run may raise it.
+        population: number of proposals (mechanisms to train) in a generation.
+        generations: number of generations, including the first. A resumed search may raise it.
         seed: seed of the search, from which the seeds of all trainings derive.
         repeats: number of trainings of each new mechanism, each with its own seed.
         lag: if set, proposal t is computed from the results of proposals 0 to t - lag, so that no

@@ -25,7 +25,7 @@ def printable(text: str) -> str:
 
 
 def message(text: str) -> str:
-    """Return the text, printable and shortened to ``MAX_MESSAGE`` characters."""
+    """Return a text with control characters escaped, cut to ``MAX_MESSAGE`` characters."""
     shown = printable(text[:MAX_MESSAGE])
     if max(len(text), len(shown)) <= MAX_MESSAGE:
         return shown
@@ -33,7 +33,7 @@ def message(text: str) -> str:
 
 
 def last_line(text: str | None) -> str:
-    """Return the last line of an error text, printable and shortened; empty without a text."""
+    """Return the last line of an error message, printable and shortened; "" for None."""
     lines = (text or "").strip().splitlines()
     return message(lines[-1]) if lines else ""
 
