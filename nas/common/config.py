@@ -177,7 +177,7 @@ def describe(value: Any) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return the text, cut to 80 characters."""
+    """Return a text, cut to 80 characters."""
     return text if len(text) <= 80 else text[:77] + "..."
 
 
@@ -293,7 +293,7 @@ def _sentence(error: pydantic.ValidationError, model: type[pydantic.BaseModel], 
 
 
 def _fields(model: type[pydantic.BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    """Return the keys of the pydantic model at ``loc`` inside ``model``; none if there is no model."""
+    """Return the keys of the pydantic model at ``loc`` inside ``model``; [] without a model."""
     current: Any = model
     for part in loc:
         if isinstance(part, int):

@@ -159,7 +159,7 @@ def p_above(gains: Sequence[float], bound: float) -> float:
 
 
 def _mean_and_spread(gains: Sequence[float]) -> tuple[float, float]:
-    """Return the mean and its standard error, or 0 if the gains differ only by rounding."""
+    """Return the mean and its standard error: 0 for one gain, or if all are nearly equal."""
     mean, error = mean_and_error(gains)
     least = _NO_SPREAD * max(map(abs, gains))
     return mean, error if error is not None and error > least else 0.0

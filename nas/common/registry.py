@@ -145,7 +145,7 @@ class Registry(Mapping[str, M]):
         return tuple(self._plugins)
 
     def complaints(self) -> str:
-        """Return the warnings about all broken plug-ins, to append to an error; "" if there are none."""
+        """Return the warnings about all broken plug-ins, to append to an error; may be ""."""
         return "".join(f" {plugin.complaint}" for plugin in self.plugins() if plugin.fault)
 
     def _load(self) -> None:

@@ -170,7 +170,7 @@ class Dispatcher:
             self._expect(ref, slot, self._patience if ticket.trial else CALIBRATION_SECONDS)
 
     def _expect(self, ref: Any, slot: _Slot, seconds: float) -> None:
-        """Register that a worker owes the answer ``ref``, and time it out after ``seconds``."""
+        """Register that a worker owes the answer ``ref``, and stop waiting after ``seconds``."""
         self._awaited[ref] = slot
         if seconds < math.inf:
             heapq.heappush(self._timers, (self._clock() + seconds, next(self._numbers), ref))

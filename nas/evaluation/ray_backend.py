@@ -154,7 +154,7 @@ class ActorPool:
         self._head_lost_since: float | None = None
 
     def start(self) -> tuple[Any, Any]:
-        """Create an actor, which Ray starts when there is room; return as `Pool.start` does."""
+        """Create an actor, which Ray starts once there is room; return as `Pool.start` does."""
         resources = self._unused.pop(0) if self._unused else self._later
         options: dict[str, Any] = {"num_cpus": resources.cores, "num_gpus": resources.gpus}
         if resources.node and resources.node not in self._refused_nodes:

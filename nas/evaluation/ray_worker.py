@@ -107,7 +107,7 @@ class UnfitError(Exception):
 
     Args:
         node: Ray's id of the machine.
-        text: a sentence that names the machine.
+        text: a sentence for the user that names the machine and the reason.
     """
 
     def __init__(self, node: str, text: str) -> None:

@@ -146,7 +146,7 @@ class Evaluation:
         return self.status == "ok"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON data; numbers that are not finite become text ("nan", "inf")."""
+        """Return the evaluation as JSON data; numbers that are not finite become text ("nan")."""
         data: dict[str, Any] = _plain(asdict(self))
         del data["weights"]
         return data

@@ -229,7 +229,7 @@ class ModelTask(Task):
         """The model's width, and its numbers of heads, layers and tokens."""
 
     def models(self, data: Data) -> Mapping[str, tuple[ModelTask, Data]]:
-        """Return this task and its data under the name ""."""
+        """Return this task and its data, under the name "" of the only model."""
         return {"": (self, data)}
 
     def summary(self, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

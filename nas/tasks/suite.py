@@ -231,7 +231,7 @@ class Suite(Task):
         return values
 
     def missed(self, metrics: Scores) -> str:
-        """Return which member's bound a candidate's metrics miss, and how, as a text; or ""."""
+        """Return which member's bound a candidate's metrics miss, and how; "" if none."""
         for name, scores in metrics.items():
             gate = self.members[name].gate
             if gate and (how := gate.missed(scores)):

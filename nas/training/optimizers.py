@@ -54,7 +54,7 @@ class ScheduledAdamW:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Update all weights that have a gradient."""
+        """Update all weights that have a gradient, with the schedule's next learning rate."""
         rate, momentum = rate_and_momentum(self._task, self._count, self._steps)
         self._count += 1
         for decay, group in self._groups.items():

@@ -161,7 +161,7 @@ class RecallTask(PairsTask):
 
     @property
     def layout(self) -> Layout:
-        """The sizes of sequences of pairs and each key again, with logits at the repeated keys."""
+        """The sizes of sequences of pairs and then each key again, where logits are computed."""
         num_tokens, answered = self.num_keys + self.num_values, slice(2 * self.pairs, None)
         return Layout(num_tokens, self.num_values, 3 * self.pairs, answered)
 
@@ -195,7 +195,7 @@ class InductionTask(PairsTask):
 
     @property
     def layout(self) -> Layout:
-        """The sizes of sequences of pairs, with logits at every token."""
+        """The sizes of sequences of pairs of a key and its value, with logits at every token."""
         return Layout(self.num_keys + self.num_values, self.num_values, 2 * self.pairs)
 
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
