@@ -64,7 +64,7 @@ class Finding:
 
 
 def paired(scores: Mapping[int, float], base: Mapping[int, float]) -> list[float]:
-    """Return the differences ``scores[r] - base[r]`` for all r in both mappings, sorted by r."""
+    """Return the differences ``scores[r] - base[r]`` for all keys r of both, sorted by r."""
     return [scores[repeat] - base[repeat] for repeat in sorted(scores.keys() & base.keys())]
 
 

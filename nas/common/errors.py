@@ -58,7 +58,7 @@ class RunError(NasError):
 
 
 class TableError(NasError):
-    """A table of trainings cannot be read, or lacks the requested mechanism."""
+    """A table of finished trainings cannot be read, or lacks the requested mechanism."""
 
 
 class DeviceError(NasError):

@@ -142,7 +142,7 @@ class Evaluation:
 
     @property
     def is_ok(self) -> bool:
-        """Whether the training was completed with finite metrics."""
+        """Whether the training was completed and all its metrics are finite."""
         return self.status == "ok"
 
     def to_dict(self) -> dict[str, Any]:

@@ -159,7 +159,7 @@ class Task(Frozen):
         return {"kind": self.kind, **self.model_dump(mode="json")}
 
     def fingerprint(self) -> str:
-        """Return a digest of all fields that change results, except the data, 16 hex characters."""
+        """Return a digest, 16 hex characters, of all fields that change results, except the data."""
         fields = self.model_dump(mode="json", exclude={"name", "about", "data"})
         return fingerprint_of([self.kind, RECIPE, fields])
 
@@ -285,7 +285,7 @@ class ModelTask(Task):
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int]:
-        """Return the loss summed over the targets of a batch, and the number of targets."""
+        """Return a model's loss, summed over the targets of a batch, and the number of targets."""
 
     @abstractmethod
     def tally(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -34,7 +34,7 @@ class Classification(ModelTask):
         """Return the number of classes, which is the number of logits."""
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
-        """Return descriptions of accuracy and log-loss."""
+        """Return descriptions of the metrics accuracy and log-loss."""
         chance, targets = 1.0 / self.num_classes(data), self.targets_name
         return (
             Metric("accuracy", "fraction", "max", chance, 1.0, f"share of {targets} got right"),

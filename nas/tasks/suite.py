@@ -239,7 +239,7 @@ class Suite(Task):
         return ""
 
     def without_gates(self) -> Suite:
-        """Return the suite of those members that have no gate, that is, no bound on a metric."""
+        """Return the suite of those members that have no gate (bound on a metric)."""
         members = {name: self.members[name] for name in self.regret_tasks}
         return self.model_copy(update={"members": members, "counted_at": ""})
 
@@ -248,7 +248,7 @@ class Suite(Task):
         return self.model_copy(update={"references": dict(references)})
 
     def fingerprint(self) -> str:
-        """Return a digest of all fields that change results, except the data, 16 hex characters."""
+        """Return a digest, 16 hex characters, of all fields that change results, except the data."""
         members = [
             [name, member.task.fingerprint(), member.gate and member.gate.model_dump()]
             for name, member in self.members.items()
