@@ -159,7 +159,7 @@ class Task(Frozen):
         return {"kind": self.kind, **self.model_dump(mode="json")}
 
     def fingerprint(self) -> str:
-        """Return a digest, 16 hex characters, of all fields that change results, except the data."""
+        """Return a digest, 16 hex characters, of the fields that change metrics, without data."""
         fields = self.model_dump(mode="json", exclude={"name", "about", "data"})
         return fingerprint_of([self.kind, RECIPE, fields])
 

@@ -248,7 +248,7 @@ class Suite(Task):
         return self.model_copy(update={"references": dict(references)})
 
     def fingerprint(self) -> str:
-        """Return a digest, 16 hex characters, of all fields that change results, except the data."""
+        """Return a digest, 16 hex characters, of the fields that change metrics, without data."""
         members = [
             [name, member.task.fingerprint(), member.gate and member.gate.model_dump()]
             for name, member in self.members.items()
