@@ -247,11 +247,11 @@ def _is_read(call: Lowered, needed: set[Ref]) -> bool:
 def _calls(
     plan: Plan, normaliser: Step, readers: Readers, chosen: Collection[str]
 ) -> Iterator[Lowered]:
-    """Yield the kernel calls that can replace a normaliser and the aggregations by its weights.
+    """Yield kernel calls, each of which can replace a normaliser and the aggregations that read it.
 
     Args:
-        readers: the steps that read a stream or the result of a step.
-        chosen: names of the rules of lowering that may be used.
+        readers: for each input and each step of the plan, the steps that read it.
+        chosen: names of the lowering rules that may be used.
     """
     weights = normaliser.primitive.weights(normaliser.params)
     sums = tuple(readers[normaliser.index])

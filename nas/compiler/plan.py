@@ -60,16 +60,17 @@ class Operand:
 
 @dataclass(frozen=True)
 class Step:
-    """One primitive call of a plan: ``variable = self.module(operands, extras)``.
+    """One primitive call of a plan: ``variable = self.module(operands, ...)``.
 
     Attributes:
         index: index of the node in the genome.
         module: the attribute of the attention module that contains the primitive's module.
         variable: the variable in generated source to which the result is assigned.
         params: values of all parameters of the primitive.
-        role: the role of the primitive's signature that matches the operands.
-        type: the type of the result; the call has as many heads as the result.
-        width: label of the width of the operands that are tokens; None without such operands.
+        role: what the primitive does with these operands, such as ``score`` or ``normalize``.
+        type: the type of the result, with its number of heads.
+        width: label of the feature width of operands that are tokens; None if all operands are
+            scores or weights.
         is_filtered: whether an earlier filter may have excluded keys by a score of -inf.
         stage: the largest number of aggregations on any path from the input to this call.
     """

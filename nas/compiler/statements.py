@@ -24,7 +24,7 @@ class StatementWriter:
         self.original = {node: ast.dump(node) for node in simple}
 
     def lines_of(self, node: ast.stmt, level: int = 0) -> list[str]:
-        """Return the lines of a statement, after the lines of the comments above it.
+        """Return the source lines of the comments above a statement and of the statement.
 
         Args:
             level: how many times the lines are indented by four spaces.

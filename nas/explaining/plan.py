@@ -1,9 +1,9 @@
-"""Plan which mechanisms an explanation compares: single edits, a path, and controls.
+"""Plan which mechanisms an explanation compares with the explained mechanism.
 
-The path leads from standard attention to the explained mechanism by single legal edits. Controls
-are standard attention with fewer heads or narrower keys: the variant with the most similar number
-of multiply-adds and the variant with the most similar number of parameters. They separate the
-effect of the design from the effect of the costs.
+Single edits are mechanisms that differ from the explained mechanism in one part. A path is a
+sequence of mechanisms from standard attention to the explained mechanism, each one edit from the
+mechanism before it. Controls are standard attention with fewer heads or narrower keys, at a
+similar number of multiply-adds or parameters: they show what the lower cost alone changes.
 """
 
 from __future__ import annotations

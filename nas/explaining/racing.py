@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Race:
-    """The finished trainings of an explanation, and the choice of further trainings.
+    """The finished trainings of ``nas.explain``, and the choice of the next trainings.
+
+    A comparison that the finished trainings decide gets no further seeds.
 
     Attributes:
-        plan: the mechanisms and their comparisons.
+        plan: the mechanisms to train, and the pairs of mechanisms to compare.
         metric: the metric that is compared.
-        looks: numbers of seeds after which the mechanisms are compared, ascending.
+        looks: numbers of seeds at which undecided comparisons are tested, ascending.
         margin: largest difference of the metric that counts as no difference.
         evaluations: finished trainings, by the key of the mechanism and the index of the seed.
     """

@@ -51,10 +51,10 @@ def _program(path: str) -> Any:
 
 
 def _pt2(path: str, state: dict[str, Any]) -> Any:
-    """Return a function that calls the exported program of a file, after loading ``state``.
+    """Load ``state`` into the exported program of a file; return a function that runs the program.
 
-    The program is cached, and loaded weights stay in it. Calls with the weights in the file (an
-    empty ``state``) must therefore come first.
+    The program is cached, so loaded weights replace the file's weights for good. The file's own
+    weights (an empty ``state``) must therefore be compared first.
     """
     program = _program(path)
     if state:

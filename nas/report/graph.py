@@ -182,8 +182,8 @@ def placed(genome: Genome) -> list[Box]:
 def _laid_out(genome: Genome) -> list[Box]:
     """Return the boxes of a genome with their layers, but without horizontal positions.
 
-    A box is one layer below the lowest box that it reads. A stream is one layer above the highest
-    box that reads it.
+    The box of an operation is one layer below the lowest box that it reads. The box of an input
+    (such as q, k or v) is one layer above the highest box that reads it.
     """
     projections = genome.projections
     by_ref: dict[Ref, Box] = {}

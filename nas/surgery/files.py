@@ -51,11 +51,11 @@ class _Record(pydantic.BaseModel, extra="forbid", frozen=True):
 
 
 def save_swapped(model: nn.Module, folder: str | Path) -> None:
-    """Write a model of transformers, after ``nas.swap_attention``, into a folder.
+    """Save a Hugging Face model whose attention was replaced by ``nas.swap_attention``.
 
     Raises:
-        NasError: the model is no instance of a class of transformers, it holds no swapped
-            attention, or the folder cannot be written.
+        NasError: the model's class is not one of the package ``transformers``, no attention of the
+            model was replaced, or the folder cannot be written.
     """
     cores = {
         name.removesuffix(".core"): core

@@ -49,7 +49,10 @@ def host_form(genome: Genome, is_rotated: bool) -> Genome:
 
 
 def reads_all_tokens(port: Port) -> bool:
-    """Return whether an operand's place (port) reads all tokens, not only those of the queries."""
+    """Return whether an operation needs the operand at this port for all tokens of the sequence.
+
+    Other operands are needed only for the tokens that are queries.
+    """
     return port.name in ("key", "values")
 
 

@@ -57,13 +57,14 @@ class Gate(Frozen):
 
 
 class Member(Frozen):
-    """One task of a suite.
+    """One task of a suite, whose file has an entry ``name: {...}`` for each member.
 
-    In YAML, ``task`` is the name, the path or the fields of a task; the default is the name of the
-    member. Keys other than ``task`` and ``gate`` replace fields of the task.
+    The key ``task`` of an entry is the name, the path or the fields of a task; by default it is the
+    name of the entry. Keys other than ``task`` and ``gate`` replace fields of the task.
 
     Attributes:
-        gate: the bound on a metric that a candidate must satisfy; None for a member with a regret.
+        gate: the bound on a metric that a candidate must satisfy. If it is None, candidates are
+            compared by their metric in this task.
     """
 
     task: ModelTask

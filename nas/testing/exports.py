@@ -47,7 +47,7 @@ def distinguishes_mechanisms(name: str) -> None:
 
 
 def computes_the_same(name: str) -> None:
-    """If the export can be loaded, its outputs equal the mechanism's, in a process without nas."""
+    """In a process without nas, the exported file of a mechanism gives the mechanism's outputs."""
     export_format, request = EXPORTS.get(name), _request("mha")
     export_format.check_content(request, export_format.content(request))
 

@@ -105,7 +105,7 @@ def attends_by_the_mechanism(model: nn.Module, run: Callable[[nn.Module], Any]) 
 
 
 def survives_copies(model: nn.Module, run: Callable[[nn.Module], Any]) -> None:
-    """A swapped model can be pickled and copied."""
+    """A model whose attention was swapped gives the same outputs after pickling and copying."""
     other = swapped(model)
     randomise(other)
     for copy in (pickle.loads(pickle.dumps(other)), deepcopy(other)):  # noqa: S301 - our own bytes

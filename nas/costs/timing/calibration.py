@@ -134,10 +134,10 @@ def _blocks(
 
 
 def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
-    """Return the number of sequences with which a layer is timed: the batch, or fewer.
+    """Return the number of sequences with which a layer is timed: the batch size, or fewer.
 
-    With fewer sequences a measurement takes less time. The number is large enough that the layer
-    runs the same kernels as with the whole batch, since time is then proportional to the number.
+    Fewer sequences take less time to measure. There are enough of them that the layer runs the
+    same kernels as with the whole batch, so its time is proportional to their number.
     """
     numbers, most, pairs = 0, 1, 0
     for step in plan.steps:

@@ -1,11 +1,11 @@
-"""Amounts of work of one attention layer by kind, for a training pass or for decoding a token.
+"""Count the work of one attention layer, by kind, in a training pass or in decoding a token.
 
     {"project.macs": 2.1, "scaled_dot_product": 1.1, "softmax@call": 1.1, "layer": 1.0, ...}
 
-Elements and multiply-adds are counted in millions. Kinds are named after primitives. If a fused
-call replaces a step, the suffix of the kind names the kernel, because kernels do different work: a
-mean computes no scores, and linear attention computes no pairs of query and key. ``calibrate``
-measures the time of one unit of each kind.
+A kind is named after a primitive; ``layer`` counts the layer itself. Elements and multiply-adds
+(``.macs``) are counted in millions. If a fused kernel replaces a primitive, the kind ends in ``@``
+and the kernel's name, because kernels do different work: the kernel for means computes no scores.
+``calibrate`` measures the time of one unit of each kind.
 """
 
 from __future__ import annotations
@@ -122,11 +122,11 @@ def _kernel(plan: Plan, call: Lowered | None, size: Sizes, *, is_causal: bool) -
 
 
 def decoding_amounts(plan: Plan, sizes: ModelSizes) -> dict[str, float]:
-    """Return the work of one layer to decode one token after ``sizes.tokens`` tokens, by kind.
+    """Return how much work of each kind one layer does to decode a token after earlier tokens.
 
-    At batch size 1 a step executes few multiply-adds: calls and reads of the cache dominate. Every
-    call counts once under its primitive (``softmax.call``). Elements of the cache and of parameters
-    that a call reads are counted in millions.
+    For a single token, calling operations and reading memory take longer than arithmetic. So the
+    kinds are calls of each primitive (such as ``softmax.call``), and elements of the key-value
+    cache and of the parameters that are read, in millions.
     """
     totals = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
     for kind, amount in _decoding_work(plan, sizes):

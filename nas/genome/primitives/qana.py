@@ -181,11 +181,11 @@ class Qana(nn.Module):
         return rotate(query, start), rotate(key), (rotate(rows, start), *rest)
 
     def units(self, x: Float[Tensor, "b q d"]) -> tuple[Tensor, ...]:
-        """Compute the weights U, V, b and c of the network of each query.
+        """Compute U, V, b and c, the weights of the small network that each query defines.
 
-        The shapes for l hidden units are U (b, h, q, l, w), V and b (b, h, q, l), c (b, h, q, 1).
-        With a basis and without ``rope``, U is replaced by its coefficients in the basis, shape
-        (b, h, q, l, basis).
+        For l hidden units, U has shape (batch, heads, queries, l, key width), V and b have shape
+        (batch, heads, queries, l), and c has shape (batch, heads, queries, 1). If U is a
+        combination of basis rows without rotation, its coefficients are returned in its place.
         """
         tail = self.tail(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         weights, out, bias, shift = tail.split(self.parts, dim=-1)

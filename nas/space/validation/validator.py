@@ -57,10 +57,11 @@ class Violation:
 
 
 def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
-    """Return all violations of type checks and path rules by a genome; empty for a legal genome.
+    """Return all type errors of a genome and all places where it breaks the policy's path rules.
 
-    The genome need not be in normal form. If the policy requires well-typed genomes, its rules are
-    not applied to an ill-typed genome, because the roles of its nodes are unknown.
+    A path rule restricts the order of operations between an input and the output. The tuple is
+    empty for a legal genome. If the policy requires well-typed genomes, path rules are not applied
+    to an ill-typed genome, because the roles of its operations (such as ``score``) are unknown.
 
     Raises:
         GenomeError: a node names a primitive that does not exist.
