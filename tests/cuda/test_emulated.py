@@ -21,8 +21,17 @@ def environment(tmp_path_factory):
     return emulation.build(tmp_path_factory.mktemp("cuda"))
 
 
-@pytest.mark.parametrize("path", sorted(emulation.HERE.glob("emulated_*.py")), ids=lambda p: p.stem)
-def test_on_an_emulated_gpu(path, environment):
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(path)]
+def run(environment, *arguments):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout[-6000:] + ended.stderr[-2000:]
+
+
+@pytest.mark.parametrize("path", sorted(emulation.HERE.glob("emulated_*.py")), ids=lambda p: p.stem)
+def test_on_an_emulated_gpu(path, environment):
+    run(environment, str(path))
+
+
+def test_trainings_that_need_a_gpu_run_without_their_numbers(environment):
+    """The tests marked ``gpu``: their parameters exist, and their steps are captured."""
+    run(environment, "-m", "gpu", str(emulation.HERE.parent / "training"))
