@@ -102,13 +102,12 @@ def test_our_algorithms_spend_the_budget(name):
     assert hypervolume(problem) > 0
 
 
+@pytest.mark.slow
 def test_comparison_records_searches_and_summarises_them(tmp_path):
     names, record = ["nsga2", "random"], tmp_path / "searches.jsonl"
-    searches = compare(Landscape, names, range(2), [12, 13], record=record)
-    searches = compare(
-        Landscape, names, range(3), [12, 13], record=record
-    )  # two seeds are in the record
-    assert len(record.read_text().splitlines()) == len(searches) == 6
+    compare(Landscape, names, range(1), [12, 13], record=record)
+    searches = compare(Landscape, names, range(2), [12, 13], record=record)  # one is recorded
+    assert len(record.read_text().splitlines()) == len(searches) == 4
     draw(searches, tmp_path / "curves.png")
     results = summary(searches, [13])["budgets"]["13"]
     assert set(results) == set(names)

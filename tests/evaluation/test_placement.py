@@ -53,7 +53,6 @@ def places(machines: list[tuple[int, int]], execution: Execution) -> list[tuple[
     ("machines", "workers"),
     [
         ([(6, 4)], None),
-        ([(64, 0), (16, 8)], 10),
         *(
             pytest.param(machines, workers, marks=pytest.mark.slow)
             for machines, workers in product([*FEW, *MANY], [None, 5, "2:64"])
