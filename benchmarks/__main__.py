@@ -98,6 +98,9 @@ def _options() -> argparse.Namespace:
         "--record", type=Path, metavar="FILE", help="for peers and exports: finished work"
     )
     parser.add_argument("--kills", type=int, default=10, help="for chaos (nodes) and kills (runs)")
+    parser.add_argument(
+        "--victim", choices=("command", "raylet"), default="command", help="for kills"
+    )
     parser.add_argument("--seed", type=int, default=0, help="for kills and fuzz")
     parser.add_argument("--genomes", type=int, default=1000, help="for exports: random genomes")
     peers_group = parser.add_argument_group("peers")

@@ -1,8 +1,9 @@
 """Kill the commands of a run's life cycle (search, resume, confirm, export) at random times.
 
 Each command is a fork of this process, which has already imported the modules, so that a kill does
-not cost three core-seconds of imports. A command is killed by SIGKILL at a random time after its
-start or after its next step; then the command that continues it is run.
+not cost three core-seconds of imports. A command, or the raylet (Ray's process on the machine) that
+it started, is killed by SIGKILL at a random time after its start or after its next step; then the
+command that continues it is run.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.chaos import outcome
 from nas.cli import main
+from nas.evaluation.trial import Purpose
 from nas.searching.checking import check_run
 from nas.store import open_run
 from nas.store.files import STAGING, STALE_SECONDS, sweep
@@ -56,6 +58,7 @@ members:
 counted_at: recall
 """
 BACKENDS: Final = ("local", "ray")
+VICTIMS: Final = ("command", "raylet")
 OUTPUT: Final = "output.txt"  # file of a command's standard output and error
 MARK: Final = "NAS_LIFE"  # in the environment of all processes of a command
 # Time for the processes of a killed command to end: Ray's agents retry for a minute.
@@ -65,7 +68,7 @@ PAUSE: Final = 0.02  # seconds between two polls, which take processor time from
 # of the file removes them.
 MUST_BE_ZERO: Final = (
     *("lost", "trained again", "processes left", "locks left", "results that differ"),
-    *("files not removed", "faults"),
+    *("files not removed", "faults", "silent ends"),
 )
 
 
@@ -90,14 +93,17 @@ def _num_references(folder: Path) -> int:
 
 
 def _num_records(folder: Path) -> int:
-    """Return the number of records; read the database only if its files have changed."""
+    """Return the number of records without references.
+
+    The database is read only if its files have changed.
+    """
     paths = [folder / RUN / f"run.sqlite{end}" for end in ("", "-wal")]
     return _num_records_at(folder, *(_stamp(path) for path in paths))
 
 
 @lru_cache(1)
 def _num_records_at(folder: Path, *_: tuple[int, int]) -> int:
-    return len(records(folder / RUN))
+    return sum(purpose != "reference" for purpose, *_ in records(folder / RUN))
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -133,13 +139,15 @@ class Pace:
 
 
 def records(run: Path) -> dict[tuple[Any, ...], Any]:
-    """Return all trainings and proposals in the record, by stage, task, mechanism and repeat."""
+    """Return all proposals and trainings in the record, by purpose, task, mechanism and repeat."""
     if not (run / "run.sqlite").exists():
         return {}
     with open_run(run) as opened, opened.snapshot():
-        trainings = (*opened.trainings(), *opened.trainings("confirm"))
+        purposes: tuple[Purpose, ...] = ("reference", "search", "confirm")
         by_key: dict[tuple[Any, ...], Any] = {
-            (t.stage, t.task, t.key, t.repeat): t for t in trainings
+            (purpose, t.stage, t.task, t.key, t.repeat): t
+            for purpose in purposes
+            for t in opened.trainings(purpose)
         }
         return by_key | {("proposal", i): p for i, p in enumerate(opened.proposals())}
 
@@ -170,8 +178,8 @@ class Life:
         slowest: largest time until all processes of a killed command had ended, in seconds.
     """
 
-    def __init__(self, folder: Path, backend: str) -> None:
-        self.folder, self._backend = folder, backend
+    def __init__(self, folder: Path, backend: str, victim: str = VICTIMS[0]) -> None:
+        self.folder, self._backend, self._victim = folder, backend, victim
         for name in ("tmp", "out"):
             (folder / name).mkdir(parents=True)
         (folder / "tiny.yaml").write_text(TASK)
@@ -197,15 +205,19 @@ class Life:
         return paces
 
     def has_run(self) -> bool:
-        """Return whether the run exists, so that its references were measured."""
+        """Return whether the run exists."""
         return (self.folder / RUN / "run.sqlite").exists()
+
+    def has_proposals(self) -> bool:
+        """Return whether the run has proposals, so that its references were measured."""
+        return _num_records(self.folder) > 0
 
     def finish(self, phase: Phase) -> None:
         """Run a phase to its end."""
         self._wait(self._fork(self._command(phase)))
 
     def kill(self, phase: Phase, delay: float, *, is_start: bool) -> bool:
-        """Kill the phase's command some seconds after its start, or after its next step.
+        """Kill the phase's command or raylet some seconds after its start, or after its next step.
 
         Returns:
             False if the command ended before the kill.
@@ -217,14 +229,32 @@ class Life:
             now = time.monotonic()
             if due is None and (is_start or phase.count(self.folder) > before):
                 due = now + delay
-            if due is not None and now >= due:
-                os.kill(child, signal.SIGKILL)
+            if due is not None and now >= due and (victim := self._found_victim(child)):
+                with suppress(ProcessLookupError):
+                    os.kill(victim, signal.SIGKILL)
                 break
             time.sleep(PAUSE)
-        if not self._wait(child):
+        else:
+            victim = child
+        if victim != child:
+            self._await_sentence(child)
+        elif not self._wait(child):
             return False
         self._inspect(child)
         return True
+
+    def _await_sentence(self, child: int) -> None:
+        """Wait for a command whose raylet was killed, and count whether it ended silently."""
+        _, status = os.waitpid(child, 0)
+        has_ended = os.waitstatus_to_exitcode(status) == 0  # it needed the raylet no more
+        is_told = "\nnas: " in f"\n{(self.folder / OUTPUT).read_text()}"
+        self.counts["silent ends"] += not (has_ended or is_told)
+
+    def _found_victim(self, child: int) -> int | None:
+        """Return the process to kill: the command, or its raylet; None before there is one."""
+        if self._victim == VICTIMS[0]:
+            return child
+        return next((pid for pid in _alive(child) if _is_raylet(pid)), None)
 
     def compare(self, reference: Life) -> None:
         """Count differences of results and files from an undisturbed life cycle."""
@@ -310,6 +340,12 @@ def _alive(session: int) -> list[int]:
             is_ours = os.getsid(number) == session or mark in (entry / "environ").read_bytes()
             pids += [number] if is_ours else []
     return pids
+
+
+def _is_raylet(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text() == "raylet\n"
+    return False
 
 
 def _has_ended(child: int) -> bool:

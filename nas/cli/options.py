@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
 from nas.cli import completion
+from nas.cli.sudden_end import announced_sudden_end
 
 MOST_TOKENS: Final = 2**20
 MOST_SIZE: Final = 65_536
@@ -101,12 +103,21 @@ def _workers(
 
 
 def with_workers(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with the parameters of ``_workers`` in place of ``**execution``."""
+    """Return the command with the parameters of ``_workers`` in place of ``**execution``.
+
+    If the process ends before the command does, a sentence says so.
+    """
+
+    @wraps(command)
+    def announced(**options: Any) -> None:
+        with announced_sudden_end():
+            command(**options)
+
     *parameters, _ = inspect.signature(command, eval_str=True).parameters.values()
     parameters += inspect.signature(_workers, eval_str=True).parameters.values()
     keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
-    command.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    return command
+    announced.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    return announced
 
 
 def arguments(context: typer.Context, *omitted: str) -> dict[str, Any]:

@@ -48,7 +48,8 @@ from nas.evaluation.trial import Trial
 from nas.tasks import Data, Task
 from nas.training.hardware import usable_gpus
 
-_PROBE_SECONDS: Final = 5.0  # time between two checks of the cluster's head
+_PROBE_SECONDS: Final = 2.0  # time between two checks of the cluster's head and this machine's Ray
+_CONNECT_SECONDS: Final = 2.5
 _HEAD_SECONDS: Final = 30.0  # longest time without the head; after 60 s Ray ends the process
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _IF_ABSENT: Final = (
@@ -149,7 +150,10 @@ class ActorPool:
         self._refused_nodes: set[str] = set()
         # A ray:// client can connect only to its proxy.
         self._is_client = ray.util.client.ray.is_connected()
-        self._head_address = ray.get_runtime_context().gcs_address
+        context = ray.get_runtime_context()
+        self._head_address, self._raylet_address = context.gcs_address, ""
+        if not self._is_client:
+            self._raylet_address = _raylet_address(_node(context.get_node_id()))
         self._head_checked = time.monotonic()
         self._head_lost_since: float | None = None
 
@@ -176,13 +180,14 @@ class ActorPool:
         """Block until a call is answered, and return the references of all newly answered calls.
 
         After at most `_PROBE_SECONDS` no references are returned, so that the next call checks
-        whether the cluster's head node still answers.
+        whether the cluster's head node and Ray's process on this machine still answer.
 
         Raises:
-            DeviceError: the head node has not answered for `_HEAD_SECONDS`.
+            DeviceError: the head node has not answered for `_HEAD_SECONDS`, or Ray's process on
+                this machine, the raylet, has ended.
         """
         if not self._is_client:
-            self._check_head()
+            self._check_cluster()
         seconds = _PROBE_SECONDS if timeout is None else min(timeout, _PROBE_SECONDS)
         done = []
         with suppress(Empty):
@@ -242,19 +247,22 @@ class ActorPool:
         if self._head_lost_since:
             return True
         if node not in self._lost_nodes:
-            entry = next((n for n in ray.nodes() if n["NodeID"] == node and n["Alive"]), None)
-            if entry is None or not (
-                self._is_client
-                or _listens(f"{entry['NodeManagerAddress']}:{entry['NodeManagerPort']}")
-            ):
+            entry = _node(node)
+            if entry is None or not (self._is_client or _listens(_raylet_address(entry))):
                 self._lost_nodes.add(node)
         return node in self._lost_nodes
 
-    def _check_head(self) -> None:
+    def _check_cluster(self) -> None:
         now = time.monotonic()
         if now - self._head_checked < _PROBE_SECONDS:
             return
         self._head_checked = now
+        if _refuses(self._raylet_address):  # Ray ends this process about 13 s later
+            raise DeviceError(
+                "Ray's process on this machine (the raylet) has ended, by `ray stop` or because "
+                "memory ran out: what was recorded is kept. `nas resume` continues a search, and "
+                "the same command continues any other."
+            )
         if _listens(self._head_address):
             self._head_lost_since = None
             return
@@ -264,6 +272,15 @@ class ActorPool:
                 f"the head of the Ray cluster at {self._head_address} has not answered for "
                 f"{seconds:.0f} s: the record is kept; resume once there is a head."
             )
+
+
+def _node(node: str) -> Any:
+    """Return Ray's entry of the machine with the id ``node``; None if it is not alive."""
+    return next((n for n in ray.nodes() if n["NodeID"] == node and n["Alive"]), None)
+
+
+def _raylet_address(entry: Any) -> str:
+    return f"{entry['NodeManagerAddress']}:{entry['NodeManagerPort']}"
 
 
 def _machines() -> list[Machine]:
@@ -345,8 +362,8 @@ def _probe(address: str) -> None:
     """Raise OSError if nothing listens at the address ``host:port``."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
-        timeout = _PROBE_SECONDS / 2
-        socket.create_connection((host.strip("[]"), int(port)), timeout=timeout).close()
+        address = host.strip("[]"), int(port)
+        socket.create_connection(address, timeout=_CONNECT_SECONDS).close()
 
 
 def _listens(address: str) -> bool:
@@ -355,6 +372,17 @@ def _listens(address: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def _refuses(address: str) -> bool:
+    """Return whether the machine at an address answers that nothing listens there."""
+    try:
+        _probe(address)
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _gist(error: BaseException) -> str:

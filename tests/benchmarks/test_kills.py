@@ -14,11 +14,13 @@ from benchmarks.life import MUST_BE_ZERO
 
 
 @pytest.mark.slow
-def test_five_kills_lose_and_change_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("victim", "most"), [("command", 5), ("raylet", 3)])
+def test_kills_lose_and_change_nothing(tmp_path: Path, victim: str, most: int) -> None:
     history = tmp_path / "history.jsonl"
-    command = [sys.executable, "-m", "benchmarks", "kills", "--kills", "5"]
-    subprocess.run([*command, "--history", str(history)], cwd=ROOT, check=True)
+    command = [sys.executable, "-m", "benchmarks", "kills", "--kills", str(most)]
+    options = ["--victim", victim, "--history", str(history)]
+    subprocess.run([*command, *options], cwd=ROOT, check=True)
     figures = json.loads(history.read_text())["figures"]
     counts = {name: value for name, (value, *_) in figures.items()}
-    assert counts["kills"] == 5
+    assert counts["kills"] == most
     assert {name: counts[name] for name in MUST_BE_ZERO} == dict.fromkeys(MUST_BE_ZERO, 0)
