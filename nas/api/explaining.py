@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Unpack
+from typing import Any, Final, Unpack
+
+import torch
 
 from nas.api.execution import Executing, check_legal, check_one_model
 from nas.common.errors import ConfigError
@@ -27,6 +29,7 @@ from nas.store.appending import RunRecord
 from nas.store.frozen import from_text, load_frozen_task, load_unchanged
 from nas.store.sources import Source, resolve
 from nas.tasks import Data, ModelTask, load_task
+from nas.training.hardware import hardware_name, usable_gpus
 
 TASK: Final = "vit-cifar10"
 POLICY: Final = "score_normalize_aggregate"
@@ -89,7 +92,7 @@ def explain(
     """
     stages = seed_stages(seeds, seeds if most_seeds is None else most_seeds)
     options, resolved = Execution(**execution), resolve(source, Path(runs))
-    model_task, loaded, rules = _task_and_policy(resolved, task, data, policy)
+    model_task, loaded, rules, known = _read(resolved, task, data, policy)
     check_legal(resolved, rules)
     if reason := why_not(resolved.genome, model_task):
         raise ConfigError(f"{resolved.text} cannot be trained under {model_task.name}: {reason}")
@@ -103,7 +106,8 @@ def explain(
     )
     evaluator: Evaluator = make_evaluator(options, model_task, loaded)
     try:
-        context = cost_context(model_task, evaluator.calibrate())
+        is_known = bool(known) and _is_of_here(known, options)
+        context = cost_context(model_task, known if is_known else evaluator.calibrate())
         shown = default_costs(is_calibrated=True)
         costs = {
             key: costs_of(context.resolve(genome), context, shown)
@@ -150,12 +154,13 @@ def seed_stages(seeds: int, most: int) -> tuple[int, ...]:
     return tuple(stages)
 
 
-def _task_and_policy(
+def _read(
     source: Source, task: str | None, data: str | None, policy: str | None
-) -> tuple[ModelTask, Data, Policy]:
-    """Return the task, its data, and the rules for genomes.
+) -> tuple[ModelTask, Data, Policy, Mapping[str, Any]]:
+    """Return the task, its data, the rules for genomes, and the unit times of the run.
 
-    Each is taken from the argument, else from the run of the genome, else it is the default.
+    Each is taken from the argument, else from the run of the genome, else it is the default. There
+    are no unit times if the task is not the run's, or the run measured none.
     """
     run_task, rules = None, load_policy(policy or POLICY)
     if source.run is not None:
@@ -168,8 +173,19 @@ def _task_and_policy(
     chosen = run_task or load_task(task or TASK, data=data)
     check_one_model(chosen)
     if run_task and source.run is not None:
-        return chosen.main, load_unchanged(source.run, setup.task, chosen), rules
-    return chosen.main, chosen.load(), rules
+        loaded = load_unchanged(source.run, setup.task, chosen)
+        return chosen.main, loaded, rules, setup.calibration
+    return chosen.main, chosen.load(), rules, {}
+
+
+def _is_of_here(calibration: Mapping[str, Any], options: Execution) -> bool:
+    """Return whether unit times were measured on the hardware on which these workers train."""
+    if options.ray_address is not None:  # of unknown hardware
+        return False
+    gpus = 0 if options.gpus_per_worker == 0 else usable_gpus()
+    device = torch.device("cuda" if gpus else "cpu")
+    here = {"hardware": hardware_name(device), "torch": str(torch.__version__)}
+    return here.items() <= calibration.items()
 
 
 def _names(source: Source, plan: Explanation) -> dict[str, str]:

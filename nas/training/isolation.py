@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -109,10 +110,22 @@ def isolated_torch_state() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def bounded_output() -> Iterator[None]:
-    """Redirect what a block prints to standard error, up to ``MAX_PRINTED`` characters."""
+    """Redirect what a block prints to standard error, up to ``MAX_PRINTED`` characters.
+
+    If the block closes standard output or standard error, they are open again afterwards.
+    """
     stream = _BoundedStream(sys.stderr)
-    with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
-        yield
+    kept = {}
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):  # it was closed before
+            kept[descriptor] = os.dup(descriptor)
+    try:
+        with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
+            yield
+    finally:
+        for descriptor, copy in kept.items():
+            os.dup2(copy, descriptor)
+            os.close(copy)
 
 
 class _BoundedStream(io.TextIOBase):

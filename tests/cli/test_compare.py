@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from nas.common.errors import RunError
+from nas.evaluation.local import LocalEvaluator
 from nas.store import appending, open_run
 from tests.cli.conftest import LOCAL
+
+ROOT = Path(__file__).resolve().parents[2]
 
 SEQUENCES = """
 name: tiny-{kind}
@@ -163,14 +166,21 @@ def test_explain_and_benchmark_of_a_member_are_kept_in_its_run(
     nas: Any, at_tasks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ("--gens", 1, "--pop", 2, "--run", "a", "--algorithm", "random", *LOCAL)
-    nas("search", "--space", "quickstart", "--task", "tiny.yaml", *options)
+    space = (ROOT / "search_spaces" / "quickstart.yaml").read_text()
+    Path("timed.yaml").write_text(space.replace("[quality, macs]", "[quality, time_ms]"))
+    nas("search", "--space", "timed.yaml", "--task", "tiny.yaml", *options)
     folder = at_tasks / "runs" / "a"
+    monkeypatch.setattr(LocalEvaluator, "calibrate", refuse)  # the run's unit times are used
     explain = ("explain", "a/best", "--seeds", 2, *LOCAL, "--json")
     benchmark = ("benchmark", "a/best", "--tasks", "tiny.yaml", "--seeds", 2, *LOCAL, "--json")
     first = nas(*explain)
     assert first.status == 0, first.err
     answer = json.loads(first.out)
-    assert answer["id"] == json.loads(nas("front", "a", "--json").out)["members"][0]["id"]
+    member = json.loads(nas("front", "a", "--json").out)["members"][0]
+    assert (answer["id"], answer["costs"]["time_ms"]) == (
+        member["id"],
+        member["objectives"]["time_ms"],
+    )
     assert (answer["task"], len(answer["values"])) == ("tiny", 2)
     assert answers_of(folder, "explain") == [answer]
     assert nas("report", "a", "-o", "a.html").status == 0
