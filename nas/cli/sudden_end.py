@@ -24,7 +24,7 @@ WATCH: Final = 'read -r line || printf "%s\\n" "$0" >&2'
 def announced_sudden_end() -> Iterator[None]:
     """Run a block; if this process ends before the block does, a shell prints ``SENTENCE``."""
     try:
-        watch = subprocess.Popen(
+        watch = subprocess.Popen(  # noqa: S603 - a fixed command
             ["/bin/sh", "-c", WATCH, SENTENCE],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

@@ -8,6 +8,7 @@
     dispatch.py        assigns trials to workers
     pool.py            the protocol by which the dispatcher starts, calls and ends workers
     ray_backend.py     the evaluator on Ray
+    ray_cluster.py     joins or starts the cluster of Ray
     ray_worker.py      the workers on Ray
     journal.py         records trainings in a file, and returns trainings that it contains
     study.py           trains mechanisms, each with several seeds

@@ -8,7 +8,8 @@ module contains only the rules:
     its process ends for other reasons  the trial is retried while no other trial runs, and fails
                                         after `MAX_LOSSES` losses
     a worker refuses to train           the trial starts again on another worker
-    a trial runs out of memory          the trial is retried once while no other trial runs
+    a trial runs out of memory          the trial is retried once while no other trial runs, with
+                                        all of the memory that workers share
     a trial raises an error             the trial is retried once in another process
 
 Most processes end because the processes of a machine together need more memory than it has; hence
@@ -166,7 +167,7 @@ class Dispatcher:
             slot, ticket = self._free.pop(), heapq.heappop(self._pending)
             slot.ticket, slot.since = ticket, self._clock()
             self._num_running, self._runs_alone = self._num_running + 1, is_alone
-            ref = self._pool.submit(slot.worker, ticket.trial)
+            ref = self._pool.submit(slot.worker, ticket.trial, is_alone=is_alone)
             self._expect(ref, slot, self._patience if ticket.trial else CALIBRATION_SECONDS)
 
     def _expect(self, ref: Any, slot: _Slot, seconds: float) -> None:

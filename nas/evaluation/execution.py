@@ -6,8 +6,10 @@ Importing this module imports neither torch nor ray.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from nas.common.errors import ConfigError, DeviceError
@@ -16,6 +18,9 @@ from nas.common.text import plural
 WORKERS_PER_GPU: Final = 4
 """Default number of workers that share a GPU. Small models wait for Python more than for the GPU.
 Each worker holds a CUDA context of about 0.5 GB."""
+WORKERS_UNDER_MPS: Final = 8
+"""Default number of workers that share a GPU under MPS, NVIDIA's service by which kernels of
+several processes run at the same time; without it processes take turns."""
 _GRAIN: Final = 10_000  # Ray divides a GPU into this many parts
 
 
@@ -86,11 +91,34 @@ class Machine:
         cores: number of processor cores.
         gpus: number of GPUs.
         node: Ray's id of the machine; empty outside a cluster.
+        has_mps: whether NVIDIA's MPS is known to run on the machine.
     """
 
     cores: int
     gpus: int = 0
     node: str = ""
+    has_mps: bool = False
+
+    @property
+    def most_per_gpu(self) -> int:
+        """The largest default number of workers that share a GPU, as if there were cores enough."""
+        return WORKERS_UNDER_MPS if self.has_mps else WORKERS_PER_GPU
+
+
+def mps_runs() -> bool:
+    """Return whether the control daemon of NVIDIA's MPS runs on this machine.
+
+    The daemon writes its process id into its folder. A daemon outside of this process's container
+    is not found. https://docs.nvidia.com/deploy/mps/
+    """
+    folder = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps")  # noqa: S108 - NVIDIA's
+    try:
+        os.kill(int((folder / "nvidia-cuda-mps-control.pid").read_text("ascii")), 0)
+    except PermissionError:  # of another user
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +145,9 @@ def allocate(execution: Execution, machines: Sequence[Machine]) -> list[WorkerRe
     """Return the cores and GPUs of each worker that starts at the beginning.
 
     By default there is one worker per core. With GPUs, up to `WORKERS_PER_GPU` workers share each
-    GPU, as many as the cores of its machine allow, and every GPU has a worker. Further workers, up
-    to MAX of the option "MIN:MAX", wait for machines that join the cluster later.
+    GPU (`WORKERS_UNDER_MPS` under MPS), as many as the cores of its machine allow, and every GPU
+    has a worker. Further workers, up to MAX of the option "MIN:MAX", wait for machines that join
+    the cluster later.
 
     Raises:
         DeviceError: the machines have too few cores or GPUs.
@@ -157,7 +186,7 @@ def _share_gpus(
     Ray may assign workers to the GPUs of a machine in any order. So the shares of a machine fill
     its GPUs exactly, and workers with larger shares start first.
     """
-    each = [max(1, min(WORKERS_PER_GPU, m.cores // m.gpus)) for m in machines]
+    each = [max(1, min(m.most_per_gpu, m.cores // m.gpus)) for m in machines]
     number = sum(count * m.gpus for count, m in zip(each, machines, strict=True))
     if execution.most is not None:
         number = min(max(number, execution.fewest or 1), execution.most)

@@ -52,8 +52,12 @@ class Pool(Protocol):
         """Start a worker; return it, and a reference with which `get` returns the worker's name."""
         ...
 
-    def submit(self, worker: Any, trial: Trial | None) -> Any:
+    def submit(self, worker: Any, trial: Trial | None, *, is_alone: bool = False) -> Any:
         """Call a free worker to train ``trial``, or to measure unit times if ``trial`` is None.
+
+        Args:
+            is_alone: whether no other trial runs until this one ends, so that it may use all of the
+                memory that workers share.
 
         Returns:
             A reference with which `get` returns the `Evaluation`, or the measured unit times.

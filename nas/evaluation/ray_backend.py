@@ -1,9 +1,8 @@
 """Train on Ray: each worker is an actor in a process of its own, on this machine or a cluster.
 
-This module joins or starts a cluster, starts, calls and ends the actors, and finds the cause of
-each lost actor. Ray places the actors and stores the data once on each machine. An actor for which
-there is no room waits, so that the cluster may grow and shrink.
-https://docs.ray.io/en/latest/ray-core/actors.html
+This module starts, calls and ends the actors, and finds the cause of each lost actor. Ray places
+the actors and stores the data once on each machine. An actor for which there is no room waits, so
+that the cluster may grow and shrink. https://docs.ray.io/en/latest/ray-core/actors.html
 """
 
 from __future__ import annotations
@@ -20,15 +19,11 @@ os.environ.setdefault("RAY_enable_metrics_collection", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_worker_niceness", "0")
 
-import logging
 import math
-import signal
-import socket
-import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Any, Final
@@ -40,25 +35,23 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from nas.common.errors import DeviceError, NasError
 from nas.evaluation import ray_worker
 from nas.evaluation.dispatch import Dispatcher
-from nas.evaluation.execution import Execution, Machine, WorkerResources, allocate
+from nas.evaluation.execution import Execution, WorkerResources, allocate
 from nas.evaluation.pool import Cause, WorkerLostError, WorkerRefusedError
-from nas.evaluation.ray_worker import GpuUnusableError, Identity, UnfitError, Worker
+from nas.evaluation.ray_cluster import Connection, gist, listens, machines, node_entry, refuses
+from nas.evaluation.ray_worker import (
+    CudaFaultError,
+    GpuUnusableError,
+    Identity,
+    UnfitError,
+    Worker,
+)
 from nas.evaluation.trainer import Train, budget_of, train_candidate
 from nas.evaluation.trial import Trial
 from nas.tasks import Data, Task
-from nas.training.hardware import usable_gpus
 
 _PROBE_SECONDS: Final = 2.0  # time between two checks of the cluster's head and this machine's Ray
-_CONNECT_SECONDS: Final = 2.5
 _HEAD_SECONDS: Final = 30.0  # longest time without the head; after 60 s Ray ends the process
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-_IF_ABSENT: Final = (
-    "Expected the host:port of a running cluster's head node, which `ray start --head` prints."
-)
-_IF_REFUSED: Final = (
-    "It asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN if ~/.ray/auth_token does "
-    "not hold the cluster's."
-)
 
 
 class RayEvaluator(Dispatcher):
@@ -85,12 +78,11 @@ class RayEvaluator(Dispatcher):
         train: Train = train_candidate,
     ) -> None:
         limit, most = execution.time_limit, execution.most or 0
-        self._is_our_connection = _connect(execution)
+        self._connection = Connection(execution)
         try:
-            resources = allocate(execution, _machines())
-            if self._is_our_connection and execution.ray_address is None:
-                # A cluster of one machine does not grow.
-                most = 0 if resources[0].gpus else min(most, sum(m.cores for m in _machines()))
+            resources = allocate(execution, machines())
+            if self._connection.is_local:  # a cluster of one machine does not grow
+                most = 0 if resources[0].gpus else min(most, sum(m.cores for m in machines()))
             super().__init__(
                 ActorPool(resources, ray.put((task, train, limit)), ray.put(data)),
                 max(len(resources), most),
@@ -99,7 +91,7 @@ class RayEvaluator(Dispatcher):
                 start_seconds=execution.start_seconds,
             )
         except BaseException:
-            self._disconnect()
+            self._connection.close()
             raise
 
     def close(self) -> None:
@@ -111,12 +103,7 @@ class RayEvaluator(Dispatcher):
         if not self._is_closed:
             super().close()
             del self._pool
-            self._disconnect()
-
-    def _disconnect(self) -> None:
-        if self._is_our_connection:
-            self._is_our_connection = False
-            ray.shutdown()
+            self._connection.close(keeps_logs=self._fault is not None)
 
 
 @dataclass(eq=False)
@@ -153,7 +140,7 @@ class ActorPool:
         context = ray.get_runtime_context()
         self._head_address, self._raylet_address = context.gcs_address, ""
         if not self._is_client:
-            self._raylet_address = _raylet_address(_node(context.get_node_id()))
+            self._raylet_address = _address(node_entry(context.get_node_id()))
         self._head_checked = time.monotonic()
         self._head_lost_since: float | None = None
 
@@ -170,11 +157,12 @@ class ActorPool:
         handle = _Handle(actor.remote(), resources)
         return handle, self._expect(handle, handle.actor.prepare.remote(*self._arguments))
 
-    def submit(self, worker: _Handle, trial: Trial | None) -> Any:
+    def submit(self, worker: _Handle, trial: Trial | None, *, is_alone: bool = False) -> Any:
         """Call an actor to train ``trial`` or measure unit times; return as `Pool.submit` does."""
         actor = worker.actor
-        call = actor.calibrate.remote() if trial is None else actor.evaluate.remote(trial)
-        return self._expect(worker, call)
+        if trial is None:
+            return self._expect(worker, actor.calibrate.remote())
+        return self._expect(worker, actor.evaluate.remote(trial, is_alone))
 
     def wait(self, timeout: float | None) -> Iterable[Any]:
         """Block until a call is answered, and return the references of all newly answered calls.
@@ -209,11 +197,13 @@ class ActorPool:
                 raise WorkerRefusedError(cause.text, is_last=is_last) from error
             if isinstance(cause, GpuUnusableError):
                 raise WorkerLostError("gpu_unusable", "it can no longer use its GPU") from error
+            if isinstance(cause, CudaFaultError):
+                raise WorkerLostError("process", str(cause)) from error
             if isinstance(cause, NasError):
                 raise cause from None
-            raise DeviceError(f"a Ray worker cannot work: {_gist(error)}.") from error
+            raise DeviceError(f"a Ray worker cannot work: {gist(error)}.") from error
         except ray.exceptions.RayError as error:
-            raise WorkerLostError(self._cause(error, ref.handle.node), _gist(error)) from error
+            raise WorkerLostError(self._cause(error, ref.handle.node), gist(error)) from error
         if not isinstance(answer, Identity):
             return answer
         ref.handle.node = answer.node
@@ -247,8 +237,8 @@ class ActorPool:
         if self._head_lost_since:
             return True
         if node not in self._lost_nodes:
-            entry = _node(node)
-            if entry is None or not (self._is_client or _listens(_raylet_address(entry))):
+            entry = node_entry(node)
+            if entry is None or not (self._is_client or listens(_address(entry))):
                 self._lost_nodes.add(node)
         return node in self._lost_nodes
 
@@ -257,13 +247,13 @@ class ActorPool:
         if now - self._head_checked < _PROBE_SECONDS:
             return
         self._head_checked = now
-        if _refuses(self._raylet_address):  # Ray ends this process about 13 s later
+        if refuses(self._raylet_address):  # Ray ends this process about 13 s later
             raise DeviceError(
                 "Ray's process on this machine (the raylet) has ended, by `ray stop` or because "
                 "memory ran out: what was recorded is kept. `nas resume` continues a search, and "
                 "the same command continues any other."
             )
-        if _listens(self._head_address):
+        if listens(self._head_address):
             self._head_lost_since = None
             return
         self._head_lost_since = self._head_lost_since or now
@@ -274,120 +264,6 @@ class ActorPool:
             )
 
 
-def _node(node: str) -> Any:
-    """Return Ray's entry of the machine with the id ``node``; None if it is not alive."""
-    return next((n for n in ray.nodes() if n["NodeID"] == node and n["Alive"]), None)
-
-
-def _raylet_address(entry: Any) -> str:
+def _address(entry: Any) -> str:
+    """Return the address of the raylet of a machine in Ray's list."""
     return f"{entry['NodeManagerAddress']}:{entry['NodeManagerPort']}"
-
-
-def _machines() -> list[Machine]:
-    return [
-        Machine(
-            int(node["Resources"].get("CPU", 0)),
-            int(node["Resources"].get("GPU", 0)),
-            node["NodeID"],
-        )
-        for node in ray.nodes()
-        if node["Alive"]
-    ]
-
-
-def _connect(execution: Execution) -> bool:
-    """Connect this process to a Ray cluster; return False if it was already connected.
-
-    Raises:
-        DeviceError: the cluster cannot be reached or has too few cores or GPUs, or this process is
-            connected to another cluster.
-    """
-    address = execution.ray_address
-    if ray.is_initialized():
-        current = ray.get_runtime_context().gcs_address
-        if address not in (None, "auto", current):
-            raise DeviceError(
-                f"this process is connected to the Ray cluster at {current} already and cannot "
-                f"join {address!r} too: call ray.shutdown() first."
-            )
-        return False
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address is None:
-        cores = os.cpu_count() or 1
-        gpus = 0 if execution.gpus_per_worker == 0 else usable_gpus()
-        allocate(execution, [Machine(cores, gpus)])  # Ray itself accepts any number of cores
-        num_cpus = min(execution.most or execution.fewest or cores, cores)
-        options |= {"num_cpus": num_cpus, "num_gpus": gpus, "include_dashboard": False}
-    try:
-        if address is not None:
-            _probe(address)
-            # Workers train with the driver's copy of this package and of plug-ins.
-            modules = [ray_worker.PACKAGE, *ray_worker.sources(ray_worker.plugins())]
-            options["runtime_env"] = {"py_modules": list(map(str, modules))}
-        with _restored_sigterm():
-            # "local" never joins a cluster that runs here or that RAY_ADDRESS names.
-            ray.init(address or "local", **options)
-    except Exception as error:
-        if address is None:
-            raise DeviceError(
-                f"Ray could not start on this machine: {_gist(error)}. Train without it by "
-                "--backend local."
-            ) from error
-        is_refused = "Authentication" in f"{error} {error.__cause__}"
-        advice = _IF_REFUSED if is_refused else _IF_ABSENT
-        raise DeviceError(
-            f"no Ray cluster can be reached at {address!r}: {_gist(error)}. {advice}"
-        ) from error
-    return True
-
-
-@contextmanager
-def _restored_sigterm() -> Iterator[None]:
-    """Run a block in which Ray replaces this process's handler of SIGTERM, and restore it.
-
-    Raises:
-        KeyboardInterrupt: SIGTERM came while Ray's handler was installed.
-    """
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    except SystemExit:
-        raise KeyboardInterrupt from None
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)
-
-
-def _probe(address: str) -> None:
-    """Raise OSError if nothing listens at the address ``host:port``."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if colon and port.isdecimal():
-        address = host.strip("[]"), int(port)
-        socket.create_connection(address, timeout=_CONNECT_SECONDS).close()
-
-
-def _listens(address: str) -> bool:
-    try:
-        _probe(address)
-    except OSError:
-        return False
-    return True
-
-
-def _refuses(address: str) -> bool:
-    """Return whether the machine at an address answers that nothing listens there."""
-    try:
-        _probe(address)
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-def _gist(error: BaseException) -> str:
-    """Return the decisive line of a Ray error: the worker's own error, or how its process ended."""
-    text = str(getattr(error, "cause", None) or error)
-    lines = (text.partition("Worker exit detail:")[2] or text).strip().splitlines() or [text]
-    line = lines[-1 if "traceback" in text.lower() else 0]
-    return line.partition(" Some common causes")[0].strip().rstrip(".") or type(error).__name__

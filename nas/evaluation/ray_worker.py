@@ -24,6 +24,7 @@ import ray
 import torch
 
 from nas.common.errors import DeviceError, NasError
+from nas.common.text import last_line
 from nas.evaluation.trainer import calibrate_for, train_guarded, worker_name
 from nas.evaluation.trial import Evaluation, Trial
 from nas.genome.primitives import names as primitive_names
@@ -119,6 +120,14 @@ class GpuUnusableError(Exception):
     """Raised by a worker whose process can no longer use its GPU; an earlier candidate broke it."""
 
 
+class CudaFaultError(Exception):
+    """Raised by a worker whose GPU, shared with others, became unusable during a training.
+
+    Under NVIDIA's MPS an illegal access of one process ends the use of the GPU for its neighbours.
+    So the trial is not blamed; it is retried while no other trial runs.
+    """
+
+
 class Worker:
     """The Ray actor: a process that trains one candidate after another."""
 
@@ -164,15 +173,22 @@ class Worker:
         """Measure the unit times of operations on this worker's device, and return them."""
         return calibrate_for(self._task, self._device)
 
-    def evaluate(self, trial: Trial) -> Evaluation:
+    def evaluate(self, trial: Trial, is_alone: bool = False) -> Evaluation:
         """Train one candidate and return its evaluation.
+
+        Args:
+            is_alone: whether no other worker trains; the trial may then use the whole GPU's memory.
 
         Raises:
             UnfitError: the device is missing.
             GpuUnusableError: this process can no longer use its GPU; the trial was not trained.
+            CudaFaultError: the GPU became unusable while other workers trained on it.
         """
         if self._is_gpu_unusable:
             raise GpuUnusableError
+        is_shared = 0 < self._gpus < 1
+        if is_shared and is_alone:
+            torch.cuda.set_per_process_memory_fraction(1.0)
         try:
             evaluation = train_guarded(
                 self._train, trial, self._task, self._data, self._device, self._time_limit
@@ -182,9 +198,12 @@ class Worker:
         if self._gpus:
             # Some errors make the GPU unusable until the process ends.
             is_suspect = evaluation.status == "failed" and not _is_cuda_usable()
+            if is_suspect and is_shared and not is_alone:
+                raise CudaFaultError(last_line(evaluation.error or "an error of the GPU"))
             self._is_gpu_unusable = is_suspect or len(CudaGraphs.broken) > _MAX_BROKEN_GRAPHS
-            if self._gpus < 1 and not self._is_gpu_unusable:
+            if is_shared and not self._is_gpu_unusable:
                 torch.cuda.empty_cache()  # for the workers that share the GPU
+                _limit_memory(self._gpus)
         return evaluation
 
 
@@ -202,9 +221,13 @@ def _prepare_gpu(gpus: float) -> None:
         )
     check_computes(torch.device("cuda"))
     if gpus < 1:
-        # A candidate that needs more than its fraction must not make other workers fail.
-        fraction = gpus - _CONTEXT_BYTES / torch.cuda.get_device_properties(0).total_memory
-        torch.cuda.set_per_process_memory_fraction(max(fraction, 0.01))
+        _limit_memory(gpus)
+
+
+def _limit_memory(gpus: float) -> None:
+    """Let this process use its fraction of the GPU's memory, so that it makes no neighbour fail."""
+    fraction = gpus - _CONTEXT_BYTES / torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(max(fraction, 0.01))
 
 
 def _is_cuda_usable() -> bool:

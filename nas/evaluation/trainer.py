@@ -157,7 +157,7 @@ def train_guarded(
     except DeviceError:
         raise
     except BaseException as error:  # sys.exit() included
-        reason: Reason = "out_of_memory" if isinstance(error, MemoryError) else "error"
+        reason: Reason = "out_of_memory" if is_out_of_memory(error) else "error"
         text, seconds = f"{type(error).__name__}: {error}", time.monotonic() - start
         budget = budget_of(task, data)
         return Evaluation.failure(trial, budget, reason, text, worker_name(), seconds)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import closing
+
 import pytest
 import torch
 
 from nas.common.errors import DeviceError
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
+from nas.evaluation.ray_backend import RayEvaluator
 from nas.evaluation.trainer import train_candidate
-from nas.evaluation.trial import Trial
+from nas.evaluation.trial import Budget, Evaluation, Trial, run_trials
 from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task
 
@@ -50,3 +54,29 @@ def test_a_failed_training_ends_with_the_cause(task, monkeypatch):
     trial = Trial("key", mechanism("mha").genome, 1)
     failed = train_candidate(trial, task, data, device="cuda")
     assert failed.error.splitlines()[-1].endswith("an illegal memory access was encountered")
+
+
+def test_a_trial_alone_has_the_whole_gpu_and_no_neighbour(task, monkeypatch, tmp_path):
+    """Each of two workers has a quarter of 2 GiB, and as much again for its context.
+
+    After a fault all workers of a GPU fail together, as under MPS; alone, only "guilty" fails.
+    """
+    monkeypatch.setenv("EMULATED_GIB", "2")
+    trained = {"small": None, "large": None, "neighbour": None}
+    expected = trained | {"huge": "out_of_memory", "guilty": "error"}
+
+    def train(trial, task, data, *, device, **_):
+        gibibytes = {"large": 1.0, "huge": 3.0}.get(trial.key, 0.25)
+        torch.empty(int(gibibytes * 2**30), dtype=torch.uint8, device=device)
+        seen = tmp_path / trial.key
+        if trial.key == "guilty" or (trial.key == "neighbour" and not seen.exists()):
+            seen.touch()
+            os.environ["EMULATED_ERROR"] = "700"
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return Evaluation("ok", None, {}, (), trial.seed, Budget(1, 1, ""), 0.0, 0.0, 0, "")
+
+    trials = [Trial(key, mechanism("mha").genome, seed) for seed, key in enumerate(expected)]
+    execution = Execution(workers=2)
+    with closing(RayEvaluator(task, task.load(), execution, train=train)) as evaluator:
+        answers = {trial.key: found.reason for trial, found in run_trials(evaluator, trials)}
+    assert answers == expected

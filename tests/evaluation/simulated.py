@@ -38,7 +38,7 @@ class SimulatedPool:
         """A worker is ready some seconds later."""
         return object(), self._expect(self.start_seconds, "host:1")
 
-    def submit(self, worker: Any, trial: Trial | None) -> Any:
+    def submit(self, worker: Any, trial: Trial | None, *, is_alone: bool = False) -> Any:
         """A training ends when its work is done, or its node is lost half-way."""
         assert trial is not None
         lost = self._is_lost(self._num_begun)

@@ -54,16 +54,18 @@ class ScriptedPool:
     awaited: list[Ref] = field(default_factory=list)
     workers: list[Worker] = field(default_factory=list)
     submitted: list[str] = field(default_factory=list)
+    alone: list[str] = field(default_factory=list)
 
     def start(self) -> tuple[Worker, Ref]:
         self.workers.append(Worker())
         return self.workers[-1], self._expect(self.workers[-1], None, "start")
 
-    def submit(self, worker: Worker, trial: Trial | None) -> Ref:
+    def submit(self, worker: Worker, trial: Trial | None, *, is_alone: bool = False) -> Ref:
         assert not worker.is_dead
         assert not worker.is_busy
         worker.is_busy = True
         self.submitted.append(trial.key if trial else "calibration")
+        self.alone += [self.submitted[-1]] if is_alone else []
         return self._expect(worker, trial, self.submitted[-1])
 
     def _expect(self, worker: Worker, trial: Trial | None, key: str) -> Ref:
@@ -185,7 +187,7 @@ def test_out_of_memory_is_retried_alone(workers, trials_named):
     assert set(failed) == ({"c", "k"} if workers == 1 else {"k"})
     if workers > 1:
         assert [pool.submitted.count(key) for key in "ckt"] == [2, 2, 1]
-        assert sorted(pool.submitted[-2:]) == ["c", "k"]
+        assert sorted(pool.submitted[-2:]) == sorted(pool.alone) == ["c", "k"]
     assert len(pool.workers) == workers
 
 

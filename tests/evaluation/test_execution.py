@@ -1,6 +1,7 @@
 """Cores and GPUs are allocated as requested; errors name what a machine or a backend lacks."""
 
 import math
+import os
 from collections import Counter
 from itertools import product
 
@@ -8,7 +9,13 @@ import pytest
 
 from nas.common.errors import ConfigError, DeviceError
 from nas.evaluation.backends import make_evaluator
-from nas.evaluation.execution import Execution, Machine, WorkerResources, allocate
+from nas.evaluation.execution import (
+    Execution,
+    Machine,
+    WorkerResources,
+    allocate,
+    mps_runs,
+)
 
 
 def allocated(cores, gpus, workers=None, gpus_per_worker=None):
@@ -43,6 +50,17 @@ def test_allocate_gives_each_worker_its_share_of_a_gpu(offer, counts, expected):
     workers = allocated(*offer, *counts)
     assert [worker.gpus for worker in workers] == expected
     assert {worker.device for worker in workers} == {"cuda" if expected[0] else "cpu"}
+
+
+def test_more_workers_share_a_gpu_while_the_daemon_of_mps_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    assert not mps_runs()
+    for process, runs in ((os.getpid(), True), (2**22 + 1, False)):  # above all process ids
+        (tmp_path / "nvidia-cuda-mps-control.pid").write_text(f"{process}\n")
+        assert mps_runs() == runs
+    machines = [Machine(cores, 2, has_mps=True) for cores in (64, 12)]
+    shares = [[worker.gpus for worker in allocate(Execution(), [m])] for m in machines]
+    assert shares == [[1 / 8] * 16, [0.1666] * 12]
 
 
 def test_more_gpus_than_cores_share_the_cores():

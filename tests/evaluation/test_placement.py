@@ -11,7 +11,7 @@ import pytest
 import ray  # noqa: TID251 - clusters with GPUs that do not exist
 from ray.cluster_utils import Cluster  # noqa: TID251
 
-from nas.evaluation import ray_backend
+from nas.evaluation import ray_backend, ray_cluster
 from nas.evaluation.execution import Execution, allocate
 
 FEW = [[(6, 4)], [(2, 4)], [(64, 0), (16, 8)], [(4, 4), (12, 4)]]
@@ -39,7 +39,7 @@ def places(machines: list[tuple[int, int]], execution: Execution) -> list[tuple[
     ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
     try:
         original, ray_backend.Worker = ray_backend.Worker, Placed  # type: ignore[misc]
-        resources = allocate(execution, ray_backend._machines())
+        resources = allocate(execution, ray_cluster.machines())
         pool = ray_backend.ActorPool(resources, None, None)
         started = [pool.start() for _ in resources]
         return [ref.result(timeout=120) for _, ref in started]

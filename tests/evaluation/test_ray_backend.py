@@ -20,7 +20,8 @@ import torch
 from nas.common.errors import DeviceError
 from nas.evaluation.execution import Execution
 from nas.evaluation.local import LocalEvaluator
-from nas.evaluation.ray_backend import RayEvaluator, _restored_sigterm
+from nas.evaluation.ray_backend import RayEvaluator
+from nas.evaluation.ray_cluster import _restored_sigterm
 from nas.evaluation.trainer import Train, budget_of, train_candidate, worker_name
 from nas.evaluation.trial import Evaluation, Evaluator, Trial, run_trials
 from nas.genome.mechanisms import mechanism
@@ -251,6 +252,7 @@ def test_interrupt_ends_driver_and_workers_without_a_trace(tmp_path, number, key
     assert all(re.match(r"a worker was lost \(process\): .*\.$", line) for line in losses)
     worker = int((tmp_path / "asleep").read_text())
     assert not Path(f"/proc/{worker}").exists()
+    assert not [*Path("/tmp/ray").glob(f"session_*_{process.pid}")]
 
 
 def test_sigterm_while_ray_starts_is_an_interrupt():
