@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -21,8 +22,8 @@ from rich.console import Console
 
 from nas.common.errors import NasError
 from nas.common.processor import multiplies_in_bfloat16, processor_name, wide_instructions
-from nas.common.text import last_line, plural
-from nas.evaluation.execution import Execution, Machine, allocate
+from nas.common.text import last_line, plural, printable
+from nas.evaluation.execution import Execution, Machine, allocate, mps_runs
 from nas.report.table import TextColumn, line_width, say_table
 from nas.report.units import human
 from nas.store import RUNS, this_session
@@ -33,7 +34,7 @@ EXTRAS: Final = ("hf", "export", "tensorboard")
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "firefox")
 VARIABLES: Final = (
     "NAS_CACHE", "NAS_DATA", "HF_HOME", "RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN",
-    "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY", "OMP_NUM_THREADS",
 )  # fmt: skip
 # File systems on which SQLite's locks are unreliable.
 NETWORK: Final = frozenset({
@@ -70,6 +71,7 @@ def examine_machine(runs: Path = RUNS) -> list[Finding]:
         *_packages(),
         _processor(),
         _memory(),
+        *_driver(),
         *_torch(),
         *_caches(),
         _runs(runs),
@@ -153,24 +155,63 @@ def _torch() -> list[Finding]:
     try:
         import torch
 
-        from nas.training.hardware import usable_gpus
+        from nas.tasks import load_task
+        from nas.training.hardware import resolve_precision, usable_gpus
 
         gpus = usable_gpus()
         names = [torch.cuda.get_device_name(i) for i in range(gpus)]
+        model = load_task("vit-cifar10").main
+        precision = resolve_precision(model.precision, torch.device("cuda" if gpus else "cpu"))
     # torch raises these if it does not match the driver or the processor.
     except (ImportError, OSError, RuntimeError) as error:
         return [Finding("torch", "broken", last_line(str(error)), "install torch again")]
     except NasError as error:
         return [Finding("GPU", "broken", str(error))]
-    gpu = Finding("GPU", "ok", ", ".join(names) or "none that torch can use")
+    gpu = Finding("GPU", "ok", "none that torch can use")
+    if gpus:
+        mps = "MPS runs" if mps_runs() else "without MPS, so that workers take turns"
+        text = f"{', '.join(names)}; torch for CUDA {torch.version.cuda}; {mps}"
+        gpu = Finding("GPU", "ok", f"{text}; a training of vit-cifar10 in {precision}")
     try:
-        workers = allocate(Execution(), [Machine(os.cpu_count() or 1, gpus)])
+        workers = allocate(Execution(), [Machine(os.cpu_count() or 1, gpus, has_mps=mps_runs())])
     except NasError as error:
         return [gpu, Finding("a search", "broken", str(error))]
     share = workers[0].gpus
     device = f"{share:g} of a GPU each" if share else "on processor cores"
     text = f"{plural(len(workers), 'worker')}, {device}; task vit-cifar10 on cifar10"
     return [gpu, Finding("a search", "ok", f"{text}, unless its space or you say otherwise")]
+
+
+def _driver() -> list[Finding]:
+    """Return a finding on each GPU that NVIDIA's driver has, whether torch can use it or not."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    query = "--query-gpu=driver_version,memory.free,memory.total,compute_mode,mig.mode.current"
+    try:
+        done = subprocess.run(  # noqa: S603 - a fixed command
+            [program, query, "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=30,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        said = last_line(getattr(error, "stdout", None)) or str(error)
+        return [Finding("driver", "note", f"nvidia-smi fails: {printable(said)}")]
+    findings = []
+    for number, line in enumerate(done.stdout.splitlines()):
+        cells = [printable(cell.strip()) for cell in f"{line},,,,".split(",")]
+        version, free, total, mode, mig = cells[:5]
+        text = f"driver {version}, {free} free of {total}, compute mode {mode}, MIG {mig}"
+        help_ = ""
+        if mode == "Prohibited" or (mode == "Exclusive_Process" and not mps_runs()):
+            help_ = "`nvidia-smi -c DEFAULT`: workers that share a GPU are several processes"
+        elif mig == "Enabled":
+            help_ = "name an instance in CUDA_VISIBLE_DEVICES: torch uses one"
+        findings.append(Finding(f"GPU {number}", "note" if help_ else "ok", text, help_))
+    return findings
 
 
 def _caches() -> list[Finding]:

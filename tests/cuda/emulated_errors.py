@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import closing
 
 import pytest
@@ -15,6 +16,7 @@ from nas.evaluation.ray_backend import RayEvaluator
 from nas.evaluation.trainer import train_candidate
 from nas.evaluation.trial import Budget, Evaluation, Trial, run_trials
 from nas.genome.mechanisms import mechanism
+from nas.report.doctor import examine_machine
 from nas.tasks import load_task
 
 REASONS = {"46": "busy or unavailable", "209": "no kernel image is available"}
@@ -40,6 +42,14 @@ def test_a_gpu_that_cannot_compute_is_refused(task, monkeypatch, backend, number
     with pytest.raises(DeviceError, match=f"{REASONS[number]}.*--gpus-per-worker 0") as caught:
         train_once(task, Execution(backend, workers=1))
     assert "cudaError" not in str(caught.value)  # advice on debugging
+
+
+def test_doctor_says_what_a_search_would_use(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    findings = {finding.about: finding.found for finding in examine_machine()}
+    assert findings["GPU"].startswith("emulated GPU; torch for CUDA ")
+    assert re.search(r"; without MPS, .*; a training of vit-cifar10 in \w+$", findings["GPU"])
+    assert findings["a search"].startswith("4 workers, 0.25 of a GPU each; ")
 
 
 def test_processor_cores_need_no_gpu(task, monkeypatch):

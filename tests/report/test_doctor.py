@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import os
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +79,30 @@ def test_a_network_drive_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(doctor, "_system_lines", lambda path: ["server:/data / nfs4 rw 0 0"])
     noted = found(examine_machine(tmp_path), "runs")
     assert (noted.state, "nfs4" in noted.found) == ("note", True)
+
+
+def test_gpus_of_the_driver_are_shown_with_what_hinders_a_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        "#!/bin/sh\n"
+        "echo '580.95.05, 80000 MiB, 81559 MiB, Default, Disabled'\n"
+        "echo '580.95.05, 0 MiB, 81559 MiB, Exclusive_Process, Disabled'\n"
+        "echo '580.95.05, 80000 MiB, 81559 MiB, Default, Enabled'\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    sound, exclusive, divided = (found(examine_machine(), f"GPU {n}") for n in range(3))
+    assert sound.state == "ok"
+    assert sound.found == (
+        "driver 580.95.05, 80000 MiB free of 81559 MiB, compute mode Default, MIG Disabled"
+    )
+    assert (exclusive.state, "-c DEFAULT" in exclusive.help) == ("note", True)
+    assert (divided.state, "CUDA_VISIBLE_DEVICES" in divided.help) == ("note", True)
+    (tmp_path / "nvidia-cuda-mps-control.pid").write_text(str(os.getpid()))
+    assert found(examine_machine(), "GPU 1").state == "ok"  # MPS is one process to the driver
+    program.write_text("#!/bin/sh\necho NVIDIA-SMI has failed; exit 9\n")
+    failed = found(examine_machine(), "driver")
+    assert (failed.state, failed.found) == ("note", "nvidia-smi fails: NVIDIA-SMI has failed")
