@@ -23,6 +23,7 @@ from typing import Any, Final
 import ray
 import torch
 
+from nas.common.captures import CudaGraphs
 from nas.common.errors import DeviceError, NasError
 from nas.common.text import last_line
 from nas.evaluation.trainer import calibrate_for, train_guarded, worker_name
@@ -30,7 +31,6 @@ from nas.evaluation.trial import Evaluation, Trial
 from nas.genome.primitives import names as primitive_names
 from nas.genome.primitives.base import REGISTRY
 from nas.tasks import TASKS
-from nas.training.cuda_graphs import CudaGraphs
 from nas.training.hardware import check_computes, usable_gpus
 
 PACKAGE: Final = Path(__file__).resolve().parents[1]

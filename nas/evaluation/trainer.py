@@ -175,7 +175,7 @@ def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
     from nas.costs.timing import calibrate
 
     model = task.main
-    precision = resolve_precision(model.precision, check_device(device))
+    precision = resolve_precision(model.precision, check_device(device), model.width)
     with isolated_torch_state():
         calibration: Mapping[str, Any] = calibrate(
             model.sizes,
@@ -199,7 +199,9 @@ def budget_of(task: Task, data: Data, device: torch.device | None = None) -> Bud
     """
     models = task.models(data).values()
     precisions = dict.fromkeys(
-        model.precision if device is None else resolve_precision(model.precision, device)
+        model.precision
+        if device is None
+        else resolve_precision(model.precision, device, model.width)
         for model, _ in models
     )
     sizes = [(model.epochs, model.epoch_size(model_data)) for model, model_data in models]

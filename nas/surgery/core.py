@@ -157,7 +157,7 @@ class AttentionCore(nn.Module):
         call = _Call(self, streams, x, keys, start, rotate)
         windowed, weights = mask, None
         if (window := self.genome.visibility.window) is not None:
-            queries = torch.arange(start, start + tokens, device=x.device)
+            queries = start + torch.arange(tokens, device=x.device)
             positions = torch.arange(keys, device=x.device)
             global_tokens = self.genome.visibility.global_tokens
             visible = in_window(queries, positions, window, global_tokens, is_causal)
@@ -193,13 +193,14 @@ class AttentionCore(nn.Module):
                 f"{', '.join(map(str, sorted(paired)))}: expected one mask for all"
             )
 
-    def _start(self, mask: Tensor | None, tokens: int, keys: int) -> int:
+    def _start(self, mask: Tensor | None, tokens: int, keys: int) -> int | Tensor:
         if tokens == keys or mask is None or not self.needs_positions:
             return keys - tokens
-        # A cache of fixed size has empty keys at its end: a query is the last key that it sees.
+        # A cache of fixed size has empty keys at its end: a query is the last key that it sees. The
+        # result stays a tensor, because a number would make Python wait for the GPU in each layer.
         positions = torch.arange(keys, device=mask.device)
         last = (mask * positions).amax(dim=-1).reshape(-1, mask.shape[-2])
-        return int((last - positions[: mask.shape[-2]]).max())
+        return (last - positions[: mask.shape[-2]]).max()
 
     def repeated(self, value: Tensor, type_: Type) -> Tensor:
         """Return a tensor with its heads repeated to the number of heads that ``type_`` has."""
@@ -218,7 +219,7 @@ class _Call:
         streams: the queries, keys and values, under the names ``q``, ``k`` and ``v``.
         x: the new tokens.
         keys: the number of keys, which is the number of all tokens.
-        start: the position of the first query among the keys.
+        start: the position of the first query among the keys; a tensor if a mask tells it.
         rotate: the host's rotation of queries.
         values: the results of the mechanism's steps (operations) at the new tokens.
         at_all: the results of steps at all tokens, where keys and values depend on them.
@@ -228,7 +229,7 @@ class _Call:
     streams: dict[str, Tensor]
     x: Tensor
     keys: int
-    start: int
+    start: int | Tensor
     rotate: Rotate | None
     values: dict[Ref, Tensor] = field(default_factory=dict)
     at_all: dict[Ref, Tensor] = field(default_factory=dict)
@@ -251,8 +252,11 @@ class _Call:
         tokens = self.x.shape[1]
         if isinstance(ref, str):
             value = self.streams[ref]
-            is_longer = not at_all and value.shape[2] == self.keys != tokens
-            return value[:, :, self.start : self.start + tokens] if is_longer else value
+            if at_all or value.shape[2] == tokens or value.shape[2] != self.keys:
+                return value
+            if isinstance(self.start, int):
+                return value[:, :, self.start : self.start + tokens]
+            return value.index_select(2, self.start + torch.arange(tokens, device=value.device))
         if not at_all or tokens == self.keys:
             return self.values[ref]
         if ref not in self.at_all:

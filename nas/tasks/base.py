@@ -185,7 +185,7 @@ class ModelTask(Task):
         clip: largest norm of the gradient of all weights; None for no limit.
         schedule: schedule of the learning rate: ``one_cycle`` (Smith & Topin 2018) or ``constant``.
         precision: ``float32``, ``bfloat16`` (mixed), or ``auto``: mixed precision if the hardware
-            has instructions for it.
+            has instructions for it, and on a GPU only from a width of 256 on.
         data_seed: seed of all random numbers that generate or split the data.
     """
 

@@ -9,7 +9,8 @@ addresses of tensors and the same Python numbers as the captured step. Therefore
 - dropout and augmentation draw from the device's generator, which torch advances at each replay;
 - the optimiser's step, in which the learning rate changes, runs outside of the graph;
 - a few warm-up steps on a copy of the model load and choose kernels before the capture;
-- a batch that is smaller than the captured batch runs eagerly.
+- a batch that is smaller than the captured batch runs eagerly. There is at most one in an epoch; a
+  second capture, with its warm-ups, would take longer than a few such batches.
 
 A step cannot be captured if it waits for a result or keeps state in Python. Such a step always runs
 eagerly, with the same results, and the reason is recorded.
@@ -19,20 +20,16 @@ https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from nas.common.interrupts import garbage_collection_paused
+from nas.common.captures import WARM_UPS, CudaGraphs
 from nas.training.steps import Work
 
-WARM_UPS: Final = 3
 STEPS_AHEAD: Final = 64
 """Steps that Python may launch before it waits for the GPU and checks the time limit again."""
 MAX_REASON: Final = 200  # characters of an error
@@ -57,7 +54,6 @@ class Steps:
     Attributes:
         execution: text that says how the steps run: "cuda graph", "cpu, eager", or "cuda, eager"
             with the reason why there is no graph.
-        has_failed: whether the capture failed; ``execution`` contains the reason.
     """
 
     def __init__(self, work: Work, size: int, graphs: CudaGraphs | None) -> None:
@@ -65,7 +61,6 @@ class Steps:
         self._replay: Callable[[], None] | None = None
         self._chosen: Tensor | None = None
         self._gradients: list[tuple[Tensor, Tensor | None]] = []
-        self.has_failed = False
         self.execution = f"{work.device.type}, eager" + (": no whole batch" if graphs else "")
 
     def __call__(self, chosen: Tensor) -> None:
@@ -100,74 +95,8 @@ class Steps:
                 self._gradients = [(w, w.grad) for w in work.model.parameters()]
                 self.execution = "cuda graph"
             except Exception as error:  # an error of the work itself is raised again in eager mode
-                self.has_failed = True
                 reason = reason_of(error)
                 self.execution = f"{work.device.type}, eager: capture failed ({reason})"
-
-
-class CudaGraphs:
-    """Captures CUDA graphs on a CUDA stream that is used for nothing else."""
-
-    broken: Final[list[torch.cuda.CUDAGraph]] = []
-    """Graphs whose capture failed. They are kept because torch's allocator may use them later."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-
-    def warm_up(self, work: Callable[[], None], times: int) -> None:
-        """Run ``work`` ``times`` times on the stream for captures, and check that it never waits.
-
-        A graph cannot contain a wait for the GPU. The check comes before the capture, because a
-        failed capture keeps its memory.
-
-        Raises:
-            RuntimeError: ``work`` waited for the GPU in the last run.
-        """
-        stream, current = _side_stream(self._device), torch.cuda.current_stream(self._device)
-        stream.wait_stream(current)
-        try:
-            with torch.cuda.stream(stream):
-                for _ in range(times - 1):  # the first runs wait while kernels are loaded
-                    work()
-                with _waits_are_errors():
-                    work()
-        finally:
-            current.wait_stream(stream)
-
-    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Capture ``work`` in a new CUDA graph, and return a function that replays the graph."""
-        graph = torch.cuda.CUDAGraph()
-        index = self._device.index
-        generator = torch.cuda.default_generators[
-            torch.cuda.current_device() if index is None else index
-        ]
-        state = generator.clone_state()
-        try:
-            with (
-                garbage_collection_paused(),  # freeing an older graph would break the capture
-                torch.cuda.graph(graph, stream=_side_stream(self._device)),
-            ):
-                work()
-        except BaseException:
-            self.broken.append(graph)
-            try:
-                torch.empty(1, device=self._device).uniform_()
-            except RuntimeError:  # torch <= 2.10: a failed capture leaves the generator unusable
-                generator.graphsafe_set_state(state)
-            raise
-        return graph.replay
-
-
-@contextmanager
-def _waits_are_errors() -> Iterator[None]:
-    mode = torch.cuda.get_sync_debug_mode()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch announces that the mode is a prototype
-            torch.cuda.set_sync_debug_mode("error")
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode(mode)
 
 
 def _python_state(model: nn.Module) -> dict[str, Any]:
@@ -207,9 +136,3 @@ def wait_on(device: torch.device) -> None:
         end = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         end.record(torch.cuda.current_stream(device))
         end.synchronize()
-
-
-@cache
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the process's only CUDA stream for captures on a device."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -20,6 +20,8 @@ from nas.common.text import first_line, plural
 M_TRIM_THRESHOLD: Final = -1  # from malloc.h
 M_MMAP_MAX: Final = -4
 NEVER: Final = 2**31 - 1
+BFLOAT16_WIDTH: Final = 256
+"""Width of a model from which ``auto`` is bfloat16 on a GPU."""
 MAX_KEPT: Final = 2**31
 """Resident bytes above which a process returns its free memory before the next training."""
 
@@ -83,17 +85,23 @@ def check_device(name: str) -> torch.device:
 
 
 def resolve_precision(
-    precision: Literal["auto", "bfloat16", "float32"], device: torch.device
+    precision: Literal["auto", "bfloat16", "float32"], device: torch.device, width: int
 ) -> Literal["bfloat16", "float32"]:
     """Return the precision of a training.
 
     ``auto`` becomes bfloat16 if the device has instructions that multiply bfloat16 numbers, and
-    float32 otherwise.
+    float32 otherwise. On a GPU it is also float32 for a model narrower than ``BFLOAT16_WIDTH``:
+    there the time of a step depends on its number of kernels, and bfloat16 adds a third, because
+    each weight and each gradient is converted.
+
+    Args:
+        width: number of features of each token of the model.
     """
     if precision != "auto":
         return precision
     if device.type == "cuda":
-        is_fast = bool(torch.cuda.is_bf16_supported(including_emulation=False))
+        is_wide = width >= BFLOAT16_WIDTH
+        is_fast = is_wide and bool(torch.cuda.is_bf16_supported(including_emulation=False))
     else:
         is_fast = multiplies_in_bfloat16()
     return "bfloat16" if is_fast else "float32"

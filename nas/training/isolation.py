@@ -39,6 +39,10 @@ SETTINGS: Final[dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
         )
         for device in ("cpu", "cuda")
     },
+    "attention by cuDNN": (
+        torch.backends.cuda.cudnn_sdp_enabled,
+        torch.backends.cuda.enable_cudnn_sdp,
+    ),
     "oneDNN": (
         lambda: torch.backends.mkldnn.enabled,
         lambda is_on: torch.backends.mkldnn.set_flags(is_on),  # type: ignore[no-untyped-call]
@@ -81,10 +85,12 @@ def _restored(before: list[dict[str, Any]]) -> list[str]:
 def isolated_torch_state() -> Iterator[list[str]]:
     """Run a block with one thread and with gradients, and restore torch's state on exit.
 
-    With one thread, workers do not compete for cores and the order of sums is fixed. If settings
-    and functions of torch were not restored, a primitive that disables gradients or replaces
-    ``softmax`` would change every later candidate. `nas.tasks.layers.seeded` restores random
-    generators.
+    With one thread, workers do not compete for cores and the order of sums is fixed. Attention by
+    cuDNN, which torch prefers in bfloat16 on GPUs from the H100 on, is off: it plans each new shape
+    for half a second, and some gradients of masked attention are not finite (pytorch #196678). If
+    settings and functions of torch were not restored, a primitive that disables gradients or
+    replaces ``softmax`` would change every later candidate. `nas.tasks.layers.seeded` restores
+    random generators.
 
     Yields:
         An empty list. On exit, the names of all settings and functions of torch that the block
@@ -94,6 +100,7 @@ def isolated_torch_state() -> Iterator[list[str]]:
     functions = _functions()
     changed: list[str] = []
     torch.set_num_threads(1)
+    torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         with torch.inference_mode(mode=False), torch.enable_grad():
             inside = settings()

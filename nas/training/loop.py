@@ -1,8 +1,8 @@
 """The training loop: epochs of gradient steps, each followed by a report on held-out examples.
 
 The loop runs no Python code per example. On a GPU, Python does not wait for results inside an
-epoch, and whole batches replay a CUDA graph. The loop is a generator: its caller may stop it after
-any report.
+epoch, and whole batches of training replay a CUDA graph. The loop is a generator: its caller may
+stop it after any report.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch import Tensor, nn
 
+from nas.common.captures import CudaGraphs
 from nas.training import Report
-from nas.training.cuda_graphs import STEPS_AHEAD, CudaGraphs, Steps, wait_on
+from nas.training.cuda_graphs import STEPS_AHEAD, Steps, wait_on
 from nas.training.hardware import Meter, resolve_precision
 from nas.training.optimizers import ScheduledAdamW
 from nas.training.steps import EvalStep, TrainStep
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 EVAL_BATCH: Final = 128
 """Batch size of evaluations on a CPU; larger batches do not fit into its second-level cache."""
-EVAL_BATCH_ON_GPU: Final = 512
+EVAL_PAIRS: Final = 2**25
+"""Pairs of query and key, in all heads, of a batch of evaluations on a GPU."""
 MAX_PREPARED: Final = 16
 """Number of prepared data splits that a process caches, two for each model of a task."""
 
@@ -59,7 +61,7 @@ class Training:
     ) -> None:
         self._task, self._data, self._meter, self._time_limit = task, data, meter, time_limit
         self._device = device = meter.device
-        precision = resolve_precision(task.precision, device)
+        precision = resolve_precision(task.precision, device, task.width)
         dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         train, held_out = (
             prepared(task, data, side, device, dtype) for side in ("train", "validation")
@@ -69,16 +71,14 @@ class Training:
         optimizer = ScheduledAdamW(model.parameters(), task, num_steps)
         self._train_step = TrainStep(model, task, train, precision, device, optimizer)
         self._eval_step = EvalStep(model, task, held_out, precision, device)
-        eval_batch = EVAL_BATCH if device.type == "cpu" else EVAL_BATCH_ON_GPU
         self._train_steps = Steps(self._train_step, task.batch_size, graphs)
-        self._eval_steps = Steps(self._eval_step, eval_batch, graphs)
+        # An epoch evaluates few batches: a capture with its warm-ups would take longer than they.
+        self._eval_steps = Steps(self._eval_step, _eval_batch(task, device), None)
 
     @property
     def execution(self) -> str:
-        """How the steps ran: as a "cuda graph", or eagerly and why."""
-        evaluation = self._eval_steps
-        failed = f", evaluation: {evaluation.execution}" if evaluation.has_failed else ""
-        return f"{self._train_steps.execution}{failed}"
+        """How the training steps ran: as a "cuda graph", or eagerly and why."""
+        return self._train_steps.execution
 
     def reports(self, order_seed: int) -> Iterator[Report]:
         """Train for the task's number of epochs, and yield a report after each epoch.
@@ -112,6 +112,16 @@ class Training:
             steps(batch)
             if number % STEPS_AHEAD == 0:
                 wait_on(self._device)
+
+
+def _eval_batch(task: ModelTask, device: torch.device) -> int:
+    """Return the batch size of evaluations: on a GPU what ``EVAL_PAIRS`` allows.
+
+    It is never smaller than a batch of training, which needs more memory.
+    """
+    if device.type == "cpu":
+        return EVAL_BATCH
+    return max(task.batch_size, EVAL_PAIRS // (task.heads * task.sizes.tokens**2))
 
 
 @lru_cache(maxsize=MAX_PREPARED)

@@ -35,3 +35,8 @@ def test_on_an_emulated_gpu(path, environment):
 def test_trainings_that_need_a_gpu_run_without_their_numbers(environment):
     """The tests marked ``gpu``: their parameters exist, and their steps are captured."""
     run(environment, "-m", "gpu", str(emulation.HERE.parent / "training"))
+
+
+@pytest.mark.slow
+def test_random_genomes_on_an_emulated_gpu(environment):
+    run(environment, "-m", "slow", str(emulation.HERE / "emulated_training.py"))

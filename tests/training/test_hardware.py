@@ -23,8 +23,8 @@ def test_check_device_refuses_unknown_names():
 
 def test_resolve_precision():
     for precision in ("float32", "bfloat16"):
-        assert resolve_precision(precision, CPU) == precision
-    assert resolve_precision("auto", CPU) in ("float32", "bfloat16")
+        assert resolve_precision(precision, CPU, 64) == precision
+    assert resolve_precision("auto", CPU, 64) in ("float32", "bfloat16")
     assert "cores" in hardware_name(CPU)
 
 

@@ -22,6 +22,7 @@ from nas.training.isolation import (
 def test_isolated_torch_state_restores_and_names_changed_settings():
     def unruly():
         assert torch.get_num_threads() == 1
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
         torch.set_grad_enabled(False)
         torch.set_default_dtype(torch.float64)
         torch.set_default_device("meta")
@@ -33,6 +34,7 @@ def test_isolated_torch_state_restores_and_names_changed_settings():
         torch.inference_mode().__enter__()
         torch.backends.mkldnn.set_flags(False)
         torch.set_num_threads(2)
+        torch.backends.cuda.enable_cudnn_sdp(True)
         raise ZeroDivisionError
 
     before = settings()

@@ -254,7 +254,7 @@ class Decoder:
             return None
         queries = torch.arange(start, self.length, device=x.device)
         keys = torch.cat(
-            [queries.new_tensor(range(p, p + s.stop - s.start)) for s, p in self._parts]
+            [torch.arange(p, p + s.stop - s.start, device=x.device) for s, p in self._parts]
         )
         if visibility.window is None:
             return keys[None, :] <= queries[:, None]

@@ -4,8 +4,9 @@
     predict_ms(resolve(genome, sizes), calibration)
 
 The function ``designs`` yields the small mechanisms. A forward and a backward pass of each
-mechanism is timed. The unit times are the non-negative numbers with the smallest squared relative
-errors of the predicted times. If calls are causal, decoding steps of one token are also timed,
+mechanism is timed; on a GPU as a CUDA graph, as in a training. A mechanism that cannot be captured
+is left out. The unit times are the non-negative numbers with the smallest squared relative errors
+of the predicted times. If calls are causal, decoding steps of one token are also timed,
 after few and after many tokens.
 """
 
@@ -71,18 +72,29 @@ def calibrate(
 
     Raises:
         NasError: no mechanism exists at these sizes.
+        RuntimeError: no mechanism can be captured on this GPU.
     """
     passes = Passes(sizes, batch, precision=precision, device=device, is_causal=is_causal)
     is_cuda = passes.device.type == "cuda"
-    rows, works = [], []
+    rows, works, fault = [], [], None
     with one_thread(), torch.random.fork_rng(devices=[]):  # weights are drawn
         for plan, block in _blocks(sizes, is_causal=is_causal, qkv_bias=qkv_bias):
             count = batch if is_cuda else _count(plan, sizes, batch)
             row = amounts(plan, sizes, count, is_causal=is_causal)
-            if row not in rows:
-                rows.append(row)
+            if row in rows:
+                continue
+            try:
                 works.append(passes.of(block, count))
-        times = fastest([partial(passes.seconds, work) for work in works], seconds)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:  # its trainings run eagerly too
+                fault = error
+                continue
+            rows.append(row)
+        if not rows and fault is not None:
+            raise fault
+        timers = [partial(passes.seconds, work, passes.repeats) for work in works]
+        times = fastest(timers, seconds)
         decode = _decode_units(passes, sizes, qkv_bias, seconds) if is_causal else {}
     return Calibration(
         hardware=torch.cuda.get_device_name(passes.device) if is_cuda else processor_name(),

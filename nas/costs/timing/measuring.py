@@ -10,12 +10,14 @@ from typing import Final
 import torch
 from torch import nn
 
+from nas.common.captures import WARM_UPS, CudaGraphs
 from nas.costs.decoding import Decoder
 from nas.genome import ModelSizes
 
-WARM_UPS: Final = 3
 LEAST_ROUNDS, MOST_ROUNDS = 2, 10
 DECODED: Final = 3  # steps in a row
+REPLAYS: Final = 10
+"""Replays of a CUDA graph between two events; their resolution is half a microsecond."""
 
 
 class Passes:
@@ -23,6 +25,9 @@ class Passes:
 
     On a CPU the time is the processor time of this process, on which other processes have little
     effect. On CUDA it is the device time of a CUDA graph, as in training.
+
+    Attributes:
+        repeats: number of calls of a pass between two readings of the clock.
     """
 
     def __init__(
@@ -34,21 +39,38 @@ class Passes:
         self.x, self.above = (
             torch.randn(shape, generator=generator).to(self.device) for _ in range(2)
         )
-        # Graphs are replayed in turn, so that they share their memory.
-        self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
+        self._graphs: CudaGraphs | None = None
+        self.repeats = 1
+        if self.device.type == "cuda":  # no result is read, so that graphs can share their memory
+            self._graphs = CudaGraphs(self.device, torch.cuda.graph_pool_handle())
+            self.repeats = REPLAYS
 
     def of(self, block: nn.Module, count: int | None = None) -> Callable[[], None]:
-        """Return a function that runs a forward and backward pass on ``count`` sequences."""
+        """Return a function that runs a forward and backward pass on ``count`` sequences.
+
+        Raises:
+            RuntimeError: the device is a GPU and the pass cannot be captured as a CUDA graph.
+        """
         block = block.to(self.device).train()
         x = self.x[:count].detach().requires_grad_()
         above = self.above[:count]
+        inputs = [x, *block.parameters()]
 
         def run() -> None:
             with self._autocast():
                 out = block(x, is_causal=self.is_causal)
-            out.backward(above.to(out.dtype))
+            # Accumulation into .grad would add operations that a training does not have.
+            torch.autograd.grad(out, inputs, above.to(out.dtype), allow_unused=True)
 
-        return run if self.device.type == "cpu" else self._recorded(run)
+        if self._graphs is None:
+            return run
+        self._graphs.warm_up(run, WARM_UPS)
+        replay = self._graphs.capture(run)
+
+        def replayed(kept: object = run) -> None:  # keeps alive the tensors that the graph reads
+            replay()
+
+        return replayed
 
     def decoding_seconds(self, block: nn.Module, tokens: int) -> float:
         """Return the seconds to decode one token of one sequence after ``tokens`` tokens."""
@@ -60,39 +82,21 @@ class Passes:
             times.append(self.seconds(lambda: decoder.step(x)))
         return min(times)
 
-    def seconds(self, work: Callable[[], object]) -> float:
-        """Return the seconds that one call of ``work`` takes."""
+    def seconds(self, work: Callable[[], object], repeats: int = 1) -> float:
+        """Return the seconds that one of ``repeats`` calls of ``work`` takes."""
         if self.device.type == "cpu":
             start = time.process_time()
-            work()
-            return time.process_time() - start
+            for _ in range(repeats):
+                work()
+            return (time.process_time() - start) / repeats
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         torch.cuda.synchronize(self.device)
         begin.record()
-        work()
+        for _ in range(repeats):
+            work()
         end.record()
         end.synchronize()
-        return float(begin.elapsed_time(end)) / 1e3
-
-    def _recorded(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Return a function that replays ``work`` as a CUDA graph; else return ``work`` itself."""
-        side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UPS):
-                work()
-        torch.cuda.current_stream(self.device).wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph, pool=self._pool):
-                work()
-        except RuntimeError:
-            return work
-
-        def replay(kept: object = work) -> None:  # keeps alive the tensors that the graph reads
-            graph.replay()
-
-        return replay
+        return float(begin.elapsed_time(end)) / 1e3 / repeats
 
     def _autocast(self) -> torch.autocast:
         is_short = self.precision == "bfloat16"

@@ -23,7 +23,8 @@ The compiler passes to ``__init__`` each of these values for which it has an arg
 - ``x``: the attention block's input, shape (b, n, d).
 - ``mask``: bool, broadcastable to (b, h, q, k), True where attention is allowed; or None.
 - ``start``: position of the first token of the operands, if they are a part of the sequence. For
-  operands that are scores, it is the position of the first query relative to the first key.
+  operands that are scores, it is the position of the first query relative to the first key. It is a
+  number, or a tensor of shape () in a swapped model whose cache has a fixed size.
 
 A class that mixes neighbouring tokens or uses absolute indices sets ``needs_all_tokens = True`` and
 is never called with a part of the sequence.

@@ -14,7 +14,9 @@ from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Mask, Tokens
 
 
-def rotate(features: Float[Tensor, "b h n *r w"], start: int = 0) -> Float[Tensor, "b h n *r w"]:
+def rotate(
+    features: Float[Tensor, "b h n *r w"], start: int | Tensor = 0
+) -> Float[Tensor, "b h n *r w"]:
     """Rotate pairs of features by angles proportional to the token's position.
 
     The first token has position ``start``. Features i and i + w/2 form pair i. The angle of pair i
@@ -27,7 +29,7 @@ def rotate(features: Float[Tensor, "b h n *r w"], start: int = 0) -> Float[Tenso
     # Angles in float32 at least: bfloat16 cannot represent all positions above 256.
     exact = torch.promote_types(features.dtype, torch.float32)
     pairs = torch.arange(width // 2, device=features.device, dtype=exact)
-    position = torch.arange(start, start + length, device=features.device, dtype=exact)
+    position = torch.arange(length, device=features.device, dtype=exact) + start
     angle = position[:, None] * 10000.0 ** (-2.0 * pairs / width)
     angle = angle.reshape(length, *(1,) * (features.dim() - 4), width // 2)
     cos, sin = angle.cos().to(features.dtype), angle.sin().to(features.dtype)
@@ -58,7 +60,7 @@ class Rope(nn.Module):
         if width % 2:
             raise ValueError(f"rope: the width is {width}; expected an even number")
 
-    def forward(self, tokens: Tokens, start: int = 0) -> Tokens:
+    def forward(self, tokens: Tokens, start: int | Tensor = 0) -> Tokens:
         return rotate(tokens, start)
 
 

@@ -167,14 +167,16 @@ class Qana(nn.Module):
                 for tensor in self.tail.parameters():
                     tensor.view(self.heads, sum(self.parts), -1)[:, first:] = 0.0
 
-    def forward(self, query: Query, key: Key, x: Float[Tensor, "b q d"], start: int = 0) -> Scores:
+    def forward(
+        self, query: Query, key: Key, x: Float[Tensor, "b q d"], start: int | Tensor = 0
+    ) -> Scores:
         units = self.units(x)
         if self.rope:
             query, key, units = self.turned(query, key, units, start)
         return self.score(query, key, units)
 
     def turned(
-        self, query: Tensor, key: Tensor, units: tuple[Tensor, ...], start: int
+        self, query: Tensor, key: Tensor, units: tuple[Tensor, ...], start: int | Tensor
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
         """Return query, key and units, with query, key and U rotated by token positions."""
         rows, *rest = units

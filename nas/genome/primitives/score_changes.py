@@ -104,7 +104,7 @@ def linear_bias(
     slopes: Float[Tensor, "h"],
     query: Float[Tensor, "b h q _"],
     key: Float[Tensor, "b g k _"],
-    start: int = 0,
+    start: int | Tensor = 0,
 ) -> Float[Tensor, "h q k"]:
     """Return -slope |i - j| for each head, query i and key j.
 
@@ -150,6 +150,6 @@ class Alibi(nn.Module):
         super().__init__()
         self.heads = heads
 
-    def forward(self, scores: Scores, start: int = 0) -> Scores:
+    def forward(self, scores: Scores, start: int | Tensor = 0) -> Scores:
         slopes = alibi_slopes(self.heads, scores)
         return scores + linear_bias(slopes, scores, scores.mT, start).to(scores.dtype)
