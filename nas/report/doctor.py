@@ -161,7 +161,8 @@ def _torch() -> list[Finding]:
         gpus = usable_gpus()
         names = [torch.cuda.get_device_name(i) for i in range(gpus)]
         model = load_task("vit-cifar10").main
-        precision = resolve_precision(model.precision, torch.device("cuda" if gpus else "cpu"))
+        place = torch.device("cuda" if gpus else "cpu")
+        precision = resolve_precision(model.precision, place, model.width)
     # torch raises these if it does not match the driver or the processor.
     except (ImportError, OSError, RuntimeError) as error:
         return [Finding("torch", "broken", last_line(str(error)), "install torch again")]
