@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from nas.common.text import plural
+from nas.common.text import plural, printable
 from nas.report.columns import (
     Column,
     csv_text,
@@ -187,7 +188,7 @@ def tally(view: RunView) -> list[tuple[str, str]]:
         f"{counts.proposed}: {counts.evaluated} evaluated, {counts.repeated} repeated, "
         f"{counts.replayed} replayed, {counts.rejected} rejected"
     )
-    time = f"{duration(view.wall_seconds)}; {duration(view.core_seconds)} of core time{busy}"
+    time = f"{duration(view.wall_seconds)}; {view.core_time}{busy}"
     return [
         ("proposed", proposed),
         ("failed", f"{counts.failed}" + (f" ({reasons})" if reasons else "")),
@@ -246,4 +247,9 @@ def _notes(view: RunView) -> list[str]:
     if len(view.hardware) > 1:
         kinds = ", ".join(view.hardware)
         lines.append(f"Trained on different hardware, which rounds differently: {kinds}.")
+    ways = (t.evaluation.execution for t in view.trainings)
+    if eager := Counter(way for way in ways if "capture failed" in way):
+        ((way, _),) = eager.most_common(1)
+        count = f"{eager.total()} of {plural(len(view.trainings), 'training')}"
+        lines.append(f"{count} ran without a CUDA graph, which takes longer: {printable(way)}.")
     return lines

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from nas.common.text import last_line, plural
 from nas.evaluation.trial import Evaluation, Incident
-from nas.report.run_view import id_length
+from nas.report.run_view import id_length, on_gpu
 from nas.report.table import TextColumn, named_values
 from nas.report.units import amount, duration, header, human
 from nas.store import Candidate, Proposal, RunSetup, lineage, open_run
@@ -140,7 +140,8 @@ def _trained(history: History) -> list[tuple[str, str]]:
     rows = []
     for first in evaluations[:1]:
         times, core = plural(len(evaluations), "time"), duration(first.core_seconds)
-        rows.append(("trained", f"{times}, {first.budget}, {core} of core time"))
+        gpu = f", {duration(first.wall_seconds)} on a GPU" if on_gpu(first) else ""
+        rows.append(("trained", f"{times}, {first.budget}, {core} of core time{gpu}"))
         rows.append(("memory", f"{human(first.peak_memory_bytes)}B"))
         # Eager execution is the default.
         if first.execution not in ("", "cpu, eager"):

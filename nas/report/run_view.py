@@ -20,7 +20,8 @@ from nas.common.config import parse_yaml
 from nas.common.differences import mean_and_error, paired
 from nas.common.objectives import Objective, as_costs
 from nas.common.pareto import dominates, scaled_hypervolume
-from nas.evaluation.trial import Incident, Training
+from nas.evaluation.trial import Evaluation, Incident, Training
+from nas.report.units import duration
 from nas.store import (
     Candidate,
     Counts,
@@ -52,6 +53,11 @@ class Spread(NamedTuple):
     mean: float
     error: float | None
     seeds: int
+
+
+def on_gpu(evaluation: Evaluation) -> bool:
+    """Return whether a training ran on a GPU."""
+    return evaluation.execution.startswith("cuda")
 
 
 @dataclass(frozen=True)
@@ -236,6 +242,16 @@ class RunView:
     def core_seconds(self) -> float:
         """The processor time of all trainings of the search, in seconds."""
         return math.fsum(training.evaluation.core_seconds for training in self.trainings)
+
+    @property
+    def core_time(self) -> str:
+        """The processor time of all trainings, and the duration of those on GPUs, as a text."""
+        on_gpus = [t.evaluation for t in self.trainings if on_gpu(t.evaluation)]
+        text = f"{duration(self.core_seconds)} of core time"
+        if not on_gpus:
+            return text
+        seconds = math.fsum(evaluation.wall_seconds for evaluation in on_gpus)
+        return f"{text}, in trainings that lasted {duration(seconds)} on shares of GPUs"
 
     @property
     def hardware(self) -> tuple[str, ...]:

@@ -311,8 +311,7 @@ def effort(view: RunView) -> str:
     return (
         f"{plural(counts.proposed, 'proposal')}: {counts.evaluated:,} mechanisms trained "
         f"({failed}), {counts.repeated} trained again, {counts.replayed} known already, "
-        f"{counts.rejected} not legal; {duration(view.wall_seconds)}, "
-        f"{duration(view.core_seconds)} of core time{busy}."
+        f"{counts.rejected} not legal; {duration(view.wall_seconds)}, {view.core_time}{busy}."
     )
 
 

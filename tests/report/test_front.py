@@ -180,6 +180,25 @@ def test_legend_names_standard_errors_and_different_hardware(
     )
 
 
+def test_time_on_gpus_and_steps_without_a_graph_are_told(view: RunView) -> None:
+    way = "cuda, eager: capture failed (a step replaces a buffer)"
+    trainings = [
+        dataclasses.replace(t, evaluation=dataclasses.replace(t.evaluation, **changes))
+        for t, changes in zip(
+            view.trainings,
+            [{"execution": way}, {"execution": "cuda graph"}, *({} for _ in view.trainings[2:])],
+            strict=True,
+        )
+    ]
+    seconds = sum(training.evaluation.wall_seconds for training in trainings[:2])
+    on_gpus = dataclasses.replace(view, trainings=tuple(trainings))
+    text = shown(on_gpus).text
+    assert f"1 of {len(trainings)} trainings ran without a CUDA graph, which" in text
+    assert way in text
+    assert f"lasted {duration(seconds)} on shares of GPUs" in dict(tally(on_gpus))["time"]
+    assert "GPU" not in shown(view).text + dict(tally(view))["time"]
+
+
 def test_estimates_stand_beside_scores_seeds_and_p_front(view: RunView) -> None:
     found = cells(view)
     assert list(found)[:3] == ["id", "accuracy %", "score"]
