@@ -26,7 +26,9 @@ _GRAIN: Final = 10_000  # Ray divides a GPU into this many parts
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The options that say where, and on how many workers, trainings run. On processors they change no result.
+    """The options that say where, and on how many workers, trainings run.
+
+    On processors they change no result.
 
     Attributes:
         backend: "ray" (worker processes on one machine or on a cluster) or "local" (this process).
