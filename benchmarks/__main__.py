@@ -125,8 +125,8 @@ def _options() -> argparse.Namespace:
     chaos_group.add_argument("--gens", type=int, default=12, help="generations of 12 trainings")
     fuzz_group = parser.add_argument_group("fuzz")
     fuzz_group.add_argument("--inputs", type=int, default=20_000, help="number of inputs")
-    fuzz_group.add_argument("--kind", help="with --seed and --number: one input")
-    fuzz_group.add_argument("--number", type=int, default=0)
+    fuzz_group.add_argument("--kind", help="inputs of this kind alone")
+    fuzz_group.add_argument("--number", type=int, help="with --kind and --seed: one input")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:

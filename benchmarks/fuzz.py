@@ -21,10 +21,10 @@ def fuzz(options: argparse.Namespace) -> list[Figure]:
     start, results = time.process_time(), defaultdict[str, list[Input]](list)
     with TemporaryDirectory(prefix="nas-fuzz-") as name:
         folder = Path(name)
-        if options.kind is not None:
+        if options.number is not None:
             works = iter([run_input(options.kind, options.seed, options.number, folder)])
         else:
-            works = run_inputs(options.inputs, options.seed, folder)
+            works = run_inputs(options.inputs, options.seed, folder, options.kind)
         for each in works:
             results[each.kind].append(each)
             for fault in each.observation.faults:

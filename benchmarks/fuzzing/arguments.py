@@ -68,11 +68,13 @@ def arguments(rng: Rng, folder: Path) -> Callable[[], object]:
     words = [text.replace("\0", "")[:5000] for text in words]
     if any(word in " ".join(words) for word in EXCLUDED) or "runs" in words[1:]:
         words = ["front", words[-1]]
+    if words[0] in ("resume", "confirm") and "--data" not in words:
+        words += ["--data", "digits"]  # the data of the run's task would be downloaded
     copy_run(folder)
-    return partial(_run_command, words, folder)
+    return partial(run_command, words, folder)
 
 
-def _run_command(words: list[str], folder: Path) -> None:
+def run_command(words: list[str], folder: Path) -> None:
     """Run a command line, and check its output and exit status."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors="replace") for _ in range(2))
     before = Path.cwd()

@@ -56,7 +56,7 @@ def database(rng: Rng, folder: Path) -> Work:
         case 2:
             path.with_name("run.sqlite-wal").write_bytes(rng.bytes(int(rng.integers(1, 9000))))
         case _:
-            _damage(path, rng)
+            damage(path, rng)
     return partial(_READERS[rng.integers(len(_READERS))], run_folder)
 
 
@@ -91,7 +91,7 @@ def _run() -> Path:
     return folder
 
 
-def _damage(path: Path, rng: Rng) -> None:
+def damage(path: Path, rng: Rng) -> None:
     """Change values, rows or the schema by SQL, ignoring the schema's constraints."""
     if rng.random() < 0.5:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:

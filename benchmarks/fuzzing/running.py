@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.fuzzing import arguments, records, subjects
-from benchmarks.fuzzing.watching import Observation, observe
+from benchmarks.fuzzing import arguments, folders, records, subjects
+from benchmarks.fuzzing.watching import Observation, observe, observe_apart
 
-# Number of inputs of each kind per hundred.
+# Number of inputs of each kind per 105.
 SHARES: Final[dict[Any, int]] = {
     subjects.genome: 20,
     subjects.source: 8,
@@ -30,6 +30,7 @@ SHARES: Final[dict[Any, int]] = {
     records.database: 10,
     records.report: 4,
     arguments.arguments: 7,
+    folders.folder: 5,
 }
 KINDS: Final = {make.__name__: make for make in SHARES}
 
@@ -49,13 +50,13 @@ class Input:
         return f"--kind {self.kind} --seed {self.seed} --number {self.number}"
 
 
-def run_inputs(count: int, seed: int, folder: Path) -> Iterator[Input]:
-    """Run ``count`` inputs, with kinds in a fixed order by their shares."""
+def run_inputs(count: int, seed: int, folder: Path, kind: str | None = None) -> Iterator[Input]:
+    """Run ``count`` inputs of one kind, or of all kinds in a fixed order by their shares."""
     kinds = [make.__name__ for make, share in SHARES.items() for _ in range(share)]
+    kinds = kinds if kind is None else [kind]
     order = np.random.default_rng(0).permutation(len(kinds))
     for number in range(count):
-        kind = kinds[order[number % len(kinds)]]
-        yield run_input(kind, seed, number, folder)
+        yield run_input(kinds[order[number % len(kinds)]], seed, number, folder)
 
 
 def run_input(kind: str, seed: int, number: int, folder: Path) -> Input:
@@ -68,4 +69,5 @@ def run_input(kind: str, seed: int, number: int, folder: Path) -> Input:
     work = KINDS[kind](rng, place)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return Input(kind, seed, number, observe(work, place))
+        watch = observe_apart if kind == "folder" else observe
+        return Input(kind, seed, number, watch(work, place))

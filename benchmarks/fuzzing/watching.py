@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from nas.common.text import MAX_MESSAGE, printable
 
 MAX_SECONDS: Final = 5.0
 MAX_BYTES: Final = 500_000_000
+MAX_WAIT_SECONDS: Final = 60.0  # by the clock, on a busy machine
 FORBIDDEN: Final = (
     "subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "pty.",
     "socket.connect", "socket.getaddrinfo", "socket.bind", "pickle.find_class", "code.__new__",
@@ -33,6 +35,7 @@ CHANGING: Final = frozenset(
      "shutil.rmtree", "os.mknod", "os.mkfifo"}
 )  # fmt: skip
 MOVING: Final = frozenset({"os.rename", "os.link", "os.symlink", "shutil.move", "shutil.copyfile"})
+REPLACING: Final = frozenset({"os.remove", "os.rmdir", "os.rename", "os.link", "os.symlink"})
 WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -78,16 +81,17 @@ class _Hook:
         elif event == "open":
             path, _, flags = arguments
             if flags & WRITING:
-                self._check_path(event, path)
+                self._check_path(event, path, follows=not flags & (os.O_NOFOLLOW | os.O_EXCL))
         elif event in CHANGING:
-            self._check_path(event, arguments[0])
+            self._check_path(event, arguments[0], follows=event not in REPLACING)
         elif event in MOVING:
-            self._check_path(event, arguments[1])
+            self._check_path(event, arguments[1], follows=event not in REPLACING)
 
-    def _check_path(self, event: str, path: Any) -> None:
+    def _check_path(self, event: str, path: Any, *, follows: bool) -> None:
         if isinstance(path, int) or path in ("/dev/null", b"/dev/null"):
             return
-        where = os.path.realpath(os.fsdecode(path))
+        name = os.fsdecode(path)
+        where = os.path.realpath(name if follows else os.path.dirname(name))
         if not f"{where}/".startswith(f"{self.folder}/"):
             self._fault(f"{event} outside its folder: {where}")
 
@@ -126,6 +130,28 @@ def observe(work: Callable[[], object], folder: Path) -> Observation:
     own = [printable(fault) for fault in observation.faults]
     observation.faults = [*own, *dict.fromkeys(HOOK.faults)]
     return observation
+
+
+def observe_apart(work: Callable[[], object], folder: Path) -> Observation:
+    """Observe ``work`` in a forked process, which may block for ever or give up its user."""
+    receiver, sender = Pipe(duplex=False)
+    process = os.fork()
+    if process == 0:
+        with contextlib.suppress(BaseException):
+            sender.send(observe(work, folder))
+        os._exit(0)
+    sender.close()
+    try:
+        if receiver.poll(MAX_WAIT_SECONDS):
+            return receiver.recv()
+        return Observation(faults=[f"does not end within {MAX_WAIT_SECONDS} s"])
+    except EOFError:
+        return Observation(faults=["ends its process"])
+    finally:
+        receiver.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
 
 
 @contextlib.contextmanager

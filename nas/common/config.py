@@ -21,6 +21,7 @@ import pydantic
 import yaml
 
 from nas.common.errors import ConfigError
+from nas.common.reading import read_regular
 
 MAX_BYTES = 4_000_000
 MAX_YAML_BYTES = 500_000  # parsing YAML takes fifty times longer than JSON
@@ -49,12 +50,7 @@ def read_document(path: Path) -> Any:
     """
     most = MAX_BYTES if path.suffix == ".json" else MAX_YAML_BYTES
     try:
-        if not path.is_file():
-            problem = "is no regular file" if path.exists() else "there is no such file"
-            raise ConfigError(f"{path}: {problem}; expected a YAML or JSON file.")
-        if (size := path.stat().st_size) > most:
-            raise ConfigError(f"{path}: has {size} bytes; expected at most {most}.")
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_regular(path, most).decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}).") from None
     except UnicodeDecodeError:

@@ -13,6 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from nas.common.errors import ExportError
+from nas.common.reading import open_regular
 from nas.exporting.formats import write_export
 from nas.genome.canonical import digest
 
@@ -34,19 +35,17 @@ def read_weights(path: Path) -> tuple[dict[int, dict[str, Tensor]], dict[str, st
     """
     layers: dict[int, dict[str, Tensor]] = {}
     try:
-        if not path.is_file():  # opening a pipe would block
-            raise FileNotFoundError
-        if (size := path.stat().st_size) > MAX_BYTES:
-            raise ExportError(f"{path}: found {size:,} bytes; expected at most {MAX_BYTES:,}.")
+        open_regular(path, MAX_BYTES, follow=False).close()
         with safe_open(path, framework="pt") as file:
             for key in file.keys():  # noqa: SIM118 - not a mapping
                 if match := re.fullmatch(r"layers\.(\d+)\.(.+)", key):
                     layers.setdefault(int(match[1]), {})[match[2]] = file.get_tensor(key)
             metadata = dict(file.metadata() or {})
-    except (OSError, SafetensorError) as error:
+    except (OSError, MemoryError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
         raise ExportError(
-            f"{path}: no weights can be read ({type(error).__name__}); a run saves the weights of "
-            "mechanisms that are likely in its front."
+            f"{path}: no weights can be read ({reason}); a run saves the weights of mechanisms "
+            "that are likely in its front."
         ) from None
     return layers, metadata
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from nas.common.errors import ExportError
+from nas.common.reading import read_regular
 from nas.genome.genome import Genome
 
 _LARGEST_FILE: Final = 2**22
@@ -20,10 +21,10 @@ def genome_of_export(path: Path) -> Genome:
         GenomeError: the JSON text in the docstring is not a genome.
     """
     try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(_LARGEST_FILE)
+        text = read_regular(path, _LARGEST_FILE).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise ExportError(f"{path}: cannot be read ({error}).") from None
+        reason = getattr(error, "strerror", error)
+        raise ExportError(f"{path}: cannot be read ({reason}).") from None
     docstring = text[3:].partition('"""')[0] if text.startswith('"""') else ""
     about, _, genome = docstring.partition("\nGenome:\n")
     try:

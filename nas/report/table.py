@@ -70,10 +70,7 @@ def line_width(console: Console) -> int | None:
 def say(console: Console, *lines: str | Text) -> None:
     """Print lines. Long lines are broken between words if the output is a terminal."""
     for line in lines:
-        shown = printable(line) if isinstance(line, str) else line
-        console.print(
-            shown, soft_wrap=not console.is_terminal, highlight=False, markup=False, emoji=False
-        )
+        _print(console, line, is_wrapped=console.is_terminal)
 
 
 def say_table(console: Console, columns: Sequence[TextColumn]) -> None:
@@ -84,7 +81,13 @@ def say_table(console: Console, columns: Sequence[TextColumn]) -> None:
 def say_lines(console: Console, lines: Sequence[Text]) -> None:
     """Print lines without breaking them."""
     for line in lines:
-        console.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
+        _print(console, line, is_wrapped=False)
+
+
+def _print(console: Console, line: str | Text, *, is_wrapped: bool) -> None:
+    text = line if isinstance(line, Text) else Text(printable(line))
+    text.plain = printable(text.plain)
+    console.print(text, soft_wrap=not is_wrapped, highlight=False, markup=False, emoji=False)
 
 
 def table_lines(columns: Sequence[TextColumn], width: int | None = None) -> list[Text]:

@@ -10,13 +10,15 @@ from typing import Any, Final, get_args
 from safetensors import SafetensorError, safe_open
 
 from nas.common.errors import RunError
+from nas.common.reading import open_regular, read_regular
 from nas.evaluation.trial import Purpose
 from nas.searching.front_file import FRONT_FILE, run_answer
 from nas.store import Run, is_checkpointed, open_run, weights_path
-from nas.store.files import STAGING, leftovers, run_argument
+from nas.store.files import STAGING, has_content, leftovers, run_argument
 from nas.store.lock import is_held
 from nas.store.rows import DOCUMENTS
 
+MAX_BYTES: Final = 2**27  # size of a file front.json
 SHOWN: Final = 3  # largest number of listed faults of the same kind
 
 
@@ -66,7 +68,7 @@ def _folder_faults(run: Run) -> Iterator[str]:
     for kind in DOCUMENTS:
         copy = folder / f"{kind}.yaml"
         text = getattr(run.setup, kind).text.encode("utf-8", "replace")
-        if not copy.is_file() or copy.read_bytes() != text:
+        if not has_content(copy, text):
             yield (
                 f"{copy}: differs from the record's copy, which is the one that counts; `nas "
                 f"report {run_argument(folder)} -o run.html` shows that."
@@ -82,7 +84,7 @@ def _is_same_front(path: Path, answer: Mapping[str, Any]) -> bool:
     Other entries are not compared, since a run may be renamed or written by another version.
     """
     try:
-        members = json.loads(path.read_bytes())["members"]
+        members = json.loads(read_regular(path, MAX_BYTES, follow=False))["members"]
         written = [(member["id"], member["objectives"]) for member in members]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return False
@@ -99,8 +101,7 @@ def _weights_faults(run: Run) -> Iterator[str]:
         return
     for path in paths:
         try:
-            if not path.is_file():
-                raise FileNotFoundError
+            open_regular(path, follow=False).close()
             with safe_open(path, framework="np") as file:
                 file.keys()
         except (OSError, SafetensorError) as error:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from nas.common.errors import RunError
 from nas.store import Counts, Run, RunSetup
-from nas.store.files import run_argument, write_whole
+from nas.store.files import has_content, run_argument, write_whole
 
 FRONT_FILE: Final = "front.json"
 
@@ -71,7 +71,7 @@ def write_front(run: Run) -> Path:
     text = json.dumps(run_answer(run), indent=2, ensure_ascii=False, allow_nan=False)
     path, content = run.folder / FRONT_FILE, f"{text}\n".encode("utf-8", "backslashreplace")
     try:
-        if not path.is_file() or path.read_bytes() != content:
+        if not has_content(path, content):
             write_whole(path, content)
     except OSError as error:
         raise RunError(

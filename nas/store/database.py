@@ -14,16 +14,20 @@ import logging
 import os
 import re
 import sqlite3
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 from nas.common.errors import RunError
+from nas.common.reading import open_regular
 from nas.store import schema
 
+JOURNAL_MAGIC: Final = bytes.fromhex("d9d505f920a163d7")  # https://sqlite.org/fileformat.html, 3
 WAIT_SECONDS: Final = 10.0
 WAITS: Final = 360  # number of periods of WAIT_SECONDS to wait until another process unlocks a file
+MAX_VALUE: Final = 2**24  # bytes of a value or row; the largest are answers of `nas explain`
 DAMAGED: Final = "Could not decode"  # begins an OperationalError about text that is not UTF-8
 
 
@@ -181,36 +185,66 @@ def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
     Args:
         mode: "ro" for reading, "rw" for writing, "rwc" for creating the file.
     """
+    if mode != "rwc":
+        _check_files(path)
     uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
     with _explained(path), contextlib.ExitStack() as on_error:
         # isolation_level None: Python starts no transactions; all are explicit here.
         connection = sqlite3.connect(uri, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
         on_error.callback(connection.close)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
         yield connection
         on_error.pop_all()
 
 
+def _check_files(path: Path) -> None:
+    """Raise RunError if SQLite would block on a file, follow a link, or delete another file.
+
+    The end of a journal may name a super-journal, which SQLite deletes on opening the database.
+    Only transactions over several databases have one, which nas never uses.
+    """
+    files = [path.with_name(f"{path.name}{suffix}") for suffix in ("", "-wal", "-shm", "-journal")]
+    for file in files:
+        # Opening and closing a database would release the locks that SQLite holds on it.
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(file.lstat().st_mode):
+                raise RunError(f"{file}: is no regular file; the run cannot be read.")
+    with contextlib.suppress(OSError), open_regular(files[-1], follow=False) as journal:
+        journal.seek(-len(JOURNAL_MAGIC), os.SEEK_END)
+        if journal.read() == JOURNAL_MAGIC:
+            raise RunError(
+                f"{files[-1]}: names a file that SQLite would delete; remove the journal."
+            )
+
+
 def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise an error unless the file is an undamaged run database with the present schema."""
+    """Raise an error unless the file is an undamaged run database with the present schema.
+
+    Its tables are compared before any of them is read, because a view, a trigger, a generated
+    column or a constraint of a foreign table could run without end.
+    """
     if connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID:
         raise RunError(f"{path}: is no run database; expected one that `nas search` wrote.")
+    statements = {
+        _bare(sql): kind
+        for kind, sql in connection.execute(
+            "SELECT CAST(type AS TEXT), CAST(sql AS TEXT) FROM sqlite_schema WHERE sql IS NOT NULL"
+        )
+    }
+    known = {*map(_bare, schema.TABLES)}
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version != schema.VERSION:
-        writer = _writer(connection)
+        writer = _writer(connection) if _bare(schema.SESSIONS) in statements else "another nas"
         what = "Update nas" if version > schema.VERSION else f"Use {writer}, or start a new run"
         raise RunError(
             f"{path}: has schema {version}, written by {writer}; this nas reads schema "
             f"{schema.VERSION} alone. {what}."
         )
-    # In strict tables, quick_check finds every value of a wrong type. A view or trigger in a
-    # foreign file could run without end.
-    statements = connection.execute(
-        "SELECT type, sql FROM sqlite_schema WHERE sql IS NOT NULL"
-    ).fetchall()
-    if not {*map(_bare, schema.TABLES)} <= {_bare(sql) for _, sql in statements}:
+    if not known <= statements.keys():
         raise sqlite3.DatabaseError("its tables differ from those that nas creates")
-    if added := {kind for kind, _ in statements} & {"view", "trigger"}:
-        raise sqlite3.DatabaseError(f"it holds a {min(added)}, which nas never makes")
+    if added := [kind for sql, kind in statements.items() if sql not in known]:
+        raise sqlite3.DatabaseError(f"it holds a {added[0]}, which nas never makes")
+    # In strict tables, quick_check finds every value of a wrong type.
     fault = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if fault != "ok":
         raise sqlite3.DatabaseError(" ".join(str(fault).replace("*", "").split()))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from nas.common.errors import RunError
+from nas.common.reading import read_regular
 
 RUNS: Final = Path("runs")
 STAGING: Final = ".new-"
@@ -61,6 +62,14 @@ def write_file(path: Path, content: bytes) -> None:
         write_whole(path, content)
     except OSError as error:
         raise RunError(f"{path}: cannot be written ({error.strerror}).") from error
+
+
+def has_content(path: Path, content: bytes) -> bool:
+    """Return whether a file of a run has the given content. A link or a pipe is never read."""
+    try:
+        return read_regular(path, len(content), follow=False) == content
+    except OSError:
+        return False
 
 
 def leftovers(folder: Path, beginning: str = "") -> list[Path]:

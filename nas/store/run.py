@@ -385,6 +385,8 @@ def _join(
         ValueError: records contradict each other.
     """
     by_key: dict[str, list[Training]] = {str(proposal.key): [] for proposal in proposals}
+    if len({proposal.digest for proposal in proposals}) < len(proposals):
+        raise ValueError("two mechanisms with the same digest")
     for training in trainings:
         if training.key not in by_key:
             raise ValueError(f"a training of {training.key}, which was never proposed")

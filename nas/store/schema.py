@@ -13,6 +13,17 @@ from typing import Final
 APPLICATION_ID: Final = 0x6E61731A  # "nas" and a control character; marks the file as a run's
 VERSION: Final = 5
 
+SESSIONS: Final = """CREATE TABLE sessions (  -- a process that began or resumed the run
+    id INTEGER PRIMARY KEY,
+    started TEXT NOT NULL,
+    ended TEXT,                     -- NULL while it writes, and after it was killed
+    pid INTEGER NOT NULL,
+    host TEXT NOT NULL,
+    command TEXT NOT NULL,
+    hardware TEXT NOT NULL,
+    workers INTEGER NOT NULL,
+    versions TEXT NOT NULL          -- JSON: {"nas": ..., "torch": ..., "python": ...}
+) STRICT"""
 TABLES: Final = (
     """CREATE TABLE run (  -- one row: all that determines the results, and the status
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -33,17 +44,7 @@ TABLES: Final = (
     policy_name TEXT NOT NULL, policy_text TEXT NOT NULL, policy_fingerprint TEXT NOT NULL,
     task_name TEXT NOT NULL, task_text TEXT NOT NULL, task_fingerprint TEXT NOT NULL
 ) STRICT""",
-    """CREATE TABLE sessions (  -- a process that wrote the run: it began or resumed it
-    id INTEGER PRIMARY KEY,
-    started TEXT NOT NULL,
-    ended TEXT,                     -- NULL while it writes, and after it was killed
-    pid INTEGER NOT NULL,
-    host TEXT NOT NULL,
-    command TEXT NOT NULL,
-    hardware TEXT NOT NULL,
-    workers INTEGER NOT NULL,
-    versions TEXT NOT NULL          -- JSON: {"nas": ..., "torch": ..., "python": ...}
-) STRICT""",
+    SESSIONS,
     """CREATE TABLE proposals (  -- every genome that was drawn; generation: number / population
     number INTEGER NOT NULL CHECK (number >= 0),  -- index of the training it was drawn for
     attempt INTEGER NOT NULL CHECK (attempt >= 0),  -- counts the draws for that number

@@ -83,8 +83,6 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
         return Source(text, _changed(genome, changes, text) if colon else genome)
     if _is_file(text):
         path = Path(text)
-        if path.exists() and not path.is_file():
-            raise GenomeError(f"{text}: is no regular file; expected a genome's.")
         if path.suffix == EXPORTED:
             genome = genome_of_export(path)
         else:

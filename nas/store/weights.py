@@ -8,7 +8,6 @@ A worker serialises the weights; this module does not read them.
 from __future__ import annotations
 
 import contextlib
-import errno
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,10 +28,15 @@ def weights_path(folder: Path, key: str) -> Path:
     Args:
 
     Raises:
-        RunError: the key is not valid, because the database is damaged.
+        RunError: the key is not valid, because the database is damaged; or the folder of weights is
+            a link, which may lead out of the run.
     """
     if not re.fullmatch(r"[0-9A-Za-z_-]{1,64}", key):
         raise RunError(f"{folder}: {key!r} is no key of a candidate; the database is damaged.")
+    if (folder / WEIGHTS).is_symlink():
+        raise RunError(
+            f"{folder / WEIGHTS}: is a link, which can lead out of the run; expected the folder."
+        )
     return folder / WEIGHTS / f"{key}{SUFFIX}"
 
 
@@ -49,8 +53,6 @@ def keep_weights(folder: Path, key: str, evaluation: Evaluation) -> None:
     path = weights_path(folder, key)
     try:
         path.parent.mkdir(exist_ok=True)
-        if path.parent.is_symlink():
-            raise OSError(errno.ELOOP, "a link leads out of the run")
         write_whole(path, evaluation.weights)
     except OSError as error:
         raise RunError(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from nas.common.config import near
 from nas.common.errors import DataError
+from nas.common.reading import open_regular
 
 
 def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:
@@ -62,17 +63,21 @@ def read_bytes(path: str | Path, ends: int | None = None) -> bytes:
     """
     path = expanded(str(path))
     try:
-        if not path.is_file():
-            raise OSError("a folder" if path.is_dir() else "there is no such file")
-        if ends is None or path.stat().st_size <= 2 * ends:
-            return path.read_bytes()
-        with path.open("rb") as file:
+        with open_regular(path) as file:
+            if ends is None or os.fstat(file.fileno()).st_size <= 2 * ends:
+                return file.read()
             first = file.read(ends)
             file.seek(-ends, os.SEEK_END)
             return first + b" " + file.read(ends)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise DataError(f"{path}: cannot be read ({reason}); expected a text file.") from None
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror}); expected a text file."
+        ) from None
+    except MemoryError:
+        raise DataError(
+            f"{path}: its {path.stat().st_size:,} bytes do not fit into the memory; expected a "
+            "smaller file."
+        ) from None
 
 
 def list_classes(

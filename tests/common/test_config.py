@@ -58,7 +58,7 @@ def test_unreadable_document_raises_one_sentence(
 
 def test_missing_file_folder_and_pipe_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.json")  # reading it would wait forever
-    for name, fact in (("none.yaml", "no such file"), (".", "no regular"), ("pipe.json", "no reg")):
+    for name, fact in (("none.yaml", "no such file"), (".", "a folder"), ("pipe.json", "no reg")):
         with pytest.raises(ConfigError, match=fact):
             read_document(tmp_path / name)
 

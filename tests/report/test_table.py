@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from rich.cells import cell_len
+import io
 
-from nas.report.table import TextColumn, cut, say, say_table, table_lines
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from nas.report.table import TextColumn, cut, say, say_lines, say_table, table_lines
 
 from .conftest import Printed
 
@@ -54,3 +58,11 @@ def test_prose_wraps_on_a_terminal_and_is_plain_in_a_pipe() -> None:
         say(printed.console, prose)
     assert pipe.lines == [*texts(None), prose]
     assert max(map(len, terminal.lines)) <= 40
+
+
+def test_escapes_of_a_terminal_are_not_printed():
+    console = Console(file=io.StringIO(), width=80)
+    for line in ("run \x1b[2J", Text("run \x1b[2J", "bold")):
+        say(console, line)
+        say_lines(console, [Text(str(line))])
+    assert console.file.getvalue() == "run \\u001b[2J\n" * 4

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3  # noqa: TID251 - to damage a file
+import struct
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -87,6 +90,7 @@ def test_value_that_a_constraint_forbids_is_refused(folder, samples, change_to):
     [
         ("UPDATE run SET started = CAST(x'ff' AS TEXT)", "is damaged"),
         ("UPDATE run SET started = 'noon'", "cannot be read"),
+        ("UPDATE run SET note = hex(zeroblob(10000000))", "string or blob too big"),
         ("UPDATE run SET objectives = '[{}]'", "cannot be read"),
         ("UPDATE run SET objectives = '[]'", "no objectives"),
         (
@@ -98,6 +102,7 @@ def test_value_that_a_constraint_forbids_is_refused(folder, samples, change_to):
         ("UPDATE sessions SET started = '0000-99-99'", "cannot be read"),
         ("UPDATE sessions SET versions = '[]'", "cannot be read"),
         ("UPDATE proposals SET genome = '{'", "cannot be read"),
+        ("UPDATE proposals SET digest = 'ab'", "two mechanisms with the same digest"),
         ("UPDATE proposals SET genome = '{}'", "cannot be read"),
         ("UPDATE proposals SET parents = 'x'", "cannot be read"),
         ("UPDATE proposals SET costs = '{}'", "cannot be read"),
@@ -131,6 +136,8 @@ def test_damaged_record_is_refused(folder, statement, words):
         ("UPDATE sqlite_schema SET sql = CAST(x'ff' AS TEXT) WHERE name = 'trainings'", "damaged"),
         ("DROP TABLE trainings", "is damaged"),
         ("CREATE VIEW more AS SELECT * FROM run", "which nas never makes"),
+        ("CREATE TABLE more (a, CHECK (length(hex(zeroblob(a)))))", "which nas never makes"),
+        ("CREATE INDEX more ON run (hex(note))", "which nas never makes"),
         ("CREATE TRIGGER t AFTER UPDATE ON run BEGIN DELETE FROM trainings; END", "never makes"),
     ],
 )
@@ -149,6 +156,49 @@ def test_database_of_another_schema_is_refused(folder, samples, version, what):
         assert f"has schema {version}, written by nas 0.1; this nas reads schema 5" in message
         assert what in message
         assert "damaged" not in message
+
+
+def test_view_in_a_database_of_another_schema_is_not_read(folder, samples):
+    endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
+    view = f"CREATE VIEW sessions AS {endless} SELECT x AS id, 'x' AS versions FROM c"
+    change(folder, "DROP TABLE sessions", view, "PRAGMA user_version = 4")
+    for message in refusals(folder, samples):
+        assert "has schema 4, written by another nas" in message
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_pipes_and_links_are_refused(folder, samples, suffix, kind):
+    path = folder / f"run.sqlite{suffix}"
+    whole = folder.with_name("outside")
+    path.rename(whole) if path.exists() else whole.touch()
+    if kind == "link":
+        path.symlink_to(whole)
+    elif suffix:
+        os.mkfifo(path)
+    else:
+        return
+    for message in refusals(folder, samples):
+        assert f"run.sqlite{suffix}: is no regular file" in message
+
+
+def test_journal_that_names_another_file_is_refused(folder, samples):
+    """SQLite would delete the file when it rolls back the journal."""
+    database, victim = folder / "run.sqlite", folder.parent / "victim"
+    victim.touch()
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        connection.executescript(
+            "PRAGMA cache_size = 1; BEGIN IMMEDIATE; UPDATE proposals SET note = 'x' || note"
+        )
+        contents = [Path(f"{database}{suffix}").read_bytes() for suffix in ("", "-journal")]
+    name, lock_page = os.fsencode(victim), 2**30 // 4096 + 1
+    end = struct.pack(">II", len(name), sum(name)) + contents[1][:8]
+    journal = contents[1][:8] + b"\xff" * 4 + contents[1][12:]
+    database.write_bytes(contents[0])
+    Path(f"{database}-journal").write_bytes(journal + struct.pack(">I", lock_page) + name + end)
+    for message in refusals(folder, samples):
+        assert "run.sqlite-journal: names a file that SQLite would delete" in message
+    assert victim.exists()
 
 
 def test_database_without_sessions_is_read(folder):

@@ -291,6 +291,6 @@ def test_weights_are_neither_written_nor_removed_through_a_link(tmp_path, sample
     (outside / "mine.txt").write_text("x")
     (folder / "weights").symlink_to(outside)
     remove_weights(folder, ["mine"])
-    with pytest.raises(RunError, match="a link leads out of the run"):
+    with pytest.raises(RunError, match="is a link, which can lead out of the run"):
         keep_weights(folder, "a" * 16, samples.evaluation(weights=b"x"))
     assert [path.name for path in outside.iterdir()] == ["mine.txt"]

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from nas.common.config import describe, near, parse_yaml
 from nas.common.errors import TableError
+from nas.common.reading import open_regular
 from nas.costs import CostContext, costs_of
 from nas.evaluation.trial import Budget, Evaluation
 from nas.genome import Genome
@@ -163,9 +164,7 @@ def load_table(name_or_path: str) -> Table:
                 f"of {', '.join(tables())}, or a file."
             )
     try:
-        if path.exists() and not path.is_file():  # a pipe, which would never end
-            raise OSError("no regular file")
-        with gzip.open(path) as file:
+        with open_regular(path) as packed, gzip.open(packed) as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             raise ValueError(f"more than {MAX_BYTES} bytes")

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from nas.common.errors import DataError
+from nas.common.reading import open_regular
 from nas.tasks.files import list_classes
 
 SUFFIXES: Final = (
@@ -81,9 +82,7 @@ def decode(path: Path, size: int) -> NDArray[np.uint8]:
             values is unknown.
     """
     try:
-        if not path.is_file():  # reading a pipe would never end
-            raise OSError("no regular file")
-        with Image.open(path, formats=FORMATS) as image:
+        with open_regular(path) as file, Image.open(file, formats=FORMATS) as image:
             image.draft("RGB", (size, size))  # decodes a large JPEG at a fraction of its size
             if image.width * image.height > MAX_PIXELS:
                 raise ValueError(
