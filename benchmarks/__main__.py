@@ -34,7 +34,7 @@ BENCHMARKS: Final = {
     "reviews": "accuracy of TF-IDF on texts, --data textfolder:PATH",
     "search": "core-seconds per mechanism of a whole search",
     "published": "the published evaluation and ours, 30 genomes alternately",
-    "gpu": "training and long sequences on a CUDA device",
+    "gpu": "everything about a CUDA device, in eight minutes",
     "peers": "other optimisers and ours on the same trainings",
     "beliefs": "bias and calibration of estimates and probabilities",
     "utilisation": "busy share of up to 1,000 simulated workers",
@@ -120,6 +120,9 @@ def _options() -> argparse.Namespace:
         "--plot", type=Path, metavar="FILE", help="write the curves as a picture"
     )
     peers_group.add_argument("--json", action="store_true", help="print JSON, no table")
+    gpu_group = parser.add_argument_group("gpu")
+    gpu_group.add_argument("--part", action="append", help="a part; default: all")
+    gpu_group.add_argument("--out", type=Path, default=Path("gpu.json"), help="figures as JSON")
     chaos_group = parser.add_argument_group("chaos")
     chaos_group.add_argument("--period", type=float, default=20.0, help="seconds between kills")
     chaos_group.add_argument("--gens", type=int, default=12, help="generations of 12 trainings")

@@ -1,110 +1,221 @@
-"""Measure training steps, candidates per hour and long sequences on a GPU.
+"""Measure everything that this project wants to know about a GPU, in about eight minutes.
 
-There are three tables:
-
-- a training step of vit-cifar10, eagerly and as a CUDA graph;
-- candidates trained per hour by one worker and by several workers that share the GPU;
-- a block forward and backward in bfloat16, compared with the same projections around
-  F.scaled_dot_product_attention, at 1,024 to 16,384 tokens; out of memory is reported.
+The parts are listed in ``PARTS``, the cheapest and most important first. Each part runs in a
+process of its own, so that a failure in one part leaves the others; a part that takes too long is
+ended. The figures are also written as JSON into the file ``--out``, after each part. The option
+``--part NAME`` runs one part. docs/operations.md says what each part decides.
 
 Times are elapsed times, median over rounds, because processor time does not measure a GPU.
-``--genome SOURCE`` adds a genome to the third table, for example an exported champion.
+``--genome SOURCE`` adds a genome to the part ``attention``, for example an exported champion.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
 
-from benchmarks.figures import TIMES, Figure, interleaved, median, single
-from nas.common.errors import NasError
+from benchmarks import gpu_blocks
+from benchmarks.figures import Figure, median, single
+from benchmarks.gpu_blocks import Work, elapsed, ratio_of_rounds, show
+from nas.common.errors import DeviceError, NasError
 from nas.compiler import build_attention
-from nas.evaluation.execution import Execution
+from nas.evaluation.execution import Execution, mps_runs
 from nas.evaluation.ray_backend import RayEvaluator
-from nas.evaluation.trainer import build_model
+from nas.evaluation.trainer import build_model, train_candidate
 from nas.evaluation.trial import Evaluator, Trial, run_trials, training_seed
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.store.sources import load_genome
-from nas.tasks import Data, Task, load_task
+from nas.tasks import Data, ModelTask, load_task
 from nas.training.cuda_graphs import Steps, graphs_on
+from nas.training.hardware import resolve_precision
 from nas.training.optimizers import ScheduledAdamW
 from nas.training.steps import TrainStep
-
-if TYPE_CHECKING:
-    from nas.genome import Genome
 
 GENOMES: Final = ("mha", "qana")
 STEPS: Final = 50  # per round
 EAGER, GRAPH = "eager", "cuda graph"
-WORKERS: Final = (1, 2, 4, 8)
-CANDIDATES: Final = 24  # per number of workers
-DIM, HEADS = 512, 8
-TOKENS: Final = (1024, 2048, 4096, 8192, 16384)
-FUSED: Final = "F.scaled_dot_product_attention"
-
-Work = Callable[[], None]
+WIDTHS: Final = (64, 256)
+WORKERS: Final = (1, 2, 4, 8, 16)
+CANDIDATES: Final = 24  # trainings per number of workers, or six for each worker if these are more
+MINUTES: Final = 8.0  # no part begins after this time
+PART_SECONDS: Final = 240.0  # a part is ended after this time
+MPS: Final = "nvidia-cuda-mps-control"
 
 
 def gpu(options: argparse.Namespace) -> list[Figure]:
-    """Return the figures of all three tables; none without a CUDA device."""
+    """Run all parts, or those named by ``--part``; return their figures; none without a GPU."""
     if not torch.cuda.is_available():
         print("\ngpu: skipped, because PyTorch finds no CUDA device.")
         return []
-    device = torch.device("cuda")
-    print(f"\n{torch.cuda.get_device_name(device)}")
-    task = load_task("vit-cifar10", data=options.data)
-    data = task.load()
-    genomes = {name: load_genome(name) for name in (*GENOMES, *options.genome)}
-    return [
-        *steps(task, data, device, options.rounds),
-        *candidates(task, data, _shared),
-        *attention(genomes, device, options.rounds),
-    ]
+    settings = {"data": options.data, "rounds": options.rounds, "genome": options.genome}
+    return run_parts(options.part or list(PARTS), settings, options.out)
 
 
-def steps(
-    task: Task, data: Data, device: torch.device, rounds: int, count: int = STEPS
+def run_parts(
+    names: Sequence[str], settings: Mapping[str, Any], out: Path, minutes: float = MINUTES
 ) -> list[Figure]:
-    """Return milliseconds of a training step, eagerly and as a CUDA graph, and their ratio."""
-    print(f"\n{task.name}: a step of {task.batch_size} images, median of {rounds} rounds")
+    """Run parts in processes of their own, and write their figures or errors after each part.
+
+    Args:
+        settings: values of the options ``data``, ``rounds`` and ``genome``.
+        out: the JSON file to write.
+        minutes: time after which no part begins.
+    """
+    start = time.monotonic()
+    parts: dict[str, Any] = {}
     figures = []
-    for name in GENOMES:
-        works = {form: _training(task, data, name, form, device, count) for form in (EAGER, GRAPH)}
-        samples = _elapsed(works, rounds, device)
-        for form, taken in samples.items():
-            figures.append(
-                median(f"{name}, {form}", [1e3 * s / count for s in taken], "ms per step")
-            )
-        figures.append(_ratio(f"{name}, {EAGER} / {GRAPH}", samples[EAGER], samples[GRAPH]))
-    _print(figures)
+    for name in names:
+        begin = time.monotonic()
+        if begin - start > 60 * minutes:
+            parts[name] = {"error": f"not begun within {minutes:g} minutes"}
+        else:
+            print(f"\n== {name} (after {begin - start:.0f} s)", flush=True)
+            parts[name] = _run(name, settings)
+            parts[name]["seconds"] = round(time.monotonic() - begin, 1)
+        if error := parts[name].get("error"):
+            print(f"  {name} failed: {error}", flush=True)
+        figures += [Figure(*values) for values in parts[name].get("figures", [])]
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        found = json.dumps({"date": date, "parts": parts}, indent=1)
+        out.write_text(found + "\n", encoding="utf-8")
     return figures
 
 
+def _run(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a part in a new process; return its figures, or the error that ended it."""
+    with tempfile.TemporaryDirectory() as folder:
+        result, log = Path(folder, "result.json"), Path(folder, "log")
+        command = [sys.executable, "-m", "benchmarks.gpu", name, json.dumps(settings), str(result)]
+        with log.open("w", encoding="utf-8") as errors:
+            process = subprocess.Popen(command, stderr=errors, start_new_session=True)
+            try:
+                code: object = process.wait(PART_SECONDS)
+            except subprocess.TimeoutExpired:
+                code = f"not finished after {PART_SECONDS:g} s"
+            finally:
+                with suppress(ProcessLookupError):  # it and its workers
+                    os.killpg(process.pid, signal.SIGKILL)
+        if result.exists():
+            found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+            return found
+        lines = log.read_text(encoding="utf-8").strip().splitlines()
+        print("\n".join(lines[-12:]))
+        return {"error": f"{lines[-1] if lines else 'no message'} ({code})"}
+
+
+def main() -> None:
+    """Measure one part, and write its figures: the process that ``run_parts`` starts."""
+    name, settings, result = sys.argv[1:]
+    torch.set_num_threads(1)
+    sys.stdout.reconfigure(line_buffering=True)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # as in trainings
+    figures = PARTS[name](argparse.Namespace(**json.loads(settings)), torch.device("cuda"))
+    show(figures)
+    rows = [[f.name, f.value, f.unit, f.low, f.high] for f in figures]
+    found = {"machine": _machine(), "figures": rows}
+    Path(result).write_text(json.dumps(found), encoding="utf-8")
+
+
+def _machine() -> dict[str, Any]:
+    """Return facts about the GPU and its machine."""
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "gpu": properties.name,
+        "capability": f"{properties.major}.{properties.minor}",
+        "gibibytes": round(properties.total_memory / 2**30, 1),
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "cores": len(os.sched_getaffinity(0)),
+    }
+
+
+def _vit(options: argparse.Namespace) -> tuple[ModelTask, Data]:
+    task = load_task("vit-cifar10", data=options.data).main
+    return task, task.load()
+
+
+def steps(
+    task: ModelTask, data: Data, device: torch.device, rounds: int, count: int = STEPS
+) -> list[Figure]:
+    """Return milliseconds of a training step, eagerly and as a CUDA graph, and their ratio."""
+    precision = resolve_precision(task.precision, device, task.width)
+    figures = []
+    for name in GENOMES:
+        works = {
+            form: _training(task, data, name, precision, form, device, count)
+            for form in (EAGER, GRAPH)
+        }
+        samples = elapsed(works, rounds, device)
+        figures += [_per_step(f"{name}, {form}", samples[form], count) for form in works]
+        ratio = ratio_of_rounds(f"{name}, {EAGER} / {GRAPH}", samples[EAGER], samples[GRAPH])
+        figures.append(ratio)
+    return figures
+
+
+def precisions(
+    task: ModelTask, data: Data, device: torch.device, rounds: int, count: int = STEPS
+) -> list[Figure]:
+    """Return milliseconds of a training step in float32 and bfloat16, at several widths."""
+    figures = []
+    for width in WIDTHS:
+        sized = task.model_copy(update={"width": width, "heads": 4})
+        for name in GENOMES:
+            works = {
+                precision: _training(sized, data, name, precision, GRAPH, device, count)
+                for precision in ("float32", "bfloat16")
+            }
+            samples = elapsed(works, rounds, device)
+            label = f"{name}, width {width}"
+            figures += [_per_step(f"{label}, {form}", samples[form], count) for form in works]
+            figures.append(
+                ratio_of_rounds(f"{label}, float32 / bfloat16", *(samples[form] for form in works))
+            )
+    return figures
+
+
+def _per_step(name: str, samples: Sequence[float], count: int) -> Figure:
+    return median(name, [1e3 * seconds / count for seconds in samples], "ms per step")
+
+
 def _training(
-    task: Task, data: Data, name: str, form: str, device: torch.device, count: int
+    task: ModelTask,
+    data: Data,
+    name: str,
+    precision: str,
+    form: str,
+    device: torch.device,
+    count: int,
 ) -> Work:
     """Return a function that runs ``count`` training steps; print the kind of execution."""
     model = build_model(task.resolve(mechanism(name).genome), task, data, 0).to(device)
-    train = task.examples(data, "train", device, torch.bfloat16)
+    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    train = task.examples(data, "train", device, dtype)
     # A constant learning rate, because the number of steps is unknown.
     constant = task.model_copy(update={"schedule": "constant"})
     optimizer = ScheduledAdamW(model.parameters(), constant, 1)
-    step = TrainStep(model, task, train, "bfloat16", device, optimizer)
+    step = TrainStep(model, task, train, precision, device, optimizer)
     size = min(task.batch_size, len(train))
     indices = torch.arange(size, device=device)
     steps = Steps(step, size, None if form == EAGER else graphs_on(device))
     model.train()
     steps(indices)
-    print(f"  {name}, {form}: {steps.execution}")
+    print(f"  {name}, width {task.width}, {precision}, {form}: {steps.execution}")
 
     def work() -> None:
         for _ in range(count):
@@ -113,25 +224,50 @@ def _training(
     return work
 
 
+def trainings(task: ModelTask, data: Data, device: torch.device) -> list[Figure]:
+    """Return the durations of whole trainings, and the GPU memory that each leaves reserved."""
+    figures = []
+    for number, name in enumerate(("mha", "qana", "additive", "mha")):
+        trial = Trial("", task.resolve(mechanism(name).genome).genome, 1)
+        evaluation = train_candidate(trial, task, data, device=str(device))
+        if not evaluation.is_ok:
+            raise RuntimeError(f"{name}: {evaluation.error}")
+        label = f"training {number + 1}, {name}"
+        print(f"  {label}: {evaluation.execution}, {evaluation.budget}, {evaluation.metrics}")
+        reserved = torch.cuda.memory_reserved(device) if device.type == "cuda" else 0
+        figures += [
+            single(label, evaluation.wall_seconds, "s"),
+            single(f"{label}, processor", evaluation.core_seconds, "s"),
+            single(f"{label}, peak", evaluation.peak_memory_bytes / 2**20, "MiB"),
+            single(f"{label}, reserved after", reserved / 2**20, "MiB"),
+        ]
+    return figures
+
+
 def candidates(
-    task: Task,
+    task: ModelTask,
     data: Data,
-    evaluator: Callable[[Task, Data, int], Evaluator],
+    evaluator: Callable[[ModelTask, Data, int], Evaluator],
     numbers: Sequence[int] = WORKERS,
     count: int = CANDIDATES,
 ) -> list[Figure]:
-    """Return candidates per hour by number of workers, over the named mechanisms."""
-    print(f"\n{task.name}: candidates per hour, {count} trainings of {task.epochs} epochs")
+    """Return candidates per hour by number of workers, over the named mechanisms.
+
+    Numbers of workers for which the machine has too few cores are left out.
+    """
     figures = []
     for workers in numbers:
-        pool = evaluator(task, data, workers)
+        try:
+            pool = evaluator(task, data, workers)
+        except DeviceError as error:
+            print(f"  {workers} workers: left out, {error}")
+            continue
         try:
             # Each worker's first training loads libraries and kernels.
             list(run_trials(pool, _trials(task, workers, seed=1)))
             start = time.perf_counter()
-            evaluations = [
-                evaluation for _, evaluation in run_trials(pool, _trials(task, count, seed=0))
-            ]
+            trials = _trials(task, max(count, 6 * workers), seed=0)
+            evaluations = [evaluation for _, evaluation in run_trials(pool, trials)]
             seconds = time.perf_counter() - start
         finally:
             pool.close()
@@ -141,17 +277,16 @@ def candidates(
         figures.append(
             single(f"{workers} workers", 3600 * len(evaluations) / seconds, "candidates/h")
         )
-    _print(figures)
     return figures
 
 
-def _shared(task: Task, data: Data, workers: int) -> Evaluator:
+def _shared(task: ModelTask, data: Data, workers: int) -> Evaluator:
     """Return an evaluator whose workers share one GPU."""
     shared = Execution(workers=workers, gpus_per_worker=1 / workers)
     return RayEvaluator(task, data, shared)
 
 
-def _trials(task: Task, count: int, seed: int) -> list[Trial]:
+def _trials(task: ModelTask, count: int, seed: int) -> list[Trial]:
     """Return trials of the named mechanisms in turn, each time with another seed."""
     mechanisms = []
     for named in MECHANISMS.values():
@@ -164,109 +299,72 @@ def _trials(task: Task, count: int, seed: int) -> list[Trial]:
     ]
 
 
-def attention(
-    genomes: Mapping[str, Genome],
-    device: torch.device,
-    rounds: int,
-    lengths: Sequence[int] = TOKENS,
-) -> list[Figure]:
-    """Return times of one sequence forward and backward, and the ratio to fused attention."""
-    print(f"\none sequence, dim {DIM}, {HEADS} heads, bfloat16: ms forward and backward, peak MiB")
-    figures = []
-    for tokens in lengths:
-        forms: dict[str, nn.Module] = {FUSED: Fused()}
-        forms |= {name: build_attention(genome, DIM, HEADS) for name, genome in genomes.items()}
-        figures += compare(forms, tokens, device, rounds)
-    return figures
+def _under_mps(options: argparse.Namespace) -> list[Figure]:
+    """Return candidates per hour of four workers and more under MPS, which is started if needed."""
+    with mps():
+        figures = candidates(*_vit(options), _shared, [n for n in WORKERS if n >= 4])
+    return [single(f"{f.name}, MPS", f.value, f.unit) for f in figures]
 
 
-class Fused(nn.Module):
-    """The projections of standard attention around torch's fused kernel."""
+@contextmanager
+def mps() -> Iterator[None]:
+    """Run NVIDIA's MPS inside a block, unless it runs already; it serves this process's children.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.wqkv = nn.Linear(DIM, 3 * DIM, bias=False)
-        self.wo = nn.Linear(DIM, DIM)
-
-    def forward(self, x: Tensor) -> Tensor:
-        streams = self.wqkv(x).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
-        merged = F.scaled_dot_product_attention(*streams).transpose(1, 2).flatten(2)
-        out: Tensor = self.wo(merged)
-        return out
-
-
-def compare(
-    forms: Mapping[str, nn.Module], tokens: int, device: torch.device, rounds: int
-) -> list[Figure]:
-    """Return the times of all blocks that fit into memory, at one length."""
-    works: dict[str, Work] = {}
-    for name, form in forms.items():
-        work = _pass(form, tokens, device)
+    Raises:
+        DeviceError: the program that controls MPS is not installed.
+    """
+    if mps_runs():
+        yield
+        return
+    if shutil.which(MPS) is None:
+        raise DeviceError(f"{MPS} is not installed")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ |= {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        subprocess.run([MPS, "-d"], check=True)
         try:
-            mib = _peak_mib(work, device)
-        except torch.OutOfMemoryError:
-            gc.collect()
-            torch.cuda.empty_cache()
-            print(f"  {tokens:6,} tokens  {name:34}out of memory")
-            continue
-        works[name] = work
-        print(f"  {tokens:6,} tokens  {name:34}{mib:10.1f} MiB")
-    samples = _elapsed(works, rounds, device)
-    figures = []
-    for name, taken in samples.items():
-        label = f"{name}, {tokens} tokens"
-        figures.append(median(label, [1e3 * s for s in taken], "ms"))
-        if name != FUSED and FUSED in samples:
-            figures.append(_ratio(f"{label} / fused", taken, samples[FUSED]))
-    _print(figures)
-    return figures
+            yield
+        finally:
+            subprocess.run([MPS], input=b"quit\n", check=False)
 
 
-def _pass(form: nn.Module, tokens: int, device: torch.device) -> Work:
-    form.to(device, torch.bfloat16)
-    x = torch.randn(1, tokens, DIM, device=device, dtype=torch.bfloat16, requires_grad=True)
-    inputs, gradient = [x, *form.parameters()], torch.ones_like(x)
-
-    def work() -> None:
-        torch.autograd.grad(form(x), inputs, gradient, allow_unused=True)
-
-    return work
-
-
-def _peak_mib(work: Work, device: torch.device) -> float:
-    """Return peak memory of one pass beyond weights and input in MiB; 0 on a processor."""
-    if device.type == "cpu":
-        work()
-        return 0.0
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    work()
-    torch.cuda.synchronize(device)
-    return (torch.cuda.max_memory_allocated(device) - before) / 2**20
+def _tests(_: argparse.Namespace, __: torch.device) -> list[Figure]:
+    """Run the tests that need a GPU; return how many passed."""
+    folders = ["tests/training", "tests/evaluation"]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", *folders]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    print(ended.stdout[-3000:])
+    if ended.returncode:
+        raise RuntimeError(ended.stdout.strip().splitlines()[-1])
+    passed = re.search(r"(\d+) passed", ended.stdout)
+    return [single("tests passed", float(passed[1]) if passed else 0.0, "")]
 
 
-def _elapsed(
-    works: Mapping[str, Work], rounds: int, device: torch.device
-) -> dict[str, list[float]]:
-    """Return elapsed seconds of each round, with synchronisation of the device."""
-
-    def synchronised(work: Work) -> Work:
-        def run() -> None:
-            work()
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-
-        return run
-
-    timed = {name: synchronised(work) for name, work in works.items()}
-    return interleaved(timed, rounds, clock=time.perf_counter)
+def _attention(options: argparse.Namespace, device: torch.device) -> list[Figure]:
+    genomes = {name: load_genome(name) for name in (*GENOMES, *options.genome)}
+    return gpu_blocks.attention(genomes, device, options.rounds)
 
 
-def _ratio(name: str, slow: Sequence[float], fast: Sequence[float]) -> Figure:
-    """Return the median of the rounds' ratios."""
-    return median(name, [a / b for a, b in zip(slow, fast, strict=True)], TIMES)
+def _calibration(options: argparse.Namespace, device: torch.device) -> list[Figure]:
+    task, _ = _vit(options)
+    return gpu_blocks.calibration(task.sizes, task.batch_size, device)
 
 
-def _print(figures: Sequence[Figure]) -> None:
-    for figure in figures:
-        print(f"  {figure.name:52}{figure!s:>20}   {figure.spread}", flush=True)
+PARTS: Final[dict[str, Callable[[argparse.Namespace, torch.device], list[Figure]]]] = {
+    "numerics": lambda _, device: gpu_blocks.numerics(device),
+    "steps": lambda o, device: steps(*_vit(o), device, o.rounds),
+    "trainings": lambda o, device: trainings(*_vit(o), device),
+    "precision": lambda o, device: precisions(*_vit(o), device, o.rounds),
+    "cudnn": lambda o, device: gpu_blocks.cudnn(device, o.rounds),
+    "calibration": _calibration,
+    "workers": lambda o, _: candidates(*_vit(o), _shared),
+    "workers under MPS": lambda o, _: _under_mps(o),
+    "decoding": lambda _, device: gpu_blocks.decoding(device),
+    "swap": lambda o, device: gpu_blocks.swap(device, o.rounds),
+    "tests": _tests,
+    "attention": _attention,
+}
+"""The parts by name, in the order in which they run."""
+
+
+if __name__ == "__main__":
+    main()

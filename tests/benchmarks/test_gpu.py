@@ -1,16 +1,22 @@
-"""The benchmark ``gpu``, run on a processor without CUDA graphs."""
+"""The parts of the benchmark ``gpu``, run on a processor without CUDA graphs."""
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
-from benchmarks import gpu
+from benchmarks import gpu, gpu_blocks
 from nas.compiler import build_attention
+from nas.evaluation.execution import Execution, Machine, allocate
 from nas.evaluation.local import LocalEvaluator
-from nas.genome.mechanisms import mechanism
+from nas.genome import ModelSizes
+from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.tasks import Data, Task, load_task
 
 CPU = torch.device("cpu")
@@ -29,7 +35,7 @@ def data(task: Task) -> Data:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_gpu_is_skipped_without_a_device(capsys: pytest.CaptureFixture[str]) -> None:
-    assert gpu.gpu(Namespace(data="cifar10", rounds=1)) == []
+    assert gpu.gpu(Namespace()) == []
     assert "finds no CUDA device" in capsys.readouterr().out
 
 
@@ -56,9 +62,87 @@ def test_gpu_candidates_reports_rate_per_number_of_workers(
     assert "2 workers: 0 failed" in capsys.readouterr().out
 
 
+def test_gpu_candidates_leaves_out_workers_for_which_there_are_no_cores(
+    task: Task, data: Data, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def few_cores(task: Task, data: Data, workers: int) -> LocalEvaluator:
+        allocate(Execution(workers=workers, gpus_per_worker=1 / workers), [Machine(1, gpus=1)])
+        return LocalEvaluator(task, data)
+
+    figures = gpu.candidates(task, data, few_cores, numbers=(1, 2, 16), count=1)
+    assert [figure.name for figure in figures] == ["1 workers"]
+    assert "16 workers: left out, 16 workers need 16 processor cores" in capsys.readouterr().out
+
+
+def test_gpu_precisions_compares_float32_and_bfloat16(
+    task: Task, data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "WIDTHS", (16, 32))
+    figures = gpu.precisions(task, data, CPU, rounds=1, count=1)
+    assert [f.name for f in figures[:3]] == [
+        "mha, width 16, float32", "mha, width 16, bfloat16",
+        "mha, width 16, float32 / bfloat16",
+    ]  # fmt: skip
+    assert len({figure.name for figure in figures}) == 12
+
+
+def test_gpu_trainings_reports_durations_and_memory(task: Task, data: Data) -> None:
+    figures = {figure.name: figure for figure in gpu.trainings(task, data, CPU)}
+    assert len(figures) == 16
+    assert figures["training 4, mha"].value > 0
+    assert figures["training 1, mha, reserved after"].value == 0
+
+
+def test_gpu_numerics_finds_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = ModelSizes(16, 8, 1, 9)
+    values = [figure.value for figure in gpu_blocks.numerics(CPU, sizes)]
+    assert values[0] < 1e-5
+    assert values[1] < 1e-4
+    assert 1e-4 < values[2] < 0.1
+    build = gpu_blocks.build_attention
+
+    def wrong(*arguments: Any, **options: Any) -> nn.Module:
+        block = build(*arguments, **options)
+        if not options:
+            block.register_forward_hook(lambda _block, _x, y: 1.01 * y)
+        return block
+
+    monkeypatch.setattr(gpu_blocks, "build_attention", wrong)
+    assert gpu_blocks.numerics(CPU, sizes)[0].value > 1e-3
+
+
+@pytest.mark.slow
+def test_gpu_blocks_on_a_processor() -> None:
+    sizes = ModelSizes(16, 4, 1, 9)
+    figures = gpu_blocks.calibration(sizes, 2, CPU, seconds=0.0)
+    assert [figure.name for figure in figures][:2] == [
+        "calibration, duration", f"calibration, error of {len(MECHANISMS)} genomes",
+    ]  # fmt: skip
+    figures = gpu_blocks.decoding(CPU, context=40)
+    assert figures[-1].name == "decoding, largest error"
+    assert figures[-1].value < 1e-5
+    figures = gpu_blocks.swap(CPU, rounds=1, width=32)
+    assert figures[0].value < 1e-5
+    assert len(gpu_blocks.cudnn(CPU, rounds=1, lengths=(5,))) == 3
+
+
+@pytest.mark.slow
+def test_gpu_parts_survive_each_other(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Both fail; and no part begins after the last minute."""
+    settings = {"data": "digits", "rounds": 1, "genome": []}
+    out = tmp_path / "gpu.json"
+    assert gpu.run_parts(["no such part", "nor this"], settings, out) == []
+    parts = json.loads(out.read_text())["parts"]
+    assert [part["error"] for part in parts.values()] == [
+        "KeyError: 'no such part' (1)", "KeyError: 'nor this' (1)",
+    ]  # fmt: skip
+    assert gpu.run_parts(["steps"], settings, out, minutes=-1) == []
+    assert "steps failed: not begun within" in capfd.readouterr().out
+
+
 def test_gpu_attention_compares_blocks_with_fused_attention() -> None:
     genomes = {name: mechanism(name).genome for name in ("mha", "uniform")}
-    figures = gpu.attention(genomes, CPU, rounds=1, lengths=(32,))
+    figures = gpu_blocks.attention(genomes, CPU, rounds=1, lengths=(32,))
     assert [figure.name for figure in figures] == [
         "F.scaled_dot_product_attention, 32 tokens",
         "mha, 32 tokens", "mha, 32 tokens / fused",
@@ -67,11 +151,13 @@ def test_gpu_attention_compares_blocks_with_fused_attention() -> None:
 
 
 def test_gpu_attention_reports_out_of_memory(capsys: pytest.CaptureFixture[str]) -> None:
-    class Greedy(gpu.Fused):
+    class Greedy(gpu_blocks.Fused):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
-    figures = gpu.compare({"fused": gpu.Fused(), "greedy": Greedy()}, 32, CPU, rounds=1)
+    figures = gpu_blocks.compare(
+        {"fused": gpu_blocks.Fused(), "greedy": Greedy()}, 32, CPU, rounds=1
+    )
     assert [figure.name for figure in figures] == ["fused, 32 tokens"]
     assert "out of memory" in capsys.readouterr().out
 
@@ -79,8 +165,8 @@ def test_gpu_attention_reports_out_of_memory(capsys: pytest.CaptureFixture[str])
 def test_gpu_fused_equals_block_of_standard_attention() -> None:
     torch.manual_seed(0)
     fused, block = (
-        gpu.Fused(),
-        build_attention(mechanism("mha").genome, gpu.DIM, gpu.HEADS),
+        gpu_blocks.Fused(),
+        build_attention(mechanism("mha").genome, gpu_blocks.DIM, gpu_blocks.HEADS),
     )
     with torch.no_grad():
         query, key, value = fused.wqkv.weight.chunk(3)
@@ -90,5 +176,5 @@ def test_gpu_fused_equals_block_of_standard_attention() -> None:
             fused.wo.bias.zero_()
         else:
             block.wo.bias.copy_(fused.wo.bias)
-        x = torch.randn(1, 20, gpu.DIM)
+        x = torch.randn(1, 20, gpu_blocks.DIM)
         torch.testing.assert_close(block(x), fused(x), rtol=1e-4, atol=1e-5)

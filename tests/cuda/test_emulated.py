@@ -27,7 +27,10 @@ def run(environment, *arguments):
     assert ended.returncode == 0, ended.stdout[-6000:] + ended.stderr[-2000:]
 
 
-@pytest.mark.parametrize("path", sorted(emulation.HERE.glob("emulated_*.py")), ids=lambda p: p.stem)
+FILES = sorted(emulation.HERE.glob("emulated_*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_on_an_emulated_gpu(path, environment):
     run(environment, str(path))
 
@@ -38,5 +41,6 @@ def test_trainings_that_need_a_gpu_run_without_their_numbers(environment):
 
 
 @pytest.mark.slow
-def test_random_genomes_on_an_emulated_gpu(environment):
-    run(environment, "-m", "slow", str(emulation.HERE / "emulated_training.py"))
+@pytest.mark.parametrize("name", ["emulated_training.py", "emulated_benchmark.py"])
+def test_the_slow_tests_on_an_emulated_gpu(name, environment):
+    run(environment, "-m", "slow", str(emulation.HERE / name))

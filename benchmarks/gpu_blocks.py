@@ -1,0 +1,320 @@
+"""The parts of the benchmark ``gpu`` that measure attention blocks."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import nas
+from benchmarks.figures import TIMES, Figure, interleaved, median, single
+from nas.common.errors import NasError
+from nas.compiler import build_attention, resolve
+from nas.costs.decoding import Decoder
+from nas.costs.timing import calibrate, predict_ms
+from nas.costs.timing.measuring import Passes, fastest
+from nas.genome import Genome, ModelSizes
+from nas.genome.mechanisms import MECHANISMS, mechanism
+
+CHECKED: Final = ModelSizes(dim=64, heads=8, depth=1, tokens=65)
+SPREAD: Final = 0.3  # standard deviation of the weights of a checked block
+TIMED: Final = ("mha", "sw_sqa", "qana")
+CONTEXT: Final = 1024  # tokens before a timed decoding step
+DIM, HEADS = 512, 8
+TOKENS: Final = (1024, 2048, 4096, 8192, 16384)
+FUSED: Final = "F.scaled_dot_product_attention"
+
+Work = Callable[[], None]
+
+
+def numerics(device: torch.device, sizes: ModelSizes = CHECKED) -> list[Figure]:
+    """Return the largest errors of all named mechanisms: of outputs and of gradients.
+
+    An error is the largest difference to the interpreter in float64 on the processor, divided by
+    the largest number there, or by 1 if that is greater.
+    """
+    errors: dict[str, dict[str, float]] = {}
+    for name in MECHANISMS:
+        for precision in ("float32", "bfloat16"):
+            found = _errors(mechanism(name).genome, sizes, precision, device)
+            for what, error in zip(("outputs", "gradients"), found, strict=True):
+                errors.setdefault(f"{precision}, {what}", {})[name] = error
+    figures = []
+    for label, of_names in errors.items():
+        worst = max(of_names, key=lambda name: (math.isnan(of_names[name]), of_names[name]))
+        print(f"  {label}: worst is {worst}, {of_names[worst]:.1e}")
+        figures.append(single(f"numerics, {label}", of_names[worst], ""))
+    return figures
+
+
+def _errors(
+    genome: Genome, sizes: ModelSizes, precision: str, device: torch.device
+) -> tuple[float, float]:
+    """Return the error of the output and the largest error of a gradient."""
+    torch.manual_seed(0)
+    exact = build_attention(genome, sizes.dim, sizes.heads, reference=True).eval()
+    for weight in exact.parameters():
+        nn.init.normal_(weight, std=SPREAD)
+    block = build_attention(genome, sizes.dim, sizes.heads).eval()
+    weights = dict(exact.named_parameters())
+    with torch.no_grad():
+        for name, weight in block.named_parameters():
+            weight.copy_(weights[name])
+    x = torch.randn(2, sizes.tokens, sizes.dim)
+    above = torch.randn_like(x)
+    expected = _outcome(exact.double(), x.double(), above)
+    with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        found = _outcome(block.to(device), x.to(device), above.to(device))
+    out, *gradients = [
+        float((found[name].cpu() - value).abs().max() / max(1.0, float(value.abs().max())))
+        for name, value in expected.items()
+        if name in found
+    ]
+    return out, max(gradients, key=lambda error: (math.isnan(error), error))
+
+
+def _outcome(block: nn.Module, x: Tensor, above: Tensor) -> dict[str, Tensor]:
+    """Return a block's output, and the gradients of its input and of all its weights."""
+    x.requires_grad_()
+    inputs = {"x": x} | dict(block.named_parameters())
+    out = block(x)
+    gradients = torch.autograd.grad(out, list(inputs.values()), above.to(out), allow_unused=True)
+    named = {name: g for name, g in zip(inputs, gradients, strict=True) if g is not None}
+    return {"": out.detach()} | named
+
+
+def calibration(
+    sizes: ModelSizes, batch: int, device: torch.device, seconds: float = 2.5
+) -> list[Figure]:
+    """Return errors of the times that a calibration predicts for all named mechanisms."""
+    from benchmarks.timing import agreement  # imports SciPy's statistics, which takes a second
+
+    begin = time.perf_counter()
+    options: dict[str, Any] = {"precision": "float32", "device": str(device), "is_causal": False}
+    units = calibrate(sizes, batch=batch, qkv_bias=False, seconds=seconds, **options)
+    taken = time.perf_counter() - begin
+    passes = Passes(sizes, batch, **options)
+    named = {}
+    for name in MECHANISMS:
+        try:
+            work = passes.of(build_attention(mechanism(name).genome, sizes.dim, sizes.heads))
+        except NasError:  # it does not exist at these sizes
+            continue
+        named[name] = partial(passes.seconds, work, passes.repeats)
+    measured = [1e3 * value for value in fastest(list(named.values()), seconds)]
+    layer = sizes._replace(depth=1)
+    predicted = [predict_ms(resolve(mechanism(name).genome, layer), units) for name in named]
+    for row in zip(named, predicted, measured, strict=True):
+        print("  {:28}predicted {:8.4f} ms, measured {:8.4f} ms".format(*row))
+    return [
+        single("calibration, duration", taken, "s"),
+        *agreement("calibration", predicted, measured),
+    ]
+
+
+def decoding(device: torch.device, context: int = CONTEXT) -> list[Figure]:
+    """Return times of a decoded token, and the error of decoding against the whole sequence."""
+    sizes = CHECKED._replace(tokens=context)
+    options: dict[str, Any] = {"precision": "float32", "device": str(device), "is_causal": True}
+    passes, figures, errors = Passes(sizes, 1, **options), [], []
+    for name in MECHANISMS:
+        block = build_attention(mechanism(name).genome, sizes.dim, sizes.heads).to(device).eval()
+        try:
+            decoder = Decoder(block)
+        except NasError:  # it reads later tokens
+            continue
+        x = passes.x[:, :32]
+        with torch.no_grad():
+            whole = block(x, is_causal=True)
+            parts = torch.cat([decoder.step(token) for token in x.split(1, dim=1)], dim=1)
+        errors.append(float((parts - whole).abs().max()))
+        if name in TIMED:
+            seconds = passes.decoding_seconds(block, context)
+            figures.append(single(f"decoding, {name} after {context}", 1e3 * seconds, "ms"))
+    return [*figures, single("decoding, largest error", max(errors), "")]
+
+
+def swap(device: torch.device, rounds: int, width: int = DIM) -> list[Figure]:
+    """Return the change of outputs by swaps that preserve them, and the ratio of times."""
+    x = torch.randn(8, 128, width, device=device)
+    figures = []
+    for name in ("mha", "qana"):
+        torch.manual_seed(0)
+        layer = nn.TransformerEncoderLayer(width, HEADS, dropout=0.0, batch_first=True)
+        layer = layer.to(device).train()  # in evaluation torch calls a function of its own
+        swapped = copy.deepcopy(layer)
+        nas.swap_attention(swapped, name)
+        with torch.no_grad():
+            change = float((swapped(x) - layer(x)).abs().max())
+        works: dict[str, Work] = {"before": partial(layer, x), "after": partial(swapped, x)}
+        samples = elapsed(works, rounds, device)
+        label = f"swap to {name}"
+        figures += [
+            single(f"{label}, largest change", change, ""),
+            ratio_of_rounds(f"{label}, after / before", samples["after"], samples["before"]),
+        ]
+    return figures
+
+
+def cudnn(
+    device: torch.device, rounds: int, lengths: Sequence[int] = (65, 257, 513)
+) -> list[Figure]:
+    """Return the time of the first pass of a new length, and of a pass, with cuDNN and without.
+
+    A pass is attention of dimension 256 in bfloat16, forward and backward.
+    """
+    figures, works = [], {}
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        for is_on, label in ((True, "cuDNN on"), (False, "cuDNN off")):
+            torch.backends.cuda.enable_cudnn_sdp(is_on)
+            block = build_attention(mechanism("mha").genome, 256, 4)
+            block.to(device, torch.bfloat16)
+            firsts = []
+            for length in (33, *lengths):  # the first one loads libraries
+                x = torch.randn(64, length, 256, device=device, dtype=torch.bfloat16)
+                work = partial(_switched, _pass(block, x.requires_grad_()), is_on)
+                firsts.append(_seconds(work, device))
+                works[f"{label}, {length} tokens"] = work
+            figures.append(median(f"{label}, first pass of a length", firsts[1:], "s"))
+        samples = elapsed(works, rounds, device)
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
+    for length in lengths:
+        on, off = (samples[f"cuDNN {state}, {length} tokens"] for state in ("on", "off"))
+        figures.append(ratio_of_rounds(f"cuDNN off / on, {length} tokens", off, on))
+    return figures
+
+
+def _switched(work: Work, is_on: bool) -> None:
+    torch.backends.cuda.enable_cudnn_sdp(is_on)
+    work()
+
+
+def _seconds(work: Work, device: torch.device) -> float:
+    """Return the elapsed seconds of one call."""
+    synchronise(device)
+    start = time.perf_counter()
+    work()
+    synchronise(device)
+    return time.perf_counter() - start
+
+
+def attention(
+    genomes: Mapping[str, Genome],
+    device: torch.device,
+    rounds: int,
+    lengths: Sequence[int] = TOKENS,
+) -> list[Figure]:
+    """Return times of one sequence forward and backward, and the ratio to fused attention."""
+    print(f"\none sequence, dim {DIM}, {HEADS} heads, bfloat16: ms forward and backward, peak MiB")
+    figures = []
+    for tokens in lengths:
+        forms: dict[str, nn.Module] = {FUSED: Fused()}
+        forms |= {name: build_attention(genome, DIM, HEADS) for name, genome in genomes.items()}
+        figures += compare(forms, tokens, device, rounds)
+    return figures
+
+
+class Fused(nn.Module):
+    """The projections of standard attention around torch's fused kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wqkv = nn.Linear(DIM, 3 * DIM, bias=False)
+        self.wo = nn.Linear(DIM, DIM)
+
+    def forward(self, x: Tensor) -> Tensor:
+        streams = self.wqkv(x).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        merged = F.scaled_dot_product_attention(*streams).transpose(1, 2).flatten(2)
+        out: Tensor = self.wo(merged)
+        return out
+
+
+def compare(
+    forms: Mapping[str, nn.Module], tokens: int, device: torch.device, rounds: int
+) -> list[Figure]:
+    """Return the times of all blocks that fit into memory, at one length."""
+    works: dict[str, Work] = {}
+    for name, form in forms.items():
+        form.to(device, torch.bfloat16)
+        x = torch.randn(1, tokens, DIM, device=device, dtype=torch.bfloat16)
+        work = _pass(form, x.requires_grad_())
+        try:
+            mib = _peak_mib(work, device)
+        except torch.OutOfMemoryError:
+            gc.collect()
+            torch.cuda.empty_cache()
+            print(f"  {tokens:6,} tokens  {name:34}out of memory")
+            continue
+        works[name] = work
+        print(f"  {tokens:6,} tokens  {name:34}{mib:10.1f} MiB")
+    samples = elapsed(works, rounds, device)
+    figures = []
+    for name, taken in samples.items():
+        label = f"{name}, {tokens} tokens"
+        figures.append(median(label, [1e3 * s for s in taken], "ms"))
+        if name != FUSED and FUSED in samples:
+            figures.append(ratio_of_rounds(f"{label} / fused", taken, samples[FUSED]))
+    return figures
+
+
+def _pass(form: nn.Module, x: Tensor) -> Work:
+    """Return a function that runs a forward and backward pass."""
+    inputs, gradient = [x, *form.parameters()], torch.ones_like(x)
+
+    def work() -> None:
+        torch.autograd.grad(form(x), inputs, gradient, allow_unused=True)
+
+    return work
+
+
+def _peak_mib(work: Work, device: torch.device) -> float:
+    """Return peak memory of one pass beyond weights and input in MiB; 0 on a processor."""
+    if device.type == "cpu":
+        work()
+        return 0.0
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    work()
+    torch.cuda.synchronize(device)
+    return (torch.cuda.max_memory_allocated(device) - before) / 2**20
+
+
+def elapsed(works: Mapping[str, Work], rounds: int, device: torch.device) -> dict[str, list[float]]:
+    """Return elapsed seconds of each round, with synchronisation of the device."""
+
+    def synchronised(work: Work) -> Work:
+        def run() -> None:
+            work()
+            synchronise(device)
+
+        return run
+
+    timed = {name: synchronised(work) for name, work in works.items()}
+    return interleaved(timed, rounds, clock=time.perf_counter)
+
+
+def ratio_of_rounds(name: str, slow: Sequence[float], fast: Sequence[float]) -> Figure:
+    """Return the median of the rounds' ratios."""
+    return median(name, [a / b for a, b in zip(slow, fast, strict=True)], TIMES)
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait for a GPU; do nothing for a processor."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def show(figures: Sequence[Figure]) -> None:
+    """Print figures with their spread."""
+    for figure in figures:
+        print(f"  {figure.name:52}{figure!s:>20}   {figure.spread}", flush=True)
