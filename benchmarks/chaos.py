@@ -57,10 +57,8 @@ class Site:
         self._cluster.remove_node(node, allow_graceful=False)
 
     def kill_head(self) -> None:
-        """Kill the head without notice."""
-        self._cluster.head_node.kill_all_processes(
-            check_alive=False, allow_graceful=False, wait=True
-        )
+        """Kill the head's service without notice; the head's raylet lives on."""
+        self._cluster.head_node.kill_gcs_server(check_alive=False)
 
     def close(self) -> None:
         """Shut the cluster down."""

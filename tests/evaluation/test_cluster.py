@@ -14,13 +14,13 @@ import pytest
 from benchmarks.chaos import (
     ROOT,
     Site,
-    incidents,
     outcome,
     run_undisturbed,
     run_with_kills,
     search,
     start_command,
 )
+from nas.store import open_run
 from tests.evaluation.test_ray_worker import write_plugin
 
 pytestmark = pytest.mark.slow
@@ -98,9 +98,8 @@ def test_killed_and_joining_nodes_do_not_change_the_result(site: Site, tmp_path:
     kills, _ = run_with_kills(site, tmp_path, 2, kills=2, period=2.0)
     assert outcome(tmp_path / "runs" / "fire") == expected
     assert kills == 2
-    counts = incidents(tmp_path / "runs" / "fire")
-    assert counts["node"] > 0
-    assert set(counts) <= {"node", "waiting", "back"}
+    with open_run(tmp_path / "runs" / "fire") as run:  # a starting worker may be lost with a node
+        assert {i.kind for i in run.incidents() if i.key} == {"node"}
 
     driver = start_command(tmp_path, search(2, "beheaded"), "--ray-address", site.address)
     while driver.poll() is None and not (tmp_path / "runs" / "beheaded").exists():
