@@ -66,6 +66,7 @@ def test_a_failed_training_ends_with_the_cause(task, monkeypatch):
     assert failed.error.splitlines()[-1].endswith("an illegal memory access was encountered")
 
 
+@pytest.mark.slow
 def test_a_trial_alone_has_the_whole_gpu_and_no_neighbour(task, monkeypatch, tmp_path):
     """Each of two workers has a quarter of 2 GiB, and as much again for its context.
 
