@@ -13,7 +13,6 @@ from typing import Any, Final, TextIO
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.optim import adamw
 
 from nas.common.text import printable
 
@@ -53,7 +52,7 @@ SETTINGS: Final[dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
 """torch's settings for the whole process: functions that get and set each of them."""
 
 PATCHABLE: Final[tuple[Any, ...]] = (
-    *(functional, adamw, Tensor),
+    *(functional, Tensor),
     *(nn.Module, nn.Linear, nn.LayerNorm, nn.Embedding, nn.Conv1d, nn.Parameter),
 )
 """Modules and classes of torch whose functions a model calls; a candidate may have replaced one."""

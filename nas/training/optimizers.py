@@ -9,9 +9,10 @@ its first and second moments, which start at zero. The weight decay d is the tas
 ``beta2``. The one-cycle schedule (Smith & Topin 2018) first raises and then lowers the learning
 rate r, and changes the momentum b in the opposite direction.
 
-This module calls torch's function ``adamw`` with a fused kernel. ``torch.optim.AdamW`` gives the
-same numbers, but it imports torch's compiler, which takes two seconds in every worker. The kernel
-takes the changing b as a Python number, so the step cannot be part of a CUDA graph.
+This module calls torch's fused kernel. ``torch.optim.AdamW`` gives the same numbers, but it imports
+torch's compiler, which takes two seconds in every worker, and its Python code takes longer than the
+call of the kernel. The kernel takes the changing b as a Python number, so the step cannot be part
+of a CUDA graph.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor, nn
-from torch.optim.adamw import adamw
 
 if TYPE_CHECKING:
     from nas.tasks import ModelTask
@@ -45,11 +45,14 @@ class ScheduledAdamW:
 
     def __init__(self, weights: Iterable[nn.Parameter], task: ModelTask, steps: int) -> None:
         self._task, self._steps, self._count = task, steps, 0
-        # By weight decay: weights with their first and second moments, and numbers of steps.
-        self._groups: dict[float, list[tuple[nn.Parameter, Tensor, Tensor, Tensor]]] = {}
+        # Weights with their first and second moments, and numbers of steps; by weight decay and
+        # dtype, because a call of the kernel takes one of each.
+        self._groups: dict[
+            tuple[float, torch.dtype], list[tuple[nn.Parameter, Tensor, Tensor, Tensor]]
+        ] = {}
         for weight in weights:
             moments, count = torch.zeros_like(weight), torch.zeros((), device=weight.device)
-            group = self._groups.setdefault(decay_of(weight, task), [])
+            group = self._groups.setdefault((decay_of(weight, task), weight.dtype), [])
             group.append((weight, moments, moments.clone(), count))
 
     @torch.no_grad()
@@ -57,26 +60,26 @@ class ScheduledAdamW:
         """Update all weights that have a gradient, with the schedule's next learning rate."""
         rate, momentum = rate_and_momentum(self._task, self._count, self._steps)
         self._count += 1
-        for decay, group in self._groups.items():
+        for (decay, _), group in self._groups.items():
             rows = [(w, w.grad, *state) for w, *state in group if w.grad is not None]
             if not rows:
                 continue
             weights, gradients, first, second, counts = map(list, zip(*rows, strict=True))
-            adamw(
+            torch._foreach_add_(counts, 1)
+            torch._fused_adamw_(
                 weights,
                 gradients,
                 first,
                 second,
                 [],
                 counts,
-                fused=True,
-                amsgrad=False,
-                maximize=False,
+                lr=rate,
                 beta1=momentum,
                 beta2=self._task.beta2,
-                lr=rate,
                 weight_decay=decay,
                 eps=EPSILON,
+                amsgrad=False,
+                maximize=False,
             )
 
 

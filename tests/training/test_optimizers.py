@@ -72,6 +72,16 @@ def test_scheduled_adamw_equals_torchs(overrides, dtype):
     assert torch.equal(found[2], weights(dtype)[2])  # no gradient, no decay
 
 
+def test_weights_may_have_two_dtypes():
+    both = [weights()[0], weights(torch.float64)[1], *weights()[2:]]
+    found = train(both, ScheduledAdamW(both, task_for(), STEPS).step)
+    for dtype, at in ((torch.float32, 0), (torch.float64, 1)):
+        alone = weights(dtype)
+        assert torch.equal(
+            train(alone, ScheduledAdamW(alone, task_for(), STEPS).step)[at], found[at]
+        )
+
+
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 12, 135])
 def test_schedule_equals_torchs(steps):
     task, parameters = task_for(), weights()
