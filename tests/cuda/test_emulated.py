@@ -42,7 +42,7 @@ def test_trainings_that_need_a_gpu_run_without_their_numbers(environment):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["emulated_training.py", "emulated_benchmark.py", "emulated_errors.py"]
+    "name", ["emulated_training.py", "slow_benchmark.py", "emulated_errors.py"]
 )
 def test_the_slow_tests_on_an_emulated_gpu(name, environment):
     run(environment, "-m", "slow", str(emulation.HERE / name))
