@@ -8,7 +8,7 @@
 //   EMULATED_GPUS        number of GPUs (1); CUDA_VISIBLE_DEVICES hides some, as in CUDA
 //   EMULATED_GIB         memory of each GPU in GiB (16)
 //   EMULATED_CAPABILITY  compute capability times ten (80, for which torch does not choose cuDNN)
-//   EMULATED_ERROR       CUDA error that every launch and allocation returns, for example 46 or 209
+//   EMULATED_ERROR       CUDA error that each launch, allocation and wait returns, such as 46 or 209
 //
 // The functions are declared here and not by NVIDIA's headers, of which only types are used, so
 // that a function whose arguments do not matter is declared without them.
@@ -113,7 +113,7 @@ cudaError_t wait(const char* call) {
   Lock lock(mutex);
   if (auto error = unsafe_call(call)) return error;
   counters["synchronisations"]++;
-  return cudaSuccess;
+  return injected_error();
 }
 
 // Work on a stream: a node of the stream's capture, or executed at once. Work on the default
