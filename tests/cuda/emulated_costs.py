@@ -1,4 +1,7 @@
-"""Calibration on a GPU, on the emulated runtime: times of CUDA graphs and of nothing else."""
+"""Calibration and decoding on a GPU, on the emulated runtime.
+
+A calibration times CUDA graphs and nothing else; decoding neither waits for results nor copies.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from torch import nn
 
 from nas.common.captures import CudaGraphs
 from nas.compiler import build_attention
+from nas.costs.decoding import Decoder
 from nas.costs.timing import calibrate, calibration
 from nas.costs.timing.measuring import LEAST_ROUNDS, REPLAYS, Passes
-from nas.genome import ModelSizes
+from nas.genome import Genome, ModelSizes, Node, Projections, Visibility
 from nas.genome.mechanisms import mechanism
 from tests.cuda import emulation
 
@@ -34,16 +38,16 @@ class Waiting(nn.Module):
         return self.inner(x, is_causal=is_causal) * float(x.sum().isfinite())
 
 
-def every_sixth_design(tokens, designs=calibration.designs):
+def some_designs(tokens, designs=calibration.designs):
     return list(designs(tokens))[::6]
 
 
 def test_each_mechanism_is_timed_by_ten_replays_between_two_events(monkeypatch):
-    monkeypatch.setattr(calibration, "designs", every_sixth_design)
+    monkeypatch.setattr(calibration, "designs", some_designs)
     emulation.reset()
     found = calibrate(SIZES, **OPTIONS)
     captures = emulation.counter("captures")
-    assert captures > 20
+    assert captures > 15
     assert REPLAYS == 10
     rounds = captures * (1 + LEAST_ROUNDS)
     assert emulation.counter("replays") == rounds * REPLAYS
@@ -77,7 +81,7 @@ def test_a_pass_accumulates_no_gradients():
 
 def test_a_mechanism_that_waits_is_left_out(monkeypatch):
     """Its eager time would be mixed with times of graphs."""
-    monkeypatch.setattr(calibration, "designs", every_sixth_design)
+    monkeypatch.setattr(calibration, "designs", some_designs)
     build = calibration.build_attention
 
     def build_attention(genome, *sizes, **options):
@@ -97,7 +101,42 @@ def test_a_mechanism_that_waits_is_left_out(monkeypatch):
 
 
 def test_a_decoding_step_is_timed_eagerly(monkeypatch):
-    monkeypatch.setattr(calibration, "designs", every_sixth_design)
+    monkeypatch.setattr(calibration, "designs", some_designs)
     found = calibrate(SIZES, **OPTIONS | {"is_causal": True})
     assert any(found["decode"].values())
     assert torch.cuda.memory_allocated() < 2**20
+
+
+DECODED = {name: mechanism(name).genome for name in ("mha", "qana", "sw_sqa", "flex_sqa")} | {
+    f"window of {window}, {first} global": Genome(
+        (
+            Node("rope", ("q",)),
+            Node("rope", ("k",)),
+            Node("scaled_dot_product", (0, 1)),
+            Node("alibi", (2,)),
+            Node("softmax", (3,)),
+            Node("weighted_sum", (4, "v")),
+        ),
+        Projections(),
+        visibility=Visibility(window, first),
+    )
+    for window, first in ((None, 0), (6, 0), (6, 2))
+}
+
+WINDOWED = "window of 6, 2 global"
+
+
+def waits():
+    return [emulation.counter(name)
+            for name in ("copies_to_host", "copies_to_device", "synchronisations")]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DECODED)
+def test_a_decoding_step_copies_nothing(name):
+    decoder = Decoder(build_attention(DECODED[name], 32, 8).to("cuda").eval())
+    x = torch.zeros(2, 1, 32, device="cuda")
+    for _ in range(10):
+        decoder.step(x)
+    emulation.reset()
+    decoder.step(x)
+    assert waits() == [0, 0, 0]
