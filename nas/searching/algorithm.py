@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     from nas.searching.archive import Archive
     from nas.searching.filtering import CandidateFilter
 
-# The purpose of a random generator: to draw a proposal, or to break ties when results arrive.
+# The purpose of a random generator: to draw a proposal, to break ties when results arrive, or to draw
+# offspring that several proposals are selected from.
 PROPOSE: Final = 0
 TELL: Final = 1
+DRAW: Final = 2
 
+LAG_SHARE: Final = 8  # with a lag, results are passed on in parts of this share of the lag
 # Number of failed attempts in a row after which an offspring gets one more mutation.
 PATIENCE: Final = 8
 MAX_STRENGTH: Final = 5  # most mutations of an offspring
@@ -50,6 +53,7 @@ class SearchContext:
             is, whether it is legal and the run has not trained it.
         archive: all results so far, and estimates of the objectives. The archive receives each
             result before the algorithm receives it.
+        lag: lag of the search, see ``SearchConfig``.
     """
 
     operators: Variation
@@ -59,14 +63,23 @@ class SearchContext:
     seed: int
     filter: CandidateFilter
     archive: Archive
+    lag: int | None = None
+
+    @property
+    def batch(self) -> int:
+        """Number of proposals in a row that are computed from the same results.
+
+        Without a lag, it is a generation; with a lag, an eighth of the lag.
+        """
+        return self.population if self.lag is None else max(1, self.lag // LAG_SHARE)
 
     def generator(self, number: int, purpose: int = PROPOSE) -> np.random.Generator:
         """Return a random generator for a proposal, independent of all other generators.
 
         Args:
             number: number of the proposal.
-            purpose: ``PROPOSE`` for drawing the proposal, or ``TELL`` for breaking ties when its
-                result arrives.
+            purpose: ``PROPOSE`` for drawing the proposal, ``TELL`` for breaking ties when its
+                result arrives, or ``DRAW`` for offspring after ``number`` results.
         """
         return np.random.default_rng([self.seed, number, purpose])
 

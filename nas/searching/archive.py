@@ -75,6 +75,10 @@ class Archive:
         self.known = [result for key, result in self._first.items() if key not in self._bad]
         self._estimates = self._p = None
 
+    def has(self, key: str) -> bool:
+        """Return whether the archive has a result of a mechanism, also a failure."""
+        return key in self._first or key in self._bad
+
     @property
     def is_informed(self) -> bool:
         """Whether there are enough results to estimate metrics by ``models``."""
@@ -192,7 +196,13 @@ class Archive:
             objective = self.objectives[column]
             worst = objective.as_cost(objective.reference)
             cost = costs[column]
-            model.tell(result.key, row, min(cost, worst), is_censored=cost >= worst)
+            model.tell(
+                result.key,
+                row,
+                min(cost, worst),
+                objectives=costs,
+                is_censored=cost >= worst,
+            )
 
 
 def posterior_estimates(

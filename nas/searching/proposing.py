@@ -1,8 +1,8 @@
 """Draw proposals as a function of earlier proposals and their results, without training.
 
 Without a lag (``SearchConfig.lag``), a proposal is computed from all results of earlier
-generations. With a lag, proposal t is computed from the results of proposals 0 to t - lag. Each
-proposal has its own random generator. Genomes are drawn until one is legal and new. A resumed run
+generations. With a lag, proposal t is computed from the results of proposals 0 to t - lag, of which
+the last few are passed on later, in parts of an eighth of the lag. Each proposal has its own random generator. Genomes are drawn until one is legal and new. A resumed run
 keeps its recorded proposals, even if rounding on another processor would lead to different
 proposals. Programs that train by other means can use a proposer directly:
 
@@ -35,17 +35,11 @@ class Proposer:
     a re-evaluation: it trains a mechanism again with another seed, see
     ``Archive.select_reevaluation``. The algorithm may propose re-evaluations, too.
 
-    Args:
-        lag: lag of the search, see ``SearchConfig``. With None, all proposals of a generation are
-            computed from the results of earlier generations.
     """
 
-    def __init__(
-        self, algorithm: Algorithm, context: SearchContext, lag: int | None = None
-    ) -> None:
+    def __init__(self, algorithm: Algorithm, context: SearchContext) -> None:
         self._algorithm, self._context = algorithm, context
         self._filter, self._archive = context.filter, context.archive
-        self._lag = lag
         self._trained: list[Proposal] = []
         self._num_results = 0  # results that archive and algorithm have received
         self._num_named = 0  # named mechanisms that have been proposed
@@ -88,13 +82,13 @@ class Proposer:
 
     def _horizon(self, number: int) -> int:
         """Return how many of the earliest results proposal ``number`` is computed from."""
-        if self._lag is None:
-            return number - number % self._context.population
-        return max(0, number - self._lag + 1)
+        batch, lag = self._context.batch, self._context.lag
+        latest = number if lag is None else max(0, number - lag + 1)
+        return latest - latest % batch
 
     def _pass_on(self, results: Sequence[TrialResult]) -> None:
-        """Pass new results to archive and algorithm, one at a time or by generations."""
-        size = self._context.population if self._lag is None else 1
+        """Pass new results to archive and algorithm, in parts of ``SearchContext.batch``."""
+        size = self._context.batch
         while self._num_results < len(results):
             part = results[self._num_results : self._num_results + size]
             self._archive.tell(part)

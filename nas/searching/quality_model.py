@@ -13,6 +13,11 @@ quality. To avoid this, the process models transformed scores (``YeoJohnson``), 
 are equally large for good and for bad mechanisms (warped Gaussian processes, Snelson et al. 2004).
 The methods of ``NoisyGP`` return values in the unit of the original scores.
 
+The time to fit a process grows with the cube of the number of mechanisms. So the process is
+conditioned on at most ``MOST_CONDITIONED`` mechanisms, those nearest to the front. The estimate of
+any other mechanism combines the prediction of this process with the scores of the mechanism's own
+trainings.
+
 Rasmussen & Williams 2006, "Gaussian processes for machine learning", chapters 2 and 5. scikit-learn
 fits the kernel. The noise is estimated from mechanisms that were trained several times.
 """
@@ -22,11 +27,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from moocore import is_nondominated
 from numpy.typing import NDArray
 from scipy.special import digamma  # type: ignore[import-untyped]
 from sklearn.exceptions import ConvergenceWarning
@@ -41,13 +47,17 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Features = Mapping[str, float]
 
-MOST_FITTED: Final = 256  # largest number of mechanisms to fit the kernel to; estimates use all
+MOST_FITTED: Final = 256  # largest number of mechanisms to fit the kernel to
+MOST_CONDITIONED: Final = 512  # largest number of mechanisms that the process is conditioned on
+# Beyond this number of trainings, the process is fitted again when their number has grown by 5 %.
+REFIT_SHARE: Final = 20
 # The noise is estimated from repeats, with a prior of a quarter of the variance of all scores (.22
 # in attention-bench-quick) that weighs as much as four repeats. The two are averaged as logarithms,
 # because on other tasks the prior may be wrong by orders of magnitude.
 PRIOR_NOISE: Final = 0.25
 PRIOR_REPEATS: Final = 4
 JITTER: Final = 1e-6
+TINY: Final = 1e-30  # avoids a division by zero
 LOG: Final = "log "  # begins the name of a feature that is a logarithm
 
 
@@ -80,12 +90,14 @@ class Observations:
 
     Attributes:
         features: features of the genome, see ``features``.
+        objectives: values of all objectives in the first training; lower is better.
         scores: value of the metric in each training.
         is_censored: whether one of the scores is only a bound. This is the case if a training was
             stopped, or if its score was no better than chance.
     """
 
     features: Features
+    objectives: Sequence[float] = ()
     scores: list[float] = field(default_factory=list)
     is_censored: bool = False
 
@@ -93,6 +105,10 @@ class Observations:
     def mean(self) -> float:
         """The mean of ``scores``."""
         return math.fsum(self.scores) / len(self.scores)
+
+    def first(self, number: int) -> Observations:
+        """Return the mechanism with its first trainings alone."""
+        return replace(self, scores=self.scores[:number])
 
 
 @dataclass(frozen=True)
@@ -121,27 +137,35 @@ class NoisyGP:
 
     def __init__(self) -> None:
         self.observed: dict[str, Observations] = {}
+        self._order: list[str] = []  # keys of the trainings, as they were told
         self._posterior: _Posterior | None = None
 
     def tell(
-        self, key: str, features: Features, score: float, *, is_censored: bool = False
+        self,
+        key: str,
+        features: Features,
+        score: float,
+        *,
+        objectives: Sequence[float] = (),
+        is_censored: bool = False,
     ) -> None:
         """Add one training of a mechanism, whose metric has the value ``score``.
 
         Args:
             key: key of the mechanism.
             features: features of the mechanism's genome.
+            objectives: values of all objectives in this training; lower is better.
             is_censored: whether the score is only a bound, see ``Observations``. Mechanisms with
                 such a score are not used to estimate the noise.
         """
-        observations = self.observed.setdefault(key, Observations(features))
+        observations = self.observed.setdefault(key, Observations(features, objectives))
         observations.scores.append(score)
         observations.is_censored |= is_censored
-        self._posterior = None
+        self._order.append(key)
 
     @property
     def kernel(self) -> Kernel:
-        """The hyperparameters that were fitted to all trainings."""
+        """The hyperparameters of the last fit."""
         return self._fitted().kernel
 
     @property
@@ -151,41 +175,74 @@ class NoisyGP:
 
     def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
         """Return posterior mean and standard error of the quality of each trained mechanism."""
-        return self._fitted().estimate(keys)
+        posterior = self._fitted()
+        mean, variance = posterior.estimate({key: self.observed[key] for key in keys})
+        return posterior.transform.moments(mean, np.sqrt(np.maximum(variance, 0.0)))
 
     def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
         """Return posterior mean and standard error of the quality of each untrained mechanism."""
-        return self._fitted().predict(candidates)
+        posterior = self._fitted()
+        mean, variance = posterior.predict(candidates)
+        return posterior.transform.moments(mean, np.sqrt(variance))
 
     def draws(self, keys: Sequence[str], number: int, rng: np.random.Generator) -> Array:
         """Return joint posterior samples of the mechanisms' qualities, of shape (number, keys)."""
         posterior = self._fitted()
-        mean, covariance = posterior.joint(keys)
+        mean, covariance = posterior.joint({key: self.observed[key] for key in keys})
         sample = rng.multivariate_normal(mean, covariance, number, method="eigh")
         return posterior.transform.inverse(sample)
 
     def _fitted(self) -> _Posterior:
-        if self._posterior is None:
-            self._posterior = _Posterior(self.observed)
+        """Return the process after the first trainings, as many as ``_num_fitted`` returns.
+
+        The number depends on the number of trainings alone, so that a resumed search continues with
+        the same estimates.
+        """
+        count = _num_fitted(len(self._order))
+        if self._posterior is None or self._posterior.num_trainings != count:
+            numbers = Counter(self._order[:count])
+            self._posterior = _Posterior(
+                {key: self.observed[key].first(number) for key, number in numbers.items()}
+            )
         return self._posterior
 
 
+def _num_fitted(count: int) -> int:
+    """Return how many of ``count`` trainings the process is fitted to: all, or the last step's."""
+    step = MOST_CONDITIONED
+    if count <= step:
+        return count
+    while (following := step + step // REFIT_SHARE) <= count:
+        step = following
+    return step
+
+
 class _Posterior:
-    """The Gaussian process after all trainings. Its methods compute the results of ``NoisyGP``."""
+    """The Gaussian process after the trainings of ``observed``, in transformed scores.
+
+    Methods take the present trainings of mechanisms, which may be more than those of the fit. The
+    noise of the additional scores is independent, so they are combined with the fit by precision.
+
+    Attributes:
+        num_trainings: number of trainings in the fit.
+    """
 
     def __init__(self, observed: Mapping[str, Observations]) -> None:
-        rows = list(observed.values())
-        self._rows = {key: row for row, key in enumerate(observed)}
+        self.num_trainings = sum(len(row.scores) for row in observed.values())
+        all_rows = list(observed.values())
+        noise = _noise([row for row in all_rows if not row.is_censored] or all_rows)
+        self.transform = YeoJohnson.fit(np.array([row.mean for row in all_rows]))
+        keys = _nearest(observed)
+        rows = [observed[key] for key in keys]
+        self._rows = {key: row for row, key in enumerate(keys)}
         self._scale = _log_scales(rows)
         self._names = sorted({name for row in rows for name in row.features})
-        self._x = self._matrix(row.features for row in rows)
+        self._x = self._matrix([row.features for row in rows])
+        self._counts = np.array([len(row.scores) for row in rows], float)
         means = np.array([row.mean for row in rows])
-        counts = np.array([len(row.scores) for row in rows], float)
-        noise = _noise([row for row in rows if not row.is_censored] or rows)
-        self.transform = YeoJohnson.fit(means)
         transformed = self.transform.transform(means)
         self._centre = float(transformed.mean())
-        variances = noise / counts  # of the means; transformed, they grow with the slope
+        variances = noise / self._counts  # of the means; transformed, they grow with the slope
         slopes = self.transform.derivative(means)
         self.kernel = _fit(self._x, transformed, variances * slopes**2, noise)
         residual = self.kernel.residual_variance * np.eye(len(rows))
@@ -195,29 +252,76 @@ class _Posterior:
         quality = self.transform.inverse(self._centre + self._prior @ self._weights)
         slopes = self.transform.derivative(quality)
         self._condition(transformed, variances * slopes**2)
+        self._mean = self._centre + self._prior @ self._weights
+        # The posterior covariance P - P (P + N)⁻¹ P of the prior P equals N - N (P + N)⁻¹ N.
+        self._variance = self._noise - self._noise**2 * np.diag(self._inverse)
+        self._predicted: dict[str, tuple[float, float]] = {}
 
     def _condition(self, transformed: Array, variances: Array) -> None:
         self._noise = variances + JITTER * self.kernel.signal_variance
         self._inverse = np.linalg.inv(self._prior + np.diag(self._noise))
         self._weights = self._inverse @ (transformed - self._centre)
 
-    def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
-        rows = [self._rows[key] for key in keys]
-        mean = self._centre + self._prior[rows] @ self._weights
-        # The posterior covariance P - P (P + N)⁻¹ P of the prior P equals N - N (P + N)⁻¹ N.
-        variance = self._noise - self._noise**2 * np.diag(self._inverse)
-        return self.transform.moments(mean, np.sqrt(np.maximum(variance[rows], 0.0)))
+    def estimate(self, observed: Mapping[str, Observations]) -> tuple[Array, Array]:
+        """Return mean and variance of the qualities of trained mechanisms."""
+        return self._updated(observed, *self._before(observed))
 
-    def joint(self, keys: Sequence[str]) -> tuple[Array, Array]:
-        """Return mean and covariance of the transformed qualities of trained mechanisms."""
-        rows = [self._rows[key] for key in keys]
-        across = self._prior[rows]
-        mean = self._centre + across @ self._weights
-        explained = across @ self._inverse @ across.T
-        return mean, self._prior[np.ix_(rows, rows)] - explained
+    def _before(self, observed: Mapping[str, Observations]) -> tuple[Array, Array]:
+        """Return mean and variance of the qualities after the trainings of the fit alone."""
+        others = [key for key in observed if key not in self._rows and key not in self._predicted]
+        if others:
+            predicted = self.predict([observed[key].features for key in others])
+            pairs = zip(*(column.tolist() for column in predicted), strict=True)
+            self._predicted.update(zip(others, pairs, strict=True))
+        means, variances = self._mean.tolist(), self._variance.tolist()
+        known = [
+            self._predicted[key] if row is None else (means[row], variances[row])
+            for key, row in ((key, self._rows.get(key)) for key in observed)
+        ]
+        values = np.array(known, float).reshape(-1, 2)
+        return values[:, 0], values[:, 1]
+
+    def _updated(
+        self, observed: Mapping[str, Observations], mean: Array, variance: Array
+    ) -> tuple[Array, Array]:
+        """Return means and variances after the scores that the fit does not contain."""
+        rows = [self._rows.get(key) for key in observed]
+        used = np.array([0 if row is None else int(self._counts[row]) for row in rows])
+        left = np.array([len(o.scores) for o in observed.values()]) - used
+        if not left.any():
+            return mean, variance
+        scores = [o.scores[n:] for o, n in zip(observed.values(), used, strict=True)]
+        more = np.array([math.fsum(s) / len(s) if s else 0.0 for s in scores])
+        slopes = self.transform.derivative(self.transform.inverse(mean))
+        # Precision of the mean of the additional scores; 0 without such scores.
+        precision = left / (self.kernel.noise * slopes**2)
+        variance = np.maximum(variance, JITTER * self.kernel.signal_variance)
+        gain = precision * variance / (1 + precision * variance)
+        return mean + gain * (self.transform.transform(more) - mean), variance * (1 - gain)
+
+    def joint(self, observed: Mapping[str, Observations]) -> tuple[Array, Array]:
+        """Return mean and covariance of the qualities of trained mechanisms.
+
+        Mechanisms that the process is not conditioned on are independent of all others.
+        """
+        before = self._before(observed)
+        mean, variance = self._updated(observed, *before)
+        covariance = np.diag(before[1])
+        places = [(i, self._rows[key]) for i, key in enumerate(observed) if key in self._rows]
+        if places:
+            inside, rows = map(list, zip(*places, strict=True))
+            across = self._prior[rows]
+            among = self._prior[np.ix_(rows, rows)] - across @ self._inverse @ across.T
+            covariance[np.ix_(inside, inside)] = among
+        # Additional scores shrink the variances; the correlations remain.
+        shares = np.maximum(variance, 0.0) / np.maximum(before[1], TINY)
+        shrunk = np.sqrt(np.minimum(shares, 1.0))
+        return mean, covariance * shrunk[:, None] * shrunk
 
     def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
-        unseen = sorted({n for f in candidates for n in f} - set(self._names))
+        """Return mean and variance of the qualities of untrained mechanisms."""
+        known = set(self._names)
+        unseen = sorted({n for f in candidates for n in f} - known)
         x = self._matrix(candidates)
         # A feature that no observed mechanism has is an additional axis.
         more = np.array([[f.get(name, 0.0) for name in unseen] for f in candidates])
@@ -227,18 +331,39 @@ class _Posterior:
         across = signal * np.exp(-np.sqrt(squared) / self.kernel.length)
         mean = self._centre + across @ self._weights
         explained = ((across @ self._inverse) * across).sum(axis=1)
-        variance = np.maximum(signal + self.kernel.residual_variance - explained, 0.0)
-        return self.transform.moments(mean, np.sqrt(variance))
+        return mean, np.maximum(signal + self.kernel.residual_variance - explained, 0.0)
 
     def _covariance(self, a: Array, b: Array) -> Array:
         distances = np.sqrt(_squared_distances(a, b))
         covariance: Array = self.kernel.signal_variance * np.exp(-distances / self.kernel.length)
         return covariance
 
-    def _matrix(self, rows: Iterable[Features]) -> Array:
-        return np.array(
-            [[f.get(n, 0.0) / self._scale.get(n, 1.0) for n in self._names] for f in rows]
-        )
+    def _matrix(self, rows: Sequence[Features]) -> Array:
+        """Return scaled features of mechanisms, (mechanisms, features)."""
+        columns = {name: column for column, name in enumerate(self._names)}
+        x = np.zeros((len(rows), len(columns)))
+        for row, counts in enumerate(rows):
+            for name, value in counts.items():
+                if (column := columns.get(name)) is not None:
+                    x[row, column] = value / self._scale.get(name, 1.0)
+        return x
+
+
+def _nearest(observed: Mapping[str, Observations]) -> list[str]:
+    """Return the keys of at most ``MOST_CONDITIONED`` mechanisms, nearest to the front.
+
+    The mechanisms of the first non-dominated fronts are returned, in the order of their trainings;
+    of the last of these fronts only a part.
+    """
+    keys = list(observed)
+    if len(keys) <= MOST_CONDITIONED:
+        return keys
+    rows = np.array([o.objectives or (o.mean,) for o in observed.values()])
+    chosen, left = np.array([], int), np.arange(len(keys))
+    while len(left) and len(chosen) < MOST_CONDITIONED:
+        is_member = is_nondominated(rows[left], keep_weakly=True)
+        chosen, left = np.append(chosen, left[is_member]), left[~is_member]
+    return [keys[i] for i in sorted(chosen[:MOST_CONDITIONED])]
 
 
 def _squared_distances(a: Array, b: Array) -> Array:

@@ -127,5 +127,6 @@ def make_proposer(setup: RunSetup, context: CostContext) -> Proposer:
         filter=CandidateFilter(policy, context, costs),
         # Several trainings of each mechanism show the seed noise without re-evaluations.
         archive=Archive(setup.objectives, most_trainings=math.inf if config.repeats == 1 else 1),
+        lag=config.lag,
     )
-    return Proposer(ALGORITHMS.get(config.algorithm)(search_context), search_context, config.lag)
+    return Proposer(ALGORITHMS.get(config.algorithm)(search_context), search_context)

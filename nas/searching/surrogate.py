@@ -1,10 +1,11 @@
 """NSGA-II with a surrogate model: offspring are screened by expected hypervolume improvement.
 
-Parents are selected from all trained mechanisms by their estimates. The algorithm draws many
-offspring and proposes the offspring that is expected to increase the hypervolume of the front most.
-The front includes pending proposals with their predicted objectives. One in five proposals is
-not screened, so that a wrong model cannot mislead the search. Costs are known exactly;
-only metrics are predicted (as in NSGANetV2, Lu et al. 2020, arXiv 2007.10396).
+Parents are selected from all trained mechanisms by their estimates. From them the algorithm draws a
+pool of offspring, once for all proposals that are computed from the same results. It proposes the
+offspring that is expected to increase the hypervolume of the front most. The front includes pending
+proposals with their predicted objectives. One in five proposals is a new offspring without
+screening, so that a wrong model cannot mislead the search. Costs are known exactly; only metrics
+are predicted (as in NSGANetV2, Lu et al. 2020, arXiv 2007.10396).
 
 A known mechanism is trained again if this has a greater expected gain than every offspring. Such
 re-evaluations distinguish good mechanisms late in a search. The gain is the expected increase of
@@ -15,9 +16,9 @@ correlated normal beliefs").
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from operator import itemgetter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -25,17 +26,43 @@ from moocore import hypervolume, is_nondominated
 from numpy.typing import NDArray
 
 from nas.genome import Genome
-from nas.searching.algorithm import ALGORITHMS, SearchContext
+from nas.searching.algorithm import ALGORITHMS, DRAW, SearchContext
 from nas.searching.nsga2 import Nsga2
 from nas.searching.results import REPEAT, Attempt, TrialResult
 
 if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
-POOL: Final = 50  # number of offspring from which one is selected
+FEWEST_DRAWN: Final = 50  # offspring in a pool, including offspring that are not new
+DRAWN: Final = 4  # offspring in a pool for each proposal, if these are more
 UNSCREENED: Final = 0.2  # share of proposals without screening
 # Seven equally likely points of a standard normal distribution.
 POINTS: Final = (-1.47, -0.79, -0.37, 0.0, 0.37, 0.79, 1.47)
+
+
+@dataclass
+class _Beliefs:
+    """What is computed once from the results so far.
+
+    Attributes:
+        parents: an NSGA-II whose population is the best trained mechanisms by estimates.
+        front: scaled estimates of the trained mechanisms of the front, (mechanisms, objectives).
+        pool: offspring by key, in the order of ``means`` and ``errors``.
+        means, errors: predicted objectives, scaled, and standard errors, (offspring, objectives).
+        gains: a heap of (-gain, row) of the offspring. A gain is an upper bound: the gain at the
+            last time it was computed. Gains fall as the front grows.
+        repeats: gains and mechanisms of the useful re-evaluations, the greatest gain first.
+        predicted: scaled predictions of pending proposals, by key.
+    """
+
+    parents: Nsga2
+    front: Array
+    pool: dict[str, Attempt]
+    means: Array
+    errors: Array
+    gains: list[tuple[float, int]]
+    repeats: list[tuple[float, TrialResult]]
+    predicted: dict[str, Array]
 
 
 @ALGORITHMS.register("surrogate")
@@ -48,86 +75,154 @@ class Surrogate:
         self._ideal = np.array([o.as_cost(o.ideal) for o in context.objectives])
         reference = [o.as_cost(o.reference) for o in context.objectives]
         self._span = np.array(reference) - self._ideal
-        self._evolution: Nsga2 | None = None
+        self._parents: Nsga2 | None = None
+        self._beliefs: _Beliefs | None = None
+        self._num_told = 0
 
     def tell(self, results: Sequence[TrialResult]) -> None:
-        """Discard the selected parents: the archive has new estimates to select them from."""
-        self._evolution = None
+        """Discard what was computed from the earlier results."""
+        self._parents = self._beliefs = None
+        self._num_told += len(results)
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
         """Return the offspring with the greatest expected gain, or a mechanism to train again."""
-        evolution = self._parents()
-        drawn = evolution.propose(rng, num_failed)
         if not self._archive.is_informed or rng.random() < UNSCREENED:
-            return drawn
-        pool: dict[str, tuple[Attempt, tuple[Genome, Mapping[str, float]]]] = {}
-        # Draws in a row that are not new; all neighbours of the parents may have been trained.
-        num_missed = num_failed
-        for _ in range(POOL):
-            info = self._context.filter.inspect(drawn.genome)
-            num_missed = 0 if info.is_new else num_missed + 1
-            if info.is_new:
-                pool[info.key] = drawn, (info.genome, info.costs)
-            drawn = evolution.propose(rng, num_missed)
-        if not pool:
-            return drawn
-        front = self._expected()
-        gains = self._gains(front, [candidate for _, candidate in pool.values()])
-        best = int(np.argmax(gains))
-        gain, result = self._best_reevaluation(front)
-        if result is not None and gain > gains[best]:
+            return self._evolution().propose(rng, num_failed)
+        beliefs = self._beliefs or self._believe()
+        front = self._expected(beliefs)
+        gain, best = self._best_offspring(beliefs, front)
+        pending = {proposal.key for proposal in self._archive.pending}
+        repeats = (option for option in beliefs.repeats if option[1].key not in pending)
+        repeat_gain, result = next(repeats, (0.0, None))
+        if result is not None and repeat_gain > gain:
             return Attempt(result.genome, REPEAT)
-        return list(pool.values())[best][0]
+        return best or self._evolution().propose(rng, num_failed)
 
-    def _parents(self) -> Nsga2:
+    def _evolution(self) -> Nsga2:
         """Return an NSGA-II whose population is the best trained mechanisms by estimates."""
-        if self._evolution is None:
-            self._evolution = Nsga2(self._context)
+        if self._parents is None:
+            self._parents = Nsga2(self._context)
             known, (means, _) = self._archive.known, self._archive.estimates()
-            rows = zip(known, means.tolist(), strict=True)
             if known:
-                self._evolution.tell([replace(result, costs=tuple(row)) for result, row in rows])
-        return self._evolution
+                best = _first_fronts(means, self._context.population)
+                self._parents.tell([replace(known[i], costs=tuple(means[i])) for i in best])
+        return self._parents
 
-    def _gains(
-        self, front: Array, candidates: Sequence[tuple[Genome, Mapping[str, float]]]
-    ) -> Array:
-        """Return by how much hypervolume each candidate is expected to add to a front."""
-        means, errors = self._archive.predict(candidates)
-        rows = zip(self._scaled(means), errors / self._span, strict=True)
-        return np.array([_expected_gain(front, *row) for row in rows])
-
-    def _best_reevaluation(self, front: Array) -> tuple[float, TrialResult | None]:
-        """Return the greatest expected gain of training a mechanism again, and this mechanism.
-
-        If no mechanism has a positive gain, return 0 and None.
-        """
-        known = self._archive.known
-        shifts = self._archive.expected_shift() / self._span
-        members = front[is_nondominated(front)]
-        best = front[: len(known)] + POINTS[0] * shifts
-        is_out = (members[None] <= best[:, None]).all(axis=2).any(axis=1)
-        total = _volume(front)
-        options: list[tuple[float, TrialResult | None]] = [(0.0, None)]
-        for i in self._archive.repeatable():
-            if not is_out[i]:
-                others = np.delete(front, i, axis=0)
-                gain = _volume(others) + _expected_gain(others, front[i], shifts[i]) - total
-                options.append((gain, known[i]))
-        return max(options, key=itemgetter(0))
-
-    def _expected(self) -> Array:
-        """Return scaled estimates of trained mechanisms, then predictions of pending ones."""
+    def _believe(self) -> _Beliefs:
+        """Draw a pool of offspring, and compute what follows from the results so far."""
         archive = self._archive
-        means, _ = archive.estimates()
-        pending = [(p.genome, p.costs) for p in archive.pending if p.is_new]
-        rows = np.vstack([means, archive.predict(pending)[0]]) if pending else means
-        return self._scaled(rows)
+        pool, candidates = self._draw()
+        means, errors = archive.predict(candidates)
+        estimates = self._scaled(archive.estimates()[0])
+        beliefs = _Beliefs(
+            parents=self._evolution(),
+            front=_members(estimates),
+            pool=pool,
+            means=self._scaled(means),
+            errors=errors / self._span,
+            gains=[(-np.inf, row) for row in range(len(pool))],
+            repeats=self._reevaluations(estimates),
+            predicted={},
+        )
+        self._beliefs = beliefs
+        return beliefs
+
+    def _draw(self) -> tuple[dict[str, Attempt], list[tuple[Genome, Mapping[str, float]]]]:
+        """Draw distinct offspring that are legal and have no result yet.
+
+        The offspring depend on the results alone, so that a resumed run draws the same.
+
+        Returns:
+            Attempts by key, and genome and costs of each.
+        """
+        rng = self._context.generator(self._num_told, DRAW)
+        pool: dict[str, Attempt] = {}
+        candidates = []
+        # Draws in a row that are not new; all neighbours of the parents may have been trained.
+        num_missed = 0
+        for _ in range(max(FEWEST_DRAWN, DRAWN * self._context.batch)):
+            drawn = self._evolution().propose(rng, num_missed)
+            info = self._context.filter.inspect(drawn.genome)
+            num_missed += 1
+            if not info.note and info.key not in pool and not self._archive.has(info.key):
+                pool[info.key] = drawn
+                candidates.append((info.genome, info.costs))
+                num_missed = 0
+        return pool, candidates
+
+    def _best_offspring(self, beliefs: _Beliefs, front: Array) -> tuple[float, Attempt | None]:
+        """Return the greatest expected gain of a new mechanism in the pool, and its attempt.
+
+        The gain is -inf if the pool has no new mechanism.
+        """
+        attempts, heap = list(beliefs.pool.values()), beliefs.gains
+        while heap:
+            _, row = heap[0]
+            if not self._context.filter.inspect(attempts[row].genome).is_new:
+                heapq.heappop(heap)
+                continue
+            gain = _expected_gain(front, beliefs.means[row], beliefs.errors[row])
+            heapq.heapreplace(heap, (-gain, row))
+            if heap[0] == (-gain, row):
+                return gain, attempts[row]
+        return -np.inf, None
+
+    def _reevaluations(self, estimates: Array) -> list[tuple[float, TrialResult]]:
+        """Return the mechanisms that are worth training again, the greatest expected gain first.
+
+        Args:
+            estimates: scaled estimates of the known mechanisms, (mechanisms, objectives).
+        """
+        archive = self._archive
+        shifts = archive.expected_shift() / self._span
+        members = is_nondominated(estimates, keep_weakly=True)
+        front = estimates[members]
+        best = estimates + POINTS[0] * shifts
+        is_out = (front[None] <= best[:, None]).all(axis=2).any(axis=1)
+        total = _volume(front)
+        options = []
+        for i in archive.repeatable():
+            if not is_out[i]:
+                # Without a member of the front, mechanisms behind it may enter the front.
+                others = np.delete(estimates, i, axis=0) if members[i] else front
+                others = _members(others) if members[i] else others
+                gain = _volume(others) + _expected_gain(others, estimates[i], shifts[i]) - total
+                options.append((gain, archive.known[i]))
+        options.sort(key=lambda option: -option[0])
+        return [option for option in options if option[0] > 0]
+
+    def _expected(self, beliefs: _Beliefs) -> Array:
+        """Return scaled estimates of the front, then scaled predictions of pending mechanisms."""
+        pending = [p for p in self._archive.pending if p.is_new]
+        missing = [p for p in pending if p.key not in beliefs.predicted]
+        if missing:
+            means, _ = self._archive.predict([(p.genome, p.costs) for p in missing])
+            rows = zip(missing, self._scaled(means), strict=True)
+            beliefs.predicted.update({str(p.key): row for p, row in rows})
+        rows = [beliefs.predicted[str(p.key)] for p in pending]
+        return _members(np.vstack([beliefs.front, *rows]))
 
     def _scaled(self, rows: Array) -> Array:
         """Return objectives scaled so that ideal values are 0 and reference values are 1."""
         scaled: Array = (rows - self._ideal) / self._span
         return scaled
+
+
+def _first_fronts(rows: Array, count: int) -> list[int]:
+    """Return the indices of the first non-dominated fronts that hold ``count`` rows together."""
+    chosen: list[int] = []
+    left = np.arange(len(rows))
+    while len(left) and len(chosen) < count:
+        is_member = is_nondominated(rows[left], keep_weakly=True)
+        chosen += left[is_member].tolist()
+        left = left[~is_member]
+    return sorted(chosen)
+
+
+def _members(rows: Array) -> Array:
+    """Return the non-dominated rows."""
+    members: Array = rows[is_nondominated(rows, keep_weakly=True)]
+    return members
 
 
 def _expected_gain(front: Array, row: Array, spread: Array) -> float:

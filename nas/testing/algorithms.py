@@ -74,6 +74,7 @@ def make_context(
     space: SearchSpace = SPACE,
     objectives: tuple[Objective, ...] = OBJECTIVES[:2],
     most_trainings: float = 1,
+    lag: int | None = None,
 ) -> SearchContext:
     """Return what a search algorithm is created with, for a small space and a small model.
 
@@ -84,6 +85,7 @@ def make_context(
         space: the search space.
         objectives: objectives of the search.
         most_trainings: largest number of trainings of a mechanism.
+        lag: lag of the search.
     """
     policy = policy or load_policy(space.policy)
     return SearchContext(
@@ -94,13 +96,14 @@ def make_context(
         seed=seed,
         filter=CandidateFilter(policy, CostContext(SIZES, False, False, {}), ()),
         archive=Archive(objectives, most_trainings=most_trainings),
+        lag=lag,
     )
 
 
-def proposer_of(name: str, lag: int | None = None, **changes: Any) -> Proposer:
+def proposer_of(name: str, **changes: Any) -> Proposer:
     """Return an object that proposes mechanisms by an algorithm, in ``make_context(**changes)``."""
     context = make_context(**changes)
-    return Proposer(ALGORITHMS.get(name)(context), context, lag=lag)
+    return Proposer(ALGORITHMS.get(name)(context), context)
 
 
 def result_of(proposal: Proposal, width: int = 2) -> TrialResult:
@@ -148,7 +151,7 @@ def driven(name: str, lag: int | None = None) -> list[list[Proposal]]:
 
     The result is cached.
     """
-    return drive(proposer_of(name, lag), COUNT)
+    return drive(proposer_of(name, lag=lag), COUNT)
 
 
 def ends_each_proposal_with_a_new_mechanism(name: str) -> None:
@@ -175,7 +178,7 @@ def follows_its_seed(name: str) -> None:
     """Equal seeds and results give equal proposals; another seed gives other proposals."""
     for lag in LAGS:
         first = driven(name, lag)[:25]
-        again, other = (drive(proposer_of(name, lag, seed=seed), 25) for seed in (0, 6))
+        again, other = (drive(proposer_of(name, lag=lag, seed=seed), 25) for seed in (0, 6))
         require(first == again, f"two searches of one seed differ with lag {lag}")
         require(first != other, f"two seeds give equal searches with lag {lag}")
 
@@ -187,7 +190,7 @@ def resumes_from_any_point(name: str) -> None:
         results = [result_of(attempts[-1]) for attempts in drawn]
         for begin in (1, 10, 27, COUNT - 1):
             end = min(begin + 12, COUNT)  # more than a generation
-            again = proposer_of(name, lag)
+            again = proposer_of(name, lag=lag)
             again.follow(p for attempts in drawn[:begin] for p in attempts)
             proposals = [again.propose(number, results) for number in range(begin, end)]
             same = proposals == drawn[begin:end]

@@ -167,7 +167,7 @@ class Kit:
         self, name: str, lag: int | None = None, repeats: bool = False, **changes: Any
     ) -> Proposer:
         most = math.inf if repeats else 1
-        return proposer_of(name, lag, policy=self.policy, most_trainings=most, **changes)
+        return proposer_of(name, lag=lag, policy=self.policy, most_trainings=most, **changes)
 
     def proposal_of(self, result: TrialResult) -> Proposal:
         """A proposal of the same mechanism."""
