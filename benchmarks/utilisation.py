@@ -49,7 +49,9 @@ def busy(table: Table, workers: int, population: int, lag: int | None) -> float:
     objectives: tuple[Objective, ...] = bench().objectives
     operators = Variation(bench().space, bench().policy)
     archive, candidate_filter = Archive(objectives, most_trainings=1), bench().filter
-    context = SearchContext(operators, (), population, objectives, 0, candidate_filter, archive, lag)
+    context = SearchContext(
+        operators, (), population, objectives, 0, candidate_filter, archive, lag
+    )
     proposer = Proposer(ALGORITHMS.get("random")(context), context)
     evaluator, total = Replay(table, workers), TRAININGS * workers
     genome = next(iter(table.mechanisms.values()))

@@ -30,7 +30,6 @@ PROPOSE: Final = 0
 TELL: Final = 1
 DRAW: Final = 2
 
-LAG_SHARE: Final = 8  # with a lag, results are passed on in parts of this share of the lag
 # Number of failed attempts in a row after which an offspring gets one more mutation.
 PATIENCE: Final = 8
 MAX_STRENGTH: Final = 5  # most mutations of an offspring
@@ -67,11 +66,13 @@ class SearchContext:
 
     @property
     def batch(self) -> int:
-        """Number of proposals in a row that are computed from the same results.
+        """Smallest number of results that are passed to archive and algorithm together.
 
-        Without a lag, it is a generation; with a lag, an eighth of the lag.
+        Without a lag, these are the results of a generation.
         """
-        return self.population if self.lag is None else max(1, self.lag // LAG_SHARE)
+        if self.lag is None:
+            return self.population
+        return max(1, min(self.population, self.lag // 2))
 
     def generator(self, number: int, purpose: int = PROPOSE) -> np.random.Generator:
         """Return a random generator for a proposal, independent of all other generators.

@@ -101,6 +101,26 @@ class Archive:
             self._estimates = means, errors
         return self._estimates
 
+    def posterior(self) -> list[Estimate]:
+        """Return an estimate of the objectives of every mechanism in ``known``."""
+        if not self.known:
+            return []
+        means, errors = self.estimates()
+        members, p = _non_dominated(means).tolist(), self.p_non_dominated().tolist()
+        signs = [(i, o.name, o.as_cost(1.0)) for i, o in enumerate(self.objectives)]
+        metrics = [(i, o.name) for i, o in enumerate(self.objectives) if o.is_metric]
+        rows = zip(self.known, means.tolist(), errors.tolist(), p, members, strict=True)
+        return [
+            Estimate(
+                key=result.key,
+                means={name: sign * mean[i] for i, name, sign in signs},
+                errors={name: error[i] for i, name in metrics if error[i] > 0},
+                p=chance,
+                is_member=is_member,
+            )
+            for result, mean, error, chance, is_member in rows
+        ]
+
     def predict(
         self, candidates: Sequence[tuple[Genome, Mapping[str, float]]]
     ) -> tuple[Array, Array]:
@@ -203,36 +223,6 @@ class Archive:
                 objectives=costs,
                 is_censored=cost >= worst,
             )
-
-
-def posterior_estimates(
-    objectives: Sequence[Objective], results: Sequence[TrialResult]
-) -> list[Estimate]:
-    """Return an estimate of the objectives of every mechanism whose trainings all succeeded."""
-    archive = Archive(objectives)
-    archive.tell(results)
-    results = archive.known
-    if not results:
-        return []
-    means, errors = archive.estimates()
-    members = _non_dominated(means)
-    p = archive.p_non_dominated()
-    return [
-        Estimate(
-            key=result.key,
-            means={
-                o.name: o.as_cost(v) for o, v in zip(objectives, means[i].tolist(), strict=True)
-            },
-            errors={
-                o.name: error
-                for o, error in zip(objectives, errors[i].tolist(), strict=True)
-                if o.is_metric and error > 0
-            },
-            p=float(p[i]),
-            is_member=bool(members[i]),
-        )
-        for i, result in enumerate(results)
-    ]
 
 
 def _contenders(means: Array, errors: Array) -> NDArray[np.bool_]:

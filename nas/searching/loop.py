@@ -9,6 +9,8 @@ order in which trainings finish.
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +30,6 @@ from nas.evaluation.trial import (
     Trial,
     training_seed,
 )
-from nas.searching.archive import posterior_estimates
 from nas.searching.front_file import write_front
 from nas.searching.listener import Evaluated, GenerationDone, Listener
 from nas.searching.proposing import Proposer
@@ -37,6 +38,7 @@ from nas.store import Counts, Proposal, RunWriter
 from nas.store.files import run_argument
 from nas.store.weights import keep_weights, remove_weights
 
+FRONT_SECONDS: Final = 5.0  # between two writes of front.json; reading the front takes time
 LIKELY: Final = 0.01  # probability of being in the front from which on weights are kept
 
 
@@ -46,7 +48,8 @@ class _Work:
 
     Attributes:
         repeats: indices of the proposal's trainings among all trainings of the mechanism.
-        evaluations: evaluations of the proposal's finished trainings, by the same index.
+        evaluations: evaluations of the proposal's finished trainings, by the same index, until the
+            result is known.
         result: result of the proposal; None until all its trainings have ended.
     """
 
@@ -82,7 +85,8 @@ class Loop:
         self._num_trainings: Counter[str] = Counter()  # proposed trainings of each mechanism
         self._results: list[TrialResult] = []  # up to the first proposal without a result
         self._running: dict[tuple[str, int], int] = {}  # numbers of proposals, by key and repeat
-        self._num_generations = 0
+        self._num_generations, self._counts = 0, Counts()
+        self._front_written = -math.inf  # monotonic time in seconds
         self._is_exhausted = False
         evaluator.on_incident = self._on_incident
 
@@ -165,7 +169,7 @@ class Loop:
         trials = []
         for number in numbers:
             work = self._work[number]
-            for repeat in work.repeats:
+            for repeat in work.repeats if work.result is None else ():
                 if repeat not in work.evaluations:
                     trial = self._trial(work.proposal, repeat)
                     trials.append(trial)
@@ -239,6 +243,7 @@ class Loop:
             rows = [as_costs(self._objectives, row) for row in values]
         is_ok = all(evaluation.is_ok for evaluation in evaluations)
         work.result = TrialResult.of(work.proposal, rows, is_ok=is_ok)
+        work.evaluations.clear()
         while len(self._results) < len(self._work):
             result = self._work[len(self._results)].result
             if result is None:
@@ -261,17 +266,19 @@ class Loop:
         num_kept = len(self._run.generations()) if is_replayed else 0
         for number in range(max(self._num_generations, num_kept), done):
             self._record_generation(number)
-        recorded = self._run.generations()
-        if not is_replayed:
+        if not is_replayed and time.monotonic() - self._front_written > FRONT_SECONDS:
             write_front(self._run)
-        for number in range(self._num_generations, done):
-            counts = sum((g.counts for g in recorded[: number + 1]), start=Counts())
-            self._listener.on_generation(GenerationDone(recorded[number], counts, is_replayed))
+            self._front_written = time.monotonic()
+        for generation in self._run.generations(first=self._num_generations)[
+            : done - self._num_generations
+        ]:
+            self._counts += generation.counts
+            self._listener.on_generation(GenerationDone(generation, self._counts, is_replayed))
         self._num_generations = done
 
     def _record_generation(self, number: int) -> None:
         results = self._results[: (number + 1) * self._config.population]
-        estimates = posterior_estimates(self._objectives, results)
+        estimates = self._proposer.estimates(results)
         front, first = [e.means for e in estimates if e.is_member], self._objectives[0]
         best = min((means[first.name] for means in front), key=first.as_cost, default=None)
         volume = scaled_hypervolume(self._objectives, front)

@@ -1,8 +1,10 @@
 """Draw proposals as a function of earlier proposals and their results, without training.
 
 Without a lag (``SearchConfig.lag``), a proposal is computed from all results of earlier
-generations. With a lag, proposal t is computed from the results of proposals 0 to t - lag, of which
-the last few are passed on later, in parts of an eighth of the lag. Each proposal has its own random generator. Genomes are drawn until one is legal and new. A resumed run
+generations. With a lag, proposal t is computed from the results of proposals 0 to t - lag. Results
+are passed to the algorithm in parts, since the model is fitted anew to each part: of a generation,
+or of half the lag if this is less; in long searches, of a ``GROWTH``-th of all results. Each
+proposal has its own random generator. Genomes are drawn until one is legal and new. A resumed run
 keeps its recorded proposals, even if rounding on another processor would lead to different
 proposals. Programs that train by other means can use a proposer directly:
 
@@ -13,18 +15,22 @@ proposals. Programs that train by other means can use a proposer directly:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Final
 
 import numpy as np
 
 from nas.searching.algorithm import Algorithm, SearchContext
+from nas.searching.archive import Archive
 from nas.searching.results import REPEAT, Attempt, TrialResult
 from nas.store import Proposal
+from nas.store.records import Estimate
 
 # Number of attempts in a row without a new mechanism after which a space counts as exhausted.
 MAX_ATTEMPTS: Final = 1000
+GROWTH: Final = 20  # in long searches, results are passed on in parts of this fraction of them
 REPEAT_EVERY: Final = 10  # one in this number of proposals trains a known mechanism again
 
 
@@ -42,6 +48,8 @@ class Proposer:
         self._filter, self._archive = context.filter, context.archive
         self._trained: list[Proposal] = []
         self._num_results = 0  # results that archive and algorithm have received
+        # The archive of the algorithm may lack results of the generations to record.
+        self._recorded, self._num_recorded = Archive(context.objectives), 0
         self._num_named = 0  # named mechanisms that have been proposed
 
     def follow(self, recorded: Iterable[Proposal]) -> None:
@@ -80,20 +88,33 @@ class Proposer:
             self._trained.append(attempts[-1])
         return attempts
 
+    def estimates(self, results: Sequence[TrialResult]) -> list[Estimate]:
+        """Return an estimate of every mechanism after the results of the first proposals.
+
+        Args:
+            results: results of proposals 0, 1, ..., at least as many as in the previous call.
+        """
+        if self._context.lag is None and self._horizon(len(results)) == len(results):
+            self._pass_on(results)  # the next proposals are computed from the same results
+            return self._archive.posterior()
+        self._recorded.tell(results[self._num_recorded :])
+        self._num_recorded = len(results)
+        return self._recorded.posterior()
+
     def _horizon(self, number: int) -> int:
         """Return how many of the earliest results proposal ``number`` is computed from."""
-        batch, lag = self._context.batch, self._context.lag
+        lag = self._context.lag
         latest = number if lag is None else max(0, number - lag + 1)
-        return latest - latest % batch
+        *_, horizon = takewhile(lambda h: h <= latest, _horizons(self._context.batch))
+        return horizon
 
     def _pass_on(self, results: Sequence[TrialResult]) -> None:
-        """Pass new results to archive and algorithm, in parts of ``SearchContext.batch``."""
-        size = self._context.batch
-        while self._num_results < len(results):
-            part = results[self._num_results : self._num_results + size]
-            self._archive.tell(part)
-            self._algorithm.tell(part)
-            self._num_results += len(part)
+        """Pass new results to archive and algorithm, in the same parts as before an interruption."""
+        for end in takewhile(lambda h: h <= len(results), _horizons(self._context.batch)):
+            if part := results[self._num_results : end]:
+                self._archive.tell(part)
+                self._algorithm.tell(part)
+                self._num_results = end
 
     def _reevaluation(self, number: int) -> Attempt | None:
         """Return a re-evaluation for every ``REPEAT_EVERY``-th number, and None for other numbers.
@@ -124,3 +145,11 @@ class Proposer:
             self._num_named += 1
             return Attempt(genome, "mechanism", name)
         return context.sample(rng)
+
+
+def _horizons(batch: int) -> Iterator[int]:
+    """Yield the numbers of results after which results are passed on, beginning with 0."""
+    horizon = 0
+    while True:
+        yield horizon
+        horizon += batch * max(1, horizon // (GROWTH * batch))

@@ -33,8 +33,8 @@ from nas.searching.results import REPEAT, Attempt, TrialResult
 if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
-FEWEST_DRAWN: Final = 50  # offspring in a pool, including offspring that are not new
-DRAWN: Final = 4  # offspring in a pool for each proposal, if these are more
+DRAWN: Final = 50  # offspring in a pool for each proposal, including offspring that are not new
+MOST_DRAWN: Final = 600  # offspring in a pool
 UNSCREENED: Final = 0.2  # share of proposals without screening
 # Seven equally likely points of a standard normal distribution.
 POINTS: Final = (-1.47, -0.79, -0.37, 0.0, 0.37, 0.79, 1.47)
@@ -140,7 +140,7 @@ class Surrogate:
         candidates = []
         # Draws in a row that are not new; all neighbours of the parents may have been trained.
         num_missed = 0
-        for _ in range(max(FEWEST_DRAWN, DRAWN * self._context.batch)):
+        for _ in range(min(MOST_DRAWN, DRAWN * self._context.batch)):
             drawn = self._evolution().propose(rng, num_missed)
             info = self._context.filter.inspect(drawn.genome)
             num_missed += 1

@@ -15,7 +15,7 @@ import os
 import re
 import sqlite3
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -119,6 +119,16 @@ class Database:
         places = ", ".join(f":{name}" for name in row)
         verb = "INSERT" if is_new else "INSERT OR IGNORE"
         self.execute(f"{verb} INTO {table} ({columns}) VALUES ({places})", **row)
+
+    def insert_all(self, table: str, new: Sequence[Mapping[str, Any]]) -> None:
+        """Insert rows of the same columns, in a transaction of the caller, see ``insert``."""
+        if new:
+            columns, places = ", ".join(new[0]), ", ".join(f":{name}" for name in new[0])
+            with _explained(self._path):
+                self._connection.executemany(
+                    f"INSERT INTO {table} ({columns}) VALUES ({places})",  # noqa: S608
+                    new,
+                )
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:

@@ -246,12 +246,12 @@ class Run(AbstractContextManager["Run"]):
         """Return the recorded failures of workers, in order."""
         return self._all(rows.incident_from_row, "SELECT * FROM incidents ORDER BY id")
 
-    def generations(self) -> tuple[Generation, ...]:
-        """Return the complete generations, in order."""
+    def generations(self, first: int = 0) -> tuple[Generation, ...]:
+        """Return the complete generations from index ``first`` on, in order."""
         fronts: dict[int, list[tuple[float, int, str]]] = defaultdict(list)
 
         def add_member(row: rows.Row) -> None:
-            cost = first.as_cost(rows.numbers(row["means"])[first.name])
+            cost = objective.as_cost(rows.numbers(row["means"])[objective.name])
             fronts[row["generation"]].append((cost, row["number"], row["digest"]))
 
         def read(row: rows.Row) -> Generation:
@@ -266,30 +266,36 @@ class Run(AbstractContextManager["Run"]):
             )
 
         with self.snapshot():
-            counts, first = self._counts_by_generation(), self.setup.objectives[0]
+            counts, objective = self._counts_by_generation(first), self.setup.objectives[0]
             self._all(
                 add_member,
                 "SELECT e.generation, e.means, p.number, p.digest FROM estimates AS e "
-                "JOIN proposals AS p ON p.key = e.key AND p.verdict = 'new' WHERE e.is_member",
+                "JOIN proposals AS p ON p.key = e.key AND p.verdict = 'new' "
+                "WHERE e.is_member AND e.generation >= :first",
+                first=first,
             )
-            return self._all(read, "SELECT * FROM generations ORDER BY number")
+            statement = "SELECT * FROM generations WHERE number >= :first ORDER BY number"
+            return self._all(read, statement, first=first)
 
     def counts(self) -> Counts:
         """Return the numbers of all proposals so far, by outcome."""
         return sum(self._counts_by_generation().values(), start=Counts())
 
-    def _counts_by_generation(self) -> dict[int, Counts]:
+    def _counts_by_generation(self, first: int = 0) -> dict[int, Counts]:
         records = self._database.query(
-            "WITH ended AS (SELECT key, count(*) AS trainings, max(status = 'failed') AS failed, "
-            "max(status = 'stopped') AS stopped "
-            "FROM trainings WHERE purpose = 'search' GROUP BY key) "
+            "WITH chosen AS (SELECT number, key, verdict FROM proposals "
+            "WHERE number >= :first * (SELECT population FROM run)), "
+            "ended AS (SELECT key, count(*) AS trainings, max(status = 'failed') AS failed, "
+            "max(status = 'stopped') AS stopped FROM trainings "
+            "WHERE purpose = 'search' AND key IN (SELECT key FROM chosen) GROUP BY key) "
             "SELECT number / (SELECT population FROM run) AS generation, count(*) AS proposed, "
             "sum(verdict = 'new' AND ifnull(trainings, 0) >= (SELECT repeats FROM run)) "
             "AS evaluated, sum(verdict = 'repeated') AS repeated, "
             "sum(verdict = 'replayed') AS replayed, sum(verdict = 'rejected') AS rejected, "
             "sum(verdict = 'new' AND ifnull(failed, 0)) AS failed, "
             "sum(verdict = 'new' AND ifnull(stopped, 0)) AS stopped "
-            "FROM proposals LEFT JOIN ended USING (key) GROUP BY 1"
+            "FROM chosen LEFT JOIN ended USING (key) GROUP BY 1",
+            first=first,
         )
         return {row.pop("generation"): Counts(**row) for row in records}
 

@@ -29,7 +29,7 @@ from nas.store.records import Session
 from nas.store.run import DATABASE_FILE, Run, database_file
 
 if TYPE_CHECKING:
-    from nas.store.records import Estimate, Proposal, RunSetup
+    from nas.store.records import Document, Estimate, Proposal, RunSetup
 
     Clock = Callable[[], datetime]
 
@@ -58,6 +58,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._clock = clock
         self._has_session = self._is_finished = False
         self._is_open = True
+        self._task: Document | None = None  # of the setup, read once
 
     def record_proposals(self, proposals: Iterable[Proposal]) -> None:
         """Record proposals in one transaction, including attempts that are not trained."""
@@ -94,8 +95,10 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             key: key of the trained mechanism.
             repeat: index among the trainings of this mechanism, from 0.
         """
-        task = self.run.setup.task
-        training = Training("search", task.fingerprint, task.name, key, "", repeat, evaluation)
+        if self._task is None:
+            self._task = self.run.setup.task
+        name, fingerprint = self._task.name, self._task.fingerprint
+        training = Training("search", fingerprint, name, key, "", repeat, evaluation)
         self.record_training(training, generation)
 
     def complete_setup(self, setup: RunSetup) -> None:
@@ -104,6 +107,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         A run of several tasks calls this after it has trained standard attention and ``uniform``,
         whose scores its objectives refer to.
         """
+        self._task = None
         row = rows.to_row(setup)
         names = [name for name in row if name.startswith(("task_", "objectives", "metrics"))]
         columns = ", ".join(f"{name} = :{name}" for name in names)
@@ -134,9 +138,10 @@ class RunWriter(AbstractContextManager["RunWriter"]):
                 "DELETE FROM estimates WHERE NOT is_member OR generation = :number", number=number
             )
             self._database.insert("generations", row)
-            for estimate in estimates:
-                row = rows.to_row(estimate) | {"generation": number}
-                self._database.insert("estimates", row)
+            self._database.insert_all(
+                "estimates",
+                [rows.to_row(estimate) | {"generation": number} for estimate in estimates],
+            )
 
     def raise_generations(self, generations: int) -> None:
         """Raise the run's total number of generations. A smaller number changes nothing."""

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from nas.genome.mechanisms import MECHANISMS, mechanism
-from nas.searching.archive import Archive, posterior_estimates
+from nas.searching.archive import Archive
 from nas.searching.power_transform import YeoJohnson
 from nas.searching.quality_model import NoisyGP, features
 from nas.searching.results import TrialResult
+from nas.store.records import Estimate
 
 NOISE = 0.01
 
@@ -165,6 +166,12 @@ def results(kit: Any, values: list[float | None]) -> list[TrialResult]:
     ]
 
 
+def posterior(kit: Any, told: list[TrialResult]) -> list[Estimate]:
+    archive = Archive((kit.accuracy, kit.macs))
+    archive.tell(told)
+    return archive.posterior()
+
+
 def test_archive_leaves_out_failures_and_fits_nothing_to_few_results(kit: Any) -> None:
     archive = Archive((kit.accuracy, kit.macs))
     archive.tell(results(kit, [0.3, None, 0.5]))
@@ -179,9 +186,9 @@ def test_archive_leaves_out_failures_and_fits_nothing_to_few_results(kit: Any) -
 
 def test_scores_worse_than_chance_count_as_chance(kit: Any) -> None:
     values = [0.3, 0.31, 0.32, 0.33, 0.34, 0.35, 0.36, 0.02, 0.37]
-    found = {e.key: e for e in posterior_estimates((kit.accuracy, kit.macs), results(kit, values))}
+    found = {e.key: e for e in posterior(kit, results(kit, values))}
     clipped = results(kit, [max(v, 0.1) for v in values])
-    again = {e.key: e for e in posterior_estimates((kit.accuracy, kit.macs), clipped)}
+    again = {e.key: e for e in posterior(kit, clipped)}
     assert found["0008"].means == again["0008"].means
 
 
@@ -191,9 +198,7 @@ def test_reevaluation_selects_likely_members_that_are_not_pending(kit: Any) -> N
     archive.tell(results(kit, [0.3 + 0.01 * float(rng.random()) for _ in range(10)]))
     first = archive.select_reevaluation()
     assert first is not None
-    (p,) = (
-        e.p for e in posterior_estimates(archive.objectives, archive.known) if e.key == first.key
-    )
+    (p,) = (e.p for e in archive.posterior() if e.key == first.key)
     assert p > 0.1
     archive.pending = [kit.proposal_of(first)]
     second = archive.select_reevaluation()
