@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from nas.searching.archive import Archive
     from nas.searching.filtering import CandidateFilter
 
-# The purpose of a random generator: to draw a proposal, to break ties when results arrive, or to draw
-# offspring that several proposals are selected from.
+# The purpose of a random generator: to draw a proposal, to break ties when results arrive, or to
+# draw offspring from which several proposals are selected.
 PROPOSE: Final = 0
 TELL: Final = 1
 DRAW: Final = 2

@@ -109,7 +109,7 @@ class Proposer:
         return horizon
 
     def _pass_on(self, results: Sequence[TrialResult]) -> None:
-        """Pass new results to archive and algorithm, in the same parts as before an interruption."""
+        """Pass results to archive and algorithm, in the same parts as before an interruption."""
         for end in takewhile(lambda h: h <= len(results), _horizons(self._context.batch)):
             if part := results[self._num_results : end]:
                 self._archive.tell(part)

@@ -197,8 +197,8 @@ class Surrogate:
         missing = [p for p in pending if p.key not in beliefs.predicted]
         if missing:
             means, _ = self._archive.predict([(p.genome, p.costs) for p in missing])
-            rows = zip(missing, self._scaled(means), strict=True)
-            beliefs.predicted.update({str(p.key): row for p, row in rows})
+            keys = [str(proposal.key) for proposal in missing]
+            beliefs.predicted.update(zip(keys, self._scaled(means), strict=True))
         rows = [beliefs.predicted[str(p.key)] for p in pending]
         return _members(np.vstack([beliefs.front, *rows]))
 
