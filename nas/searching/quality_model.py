@@ -14,9 +14,8 @@ are equally large for good and for bad mechanisms (warped Gaussian processes, Sn
 The methods of ``NoisyGP`` return values in the unit of the original scores.
 
 The time to fit a process grows with the cube of the number of mechanisms. So the process is
-conditioned on at most ``MOST_CONDITIONED`` mechanisms, those nearest to the front. The estimate of
-any other mechanism combines the prediction of this process with the scores of the mechanism's own
-trainings.
+conditioned on at most ``MOST_CONDITIONED`` mechanisms. The estimate of any other mechanism combines
+the prediction of this process with the scores of the mechanism's own trainings.
 
 Rasmussen & Williams 2006, "Gaussian processes for machine learning", chapters 2 and 5. scikit-learn
 fits the kernel. The noise is estimated from mechanisms that were trained several times.
@@ -231,8 +230,10 @@ class _Posterior:
         self.num_trainings = sum(len(row.scores) for row in observed.values())
         all_rows = list(observed.values())
         noise = _noise([row for row in all_rows if not row.is_censored] or all_rows)
-        self.transform = YeoJohnson.fit(np.array([row.mean for row in all_rows]))
-        keys = _nearest(observed)
+        all_means = np.array([row.mean for row in all_rows])
+        self.transform = YeoJohnson.fit(all_means)
+        self._centre = float(self.transform.transform(all_means).mean())
+        keys = _representatives(observed)
         rows = [observed[key] for key in keys]
         self._rows = {key: row for row, key in enumerate(keys)}
         self._scale = _log_scales(rows)
@@ -241,7 +242,6 @@ class _Posterior:
         self._counts = np.array([len(row.scores) for row in rows], float)
         means = np.array([row.mean for row in rows])
         transformed = self.transform.transform(means)
-        self._centre = float(transformed.mean())
         variances = noise / self._counts  # of the means; transformed, they grow with the slope
         slopes = self.transform.derivative(means)
         self.kernel = _fit(self._x, transformed, variances * slopes**2, noise)
@@ -349,21 +349,24 @@ class _Posterior:
         return x
 
 
-def _nearest(observed: Mapping[str, Observations]) -> list[str]:
-    """Return the keys of at most ``MOST_CONDITIONED`` mechanisms, nearest to the front.
+def _representatives(observed: Mapping[str, Observations]) -> list[str]:
+    """Return the keys of at most ``MOST_CONDITIONED`` mechanisms, in the order of their trainings.
 
-    The mechanisms of the first non-dominated fronts are returned, in the order of their trainings;
-    of the last of these fronts only a part.
+    Half of the mechanisms are those of the first non-dominated fronts. The others are evenly spaced
+    over all other mechanisms: without them, mechanisms far from the front would be overestimated.
     """
     keys = list(observed)
     if len(keys) <= MOST_CONDITIONED:
         return keys
     rows = np.array([o.objectives or (o.mean,) for o in observed.values()])
+    half = MOST_CONDITIONED // 2
     chosen, left = np.array([], int), np.arange(len(keys))
-    while len(left) and len(chosen) < MOST_CONDITIONED:
+    while len(chosen) < half:
         is_member = is_nondominated(rows[left], keep_weakly=True)
         chosen, left = np.append(chosen, left[is_member]), left[~is_member]
-    return [keys[i] for i in sorted(chosen[:MOST_CONDITIONED])]
+    left = np.append(chosen[half:], left)
+    spaced = left[np.linspace(0, len(left) - 1, MOST_CONDITIONED - half).astype(int)]
+    return [keys[i] for i in sorted([*chosen[:half], *spaced])]
 
 
 def _squared_distances(a: Array, b: Array) -> Array:

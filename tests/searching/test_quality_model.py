@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.searching.archive import Archive
 from nas.searching.power_transform import YeoJohnson
-from nas.searching.quality_model import NoisyGP, features
+from nas.searching.quality_model import NoisyGP, _num_fitted, features
 from nas.searching.results import TrialResult
 from nas.store.records import Estimate
 
@@ -225,3 +226,37 @@ def test_a_missed_gate_does_not_count_as_seed_noise(kit: Any) -> None:
     estimates = dict(zip(keys, archive.estimates()[0][:, 0], strict=True))
     assert history[6].key not in estimates
     assert estimates[history[0].key] == pytest.approx(-passing[0], abs=0.01)
+
+
+def test_estimates_of_many_mechanisms_are_as_good_as_of_few(monkeypatch: Any) -> None:
+    """Beyond the bound the process is conditioned on a part, and fitted at steps."""
+    covered, better = [], []
+    for seed in range(6):
+        exact, truth = model_of(seed, count=148)
+        keys = list(truth)
+        with monkeypatch.context() as patch:
+            patch.setattr("nas.searching.quality_model.MOST_CONDITIONED", 60)
+            bounded, _ = model_of(seed, count=148)
+            means, errors = bounded.estimate(keys)
+            posterior = bounded._fitted()
+            draws = bounded.draws(keys[-30:], 2000, np.random.default_rng(0))
+        assert posterior.num_trainings < len(bounded._order)  # the last trainings are not fitted
+        assert len(posterior._rows) == 60
+        true = np.array(list(truth.values()))
+        covered += list(np.abs(means - true) <= 1.2816 * errors)
+        raw = np.array([np.mean(bounded.observed[key].scores) for key in keys])
+        better.append(np.mean((means - true) ** 2) / np.mean((raw - true) ** 2))
+        np.testing.assert_allclose(draws.mean(0), means[-30:], atol=0.002)
+        np.testing.assert_allclose(draws.std(0), errors[-30:], rtol=0.2)
+        exact_means, _ = exact.estimate(keys)
+        assert np.mean((means - exact_means) ** 2) < 0.8 * np.mean((raw - exact_means) ** 2)
+    assert 0.72 <= np.mean(covered) <= 0.88
+    assert np.mean(better) < 0.85
+
+
+def test_number_of_fitted_trainings_grows_in_steps() -> None:
+    fitted = [_num_fitted(count) for count in range(3000)]
+    assert fitted[:513] == list(range(513))
+    assert all(before <= after for before, after in pairwise(fitted))
+    assert all(count - done <= count / 20 for count, done in enumerate(fitted))
+    assert len(set(fitted[512:])) < 50
