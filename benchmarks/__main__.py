@@ -39,6 +39,7 @@ BENCHMARKS: Final = {
     "beliefs": "bias and calibration of estimates and probabilities",
     "utilisation": "busy share of up to 1,000 simulated workers",
     "dispatch": "driver time with up to 1,000 simulated workers",
+    "driver": "processor time and memory of a search of simulated trainings",
     "chaos": "a search on a Ray cluster whose nodes are killed",
     "kills": "a run whose process is killed repeatedly",
     "exports": "exports of random genomes in all formats",
@@ -123,6 +124,10 @@ def _options() -> argparse.Namespace:
     gpu_group = parser.add_argument_group("gpu")
     gpu_group.add_argument("--part", action="append", help="a part; default: all")
     gpu_group.add_argument("--out", type=Path, default=Path("gpu.json"), help="figures as JSON")
+    driver_group = parser.add_argument_group("driver")
+    driver_group.add_argument("--trainings", type=int, default=5_280, help="simulated trainings")
+    driver_group.add_argument("--population", type=int, default=24, help="of a generation")
+    driver_group.add_argument("--lag", type=int, help="by default none")
     chaos_group = parser.add_argument_group("chaos")
     chaos_group.add_argument("--period", type=float, default=20.0, help="seconds between kills")
     chaos_group.add_argument("--gens", type=int, default=12, help="generations of 12 trainings")

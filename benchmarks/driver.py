@@ -127,14 +127,17 @@ def driver(options: argparse.Namespace) -> list[Figure]:
         return pools[-1]
 
     config = SearchConfig(
-        options.algorithm, options.population, -(-options.trainings // options.population),
-        options.seed, lag=options.lag,
-    )  # fmt: skip
+        "surrogate",
+        options.population,
+        -(-options.trainings // options.population),
+        options.seed,
+        lag=options.lag,
+    )
     watch = Watch(pools, max(1, options.trainings // STEPS))
     few = {"train_images": 64, "validation_images": 32}
     with TemporaryDirectory() as root:
         run_search(
-            load_space(options.space),
+            load_space("attention_v2"),
             load_task("vit-cifar10", data="digits", overrides=few),
             config,
             make_evaluator=make_evaluator,
@@ -155,13 +158,3 @@ def _resident_mib() -> float:
         return int(pages) * resource.getpagesize() / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--trainings", type=int, default=480)
-    parser.add_argument("--space", default="attention_v2")
-    parser.add_argument("--algorithm", default="surrogate")
-    parser.add_argument("--population", type=int, default=24)
-    parser.add_argument("--lag", type=int)
-    parser.add_argument("--seed", type=int, default=0)
-    driver(parser.parse_args())

@@ -17,7 +17,7 @@ from nas.space.validation import Policy, validate
 from nas.store import Proposal
 from nas.store.records import Verdict
 
-MOST_CACHED: Final = 50_000  # genomes whose CandidateInfo is cached
+MOST_CACHED: Final = 10_000  # genomes whose CandidateInfo is cached, about 5 kB each
 ILLEGAL: Final = "internal error, the policy forbids it: "
 
 

@@ -24,6 +24,7 @@ fits the kernel. The noise is estimated from mechanisms that were trained severa
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -80,7 +81,8 @@ def features(genome: Genome, costs: Mapping[str, float]) -> dict[str, float]:
     counts.update(f"{name}={value}" for name, value in options.items())
     counts[f"placement={genome.placement}"] += 1
     logs = {f"{LOG}{name}": math.log1p(value) for name, value in costs.items()}
-    return {**counts, **logs}
+    # One text for each name, since a long search has features of many mechanisms.
+    return {sys.intern(name): value for name, value in (counts | logs).items()}
 
 
 @dataclass

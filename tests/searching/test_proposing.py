@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,28 @@ from nas.searching.results import Attempt
 from nas.space import SearchSpace, load_space
 from nas.space.validation import validate
 from nas.space.variation import Variation
+from nas.testing.algorithms import drive, result_of
 
 MHA, GQA = mechanism("mha").genome, mechanism("gqa").genome
+
+
+@pytest.mark.parametrize(("batch", "lag"), [(24, None), (4, 8), (1, 1)])
+def test_results_are_passed_on_in_growing_parts(kit: Any, batch: int, lag: int | None) -> None:
+    proposer = kit.proposer("random", lag=lag, population=24)
+    horizons = [proposer._horizon(number) for number in range(4000)]
+    latest = [n if lag is None else max(0, n - lag + 1) for n in range(4000)]
+    assert all(horizon % batch == 0 for horizon in horizons)
+    assert all(h <= n < h + max(batch, h / 20) + 1 for h, n in zip(horizons, latest, strict=True))
+    assert len(set(horizons)) <= 20 + 20 * math.log(4000 / (20 * batch)) + 20
+
+
+def test_proposals_of_a_long_search_are_resumed(kit: Any) -> None:
+    """Beyond 20 parts, a resumed search passes results on in the same parts as before."""
+    drawn = drive(kit.proposer("surrogate", lag=2), 70)
+    results = [result_of(attempts[-1]) for attempts in drawn]
+    again = kit.proposer("surrogate", lag=2)
+    again.follow(p for attempts in drawn[:61] for p in attempts)
+    assert [again.propose(number, results) for number in range(61, 70)] == drawn[61:70]
 
 
 def test_second_proposal_of_a_mechanism_is_replayed(kit: Any) -> None:

@@ -140,6 +140,7 @@ def test_run_generations_are_as_recorded(new_run, samples):
     second.append(believed(2, 0.4, 0.9, True))
     writer.record_generation(1, second, 0.25, 0.4)
     one, two = writer.run.generations()
+    assert writer.run.generations(first=1) == (two,)
     assert (one.hypervolume, one.best, two.hypervolume, two.best) == (0.125, 0.2, 0.25, 0.4)
     assert one.front == (proposals[0].digest, proposals[1].digest)
     assert two.front == (proposals[2].digest,)
