@@ -58,6 +58,7 @@ class Archive:
         metrics = [i for i, objective in enumerate(self.objectives) if objective.is_metric]
         self.models = {column: NoisyGP() for column in metrics}
         self._num_results = 0
+        self._reported: dict[str, tuple[Costs, bool]] = {}  # means and membership, by key
         self._estimates: tuple[Array, Array] | None = None
         self._p: Array | None = None
 
@@ -103,22 +104,43 @@ class Archive:
 
     def posterior(self) -> list[Estimate]:
         """Return an estimate of the objectives of every mechanism in ``known``."""
+        return self._estimates_of(range(len(self.known))) if self.known else []
+
+    def new_posterior(self) -> tuple[list[Estimate], bool]:
+        """Return the estimates that differ from those of the previous call, and those of the front.
+
+        Returns:
+            The estimates, and whether all other mechanisms keep their previous estimates. This is
+            False in the first call, and if a mechanism has failed since.
+        """
         if not self.known:
-            return []
-        means, errors = self.estimates()
-        members, p = _non_dominated(means).tolist(), self.p_non_dominated().tolist()
+            return [], False
+        means, before = self.estimates()[0], self._reported
+        states = zip(map(tuple, means.tolist()), _non_dominated(means).tolist(), strict=True)
+        keys = [result.key for result in self.known]
+        self._reported = dict(zip(keys, states, strict=True))
+        has_others = bool(before) and before.keys() <= self._reported.keys()
+        rows = [
+            row
+            for row, (key, state) in enumerate(self._reported.items())
+            if state[1] or not has_others or before.get(key) != state
+        ]
+        return self._estimates_of(rows), has_others
+
+    def _estimates_of(self, rows: Iterable[int]) -> list[Estimate]:
+        means, errors = (values.tolist() for values in self.estimates())
+        members, p = _non_dominated(self.estimates()[0]).tolist(), self.p_non_dominated().tolist()
         signs = [(i, o.name, o.as_cost(1.0)) for i, o in enumerate(self.objectives)]
         metrics = [(i, o.name) for i, o in enumerate(self.objectives) if o.is_metric]
-        rows = zip(self.known, means.tolist(), errors.tolist(), p, members, strict=True)
         return [
             Estimate(
-                key=result.key,
-                means={name: sign * mean[i] for i, name, sign in signs},
-                errors={name: error[i] for i, name in metrics if error[i] > 0},
-                p=chance,
-                is_member=is_member,
+                key=self.known[row].key,
+                means={name: sign * means[row][i] for i, name, sign in signs},
+                errors={name: errors[row][i] for i, name in metrics if errors[row][i] > 0},
+                p=p[row],
+                is_member=members[row],
             )
-            for result, mean, error, chance, is_member in rows
+            for row in rows
         ]
 
     def predict(

@@ -278,11 +278,11 @@ class Loop:
 
     def _record_generation(self, number: int) -> None:
         results = self._results[: (number + 1) * self._config.population]
-        estimates = self._proposer.estimates(results)
+        estimates, has_others = self._proposer.new_estimates(results)
         front, first = [e.means for e in estimates if e.is_member], self._objectives[0]
         best = min((means[first.name] for means in front), key=first.as_cost, default=None)
         volume = scaled_hypervolume(self._objectives, front)
-        self._writer.record_generation(number, estimates, volume, best)
+        self._writer.record_generation(number, estimates, volume, best, keeps_others=has_others)
 
     def _empty_space(self) -> SpaceExhausted:
         attempts = self._run.proposals()

@@ -88,18 +88,21 @@ class Proposer:
             self._trained.append(attempts[-1])
         return attempts
 
-    def estimates(self, results: Sequence[TrialResult]) -> list[Estimate]:
-        """Return an estimate of every mechanism after the results of the first proposals.
+    def new_estimates(self, results: Sequence[TrialResult]) -> tuple[list[Estimate], bool]:
+        """Return new estimates after the results of the first proposals.
 
         Args:
             results: results of proposals 0, 1, ..., at least as many as in the previous call.
+
+        Returns:
+            See ``Archive.new_posterior``.
         """
         if self._context.lag is None and self._horizon(len(results)) == len(results):
             self._pass_on(results)  # the next proposals are computed from the same results
-            return self._archive.posterior()
+            return self._archive.new_posterior()
         self._recorded.tell(results[self._num_recorded :])
         self._num_recorded = len(results)
-        return self._recorded.posterior()
+        return self._recorded.new_posterior()
 
     def _horizon(self, number: int) -> int:
         """Return how many of the earliest results proposal ``number`` is computed from."""

@@ -140,6 +140,7 @@ class NoisyGP:
         self.observed: dict[str, Observations] = {}
         self._order: list[str] = []  # keys of the trainings, as they were told
         self._posterior: _Posterior | None = None
+        self._estimates: dict[str, tuple[float, float]] = {}  # by ``_posterior``
 
     def tell(
         self,
@@ -163,6 +164,7 @@ class NoisyGP:
         observations.scores.append(score)
         observations.is_censored |= is_censored
         self._order.append(key)
+        self._estimates.pop(key, None)
 
     @property
     def kernel(self) -> Kernel:
@@ -177,8 +179,13 @@ class NoisyGP:
     def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
         """Return posterior mean and standard error of the quality of each trained mechanism."""
         posterior = self._fitted()
-        mean, variance = posterior.estimate({key: self.observed[key] for key in keys})
-        return posterior.transform.moments(mean, np.sqrt(np.maximum(variance, 0.0)))
+        if missing := [key for key in keys if key not in self._estimates]:
+            mean, variance = posterior.estimate({key: self.observed[key] for key in missing})
+            columns = posterior.transform.moments(mean, np.sqrt(np.maximum(variance, 0.0)))
+            pairs = zip(*(column.tolist() for column in columns), strict=True)
+            self._estimates.update(zip(missing, pairs, strict=True))
+        rows = np.array([self._estimates[key] for key in keys]).reshape(-1, 2)
+        return rows[:, 0], rows[:, 1]
 
     def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
         """Return posterior mean and standard error of the quality of each untrained mechanism."""
@@ -205,6 +212,7 @@ class NoisyGP:
             self._posterior = _Posterior(
                 {key: self.observed[key].first(number) for key, number in numbers.items()}
             )
+            self._estimates = {}
         return self._posterior
 
 

@@ -8,10 +8,11 @@ changed, except that a retried training replaces its failure.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import platform
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from importlib import metadata
@@ -119,7 +120,13 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._database.insert("incidents", rows.to_row(incident) | {"recorded": self._now()})
 
     def record_generation(
-        self, number: int, estimates: Iterable[Estimate], hypervolume: float, best: float | None
+        self,
+        number: int,
+        estimates: Sequence[Estimate],
+        hypervolume: float,
+        best: float | None,
+        *,
+        keeps_others: bool = False,
     ) -> None:
         """Record the state of the run after a generation, in one transaction.
 
@@ -129,13 +136,25 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             number: index of the generation, from 0.
             estimates: estimates of all mechanisms after the generation.
             best: best estimate of the first objective, in the objective's unit.
+            keeps_others: whether other mechanisms, which are not in the front, keep the estimates
+                of the previous generation.
         """
         now = rows.from_datetime(self._clock())
         row = {"number": number, "hypervolume": hypervolume, "best": best, "finished": now}
         with self._database.transaction():
             self._database.execute("DELETE FROM generations WHERE number = :number", number=number)
             self._database.execute(
-                "DELETE FROM estimates WHERE NOT is_member OR generation = :number", number=number
+                "DELETE FROM estimates WHERE generation = :number", number=number
+            )
+            if keeps_others:
+                self._database.execute(
+                    "UPDATE estimates SET generation = :number WHERE NOT is_member AND "
+                    "generation = :number - 1 AND key NOT IN (SELECT value FROM json_each(:keys))",
+                    number=number,
+                    keys=json.dumps([estimate.key for estimate in estimates]),
+                )
+            self._database.execute(
+                "DELETE FROM estimates WHERE NOT is_member AND generation < :number", number=number
             )
             self._database.insert("generations", row)
             self._database.insert_all(

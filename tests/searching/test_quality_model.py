@@ -260,3 +260,29 @@ def test_number_of_fitted_trainings_grows_in_steps() -> None:
     assert all(before <= after for before, after in pairwise(fitted))
     assert all(count - done <= count / 20 for count, done in enumerate(fitted))
     assert len(set(fitted[512:])) < 50
+
+
+def test_only_changed_estimates_are_reported(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call reports all mechanisms; later calls, those that differ."""
+    monkeypatch.setattr("nas.searching.quality_model.MOST_CONDITIONED", 40)
+    rng = np.random.default_rng(0)
+    base = results(kit, [0.3 + 0.01 * float(rng.random()) for _ in range(12)])
+    told = [
+        replace(base[i % 12], number=i, key=f"{i:04x}", costs=(-float(rng.random()), float(i)))
+        for i in range(60)
+    ]
+    archive, reported, sizes = Archive((kit.accuracy, kit.macs)), {}, []
+    for begin, end in ((0, 40), *((i, i + 1) for i in range(40, 60))):
+        archive.tell(told[begin:end])
+        new, has_others = archive.new_posterior()
+        assert has_others == (begin > 0)
+        reported |= {e.key: (e.means, e.errors, e.is_member) for e in new}
+        whole = {e.key: (e.means, e.errors, e.is_member) for e in archive.posterior()}
+        assert reported == whole
+        sizes.append(len(new))
+    assert sizes[0] == 40
+    assert min(sizes[1:]) < 30  # one that was told, and the front
+    archive.tell([replace(told[3], number=60, costs=None, is_repeat=True)])
+    new, has_others = archive.new_posterior()
+    assert not has_others
+    assert {e.key for e in new} == whole.keys() - {told[3].key}

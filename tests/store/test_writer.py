@@ -152,6 +152,12 @@ def test_run_generations_are_as_recorded(new_run, samples):
     writer.record_generation(1, second[:1], 0.5, 0.3)
     assert writer.run.estimates() == (second[0],)
     assert [g.hypervolume for g in writer.run.generations()] == [0.125, 0.5]
+    # Mechanisms that are not named keep their estimates, except the front of the generation before.
+    writer.record_generation(1, second, 0.25, 0.4)
+    third = [believed(2, 0.35, 0.4, False), believed(1, 0.45, 0.9, True)]
+    writer.record_generation(2, third, 0.5, 0.4, keeps_others=True)
+    assert writer.run.estimates() == tuple(sorted([second[0], *third], key=lambda e: e.key))
+    assert [len(g.front) for g in writer.run.generations()] == [2, 1, 1]
 
 
 def test_front_is_computed_from_estimates(writer, samples):
