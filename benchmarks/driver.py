@@ -50,7 +50,7 @@ class Pool(SimulatedPool):
         self.now = max(self.now, moment)
         return [tuple(ref)]
 
-    def submit(self, worker: Any, trial: Trial | None) -> Any:
+    def submit(self, worker: Any, trial: Trial | None, *, is_alone: bool = False) -> Any:
         """A training takes the same time for every mechanism."""
         self.busy += SECONDS
         return self._expect(SECONDS, trial)
@@ -101,21 +101,25 @@ class Watch(Listener):
     """Prints processor time a training, memory and the busy share, ``STEPS`` times."""
 
     def __init__(self, pools: list[Simulated], every: int) -> None:
-        self._pools, self._every = pools, every
-        self._count, self._cpu, self._now, self._busy = 0, time.process_time(), 0.0, 0.0
-        self.rows: list[tuple[int, float, float, float]] = []
+        self._pools, self._every, self._count = pools, every, 0
+        # Trainings, processor seconds, simulated seconds and busy worker-seconds so far.
+        self._states = [(0, time.process_time(), 0.0, 0.0)]
 
     def on_evaluation(self, event: Evaluated) -> None:
-        """Add a row after each ``every`` trainings."""
+        """Print a line after each ``every`` trainings."""
         self._count += 1
-        if self._count % self._every:
-            return
-        pool, cpu = self._pools[-1].pool, time.process_time()
-        share = (pool.busy - self._busy) / (WORKERS * (pool.now - self._now))
-        row = (self._count, 1e3 * (cpu - self._cpu) / self._every, _resident_mib(), share)
-        self._cpu, self._now, self._busy = cpu, pool.now, pool.busy
-        self.rows.append(row)
-        print("{:8,} trainings {:8.1f} ms each {:8.0f} MiB {:8.1%} busy".format(*row), flush=True)
+        if self._count % self._every == 0:
+            pool = self._pools[-1].pool
+            self._states.append((self._count, time.process_time(), pool.now, pool.busy))
+            cpu, share = self.since(1)
+            line = f"{self._count:8,} trainings {cpu:8.1f} ms each {_resident_mib():8.0f} MiB"
+            print(f"{line} {share:8.1%} busy", flush=True)
+
+    def since(self, lines: int) -> tuple[float, float]:
+        """Return milliseconds a training and the busy share over the last lines."""
+        before, last = self._states[-1 - lines], self._states[-1]
+        count, cpu, now, busy = (b - a for a, b in zip(before, last, strict=True))
+        return 1e3 * cpu / count, busy / (WORKERS * now)
 
 
 def driver(options: argparse.Namespace) -> list[Figure]:
@@ -144,11 +148,11 @@ def driver(options: argparse.Namespace) -> list[Figure]:
             root=Path(root),
             listener=watch,
         )
-    name, (_, cpu, mib, share) = f"{options.trainings:,} trainings", watch.rows[-1]
+    name, (cpu, share) = f"{options.trainings:,} trainings", watch.since(STEPS // 4)
     return [
-        single(f"{name}: the last twentieth", cpu, "ms each"),
-        single(f"{name}: memory", mib, "MiB"),
-        single(f"{name}: {WORKERS} workers", share, "busy"),
+        single(f"{name}: the last quarter", cpu, "ms each"),
+        single(f"{name}: memory", _resident_mib(), "MiB"),
+        single(f"{name}: {WORKERS} workers, the last quarter", share, "busy"),
     ]
 
 
