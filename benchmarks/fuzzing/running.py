@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.fuzzing import arguments, folders, records, subjects
 from benchmarks.fuzzing.watching import Observation, observe, observe_apart
 
-# Number of inputs of each kind per 105.
+# Number of inputs of each kind per 101.
 SHARES: Final[dict[Any, int]] = {
     subjects.genome: 20,
     subjects.source: 8,
@@ -30,7 +30,7 @@ SHARES: Final[dict[Any, int]] = {
     records.database: 10,
     records.report: 4,
     arguments.arguments: 7,
-    folders.folder: 5,
+    folders.folder: 1,
 }
 KINDS: Final = {make.__name__: make for make in SHARES}
 
