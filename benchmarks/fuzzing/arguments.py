@@ -113,4 +113,6 @@ def _without_training() -> Iterator[None]:
             module = importlib.import_module(name)
             if hasattr(module, "make_evaluator"):
                 patched.enter_context(patch.object(module, "make_evaluator", refuse))
+        # It starts a shell with a fixed command.
+        patched.enter_context(patch("nas.cli.options.announced_sudden_end", contextlib.nullcontext))
         yield

@@ -227,7 +227,7 @@ def _renamed(rng: Rng, run_folder: Path) -> Path:
     name = os.fsencode("run\x1b]0;pwned\x07\x1b[2J\n\u202e") if rng.random() < 0.5 else b"\xff\xfe"
     if rng.random() < 0.5:
         name = str(hostile(rng)).replace("/", "").replace("\0", "").encode(errors="replace")[:200]
-    target = run_folder.with_name(os.fsdecode(name))
+    target = run_folder.parent / (os.fsdecode(name) or "empty")
     with contextlib.suppress(OSError):
         return run_folder.rename(target)
     return run_folder
