@@ -216,7 +216,7 @@ def _damage(rng: Rng, run_folder: Path, outside: Path) -> None:
 
 def _lock_out(rng: Rng, run_folder: Path) -> None:
     """Take away the permissions of one part or of all parts."""
-    paths = [run_folder, *sorted(run_folder.rglob("*"))]
+    paths = [path for path in (run_folder, *sorted(run_folder.rglob("*"))) if not path.is_symlink()]
     for path in paths if rng.random() < 0.3 else [paths[rng.integers(len(paths))]]:
         with contextlib.suppress(OSError):
             os.chmod(path, 0)

@@ -164,8 +164,14 @@ class ExportRequest:
     def _check_weights(self, layer: int) -> None:
         weights = self.weights.get(layer, {})
         place = f"the trained weights do not fit the mechanism: layer {layer}"
+        block = self._interpreter(layer)
+        expected = block.state_dict()
+        for name in weights.keys() & expected.keys():
+            found, dtype = weights[name].dtype, expected[name].dtype
+            if found != dtype:  # load_state_dict would convert it
+                raise ExportError(f"{place}, {name!r}: found {found}; expected {dtype}.")
         try:
-            self._interpreter(layer).load_state_dict(dict(weights))
+            block.load_state_dict(dict(weights))
         except RuntimeError as error:  # names each missing, unknown or misshapen tensor
             raise ExportError(f"{place}: {' '.join(str(error).split())}") from None
         for name, tensor in weights.items():

@@ -85,11 +85,12 @@ def test_missing_damaged_and_huge_files_raise_an_error(
     [
         (lambda t: t.update({"layers.1.wq.weight": torch.ones(3, 16)}), r"layer 1.*\[3, 16\]"),
         (lambda t: t["layers.0.wq.weight"].fill_(float("nan")), "NaN"),
+        (lambda t: t.update({"layers.0.wq.weight": torch.ones(16, 16).int()}), "found torch.int32"),
         (lambda t: t.pop("layers.0.wk.weight"), "layer 0.*wk.weight"),
         (lambda t: t.update({"layers.0.unknown": torch.ones(1)}), "layer 0.*unknown"),
         (lambda t: [t.pop(key) for key in [*t] if key.startswith("layers.1")], "layer 1"),
     ],
-    ids=["shape", "nan", "missing", "unknown", "layer"],
+    ids=["shape", "nan", "dtype", "missing", "unknown", "layer"],
 )
 def test_weights_that_do_not_fit_raise_an_error(tmp_path: Path, edit: Edit, words: str) -> None:
     path, _ = saved(tmp_path, edit)
