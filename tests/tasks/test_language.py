@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -113,3 +115,31 @@ def test_attention_beats_uniform_on_synthetic_stories(seed):
     )
     bits = uniform.metrics["bits_per_byte"]
     assert mha.metrics["bits_per_byte"] + 0.2 < bits < task.metrics(data)[0].chance
+
+
+@pytest.mark.parametrize(("size", "words"), [(2**35, "do not fit into the memory"), (2**26, "ok")])
+def test_text_is_read_within_the_memory(tmp_path, size, words):
+    """A text may take as much memory as its bytes and little more."""
+    path = tmp_path / "text.txt"
+    path.touch()
+    os.truncate(path, size)
+    result = subprocess.run(
+        [sys.executable, "-c", LOAD, str(path)], capture_output=True, text=True, check=False
+    )
+    assert words in result.stdout, result.stderr
+    assert result.stdout.count("\n") == 1
+
+
+LOAD = """
+import resource, sys
+from nas.common.errors import DataError
+from nas.tasks import load_task
+task = load_task("bytes", data=f"file:{sys.argv[1]}")
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**28,) * 2)
+try:
+    task.load()
+    print("ok")
+except DataError as error:
+    print(error)
+"""

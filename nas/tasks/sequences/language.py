@@ -169,7 +169,9 @@ def _frequencies(train: NDArray[np.uint8], rows: NDArray[np.uint8]) -> dict[str,
     Returns:
         Bits per byte as ``bits_by_frequency``, and accuracy as ``commonest``.
     """
-    counts = np.bincount(train, minlength=NUM_BYTES) + 1.0
+    # bincount converts its input to int64, so it is called for parts of the text.
+    parts = np.array_split(train, 1 + len(train) // 2**20)
+    counts = np.sum([np.bincount(part, minlength=NUM_BYTES) for part in parts], axis=0) + 1.0
     frequencies, targets = counts / counts.sum(), rows[:, 1:]
     return {
         "bits_by_frequency": float(-np.log2(frequencies)[targets].mean()),
