@@ -13,15 +13,14 @@ from safetensors.torch import save
 from torch import Tensor
 
 from nas.common.errors import ExportError
-from nas.common.reading import open_regular
 from nas.exporting.formats import write_export
 from nas.genome.canonical import digest
+from nas.store.weights import check_weights_file
 
 if TYPE_CHECKING:
     from nas.exporting.request import ExportRequest
 
 METADATA: Final = "__metadata__"  # the key of the header that is not a tensor
-MAX_BYTES: Final = 2**30
 
 
 def read_weights(path: Path) -> tuple[dict[int, dict[str, Tensor]], dict[str, str]]:
@@ -31,17 +30,18 @@ def read_weights(path: Path) -> tuple[dict[int, dict[str, Tensor]], dict[str, st
         path: a file ``weights/<key>.safetensors`` of a run, with tensors "layers.<i>.<name>".
 
     Raises:
-        ExportError: the file is missing, damaged or larger than ``MAX_BYTES``.
+        ExportError: the file is missing, damaged, too large (see ``check_weights_file``), or does
+            not fit into the memory.
     """
     layers: dict[int, dict[str, Tensor]] = {}
     try:
-        open_regular(path, MAX_BYTES, follow=False).close()
+        check_weights_file(path)
         with safe_open(path, framework="pt") as file:
             for key in file.keys():  # noqa: SIM118 - not a mapping
                 if match := re.fullmatch(r"layers\.(\d+)\.(.+)", key):
                     layers.setdefault(int(match[1]), {})[match[2]] = file.get_tensor(key)
             metadata = dict(file.metadata() or {})
-    except (OSError, MemoryError, SafetensorError) as error:
+    except (OSError, MemoryError, RuntimeError, SafetensorError) as error:  # Runtime: no mmap
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise ExportError(
             f"{path}: no weights can be read ({reason}); a run saves the weights of mechanisms "

@@ -10,13 +10,14 @@ from typing import Any, Final, get_args
 from safetensors import SafetensorError, safe_open
 
 from nas.common.errors import RunError
-from nas.common.reading import open_regular, read_regular
+from nas.common.reading import read_regular
 from nas.evaluation.trial import Purpose
 from nas.searching.front_file import FRONT_FILE, run_answer
 from nas.store import Run, is_checkpointed, open_run, weights_path
 from nas.store.files import STAGING, has_content, leftovers, run_argument
 from nas.store.lock import is_held
 from nas.store.rows import DOCUMENTS
+from nas.store.weights import check_weights_file
 
 MAX_BYTES: Final = 2**27  # size of a file front.json
 SHOWN: Final = 3  # largest number of listed faults of the same kind
@@ -101,7 +102,7 @@ def _weights_faults(run: Run) -> Iterator[str]:
         return
     for path in paths:
         try:
-            open_regular(path, follow=False).close()
+            check_weights_file(path)
             with safe_open(path, framework="np") as file:
                 file.keys()
         except (OSError, SafetensorError) as error:

@@ -8,17 +8,21 @@ A worker serialises the weights; this module does not read them.
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from nas.common.errors import RunError
+from nas.common.reading import open_regular
 from nas.evaluation.trial import Evaluation
 from nas.store.files import run_argument, write_whole
 
 WEIGHTS: Final = "weights"
 SUFFIX: Final = ".safetensors"
+MAX_BYTES: Final = 2**30
+MAX_HEADER_BYTES: Final = 2**22  # JSON, 100 bytes for each tensor
 _TEMPORARY: Final = re.compile(rf"\.[0-9A-Za-z_-]{{1,64}}{re.escape(SUFFIX)}\.[0-9a-f]{{32}}")
 
 
@@ -38,6 +42,19 @@ def weights_path(folder: Path, key: str) -> Path:
             f"{folder / WEIGHTS}: is a link, which can lead out of the run; expected the folder."
         )
     return folder / WEIGHTS / f"{key}{SUFFIX}"
+
+
+def check_weights_file(path: Path) -> None:
+    """Check the type and the sizes of a file of weights before safetensors reads it.
+
+    Raises:
+        OSError: the file is missing, not a regular file, or larger than ``MAX_BYTES``, or its
+            header is larger than ``MAX_HEADER_BYTES``; ``strerror`` says which.
+    """
+    with open_regular(path, MAX_BYTES, follow=False) as file:
+        header = int.from_bytes(file.read(8), "little")
+    if header > MAX_HEADER_BYTES:
+        raise OSError(errno.EFBIG, f"its header has {header:,} bytes")
 
 
 def keep_weights(folder: Path, key: str, evaluation: Evaluation) -> None:

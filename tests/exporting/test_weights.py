@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -75,9 +77,30 @@ def test_missing_damaged_and_huge_files_raise_an_error(
         with pytest.raises(ExportError, match=f"{name}: no weights can be read"):
             read_weights(tmp_path / name)
     path, _ = saved(tmp_path)
-    monkeypatch.setattr("nas.exporting.weights.MAX_BYTES", 99)
+    monkeypatch.setattr("nas.store.weights.MAX_HEADER_BYTES", 99)
+    with pytest.raises(ExportError, match=r"its header has .* bytes"):
+        read_weights(path)
+    monkeypatch.setattr("nas.store.weights.MAX_BYTES", 99)
     with pytest.raises(ExportError, match="bytes; expected at most 99"):
         read_weights(path)
+
+
+@pytest.mark.parametrize("spare", [2**27, 2**29 + 2**28])
+def test_weights_too_large_for_the_memory_raise_an_error(tmp_path: Path, spare: int) -> None:
+    path, size = tmp_path / "run.safetensors", 2**29
+    tensor = {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}
+    header = json.dumps({"layers.0.wq.weight": tensor}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    os.truncate(path, 8 + len(header) + size)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    limit = pages * resource.getpagesize() + spare
+    resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+    try:
+        with pytest.raises(ExportError, match="no weights can be read"):
+            read_weights(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 @pytest.mark.parametrize(
