@@ -56,10 +56,10 @@ STATEMENTS: Final = (
     "CREATE VIRTUAL TABLE t USING fts5(a)",
     "CREATE INDEX i ON run (hex(note))",
     f"UPDATE run SET note = {HUGE}",
-    f"UPDATE trainings SET error = {HUGE}",
+    f"UPDATE trainings SET error = {HUGE} WHERE key = (SELECT min(key) FROM trainings)",
     f"UPDATE answers SET answer = {HUGE}",
     f"UPDATE answers SET answer = {DEEP}",
-    f"UPDATE proposals SET genome = {DEEP}",
+    f"UPDATE proposals SET genome = {DEEP} WHERE digest = (SELECT min(digest) FROM proposals)",
     f"UPDATE run SET space_text = {DEEP}, task_text = {DEEP}",
     "INSERT INTO incidents WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT "
     "50000) SELECT x, 'error', 'text', '', NULL, NULL, '2026-03-01T12:00:00+00:00' FROM c",
@@ -164,14 +164,26 @@ def _replace(rng: Rng, run_folder: Path, outside: Path) -> None:
 
 
 def _sql(rng: Rng, run_folder: Path, outside: Path) -> None:
-    with contextlib.closing(sqlite3.connect(run_folder / "run.sqlite")) as connection:
-        connection.executescript(STATEMENTS[rng.integers(len(STATEMENTS))])
+    statements = STATEMENTS[rng.integers(len(STATEMENTS))]
+    with contextlib.closing(_connected(run_folder)) as connection:
+        connection.executescript(statements)
+
+
+def _connected(run_folder: Path) -> sqlite3.Connection:
+    """Return a connection to the run's database; raise OSError if opening it would block."""
+    paths = list(run_folder.glob("run.sqlite*"))
+    if not all(stat.S_ISREG(path.lstat().st_mode) for path in paths):
+        raise OSError("a pipe or a link")
+    if sum(path.stat().st_size for path in paths) > 10**8:
+        raise OSError("a huge file")
+    connection = sqlite3.connect(run_folder / "run.sqlite", isolation_level=None)
+    connection.execute("PRAGMA synchronous = OFF")
+    return connection
 
 
 def _texts(rng: Rng, run_folder: Path, outside: Path) -> None:
     """Replace texts of the record by hostile ones."""
-    connection = sqlite3.connect(run_folder / "run.sqlite", isolation_level=None)
-    with contextlib.closing(connection):
+    with contextlib.closing(_connected(run_folder)) as connection:
         for _ in range(int(rng.integers(1, 5))):
             table, column = TEXT_COLUMNS[rng.integers(len(TEXT_COLUMNS))]
             text = TEXTS[rng.integers(len(TEXTS))].encode(errors="replace").decode()
@@ -182,9 +194,7 @@ def _texts(rng: Rng, run_folder: Path, outside: Path) -> None:
 def _journal(rng: Rng, run_folder: Path, outside: Path) -> None:
     """Write the journal of an incomplete transaction that names a file to be deleted."""
     database, victim = run_folder / "run.sqlite", os.fsencode(outside / "space.yaml")
-    if database.stat().st_size > 10**8:
-        return
-    with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as connection:
+    with contextlib.closing(_connected(run_folder)) as connection:
         connection.executescript(
             "PRAGMA cache_size = 1; BEGIN IMMEDIATE; UPDATE proposals SET note = 'x' || note"
         )
@@ -211,6 +221,7 @@ def _leave(rng: Rng, run_folder: Path, outside: Path) -> None:
 
 
 def _damage(rng: Rng, run_folder: Path, outside: Path) -> None:
+    _connected(run_folder).close()
     damage(run_folder / "run.sqlite", rng)
 
 
