@@ -67,5 +67,5 @@ _ENVIRONMENT: Final = Environment(
 _ENVIRONMENT.globals |= {"STANDARD": STANDARD, "LEVEL": LEVEL}
 _ENVIRONMENT.filters |= {
     function.__name__: function
-    for function in (*(amount, duration, gain, header, plural, prose, tick_label),)
+    for function in (*(amount, duration, gain, header, plural, printable, prose, tick_label),)
 }

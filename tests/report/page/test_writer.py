@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
+import shutil
 import weakref
 from collections.abc import Callable
 from importlib import resources
@@ -119,6 +121,14 @@ def test_unreadable_genome_is_a_damaged_record(recorded_run: Path, tmp_path: Pat
         database.execute("UPDATE proposals SET genome = '1 2' WHERE number = 0")
     with pytest.raises(RunError, match="cannot be read"):
         nas.write_report(tmp_path / "run", tmp_path / "page.html")
+
+
+def test_run_whose_name_is_no_text_is_shown(tmp_path: Path) -> None:
+    """The bytes of a folder's name need not be UTF-8."""
+    name = os.fsdecode(b"run \xff")
+    folder = shutil.copytree(Path(__file__).parents[3] / "runs" / "example", tmp_path / name)
+    with open_run(folder) as run:
+        assert "run=run%20%5Cudcff&amp;" in page([RunView.read(run)])
 
 
 def test_worker_failures_are_listed(example: Path, tmp_path: Path, page_file: Path) -> None:
