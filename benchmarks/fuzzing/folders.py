@@ -178,6 +178,9 @@ def _connected(run_folder: Path) -> sqlite3.Connection:
         raise OSError("a huge file")
     connection = sqlite3.connect(run_folder / "run.sqlite", isolation_level=None)
     connection.execute("PRAGMA synchronous = OFF")
+    views = "SELECT count(*) FROM sqlite_schema WHERE type IN ('view', 'trigger')"
+    if connection.execute(views).fetchone()[0]:
+        raise OSError("statements without end")
     return connection
 
 
