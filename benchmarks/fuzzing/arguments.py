@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 from unittest.mock import patch
 
+import torch._dynamo  # noqa: F401 - its import, by some commands, makes code and a folder
+
 from benchmarks.fuzzing.records import copy_run
 from benchmarks.fuzzing.values import Rng, edit_text, hostile
 from nas.cli import COMMANDS, main

@@ -102,11 +102,15 @@ def folder(rng: Rng, place: Path) -> Callable[[], object]:
 
 def _run(words: list[str], place: Path, outside: Path, is_foreign: bool) -> None:
     before = _state(outside)
-    if is_foreign and os.geteuid() == 0:  # root may read everything
+    is_open = all(path.stat().st_mode & stat.S_IXOTH for path in (place, *place.parents))
+    becomes_nobody = is_foreign and is_open and os.geteuid() == 0  # root may read everything
+    if becomes_nobody:
         os.seteuid(NOBODY)
     try:
         run_command(words, place)
     finally:
+        if becomes_nobody:
+            os.seteuid(0)
         assert _state(outside) == before, "something outside of the run was changed"
 
 
