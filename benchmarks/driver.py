@@ -48,11 +48,11 @@ class Pool(SimulatedPool):
         self.now, self._cpu = self.now + cpu - self._cpu, cpu
         moment, *ref = heapq.heappop(self._coming)
         self.now = max(self.now, moment)
+        self.busy += SECONDS if isinstance(ref[1], Trial) else 0.0
         return [tuple(ref)]
 
     def submit(self, worker: Any, trial: Trial | None, *, is_alone: bool = False) -> Any:
         """A training takes the same time for every mechanism."""
-        self.busy += SECONDS
         return self._expect(SECONDS, trial)
 
 
