@@ -96,7 +96,7 @@ class Node:
         Args:
             names: new operand for each operand to be renamed.
         """
-        return replace(self, inputs=tuple(names.get(ref, ref) for ref in self.inputs))
+        return Node(self.op, tuple(names.get(ref, ref) for ref in self.inputs), self.params)
 
 
 @dataclass(frozen=True, slots=True)
