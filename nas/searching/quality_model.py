@@ -196,8 +196,7 @@ class NoisyGP:
     def draws(self, keys: Sequence[str], number: int, rng: np.random.Generator) -> Array:
         """Return joint posterior samples of the mechanisms' qualities, of shape (number, keys)."""
         posterior = self._fitted()
-        mean, covariance = posterior.joint({key: self.observed[key] for key in keys})
-        sample = rng.multivariate_normal(mean, covariance, number, method="eigh")
+        sample = posterior.draws({key: self.observed[key] for key in keys}, number, rng)
         return posterior.transform.inverse(sample)
 
     def _fitted(self) -> _Posterior:
@@ -309,24 +308,32 @@ class _Posterior:
         gain = precision * variance / (1 + precision * variance)
         return mean + gain * (self.transform.transform(more) - mean), variance * (1 - gain)
 
-    def joint(self, observed: Mapping[str, Observations]) -> tuple[Array, Array]:
-        """Return mean and covariance of the qualities of trained mechanisms.
+    def draws(
+        self, observed: Mapping[str, Observations], number: int, rng: np.random.Generator
+    ) -> Array:
+        """Return samples of the qualities of trained mechanisms, of shape (number, mechanisms).
 
         Mechanisms that the process is not conditioned on are independent of all others.
         """
         before = self._before(observed)
         mean, variance = self._updated(observed, *before)
-        covariance = np.diag(before[1])
-        places = [(i, self._rows[key]) for i, key in enumerate(observed) if key in self._rows]
-        if places:
-            inside, rows = map(list, zip(*places, strict=True))
+        sample = np.empty((number, len(mean)))
+        inside = np.array([key in self._rows for key in observed])
+        rows = [self._rows[key] for key in observed if key in self._rows]
+        if rows:
             across = self._prior[rows]
-            among = self._prior[np.ix_(rows, rows)] - across @ self._inverse @ across.T
-            covariance[np.ix_(inside, inside)] = among
-        # Additional scores shrink the variances; the correlations remain.
-        shares = np.maximum(variance, 0.0) / np.maximum(before[1], TINY)
-        shrunk = np.sqrt(np.minimum(shares, 1.0))
-        return mean, covariance * shrunk[:, None] * shrunk
+            covariance = self._prior[np.ix_(rows, rows)] - across @ self._inverse @ across.T
+            # Additional scores shrink the variances; the correlations remain.
+            shares = np.maximum(variance, 0.0)[inside] / np.maximum(before[1][inside], TINY)
+            shrunk = np.sqrt(np.minimum(shares, 1.0))
+            covariance *= shrunk[:, None] * shrunk
+            sample[:, inside] = rng.multivariate_normal(
+                mean[inside], covariance, number, method="eigh"
+            )
+        if not inside.all():
+            drawn = rng.standard_normal((number, int((~inside).sum())))
+            sample[:, ~inside] = mean[~inside] + drawn * np.sqrt(np.maximum(variance[~inside], 0.0))
+        return sample
 
     def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
         """Return mean and variance of the qualities of untrained mechanisms."""
