@@ -13,52 +13,28 @@ quality. To avoid this, the process models transformed scores (``YeoJohnson``), 
 are equally large for good and for bad mechanisms (warped Gaussian processes, Snelson et al. 2004).
 The methods of ``NoisyGP`` return values in the unit of the original scores.
 
-The time to fit a process grows with the cube of the number of mechanisms. So the process is
-conditioned on at most ``MOST_CONDITIONED`` mechanisms. The estimate of any other mechanism combines
-the prediction of this process with the scores of the mechanism's own trainings.
-
-Rasmussen & Williams 2006, "Gaussian processes for machine learning", chapters 2 and 5. scikit-learn
-fits the kernel. The noise is estimated from mechanisms that were trained several times.
+``nas.searching.gaussian_process`` contains the process itself.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import numpy as np
-from moocore import is_nondominated
 from numpy.typing import NDArray
-from scipy.special import digamma  # type: ignore[import-untyped]
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from nas.searching.power_transform import YeoJohnson
+from nas.searching.gaussian_process import LOG, Kernel, Observations, Posterior, num_fitted
 
 if TYPE_CHECKING:
     from nas.genome import Genome
 
     Array = NDArray[np.float64]
     Features = Mapping[str, float]
-
-MOST_FITTED: Final = 256  # largest number of mechanisms to fit the kernel to
-MOST_CONDITIONED: Final = 512  # largest number of mechanisms that the process is conditioned on
-# Beyond this number of trainings, the process is fitted again when their number has grown by 5 %.
-REFIT_SHARE: Final = 20
-# The noise is estimated from repeats, with a prior of a quarter of the variance of all scores (.22
-# in attention-bench-quick) that weighs as much as four repeats. The two are averaged as logarithms,
-# because on other tasks the prior may be wrong by orders of magnitude.
-PRIOR_NOISE: Final = 0.25
-PRIOR_REPEATS: Final = 4
-JITTER: Final = 1e-6
-TINY: Final = 1e-30  # avoids a division by zero
-LOG: Final = "log "  # begins the name of a feature that is a logarithm
 
 
 def features(genome: Genome, costs: Mapping[str, float]) -> dict[str, float]:
@@ -85,50 +61,6 @@ def features(genome: Genome, costs: Mapping[str, float]) -> dict[str, float]:
     return {sys.intern(name): value for name, value in (counts | logs).items()}
 
 
-@dataclass
-class Observations:
-    """The trainings of a mechanism.
-
-    Attributes:
-        features: features of the genome, see ``features``.
-        objectives: values of all objectives in the first training; lower is better.
-        scores: value of the metric in each training.
-        is_censored: whether one of the scores is only a bound. This is the case if a training was
-            stopped, or if its score was no better than chance.
-    """
-
-    features: Features
-    objectives: Sequence[float] = ()
-    scores: list[float] = field(default_factory=list)
-    is_censored: bool = False
-
-    @property
-    def mean(self) -> float:
-        """The mean of ``scores``."""
-        return math.fsum(self.scores) / len(self.scores)
-
-    def first(self, number: int) -> Observations:
-        """Return the mechanism with its first trainings alone."""
-        return replace(self, scores=self.scores[:number])
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """Hyperparameters of the process.
-
-    Attributes:
-        length: length scale in the space of features.
-        signal_variance: variance of transformed quality that features explain.
-        residual_variance: variance of transformed quality that no feature explains.
-        noise: variance of the untransformed score between trainings that differ in the seed.
-    """
-
-    length: float
-    signal_variance: float
-    residual_variance: float
-    noise: float
-
-
 class NoisyGP:
     """A Gaussian process of one metric: ``tell`` adds a training, other methods return estimates.
 
@@ -139,7 +71,7 @@ class NoisyGP:
     def __init__(self) -> None:
         self.observed: dict[str, Observations] = {}
         self._order: list[str] = []  # keys of the trainings, as they were told
-        self._posterior: _Posterior | None = None
+        self._posterior: Posterior | None = None
         self._estimates: dict[str, tuple[float, float]] = {}  # by ``_posterior``
 
     def tell(
@@ -199,239 +131,17 @@ class NoisyGP:
         sample = posterior.draws({key: self.observed[key] for key in keys}, number, rng)
         return posterior.transform.inverse(sample)
 
-    def _fitted(self) -> _Posterior:
-        """Return the process after the first trainings, as many as ``_num_fitted`` returns.
+    def _fitted(self) -> Posterior:
+        """Return the process after the first trainings, as many as ``num_fitted`` returns.
 
         The number depends on the number of trainings alone, so that a resumed search continues with
         the same estimates.
         """
-        count = _num_fitted(len(self._order))
+        count = num_fitted(len(self._order))
         if self._posterior is None or self._posterior.num_trainings != count:
             numbers = Counter(self._order[:count])
-            self._posterior = _Posterior(
+            self._posterior = Posterior(
                 {key: self.observed[key].first(number) for key, number in numbers.items()}
             )
             self._estimates = {}
         return self._posterior
-
-
-def _num_fitted(count: int) -> int:
-    """Return how many of ``count`` trainings the process is fitted to: all, or the last step's."""
-    step = MOST_CONDITIONED
-    if count <= step:
-        return count
-    while (following := step + step // REFIT_SHARE) <= count:
-        step = following
-    return step
-
-
-class _Posterior:
-    """The Gaussian process after the trainings of ``observed``, in transformed scores.
-
-    Methods take the present trainings of mechanisms, which may be more than those of the fit. The
-    noise of the additional scores is independent, so they are combined with the fit by precision.
-
-    Attributes:
-        num_trainings: number of trainings in the fit.
-    """
-
-    def __init__(self, observed: Mapping[str, Observations]) -> None:
-        self.num_trainings = sum(len(row.scores) for row in observed.values())
-        all_rows = list(observed.values())
-        noise = _noise([row for row in all_rows if not row.is_censored] or all_rows)
-        all_means = np.array([row.mean for row in all_rows])
-        self.transform = YeoJohnson.fit(all_means)
-        self._centre = float(self.transform.transform(all_means).mean())
-        keys = _representatives(observed)
-        rows = [observed[key] for key in keys]
-        self._rows = {key: row for row, key in enumerate(keys)}
-        self._scale = _log_scales(rows)
-        self._names = sorted({name for row in rows for name in row.features})
-        self._x = self._matrix([row.features for row in rows])
-        self._counts = np.array([len(row.scores) for row in rows], float)
-        means = np.array([row.mean for row in rows])
-        transformed = self.transform.transform(means)
-        variances = noise / self._counts  # of the means; transformed, they grow with the slope
-        slopes = self.transform.derivative(means)
-        self.kernel = _fit(self._x, transformed, variances * slopes**2, noise)
-        residual = self.kernel.residual_variance * np.eye(len(rows))
-        self._prior = self._covariance(self._x, self._x) + residual
-        self._condition(transformed, variances * slopes**2)
-        # Again, with slopes at the estimated quality, since the mean score is a biased first guess.
-        quality = self.transform.inverse(self._centre + self._prior @ self._weights)
-        slopes = self.transform.derivative(quality)
-        self._condition(transformed, variances * slopes**2)
-        self._mean = self._centre + self._prior @ self._weights
-        # The posterior covariance P - P (P + N)⁻¹ P of the prior P equals N - N (P + N)⁻¹ N.
-        self._variance = self._noise - self._noise**2 * np.diag(self._inverse)
-        self._predicted: dict[str, tuple[float, float]] = {}
-
-    def _condition(self, transformed: Array, variances: Array) -> None:
-        self._noise = variances + JITTER * self.kernel.signal_variance
-        self._inverse = np.linalg.inv(self._prior + np.diag(self._noise))
-        self._weights = self._inverse @ (transformed - self._centre)
-
-    def estimate(self, observed: Mapping[str, Observations]) -> tuple[Array, Array]:
-        """Return mean and variance of the qualities of trained mechanisms."""
-        return self._updated(observed, *self._before(observed))
-
-    def _before(self, observed: Mapping[str, Observations]) -> tuple[Array, Array]:
-        """Return mean and variance of the qualities after the trainings of the fit alone."""
-        others = [key for key in observed if key not in self._rows and key not in self._predicted]
-        if others:
-            predicted = self.predict([observed[key].features for key in others])
-            pairs = zip(*(column.tolist() for column in predicted), strict=True)
-            self._predicted.update(zip(others, pairs, strict=True))
-        means, variances = self._mean.tolist(), self._variance.tolist()
-        known = [
-            self._predicted[key] if row is None else (means[row], variances[row])
-            for key, row in ((key, self._rows.get(key)) for key in observed)
-        ]
-        values = np.array(known, float).reshape(-1, 2)
-        return values[:, 0], values[:, 1]
-
-    def _updated(
-        self, observed: Mapping[str, Observations], mean: Array, variance: Array
-    ) -> tuple[Array, Array]:
-        """Return means and variances after the scores that the fit does not contain."""
-        rows = [self._rows.get(key) for key in observed]
-        used = np.array([0 if row is None else int(self._counts[row]) for row in rows])
-        left = np.array([len(o.scores) for o in observed.values()]) - used
-        if not left.any():
-            return mean, variance
-        scores = [o.scores[n:] for o, n in zip(observed.values(), used, strict=True)]
-        more = np.array([math.fsum(s) / len(s) if s else 0.0 for s in scores])
-        slopes = self.transform.derivative(self.transform.inverse(mean))
-        # Precision of the mean of the additional scores; 0 without such scores.
-        precision = left / (self.kernel.noise * slopes**2)
-        variance = np.maximum(variance, JITTER * self.kernel.signal_variance)
-        gain = precision * variance / (1 + precision * variance)
-        return mean + gain * (self.transform.transform(more) - mean), variance * (1 - gain)
-
-    def draws(
-        self, observed: Mapping[str, Observations], number: int, rng: np.random.Generator
-    ) -> Array:
-        """Return samples of the qualities of trained mechanisms, of shape (number, mechanisms).
-
-        Mechanisms that the process is not conditioned on are independent of all others.
-        """
-        before = self._before(observed)
-        mean, variance = self._updated(observed, *before)
-        sample = np.empty((number, len(mean)))
-        inside = np.array([key in self._rows for key in observed])
-        rows = [self._rows[key] for key in observed if key in self._rows]
-        if rows:
-            across = self._prior[rows]
-            covariance = self._prior[np.ix_(rows, rows)] - across @ self._inverse @ across.T
-            # Additional scores shrink the variances; the correlations remain.
-            shares = np.maximum(variance, 0.0)[inside] / np.maximum(before[1][inside], TINY)
-            shrunk = np.sqrt(np.minimum(shares, 1.0))
-            covariance *= shrunk[:, None] * shrunk
-            sample[:, inside] = rng.multivariate_normal(
-                mean[inside], covariance, number, method="eigh"
-            )
-        if not inside.all():
-            drawn = rng.standard_normal((number, int((~inside).sum())))
-            sample[:, ~inside] = mean[~inside] + drawn * np.sqrt(np.maximum(variance[~inside], 0.0))
-        return sample
-
-    def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
-        """Return mean and variance of the qualities of untrained mechanisms."""
-        known = set(self._names)
-        unseen = sorted({n for f in candidates for n in f} - known)
-        x = self._matrix(candidates)
-        # A feature that no observed mechanism has is an additional axis.
-        more = np.array([[f.get(name, 0.0) for name in unseen] for f in candidates])
-        apart = (more**2).sum(axis=1, keepdims=True) if unseen else 0.0
-        squared = _squared_distances(x, self._x) + apart
-        signal = self.kernel.signal_variance
-        across = signal * np.exp(-np.sqrt(squared) / self.kernel.length)
-        mean = self._centre + across @ self._weights
-        explained = ((across @ self._inverse) * across).sum(axis=1)
-        return mean, np.maximum(signal + self.kernel.residual_variance - explained, 0.0)
-
-    def _covariance(self, a: Array, b: Array) -> Array:
-        distances = np.sqrt(_squared_distances(a, b))
-        covariance: Array = self.kernel.signal_variance * np.exp(-distances / self.kernel.length)
-        return covariance
-
-    def _matrix(self, rows: Sequence[Features]) -> Array:
-        """Return scaled features of mechanisms, (mechanisms, features)."""
-        columns = {name: column for column, name in enumerate(self._names)}
-        x = np.zeros((len(rows), len(columns)))
-        for row, counts in enumerate(rows):
-            for name, value in counts.items():
-                if (column := columns.get(name)) is not None:
-                    x[row, column] = value / self._scale.get(name, 1.0)
-        return x
-
-
-def _representatives(observed: Mapping[str, Observations]) -> list[str]:
-    """Return the keys of at most ``MOST_CONDITIONED`` mechanisms, in the order of their trainings.
-
-    Half of the mechanisms are those of the first non-dominated fronts. The others are evenly spaced
-    over all other mechanisms: without them, mechanisms far from the front would be overestimated.
-    """
-    keys = list(observed)
-    if len(keys) <= MOST_CONDITIONED:
-        return keys
-    rows = np.array([o.objectives or (o.mean,) for o in observed.values()])
-    half = MOST_CONDITIONED // 2
-    chosen, left = np.array([], int), np.arange(len(keys))
-    while len(chosen) < half:
-        is_member = is_nondominated(rows[left], keep_weakly=True)
-        chosen, left = np.append(chosen, left[is_member]), left[~is_member]
-    left = np.append(chosen[half:], left)
-    spaced = left[np.linspace(0, len(left) - 1, MOST_CONDITIONED - half).astype(int)]
-    return [keys[i] for i in sorted([*chosen[:half], *spaced])]
-
-
-def _squared_distances(a: Array, b: Array) -> Array:
-    squared: Array = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
-    return np.maximum(squared, 0.0)
-
-
-def _log_scales(rows: Sequence[Observations]) -> dict[str, float]:
-    names = [name for name in rows[0].features if name.startswith(LOG)]
-    spreads = {name: float(np.std([row.features[name] for row in rows])) for name in names}
-    return {name: spread for name, spread in spreads.items() if spread > 0}
-
-
-def _fit(x: Array, transformed: Array, variances: Array, noise: float) -> Kernel:
-    """Return the kernel of greatest likelihood.
-
-    Args:
-        x: scaled features, (mechanisms, features).
-        transformed: transformed mean scores.
-        variances: variances of the transformed mean scores due to seeds.
-        noise: variance of the score of one training due to its seed.
-    """
-    scale = float(transformed.std()) or 1.0
-    subset = slice(None, None, -(-len(transformed) // MOST_FITTED))
-    alpha = variances / scale**2 + JITTER
-    shape = ConstantKernel(1.0, (1e-2, 1e2)) * Matern(3.0, (0.3, 100.0), nu=0.5)
-    process = GaussianProcessRegressor(shape + WhiteKernel(0.3, (JITTER, 3.0)), alpha=alpha[subset])
-    with warnings.catch_warnings():
-        # A parameter at its bound means that features distinguish nothing, a valid result.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        process.fit(x[subset], (transformed - transformed.mean())[subset] / scale)
-    signal, length, residual = (float(value) for value in np.exp(process.kernel_.theta))
-    return Kernel(length, signal * scale**2, residual * scale**2, noise)
-
-
-def _noise(rows: Sequence[Observations]) -> float:
-    """Return an estimate of the variance of a training's score due to its seed.
-
-    The estimate is the weighted geometric mean of two variances: the variance of repeated
-    trainings, and a prior (``PRIOR_NOISE``).
-    """
-    variance = float(np.var([row.mean for row in rows]))
-    freedom = sum(len(row.scores) - 1 for row in rows)
-    squares = sum(float(np.var(row.scores)) * len(row.scores) for row in rows)
-    least = JITTER * variance or JITTER
-    prior = math.log(max(PRIOR_NOISE * variance, least))
-    if not freedom:
-        return math.exp(prior)
-    # The logarithm of the pooled variance with these degrees of freedom, corrected for bias.
-    pooled = math.log(max(squares / 2, least)) - float(digamma(freedom / 2))
-    return math.exp((PRIOR_REPEATS * prior + freedom * pooled) / (PRIOR_REPEATS + freedom))

@@ -12,8 +12,9 @@ import pytest
 
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.searching.archive import Archive
+from nas.searching.gaussian_process import num_fitted
 from nas.searching.power_transform import YeoJohnson
-from nas.searching.quality_model import NoisyGP, _num_fitted, features
+from nas.searching.quality_model import NoisyGP, features
 from nas.searching.results import TrialResult
 from nas.store.records import Estimate
 
@@ -235,7 +236,7 @@ def test_estimates_of_many_mechanisms_are_as_good_as_of_few(monkeypatch: Any) ->
         exact, truth = model_of(seed, count=148)
         keys = list(truth)
         with monkeypatch.context() as patch:
-            patch.setattr("nas.searching.quality_model.MOST_CONDITIONED", 60)
+            patch.setattr("nas.searching.gaussian_process.MOST_CONDITIONED", 60)
             bounded, _ = model_of(seed, count=148)
             means, errors = bounded.estimate(keys)
             posterior = bounded._fitted()
@@ -255,7 +256,7 @@ def test_estimates_of_many_mechanisms_are_as_good_as_of_few(monkeypatch: Any) ->
 
 
 def test_number_of_fitted_trainings_grows_in_steps() -> None:
-    fitted = [_num_fitted(count) for count in range(3000)]
+    fitted = [num_fitted(count) for count in range(3000)]
     assert fitted[:513] == list(range(513))
     assert all(before <= after for before, after in pairwise(fitted))
     assert all(count - done <= count / 20 for count, done in enumerate(fitted))
@@ -264,7 +265,7 @@ def test_number_of_fitted_trainings_grows_in_steps() -> None:
 
 def test_only_changed_estimates_are_reported(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first call reports all mechanisms; later calls, those that differ."""
-    monkeypatch.setattr("nas.searching.quality_model.MOST_CONDITIONED", 40)
+    monkeypatch.setattr("nas.searching.gaussian_process.MOST_CONDITIONED", 40)
     rng = np.random.default_rng(0)
     base = results(kit, [0.3 + 0.01 * float(rng.random()) for _ in range(12)])
     told = [
