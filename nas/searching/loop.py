@@ -111,6 +111,7 @@ class Loop:
         unlikely = {e.key for e in self._run.estimates() if not e.is_member and e.p < LIKELY}
         keys = {str(work.proposal.key) for work in self._work}
         remove_weights(self._run.folder, keys & unlikely)
+        write_front(self._run)
         return self._is_exhausted
 
     def _read(self) -> None:

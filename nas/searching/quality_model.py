@@ -70,7 +70,7 @@ class NoisyGP:
 
     def __init__(self) -> None:
         self.observed: dict[str, Observations] = {}
-        self._order: list[str] = []  # keys of the trainings, as they were told
+        self._order: list[str] = []  # keys of the trainings, in order
         self._posterior: Posterior | None = None
         self._estimates: dict[str, tuple[float, float]] = {}  # by ``_posterior``
 

@@ -108,11 +108,11 @@ def test_resume_after_an_interrupt_while_a_lost_training_is_repeated(
     kit.search(kit.open("whole"))
     own, calls = RunWriter.record_generation, []
 
-    def record(*given: Any) -> None:
+    def record(*given: Any, **named: Any) -> None:
         calls.append(given)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        own(*given)
+        own(*given, **named)
 
     with monkeypatch.context() as patch:
         patch.setattr(RunWriter, "record_generation", record)
