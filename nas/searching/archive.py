@@ -76,6 +76,12 @@ class Archive:
         self.known = [result for key, result in self._first.items() if key not in self._bad]
         self._estimates = self._p = None
 
+    def twin(self) -> Archive:
+        """Return an empty archive that shares the fits. It must receive the same results."""
+        twin = Archive(self.objectives)
+        twin.models = {column: model.twin() for column, model in self.models.items()}
+        return twin
+
     def has(self, key: str) -> bool:
         """Return whether the archive has a result of a mechanism, also a failure."""
         return key in self._first or key in self._bad

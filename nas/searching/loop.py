@@ -38,7 +38,7 @@ from nas.store import Counts, Proposal, RunWriter
 from nas.store.files import run_argument
 from nas.store.weights import keep_weights, remove_weights
 
-FRONT_SECONDS: Final = 5.0  # between two writes of front.json; reading the front takes time
+FRONT_SECONDS: Final = 10.0  # between two writes of front.json; reading the front takes time
 LIKELY: Final = 0.01  # probability of being in the front from which on weights are kept
 
 

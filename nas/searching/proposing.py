@@ -23,7 +23,6 @@ from typing import Final
 import numpy as np
 
 from nas.searching.algorithm import Algorithm, SearchContext
-from nas.searching.archive import Archive
 from nas.searching.results import REPEAT, Attempt, TrialResult
 from nas.store import Proposal
 from nas.store.records import Estimate
@@ -47,9 +46,10 @@ class Proposer:
         self._algorithm, self._context = algorithm, context
         self._filter, self._archive = context.filter, context.archive
         self._trained: list[Proposal] = []
+        self._first: dict[str | None, Proposal] = {}  # by key of the mechanism
         self._num_results = 0  # results that archive and algorithm have received
         # The archive of the algorithm may lack results of the generations to record.
-        self._recorded, self._num_recorded = Archive(context.objectives), 0
+        self._recorded, self._num_recorded = context.archive.twin(), 0
         self._num_named = 0  # named mechanisms that have been proposed
 
     def follow(self, recorded: Iterable[Proposal]) -> None:
@@ -59,7 +59,7 @@ class Proposer:
             if proposal.is_new and proposal.key is not None:
                 self._filter.add_known(proposal.key)
             if proposal.is_trained:
-                self._trained.append(proposal)
+                self._add(proposal)
 
     def may_propose(self, number: int, num_results: int) -> bool:
         """Return whether the first ``num_results`` results suffice to draw proposal ``number``."""
@@ -85,8 +85,12 @@ class Proposer:
             proposal = self._filter.propose(attempt, number, len(attempts))
             attempts.append(self._repeated(proposal) if attempt.operator == REPEAT else proposal)
         if attempts[-1].is_trained:
-            self._trained.append(attempts[-1])
+            self._add(attempts[-1])
         return attempts
+
+    def _add(self, proposal: Proposal) -> None:
+        self._trained.append(proposal)
+        self._first.setdefault(proposal.key, proposal)
 
     def new_estimates(self, results: Sequence[TrialResult]) -> tuple[list[Estimate], bool]:
         """Return new estimates after the results of the first proposals.
@@ -134,7 +138,7 @@ class Proposer:
 
         Otherwise return the proposal unchanged.
         """
-        first = next((p for p in self._trained if p.key == proposal.key), None)
+        first = self._first.get(proposal.key)
         if first is None:
             return proposal
         return replace(proposal, verdict="repeated", name=first.name, costs=first.costs)

@@ -23,7 +23,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
     Features = Mapping[str, float]
+
+MOST_FITS: Final = 2  # fits that are kept; a search uses two archives
 
 
 def features(genome: Genome, costs: Mapping[str, float]) -> dict[str, float]:
@@ -64,12 +66,17 @@ def features(genome: Genome, costs: Mapping[str, float]) -> dict[str, float]:
 class NoisyGP:
     """A Gaussian process of one metric: ``tell`` adds a training, other methods return estimates.
 
+    Args:
+        fits: fits by number of trainings, which the model shares with another model of the same
+            trainings.
+
     Attributes:
         observed: all trainings, by the key of their mechanism.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, fits: dict[int, Posterior] | None = None) -> None:
         self.observed: dict[str, Observations] = {}
+        self._fits = {} if fits is None else fits
         self._order: list[str] = []  # keys of the trainings, in order
         self._posterior: Posterior | None = None
         self._estimates: dict[str, tuple[float, float]] = {}  # by ``_posterior``
@@ -139,9 +146,16 @@ class NoisyGP:
         """
         count = num_fitted(len(self._order))
         if self._posterior is None or self._posterior.num_trainings != count:
-            numbers = Counter(self._order[:count])
-            self._posterior = Posterior(
-                {key: self.observed[key].first(number) for key, number in numbers.items()}
-            )
-            self._estimates = {}
+            if count not in self._fits:
+                numbers = Counter(self._order[:count])
+                if len(self._fits) == MOST_FITS:
+                    del self._fits[min(self._fits)]
+                self._fits[count] = Posterior(
+                    {key: self.observed[key].first(number) for key, number in numbers.items()}
+                )
+            self._posterior, self._estimates = self._fits[count], {}
         return self._posterior
+
+    def twin(self) -> NoisyGP:
+        """Return an empty model that shares the fits. It must receive the same trainings."""
+        return NoisyGP(self._fits)

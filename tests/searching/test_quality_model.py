@@ -255,6 +255,22 @@ def test_estimates_of_many_mechanisms_are_as_good_as_of_few(monkeypatch: Any) ->
     assert np.mean(better) < 0.85
 
 
+def test_twins_share_their_fits() -> None:
+    first, truth = model_of(0, count=30)
+    twin = first.twin()
+    for key in truth:
+        for score in first.observed[key].scores:
+            twin.tell(key, first.observed[key].features, score)
+    means, errors = first.estimate(list(truth))
+    assert twin._fitted() is first._fitted()
+    np.testing.assert_array_equal(twin.estimate(list(truth)), (means, errors))
+    key = next(iter(truth))
+    for number in range(3):
+        first.tell(key, first.observed[key].features, 0.3 + 0.01 * number)
+        assert first._fitted() is not twin._fitted()
+    assert len(first._fits) == 2
+
+
 def test_number_of_fitted_trainings_grows_in_steps() -> None:
     fitted = [num_fitted(count) for count in range(3000)]
     assert fitted[:513] == list(range(513))

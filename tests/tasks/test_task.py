@@ -135,5 +135,7 @@ def test_load_task_locates_errors_in_a_file(tmp_path, text, words):
 
 
 def test_load_task_names_a_missing_file():
-    with pytest.raises(ConfigError, match=r"nowhere/x\.yaml: cannot be read \(there is no such file"):
+    with pytest.raises(
+        ConfigError, match=r"nowhere/x\.yaml: cannot be read \(there is no such file"
+    ):
         load_task("nowhere/x.yaml")
