@@ -38,6 +38,7 @@ from nas.store import Counts, Proposal, RunWriter
 from nas.store.files import run_argument
 from nas.store.weights import keep_weights, remove_weights
 
+AT_ONCE: Final = 8  # proposals that are drawn before finished trainings are looked at
 FRONT_SECONDS: Final = 10.0  # between two writes of front.json; reading the front takes time
 LIKELY: Final = 0.01  # probability of being in the front from which on weights are kept
 
@@ -146,7 +147,10 @@ class Loop:
             self._work.append(_Work(last, repeats))
 
     def _propose(self) -> bool:
-        """Draw, record and submit all proposals that can be computed now.
+        """Draw, record and submit proposals that can be computed now.
+
+        After ``AT_ONCE`` proposals the method returns if there are two trainings for each worker.
+        Otherwise a worker might wait for a proposal while others are drawn.
 
         Returns:
             Whether at least one of them is to be trained.
@@ -157,6 +161,10 @@ class Loop:
             len(self._work) < total
             and not self._is_exhausted
             and self._proposer.may_propose(len(self._work), len(self._results))
+            and not (
+                (drawn := len(self._work) - first) >= AT_ONCE
+                and len(self._running) + drawn >= 2 * self._evaluator.workers
+            )
         ):
             attempts += self._proposer.propose(len(self._work), self._results)
             self._add(attempts[-1])
