@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Features = Mapping[str, float]
 
-MOST_FITS: Final = 2  # fits that are kept; a search uses two archives
+MOST_FITS: Final = 4  # fits that are kept for the archives of a search, which differ by the lag
 
 
 def features(genome: Genome, costs: Mapping[str, float]) -> dict[str, float]:

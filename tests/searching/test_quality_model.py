@@ -14,7 +14,7 @@ from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.searching.archive import Archive
 from nas.searching.gaussian_process import num_fitted
 from nas.searching.power_transform import YeoJohnson
-from nas.searching.quality_model import NoisyGP, features
+from nas.searching.quality_model import MOST_FITS, NoisyGP, features
 from nas.searching.results import TrialResult
 from nas.store.records import Estimate
 
@@ -265,10 +265,10 @@ def test_twins_share_their_fits() -> None:
     assert twin._fitted() is first._fitted()
     np.testing.assert_array_equal(twin.estimate(list(truth)), (means, errors))
     key = next(iter(truth))
-    for number in range(3):
+    for number in range(5):
         first.tell(key, first.observed[key].features, 0.3 + 0.01 * number)
         assert first._fitted() is not twin._fitted()
-    assert len(first._fits) == 2
+    assert len(first._fits) == MOST_FITS
 
 
 def test_number_of_fitted_trainings_grows_in_steps() -> None:
