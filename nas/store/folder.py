@@ -125,7 +125,7 @@ def change_token(folder: Path) -> str:
     # SQLite writes a record to the log first, and later to the database.
     for name in (DATABASE_FILE, f"{DATABASE_FILE}-wal"):
         try:
-            info = (folder / name).stat()
+            info = (folder / name).lstat()  # links are refused when the database is opened
         except FileNotFoundError:
             state.append(None)
         else:

@@ -203,3 +203,10 @@ def state(folder: Path) -> dict[str, tuple[bytes, int]]:
     """Content and time of each file of a folder."""
     files = [path for path in folder.iterdir() if path.is_file()]
     return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def test_token_of_a_run_with_a_link_in_a_circle(tmp_path: Path) -> None:
+    """Opening such a database is refused; the token, which is computed before, must not fail."""
+    link = tmp_path / "run.sqlite-wal"
+    link.symlink_to(link)
+    assert change_token(tmp_path)
