@@ -45,7 +45,6 @@ class _Beliefs:
     """What is computed once from the results so far.
 
     Attributes:
-        parents: an NSGA-II whose population is the best trained mechanisms by estimates.
         front: scaled estimates of the trained mechanisms of the front, (mechanisms, objectives).
         pool: offspring by key, in the order of ``means`` and ``errors``.
         means, errors: predicted objectives, scaled, and standard errors, (offspring, objectives).
@@ -55,7 +54,6 @@ class _Beliefs:
         predicted: scaled predictions of pending proposals, by key.
     """
 
-    parents: Nsga2
     front: Array
     pool: dict[str, Attempt]
     means: Array
@@ -115,7 +113,6 @@ class Surrogate:
         means, errors = archive.predict(candidates)
         estimates = self._scaled(archive.estimates()[0])
         beliefs = _Beliefs(
-            parents=self._evolution(),
             front=_members(estimates),
             pool=pool,
             means=self._scaled(means),

@@ -29,8 +29,6 @@ _TEMPORARY: Final = re.compile(rf"\.[0-9A-Za-z_-]{{1,64}}{re.escape(SUFFIX)}\.[0
 def weights_path(folder: Path, key: str) -> Path:
     """Return the path of a mechanism's weights. The file exists if the mechanism is in the front.
 
-    Args:
-
     Raises:
         RunError: the key is not valid, because the database is damaged; or the folder of weights is
             a link, which may lead out of the run.
@@ -59,8 +57,6 @@ def check_weights_file(path: Path) -> None:
 
 def keep_weights(folder: Path, key: str, evaluation: Evaluation) -> None:
     """Write the weights of a training, if it succeeded and its result contains weights.
-
-    Args:
 
     Raises:
         RunError: the file cannot be written.

@@ -134,10 +134,11 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
         Args:
             number: index of the generation, from 0.
-            estimates: estimates of all mechanisms after the generation.
+            estimates: estimates after the generation: of all mechanisms, or with ``keeps_others``
+                of the front and of the mechanisms whose estimate changed.
             best: best estimate of the first objective, in the objective's unit.
-            keeps_others: whether other mechanisms, which are not in the front, keep the estimates
-                of the previous generation.
+            keeps_others: whether all other mechanisms keep their estimates of the previous
+                generation.
         """
         now = rows.from_datetime(self._clock())
         row = {"number": number, "hypervolume": hypervolume, "best": best, "finished": now}

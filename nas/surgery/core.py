@@ -219,7 +219,7 @@ class _Call:
         streams: the queries, keys and values, under the names ``q``, ``k`` and ``v``.
         x: the new tokens.
         keys: the number of keys, which is the number of all tokens.
-        start: the position of the first query among the keys; a tensor if a mask tells it.
+        start: the position of the first query among the keys; a tensor where a mask gives it.
         rotate: the host's rotation of queries.
         values: the results of the mechanism's steps (operations) at the new tokens.
         at_all: the results of steps at all tokens, where keys and values depend on them.
