@@ -15,6 +15,9 @@ These equal functions keep different forms (A and B are weights, v are values):
 - Two temperatures or one temperature, and a linear map before or after an aggregation: gradients
   and initial distributions differ.
 - RoPE after RoPE: no primitive rotates by twice the angle.
+- ``l2_norm`` of tokens times a gate per head: a gate near zero makes tokens shorter than the limit
+  at which ``l2_norm`` no longer gives unit length.
+- RMS norm or layer norm of tokens of unit length: their sizes are bounded in different ways.
 - ``(A + B)·v`` and ``A·v + B·v`` if A or B has a fused kernel: the second form is cheaper although
   it has one more node.
 - ``(A + A)·v`` and ``A·(v + v)``: recorded runs contain both forms as different mechanisms.
@@ -34,7 +37,8 @@ from nas.genome import PLACEMENTS, Genome, ModelSizes, Node, Ref, Visibility, la
 from nas.genome.primitives import get
 from nas.genome.primitives.base import Kind, Primitive
 from nas.genome.primitives.factors import Sign, Weights
-from nas.genome.types import MODEL, Typing, head_fraction, infer
+from nas.genome.rescaling import first_rescaled, without_factor
+from nas.genome.types import MODEL, Typing, head_fraction, infer, width_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +292,37 @@ def _summands(site: Site) -> tuple[int, int]:
     return -1, -1
 
 
+def _drop_factors(site: Site) -> Iterator[Genome]:
+    """Drop a factor of tokens or scores on which a reader of them does not depend."""
+    for slot, port in enumerate(site.typing.signatures[site.index].inputs):
+        if port.name in site.primitive.scale_free:
+            yield from without_factor(site.genome, site.index, slot)
+
+
+def _rescale_first(site: Site) -> Iterator[Genome]:
+    yield from first_rescaled(site.genome, site.index)
+
+
+def _drop_least_heads(site: Site) -> Iterator[Genome]:
+    """Drop a smallest head count that the operands have anyway."""
+    params = tuple((name, value) for name, value in site.node.params if name != "least_heads")
+    if params != site.node.params:
+        yield site.replaced(replace(site.node, params=params))
+
+
+def _use_plain_params(site: Site) -> Iterator[Genome]:
+    """Replace parameters by the equal parameters that the primitive declares as normal form."""
+    params, label = _params(site.node), site.typing.widths[site.index]
+    if site.sizes is None:
+        return
+    width = 0 if label is None else width_of(label, site.sizes.dim, site.sizes.heads)
+    plain = site.primitive.plain(params, width, site.sizes.tokens)
+    if plain is None:
+        yield from site.removed(site.node.inputs[0])
+    elif plain != params:
+        yield site.replaced(replace(site.node, params=tuple(sorted(plain.items()))))
+
+
 # For each rule the test whether its proposals are accepted.
 Rule = Callable[[Site], Iterator[Genome]]
 Acceptance = Callable[[Genome, Typing, Typing], bool]
@@ -300,6 +335,10 @@ RULES: Final[tuple[tuple[Rule, Acceptance], ...]] = (
     (_fold_zeros, _keeps_types),
     (_factor_sum, _keeps_output),
     (_double_operand, _keeps_output),
+    (_drop_factors, _keeps_types),
+    (_rescale_first, _keeps_types),
+    (_drop_least_heads, _keeps_types),
+    (_use_plain_params, _keeps_types),
 )
 
 

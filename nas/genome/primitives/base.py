@@ -170,6 +170,9 @@ class Primitive:
             the shape has an effect.
         derived: names of parameters that only simplification of genomes sets. A search space need
             not list them.
+        plain: returns equal parameters in normal form, given the parameters, the width of the
+            operands (0 without tokens) and the number of tokens; None if the result of the call is
+            its first operand.
         least_heads: returns a lower bound on the head count of the result, as a head label.
         factors: factorisation of the scores into query features and key features; None if the
             scores have no such factorisation.
@@ -179,6 +182,11 @@ class Primitive:
             supports the weights.
         sums_values: whether the result is the weights times the values.
         homogeneous: names of the operands p with f(2 p) = 2 f(p) if all other operands are fixed.
+        scale_free: names of the operands p with f(c p) = f(p), where c has a positive number for
+            each token and head, or for each query and head if p are scores.
+        is_rescaling: whether the result is the first operand times such a c.
+        is_isometric: whether the result has the operand's Euclidean length for each token and head,
+            and f(c p) = c f(p).
         is_additive: whether f(p + q) = f(p) + f(q) for each operand in ``homogeneous``.
         is_featurewise: whether each feature of the result depends only on the same feature of the
             operands and on weights that all heads share. The dependence must be the same for all
@@ -207,12 +215,16 @@ class Primitive:
     reach: Callable[[Params], int | None] = lambda params: None
     unread: Callable[[Params], tuple[str, ...]] = lambda params: ()
     derived: tuple[str, ...] = ()
+    plain: Callable[[Params, int, int], Params | None] = lambda params, width, tokens: params
     least_heads: Callable[[Params], str] = lambda params: "one"
     factors: Factors | None = None
     score_change: ScoreChange | None = None
     weights: Callable[[Params], Weights | None] = lambda params: None
     sums_values: bool = False
     homogeneous: tuple[str, ...] = ()
+    scale_free: tuple[str, ...] = ()
+    is_rescaling: bool = False
+    is_isometric: bool = False
     is_additive: bool = False
     is_featurewise: bool = False
     sign: SignRule = unknown_sign

@@ -172,6 +172,14 @@ def sign_of_sum(operands: Sequence[Sign], is_square: bool) -> Sign:
     return Sign(*(all(signs) for signs in zip(*operands, strict=True)))
 
 
+def sign_of_dot(operands: Sequence[Sign], is_square: bool) -> Sign:
+    """Return the sign of dot products of the operands' tokens.
+
+    Unlike in a product, two tokens of one tensor can have a negative dot product.
+    """
+    return sign_of_product(operands, False)
+
+
 def sign_of_product(operands: Sequence[Sign], is_square: bool) -> Sign:
     """Return the sign of a product of all operands.
 

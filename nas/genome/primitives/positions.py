@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Role, primitive
-from nas.genome.primitives.domains import Flag, Integer
+from nas.genome import key_width
+from nas.genome.primitives.base import Params, Role, primitive
+from nas.genome.primitives.domains import Choice, Flag, Integer, Real
 from nas.genome.primitives.factors import zero_of_first
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Mask, Tokens
 
 
 def rotate(
-    features: Float[Tensor, "b h n *r w"], start: int | Tensor = 0
+    features: Float[Tensor, "b h n *r w"], start: int | Tensor = 0, base: float = 10000.0
 ) -> Float[Tensor, "b h n *r w"]:
     """Rotate pairs of features by angles proportional to the token's position.
 
     The first token has position ``start``. Features i and i + w/2 form pair i. The angle of pair i
-    at position t is t / 10000^(2i/w), in radians. All features on the axes ``*r`` rotate by the
+    at position t is t / base^(2i/w), in radians. All features on the axes ``*r`` rotate by the
     angle of their token.
 
     Source: Su et al. 2021 (RoFormer), eq. 15 and 34.
@@ -30,11 +33,21 @@ def rotate(
     exact = torch.promote_types(features.dtype, torch.float32)
     pairs = torch.arange(width // 2, device=features.device, dtype=exact)
     position = torch.arange(length, device=features.device, dtype=exact) + start
-    angle = position[:, None] * 10000.0 ** (-2.0 * pairs / width)
+    angle = position[:, None] * base ** (-2.0 * pairs / width)
     angle = angle.reshape(length, *(1,) * (features.dim() - 4), width // 2)
     cos, sin = angle.cos().to(features.dtype), angle.sin().to(features.dtype)
     first, second = features[..., : width // 2], features[..., width // 2 :]
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+SHARE: Final = Choice(default="all", values=("all", "1/2", "1/4"))
+
+
+def _plain_rope(params: Params, width: int, tokens: int) -> Params:
+    """Return the largest share that rotates as many features; a single pair ignores the base."""
+    count = key_width(params["share"], width)
+    share = next(s for s in SHARE.values if key_width(s, width) == count)
+    return {"share": share, "base": 10000.0 if count == 2 else params["base"]}
 
 
 @primitive(
@@ -42,26 +55,44 @@ def rotate(
     "tokens: tokens[h,w] -> tokens[h,w]",
     role=Role.POSITION,
     notation="RoPE({tokens})",
-    source="Su et al. 2021 (RoFormer), eq. 15",
+    source="Su et al. 2021 (RoFormer), eq. 15; share: Black et al. 2022 (GPT-NeoX), section 2.1",
+    parameters={
+        "share": SHARE,
+        "base": Real(default=10000.0, low=1.0, high=1e9),
+    },
+    plain=_plain_rope,
     homogeneous=("tokens",),
     is_additive=True,
+    is_isometric=True,
     sign=zero_of_first,
 )
 class Rope(nn.Module):
     """Rotary position embedding: dot products depend on the difference of positions only.
 
     out_t = R_t x_t, with rotations R_t such that (R_i q) · (R_j k) = q · R_{j-i} k
+
+    Args:
+        share: the share of each head's features that is rotated, from the first feature on. Half
+            and a quarter are rounded to an even number of features, at least two.
+        base: base of the angles: pair i of r rotated features rotates by base^(-2i/r) radians from
+            each token to the next.
+
+    Raises:
+        ValueError: the number of rotated features is odd.
     """
 
     has_parameters = False
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, share: str = "all", base: float = 10000.0) -> None:
         super().__init__()
-        if width % 2:
+        self.rotated = key_width(share, width)
+        self.base = base
+        if self.rotated % 2:
             raise ValueError(f"rope: the width is {width}; expected an even number")
 
     def forward(self, tokens: Tokens, start: int | Tensor = 0) -> Tokens:
-        return rotate(tokens, start)
+        first, rest = tokens[..., : self.rotated], tokens[..., self.rotated :]
+        return torch.cat((rotate(first, start, self.base), rest), dim=-1)
 
 
 @primitive(
@@ -70,7 +101,11 @@ class Rope(nn.Module):
     role=Role.POSITION,  # the result depends on the neighbours of a token
     notation="conv_{kernel}({tokens})",
     source="So et al. 2021 (Primer), section 4.2",
-    parameters={"kernel": Integer(default=3, low=2, high=64), "causal": Flag(default=True)},
+    parameters={
+        "kernel": Integer(default=3, low=2, high=64),
+        "causal": Flag(default=True),
+        "init": Choice(default="random", values=("random", "identity")),
+    },
     is_causal_safe=lambda params: params["causal"],
     reach=lambda params: params["kernel"] - 1,
     macs=lambda sizes, params: sizes.heads * sizes.tokens * sizes.width * params["kernel"],
@@ -82,16 +117,65 @@ class ShortConv(nn.Module):
     out_t = b + sum_s w_s tokens_{t-s}, with s = 0 to kernel - 1 if causal. Otherwise the kernel is
     centred on t, and an even kernel covers one token more to the right. Padding and tokens beyond
     the edges count as zeros.
+
+    Args:
+        kernel: number of tokens that a result depends on.
+        causal: whether a result depends on the token and earlier tokens only.
+        init: initial values of w and b: ``random``, or ``identity`` for out_t = tokens_t.
     """
 
     needs_all_tokens = True
 
-    def __init__(self, heads: int, width: int, *, kernel: int = 3, causal: bool = True) -> None:
+    def __init__(
+        self,
+        heads: int,
+        width: int,
+        *,
+        kernel: int = 3,
+        causal: bool = True,
+        init: str = "random",
+    ) -> None:
         super().__init__()
         self.reach = (kernel - 1, 0) if causal else ((kernel - 1) // 2, kernel // 2)
         self.conv = nn.Conv1d(heads * width, heads * width, kernel, groups=heads * width)
+        if init == "identity":
+            with torch.no_grad():
+                for parameter in self.conv.parameters():
+                    parameter.zero_()
+                self.conv.weight[:, :, self.reach[0]] = 1.0
 
     def forward(self, tokens: Tokens, mask: Mask = None) -> Tokens:
         columns = drop_padding(tokens, mask).transpose(2, 3).flatten(1, 2)
         mixed = self.conv(F.pad(columns, self.reach))
         return mixed.unflatten(1, (tokens.shape[1], -1)).transpose(2, 3)
+
+
+@primitive(
+    "token_shift",
+    "tokens: tokens[h,w] -> tokens[h,w]",
+    role=Role.POSITION,
+    notation="shift({tokens})",
+    source="Peng et al. 2023 (RWKV, arXiv 2305.13048), eq. 11 to 13, with 1 - mu for its mu",
+    reach=lambda params: 1,
+    sign=zero_of_first,
+    homogeneous=("tokens",),
+    is_additive=True,
+    is_featurewise=True,
+)
+class TokenShift(nn.Module):
+    """Each feature mixed with the same feature of the previous token.
+
+    out_t = (1 - mu) tokens_t + mu tokens_{t-1}, with a learned mu for each feature of each head,
+    which is initially zero. Padding and the token before the first one count as zeros.
+    """
+
+    needs_all_tokens = True
+
+    def __init__(self, heads: int, width: int) -> None:
+        super().__init__()
+        self.mix = nn.Parameter(torch.zeros(heads, 1, width))
+
+    def forward(self, tokens: Tokens, mask: Mask = None) -> Tokens:
+        now = drop_padding(tokens, mask)
+        before = F.pad(now, (0, 0, 1, -1))
+        return torch.lerp(now, before, self.mix.to(now.dtype).expand_as(now))

@@ -5,9 +5,16 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from nas.genome.primitives.base import Role, pair_macs, primitive
-from nas.genome.primitives.factors import Factors, non_positive, sign_of_product, zero_of_any
+from nas.genome.primitives.factors import (
+    Factors,
+    non_positive,
+    sign_of_dot,
+    sign_of_product,
+    zero_of_any,
+)
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Key, Mask, Query, Scores, Sums, Tokens, Values
 
@@ -20,7 +27,7 @@ from nas.genome.primitives.shapes import Key, Mask, Query, Scores, Sums, Tokens,
     source="Vaswani et al. 2017, eq. 1",
     macs=pair_macs,
     factors=Factors(is_scaled=True),
-    sign=zero_of_any,
+    sign=sign_of_dot,
 )
 class ScaledDotProduct(nn.Module):
     """Dot products of queries and keys, divided by the square root of ``rank``.
@@ -64,10 +71,9 @@ class Bilinear(nn.Module):
 
 
 def unit_length(tokens: Tokens) -> Tokens:
-    """Return each token x divided by sqrt(|x|^2 + 1e-6), which bounds its gradient near zero."""
+    """Return each token x divided by max(|x|, 1e-3); the limit bounds the gradient near zero."""
     exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
-    length = (exact.square().sum(dim=-1, keepdim=True) + 1e-6).sqrt()
-    return (exact / length).to(tokens.dtype)
+    return F.normalize(exact, dim=-1, eps=1e-3).to(tokens.dtype)
 
 
 @primitive(
@@ -78,6 +84,7 @@ def unit_length(tokens: Tokens) -> Tokens:
     source="Henry et al. 2020 (QKNorm), eq. 4; per head: Liu et al. 2022 (Swin V2), eq. 2",
     macs=pair_macs,
     factors=Factors(query="query_features", key="key_features"),
+    scale_free=("query", "key"),
     sign=zero_of_any,
 )
 class Cosine(nn.Module):

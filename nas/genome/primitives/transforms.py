@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Role, map_macs, primitive
+from nas.genome import LABELS
+from nas.genome.primitives.base import Params, Role, Sizes, map_macs, primitive
+from nas.genome.primitives.domains import Choice, Integer
 from nas.genome.primitives.factors import (
     ScoreChange,
     rectified,
@@ -110,24 +114,39 @@ class LayerNorm(nn.Module):
     "tokens: tokens[h,w] -> tokens[h,w]",
     role=Role.TRANSFORM,
     notation="RMS({tokens})",
-    source="Zhang and Sennrich 2019 (RMSNorm), eq. 4",
+    source="Zhang and Sennrich 2019 (RMSNorm), eq. 4; span 2: Differential Transformer, eq. 3",
+    parameters={"span": Integer(default=1, low=1, high=2)},
     sign=zero_of_first,
 )
 class RmsNorm(nn.Module):
     """Root mean square norm of each token's features; all heads share the gain g.
 
     out = x / sqrt(mean(x^2) + 1e-6) * g
+
+    Args:
+        span: number of neighbouring heads whose features are normalised together. All pairs of
+            heads share a gain of 2 w numbers if ``span`` is 2.
+
+    Raises:
+        ValueError: ``span`` is 2, and the number of heads is odd.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, heads: int, width: int, *, span: int = 1) -> None:
         super().__init__()
-        self.gain = nn.Parameter(torch.ones(width))
+        if heads % span:
+            raise ValueError(f"rms_norm, span: 2: there are {heads} heads; expected an even number")
+        self.span = span
+        self.gain = nn.Parameter(torch.ones(span * width))
 
     def forward(self, tokens: Tokens) -> Tokens:
         # The mean of squares in float32 at least: a square can overflow 16 bits.
         exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
-        size = (exact.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt()
-        return (exact / size * self.gain).to(tokens.dtype)
+        if self.span == 1:
+            size = (exact.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt()
+            return (exact / size * self.gain).to(tokens.dtype)
+        pairs = exact.unflatten(1, (-1, 2))
+        size = (pairs.square().mean(dim=(2, -1), keepdim=True) + 1e-6).sqrt()
+        return (pairs / size * self.gain.view(2, 1, -1)).flatten(1, 2).to(tokens.dtype)
 
 
 @primitive(
@@ -136,17 +155,63 @@ class RmsNorm(nn.Module):
     role=Role.TRANSFORM,
     notation="Linear({tokens})",
     source="Evolving Attention, section 2.1",
+    parameters={"init": Choice(default="random", values=("random", "identity"))},
     macs=map_macs,
 )
 class Linear(nn.Module):
-    """Learned affine map of each token's features: W x + b. All heads share W (w x w) and b."""
+    """Learned affine map of each token's features: W x + b. All heads share W (w x w) and b.
 
-    def __init__(self, width: int) -> None:
+    Args:
+        init: initial values of W and b: ``random``, or ``identity`` for W x + b = x.
+    """
+
+    def __init__(self, width: int, *, init: str = "random") -> None:
         super().__init__()
         self.linear = nn.Linear(width, width)
+        if init == "identity":
+            nn.init.eye_(self.linear.weight)
+            nn.init.zeros_(self.linear.bias)
 
     def forward(self, tokens: Tokens) -> Tokens:
         return self.linear(tokens)
+
+
+@primitive(
+    "head_linear",
+    "tokens: tokens[h,w] -> tokens[h,w]",
+    role=Role.TRANSFORM,
+    notation="W_h {tokens}",
+    source="DeepSeek-AI 2024 (DeepSeek-V2, arXiv 2405.04434), eq. 10 and 11",
+    parameters={
+        "least_heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"]))),
+    },
+    least_heads=lambda params: params["least_heads"],
+    macs=map_macs,
+    sign=zero_of_first,
+    homogeneous=("tokens",),
+    is_additive=True,
+)
+class HeadLinear(nn.Module):
+    """Learned linear map of each head's features, with one matrix W_h (w x w) for each head h.
+
+    out_h = W_h tokens_h. Operands with fewer heads than the result are repeated, so that one head,
+    such as the latent of multi-head latent attention, gives different keys or values for all heads.
+
+    Args:
+        least_heads: label of the smallest head count of the result.
+    """
+
+    def __init__(self, heads: int, width: int, *, least_heads: str = "one") -> None:
+        super().__init__()
+        self.label = least_heads
+        bound = width**-0.5  # as in nn.Linear
+        self.weight = nn.Parameter(torch.empty(heads, width, width).uniform_(-bound, bound))
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        return tokens @ self.weight.transpose(-2, -1)
+
+
+GATE_INIT: Final = Choice(default="random", values=("random", "open"))
 
 
 @primitive(
@@ -155,6 +220,7 @@ class Linear(nn.Module):
     role=Role.GATE,
     notation="gate({tokens})",
     source="Evolving Attention, section 2.1",
+    parameters={"init": GATE_INIT},
     macs=map_macs,
     sign=sign_of_first,
 )
@@ -162,14 +228,24 @@ class GatedValue(nn.Module):
     """Features multiplied by a gate computed from the same token: v * sigmoid(W v + b).
 
     All heads share W and b.
+
+    Args:
+        init: ``random`` for gates that start near 1/2, or ``open`` for b = 4 and gates near 1.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, init: str = "random") -> None:
         super().__init__()
         self.gate = nn.Linear(width, width)
+        if init == "open":
+            nn.init.constant_(self.gate.bias, 4.0)
 
     def forward(self, tokens: Tokens) -> Tokens:
         return tokens * torch.sigmoid(self.gate(tokens))
+
+
+def _output_gate_macs(sizes: Sizes, params: Params) -> int:
+    gates = 1 if params["per"] == "head" else sizes.width
+    return sizes.tokens * sizes.dim * sizes.heads * gates
 
 
 @primitive(
@@ -178,7 +254,11 @@ class GatedValue(nn.Module):
     role=Role.GATE,
     notation="{tokens} ⊙ σ(W x)",
     source="Qiu et al. 2025 (Gated Attention, arXiv 2505.06708), eq. 5",
-    macs=lambda sizes, params: sizes.tokens * sizes.dim * sizes.heads * sizes.width,
+    parameters={
+        "per": Choice(default="feature", values=("feature", "head")),
+        "init": GATE_INIT,
+    },
+    macs=_output_gate_macs,
     sign=sign_of_first,
     homogeneous=("tokens",),
     is_additive=True,
@@ -188,12 +268,30 @@ class OutputGate(nn.Module):
     """Features multiplied by a gate computed from the block's input x.
 
     out_i = tokens_i * sigmoid(W_h x_i), elementwise, with a learned map W_h for each head h
+
+    Args:
+        per: whether each ``feature`` or each ``head`` has its own gate (elementwise and headwise
+            gating in the paper).
+        init: ``random`` for gates that start near 1/2, or ``open`` for gates near 1. Open gates
+            have a bias, which is initially 4.
     """
 
-    def __init__(self, dim: int, heads: int, width: int, bias: bool = False) -> None:
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        width: int,
+        bias: bool = False,
+        *,
+        per: str = "feature",
+        init: str = "random",
+    ) -> None:
         super().__init__()
         self.heads = heads
-        self.gate = nn.Linear(dim, heads * width, bias=bias)
+        gates = heads if per == "head" else heads * width
+        self.gate = nn.Linear(dim, gates, bias=bias or init == "open")
+        if init == "open":
+            nn.init.constant_(self.gate.bias, 4.0)
 
     def forward(self, tokens: Tokens, x: Float[Tensor, "b n d"]) -> Tokens:
         gate = self.gate(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)

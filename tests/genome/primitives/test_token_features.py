@@ -1,0 +1,191 @@
+"""Maps of tokens' features, shifts, partial rotations, and initial values near the identity."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nas.common.errors import GenomeError
+from nas.compiler import build_attention
+from nas.genome.canonical import canonicalise
+from nas.genome.primitives import get
+from nas.genome.primitives.feature_maps import EluPlusOne, FeatureSoftmax, L2Norm
+from nas.genome.primitives.positions import Rope, ShortConv, TokenShift
+from nas.genome.primitives.transforms import GatedValue, HeadLinear, Linear, OutputGate, RmsNorm
+from nas.testing import check_primitive
+from tests.costs.decoding.test_decoder import check_cost, check_rows
+from tests.tensors import check_same, draw, with_gradients
+
+if TYPE_CHECKING:
+    from tests.genomes import Build
+
+X = draw(2, 4, 7, 6)
+
+
+def check(name: str, reference: Any) -> None:
+    check_primitive(name, lambda module, tokens, **extras: reference(module, tokens))
+
+
+def test_l2_norm_gives_unit_length() -> None:
+    check("l2_norm", lambda module, x: x / x.square().sum(-1, keepdim=True).sqrt())
+    torch.testing.assert_close(L2Norm()(X).norm(dim=-1), torch.ones(2, 4, 7).double())
+    assert not L2Norm()(torch.zeros(1, 1, 2, 4)).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_l2_norm_of_16_bits_neither_overflows_nor_rounds_to_zero(dtype: torch.dtype) -> None:
+    for size in (1e-2, 3e4):
+        unit = L2Norm()((size * X / X.abs().max()).to(dtype))
+        torch.testing.assert_close(unit.double(), L2Norm()(X), rtol=0.02, atol=0.01)
+
+
+def test_positive_features_equal_their_formulas() -> None:
+    check("elu_plus_one", lambda module, x: torch.where(x > 0, x + 1, x.exp()))
+    check("feature_softmax", lambda module, x: x.exp() / x.exp().sum(-1, keepdim=True))
+    small = EluPlusOne()(torch.tensor([[[[-9.0, -20.0]]]], dtype=torch.bfloat16))
+    expected = torch.tensor([-9.0, -20.0]).exp()
+    torch.testing.assert_close(small.float().flatten(), expected, rtol=0.01, atol=0)
+    assert bool((FeatureSoftmax()(1e4 * X) >= 0).all())
+
+
+def test_head_linear_has_a_matrix_for_each_head() -> None:
+    check("head_linear", lambda module, x: torch.einsum("hvw,bhnw->bhnv", module.weight, x))
+    bound = HeadLinear(3, 16).weight.abs().max().item()
+    assert 0.2 < bound <= 0.25
+
+
+def shifted(module: nn.Module, x: Tensor) -> Tensor:
+    out = torch.zeros_like(x)
+    (mix,) = module.parameters()
+    for t in range(x.shape[2]):
+        before = x[:, :, t - 1] if t else torch.zeros_like(x[:, :, 0])
+        out[:, :, t] = (1 - mix[:, 0]) * x[:, :, t] + mix[:, 0] * before
+    return out
+
+
+def test_token_shift_equals_the_loop() -> None:
+    check("token_shift", shifted)
+    module = TokenShift(4, 6).double()
+    assert torch.equal(module(X), X)
+    nn.init.normal_(module.mix)
+    x = X.clone().requires_grad_()
+    results = (
+        with_gradients(f(x), [x, module.mix]) for f in (module, lambda x: shifted(module, x))
+    )
+    check_same(*results)
+
+
+def test_token_shift_counts_padding_as_zeros() -> None:
+    module = TokenShift(4, 6).double()
+    nn.init.normal_(module.mix)
+    mask = (torch.arange(7) > 2).expand(2, 1, 1, 7)
+    torch.testing.assert_close(module(X, mask=mask)[:, :, 3:], module(X[:, :, 3:]))
+
+
+@pytest.mark.parametrize("op", ["token_shift", "short_conv"])
+def test_tokens_that_read_earlier_ones_are_decoded(genome: Build, op: str) -> None:
+    end = (("scaled_dot_product", ["q", 0]), ("softmax", [1]), ("weighted_sum", [2, "v"]))
+    for parts in ((1,) * 9, (4, 1, 3)):
+        assert "inputs of tokens_0" in check_rows(genome((op, "k"), *end), parts).cache
+    check_cost(genome((op, "k"), *end), 9)
+
+
+def turned(x: Tensor, count: int, base: float) -> Tensor:
+    out = x.clone()
+    for t in range(x.shape[2]):
+        for i in range(count // 2):
+            angle = torch.tensor(t * base ** (-2 * i / count)).double()
+            a, b = x[:, :, t, i], x[:, :, t, i + count // 2]
+            out[:, :, t, i] = a * angle.cos() - b * angle.sin()
+            out[:, :, t, i + count // 2] = b * angle.cos() + a * angle.sin()
+    return out
+
+
+SHARES = ((8, "all", 8), (8, "1/2", 4), (8, "1/4", 2), (7, "1/2", 4), (3, "1/4", 2), (20, "1/4", 4))
+
+
+@pytest.mark.parametrize(("width", "share", "count"), SHARES)
+@pytest.mark.parametrize("base", [10000.0, 100.0])
+def test_rope_rotates_a_share_of_the_features(
+    width: int, share: str, count: int, base: float
+) -> None:
+    x = draw(2, 3, 5, width)
+    module = Rope(width, share=share, base=base)
+    torch.testing.assert_close(module(x), turned(x, count, base))
+    torch.testing.assert_close(module(x[:, :, 2:], start=2), module(x)[:, :, 2:])
+    torch.testing.assert_close(module(x).norm(dim=-1), x.norm(dim=-1))
+
+
+def test_rope_of_an_odd_width_needs_a_share() -> None:
+    with pytest.raises(ValueError, match="the width is 7; expected an even number"):
+        Rope(7)
+
+
+def test_rms_norm_of_two_heads_normalises_them_together() -> None:
+    module = RmsNorm(heads=4, width=6, span=2).double()
+    nn.init.normal_(module.gain)
+    pairs = X.transpose(1, 2).reshape(2, 7, 2, 12)
+    expected = pairs / (pairs.square().mean(-1, keepdim=True) + 1e-6).sqrt() * module.gain
+    torch.testing.assert_close(module(X), expected.reshape(2, 7, 4, 6).transpose(1, 2))
+    with pytest.raises(ValueError, match="there are 3 heads; expected an even number"):
+        RmsNorm(heads=3, width=6, span=2)
+
+
+def test_a_norm_of_two_heads_of_an_odd_count_is_an_error(genome: Build) -> None:
+    found = genome(*SOFTMAX, ("rms_norm", [2], {"span": 2}))
+    with pytest.raises(GenomeError, match="there are 3 heads"):
+        build_attention(found, 24, 3)
+
+
+def test_gates_of_heads_scale_whole_heads() -> None:
+    module = OutputGate(dim=5, heads=4, width=6, per="head").double()
+    x = draw(2, 7, 5)
+    gate = torch.einsum("bnd,hd->bhn", x, module.gate.weight).sigmoid()
+    torch.testing.assert_close(module(X, x=x), X * gate[..., None])
+
+
+IDENTITIES = {
+    "linear": Linear(6, init="identity"),
+    "causal": ShortConv(4, 6, kernel=4, init="identity"),
+    "centred": ShortConv(4, 6, kernel=5, causal=False, init="identity"),
+    "even": ShortConv(4, 6, kernel=4, causal=False, init="identity"),
+}
+
+
+@pytest.mark.parametrize("case", IDENTITIES)
+def test_init_identity_starts_as_the_identity_and_trains(case: str) -> None:
+    module = IDENTITIES[case].double()
+    torch.testing.assert_close(module(X), X)
+    module(X).square().sum().backward()
+    assert all(bool(p.grad is not None and p.grad.any()) for p in module.parameters())
+
+
+def test_open_gates_start_near_one() -> None:
+    x = draw(2, 7, 5)
+    torch.manual_seed(0)
+    gates = [GatedValue(6, init="open").double()(X) / X]
+    modules = [OutputGate(5, 4, 6, per=per, init="open") for per in ("feature", "head")]
+    gates += [module.double()(X, x=x) / X for module in modules]
+    assert all(gate.mean() > 0.95 for gate in gates)
+
+
+SOFTMAX = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
+
+
+def test_one_head_gives_keys_and_values_of_all_heads(genome: Build) -> None:
+    """And is cached alone; the result of a map with as many heads needs no label."""
+    nodes = (
+        ("head_linear", "v", {"least_heads": "all"}),
+        ("head_linear", "v", {"least_heads": "all"}),
+        ("scaled_dot_product", ["q", 0]),
+        ("softmax", [2]),
+        ("weighted_sum", [3, 1]),
+    )
+    assert check_rows(genome(*nodes, kv_heads="one")).cache.keys() == {"v"}
+    check_cost(genome(*nodes, kv_heads="one"), 9)
+    plain = canonicalise(genome(*nodes))
+    assert not any(node.params for node in plain.nodes)
+    assert get("head_linear").macs is get("linear").macs
