@@ -78,7 +78,7 @@ class Simulated(Dispatcher):
 
 def evaluation(trial: Trial) -> Evaluation:
     """A training whose accuracy is a sum of random effects of the mechanism's parts, plus noise."""
-    quality = 0.05 * _total(trial.genome, 0) + NOISE * _normal("noise", trial.key, trial.repeat)
+    quality = 0.05 * _total(trial.mechanism, 0) + NOISE * _normal("noise", trial.key, trial.repeat)
     metrics = {"accuracy": min(max(0.2 + quality, 0.0), 1.0), "log_loss": 1.7}
     reports = tuple(Report(epoch, 2.0, metrics, 0.05 * epoch) for epoch in (1, 2, 3))
     return Evaluation(

@@ -120,7 +120,7 @@ class Invented:
 
     def _evaluate(self, trial: Trial) -> Evaluation:
         fails = self._keys.setdefault(trial.key, len(self._keys)) == self._fails
-        macs = costs_of(SETTING.resolve(trial.genome), SETTING, ["macs"])["macs"]
+        macs = costs_of(SETTING.resolve(trial.mechanism), SETTING, ["macs"])["macs"]
         accuracy = 0.1 + 0.4 * macs / (macs + 4e5) + (trial.seed % 1000 - 500) / 5e3
         return Evaluation(
             status="failed" if fails else "ok",

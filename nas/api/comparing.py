@@ -11,21 +11,19 @@ from typing import Any, Final, Unpack
 from nas.api.execution import Executing, check_legal, check_one_model
 from nas.common.errors import ConfigError
 from nas.common.search_config import check_count
-from nas.costs import costs_of
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
 from nas.evaluation.journal import JournaledEvaluator
-from nas.evaluation.study import study, why_not
+from nas.evaluation.study import costs_under, resolve_under, study, why_not
 from nas.evaluation.trial import Purpose
 from nas.genome import Genome
-from nas.genome.canonical import digest
 from nas.report.benchmark import BenchmarkResult, make_benchmark
 from nas.report.trials import EvaluateResult, TrainingRow
 from nas.searching.setup import cost_context
 from nas.space.validation import load_policy
 from nas.store import RUNS
 from nas.store.appending import RunRecord
-from nas.store.sources import Source, resolve
+from nas.store.sources import AnyTrainable, ModuleSource, Source, resolve_trainable
 from nas.tasks import Data, Task, load_task
 
 LOGGER: Final = logging.getLogger("nas")
@@ -56,7 +54,8 @@ def evaluate(
     ['mha', 'uniform']
 
     Args:
-        sources: genomes, or strings or paths that name genomes (see ``nas.store.sources``).
+        sources: genomes, or strings or paths that name genomes or users' own torch modules (see
+            ``nas.store.sources``). The file of a module, FILE.py:CLASS, is executed.
         task: name or path of a task.
         data: training data, in the form that the task's family accepts; the task's own data by
             default.
@@ -73,6 +72,7 @@ def evaluate(
 
     Raises:
         ViolationError: a genome is not legal.
+        ConfigError: a user's own module cannot be trained; the message names file and class.
         NasError: an argument cannot be used; the message names it and what was expected.
     """
     check_count("seeds", seeds)
@@ -80,6 +80,9 @@ def evaluate(
     resolved = _resolve_all(sources, policy, Path(runs))
     loaded = load_task(task, data=data, overrides=overrides)
     check_one_model(loaded)
+    for source in resolved.values():
+        if isinstance(source, ModuleSource) and (reason := why_not(source.mechanism, loaded)):
+            raise ConfigError(reason)
     examples = loaded.load_test() if test else loaded.load()
     run_record = _record_of(resolved.values(), LOGGER.warning)
     trainings: list[TrainingRow] = []
@@ -120,7 +123,8 @@ def benchmark(
     (['mha', 'uniform'], ['tiny'])
 
     Args:
-        sources: genomes, or strings or paths that name genomes (see ``nas.store.sources``).
+        sources: genomes, or strings or paths that name genomes or users' own torch modules (see
+            ``nas.store.sources``). The file of a module, FILE.py:CLASS, is executed.
         against: the reference mechanism. Differences are between trainings that share their seed.
         tasks: names or paths of tasks; by default six built-in tasks on tokens and images.
         data: training data by task, which replace the task's own data.
@@ -137,6 +141,7 @@ def benchmark(
 
     Raises:
         ViolationError: a genome is not legal.
+        ConfigError: a user's own module cannot be trained; the message names file and class.
         NasError: an argument cannot be used; the message names it and what was expected.
     """
     check_count("seeds", seeds)
@@ -154,10 +159,13 @@ def benchmark(
     # All data are loaded before the first training, so that missing data are reported at once.
     examples = {n: task.load_test() if test else task.load() for n, task in loaded.items()}
     reasons = {
-        name: {text: why_not(source.genome, task) for text, source in resolved.items()}
+        name: {text: why_not(source.mechanism, task) for text, source in resolved.items()}
         for name, task in loaded.items()
     }
     absent = {n: {text: why for text, why in row.items() if why} for n, row in reasons.items()}
+    for text, source in resolved.items():
+        if isinstance(source, ModuleSource) and all(text in missing for missing in absent.values()):
+            raise ConfigError(next(iter(absent.values()))[text])
     total = seeds * sum(len(resolved) - len(missing) for missing in absent.values())
     trainings: dict[str, list[TrainingRow]] = {name: [] for name in loaded}
     run_record = _record_of(resolved.values(), on_save_error)
@@ -172,7 +180,7 @@ def benchmark(
                 if on_training is not None:
                     done = sum(map(len, trainings.values()))
                     on_training(name, training, done, total)
-    digests = {text: digest(source.genome) for text, source in resolved.items()}
+    digests = {text: source.mechanism_digest for text, source in resolved.items()}
     result = make_benchmark(digests, trainings, absent, seeds, test=test)
     fingerprints = (task.fingerprint() + examples[name].digest for name, task in loaded.items())
     run_record.add_answer("benchmark", [*digests.values(), *fingerprints], result.to_dict())
@@ -181,21 +189,22 @@ def benchmark(
 
 def _resolve_all(
     sources: Sequence[str | Path | Genome], policy: str, runs: Path
-) -> dict[str, Source]:
-    """Return the named genomes by name; raise ViolationError if one breaks a rule of the policy."""
-    rules = load_policy(policy)
-    resolved = {source.text: source for source in (resolve(each, runs) for each in sources)}
+) -> dict[str, AnyTrainable]:
+    """Return the named mechanisms by name; raise ViolationError if a genome breaks the policy."""
+    rules, named = load_policy(policy), (resolve_trainable(each, runs) for each in sources)
+    resolved = {source.text: source for source in named}
     for source in resolved.values():
-        check_legal(source, rules)
+        if isinstance(source, Source):
+            check_legal(source, rules)
     return resolved
 
 
-def _record_of(sources: Iterable[Source], on_error: Callable[[str], None]) -> RunRecord:
+def _record_of(sources: Iterable[AnyTrainable], on_error: Callable[[str], None]) -> RunRecord:
     return RunRecord([source.run for source in sources if source.run is not None], on_error)
 
 
 def _train(
-    sources: Sequence[Source],
+    sources: Sequence[AnyTrainable],
     task: Task,
     data: Data,
     execution: Execution,
@@ -207,18 +216,24 @@ def _train(
 ) -> Generator[TrainingRow, None, None]:
     """Train each mechanism with each seed and yield the results; closing ends the workers."""
     metric, context = task.metrics(data)[0], cost_context(task, {})
-    costs = {source.text: costs_of(task.resolve(source.genome), context) for source in sources}
+    costs = {s.text: costs_under(resolve_under(task, s.mechanism), context) for s in sources}
+    measured = {source.text for source in sources if isinstance(source, ModuleSource)}
     evaluator = make_evaluator(execution, task, data)
     try:
         if record is not None:
             evaluator = JournaledEvaluator(evaluator, Path(record), task, data)
-        named = [(source.text, source.genome) for source in sources]
+        named = [(source.text, source.mechanism) for source in sources]
         recorded = run_record.trainings(purpose)
         for training in study(
             named, task, data, evaluator, repeats=seeds, seed=seed, purpose=purpose, known=recorded
         ):
             run_record.add(training)
             result = (training.name, training.digest, training.repeat, training.evaluation)
-            yield TrainingRow(*result, costs=costs[training.name], metric=metric)
+            yield TrainingRow(
+                *result,
+                costs=costs[training.name],
+                metric=metric,
+                is_measured=training.name in measured,
+            )
     finally:
         evaluator.close()

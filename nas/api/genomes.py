@@ -22,7 +22,7 @@ from nas.report.result import Result
 from nas.report.show import ShowResult, examine
 from nas.space import validation
 from nas.space.validation import Violation
-from nas.store.sources import load_genome, resolve
+from nas.store.sources import load_genome, resolve, resolve_trainable
 
 AnySource: TypeAlias = str | Path | Genome
 
@@ -77,7 +77,9 @@ def cost(
     [('mha', 64), ('mha', 1024), ('sqa', 64), ('sqa', 1024)]
 
     Args:
-        sources: a genome, or a string or path that names one, or a sequence of them.
+        sources: a genome, or a string or path that names one or a user's own torch module, or a
+            sequence of them. The file of a module, FILE.py:CLASS, is executed; its costs are
+            measured, and the table then has measured times of all sources.
         dim: model width, in features of a token.
         heads: number of heads of the backbone.
         tokens: sequence length, or several lengths.
@@ -88,12 +90,12 @@ def cost(
 
     Raises:
         GenomeError, ViolationError: a mechanism does not exist at these sizes.
-        NasError: a string names no genome.
+        NasError: a string names no genome or usable module.
     """
     is_single = isinstance(sources, AnySource) and isinstance(tokens, int)
     items = [sources] if isinstance(sources, AnySource) else sources
     lengths = [tokens] if isinstance(tokens, int) else tokens
-    table = count_costs([resolve(source) for source in items], dim, heads, lengths)
+    table = count_costs([resolve_trainable(source) for source in items], dim, heads, lengths)
     return table.rows[0].cost if is_single else table
 
 

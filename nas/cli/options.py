@@ -15,8 +15,10 @@ from nas.cli.sudden_end import announced_sudden_end
 
 MOST_TOKENS: Final = 2**20
 MOST_SIZE: Final = 65_536
-_SOURCE: Final = typer.Argument(
-    help="A genome file, a mechanism, an exported .py file, or RUN/ID.",
+_FORMS: Final = "A genome file, a mechanism, an exported .py file, or RUN/ID"
+_SOURCE: Final = typer.Argument(help=f"{_FORMS}.", autocompletion=completion.sources)
+_TRAINABLE: Final = typer.Argument(
+    help=f"{_FORMS}, or FILE.py:CLASS, a torch module of yours, which is executed.",
     autocompletion=completion.sources,
 )
 _DIM: Final = typer.Option("--dim", min=1, max=MOST_SIZE, help="Model width.")
@@ -24,7 +26,7 @@ _HEADS: Final = typer.Option("--heads", min=1, max=MOST_SIZE, help="Backbone's h
 _TOKENS: Final = typer.Option("--tokens", min=1, max=MOST_TOKENS, help="Sequence length.")
 
 Source: TypeAlias = Annotated[str, _SOURCE]
-Sources: TypeAlias = Annotated[list[str], _SOURCE]
+Sources: TypeAlias = Annotated[list[str], _TRAINABLE]
 RunName: TypeAlias = Annotated[
     str,
     typer.Argument(help="A run's name or path, or latest.", autocompletion=completion.runs),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import RunError
 from nas.evaluation.trial import Evaluation, Evaluator, Incident, Trial
+from nas.genome import Genome
 
 if TYPE_CHECKING:
     from nas.tasks import Data, Task
@@ -114,8 +115,9 @@ class JournaledEvaluator:
         self._evaluator.close()
 
     def _append(self, trial: Trial, evaluation: Evaluation) -> None:
+        kind = "genome" if isinstance(trial.mechanism, Genome) else "module"
         entry: dict[str, Any] = {"mechanism": trial.key, **self._place}
-        entry |= {"genome": trial.genome.to_dict(), "evaluation": evaluation.to_dict()}
+        entry |= {kind: trial.mechanism.to_dict(), "evaluation": evaluation.to_dict()}
         try:
             self._file.write(json.dumps(entry) + "\n")
             self._file.flush()

@@ -17,12 +17,14 @@ from nas.evaluation.trial import (
     task_fingerprint,
     training_seed,
 )
-from nas.genome import Genome
 from nas.tasks import Data, Task
+from nas.training.user_attention import module_costs
+from nas.training.user_check import check_user_module
+from nas.training.user_module import Mechanism, UserModule
 
 
 def study(
-    mechanisms: Sequence[tuple[str, Genome]],
+    mechanisms: Sequence[tuple[str, Mechanism]],
     task: Task,
     data: Data,
     evaluator: Evaluator,
@@ -40,7 +42,8 @@ def study(
     mechanism. (In a search, which selects the best of many, each candidate has different seeds.)
 
     Args:
-        mechanisms: names and genomes. Equal mechanisms are trained once and yielded once per name.
+        mechanisms: names with genomes or users' own modules. Equal mechanisms are trained once and
+            yielded once per name.
         evaluator: trains the trials.
         repeats: end of the range of repeats: repeats ``first`` to ``repeats`` - 1 are trained.
         seed: seed from which the training seeds derive.
@@ -63,15 +66,15 @@ def study(
         and training.evaluation.status != "failed"
     }
     seeds_of = "explain" if purpose == "explain" else "study"
-    resolved: dict[str, ResolvedGenome] = {}
+    resolved: dict[str, ResolvedGenome | UserModule] = {}
     labels: dict[str, list[tuple[str, str]]] = {}
-    for name, genome in mechanisms:
-        form = task.resolve(genome)
+    for name, mechanism in mechanisms:
+        form = resolve_under(task, mechanism)
         resolved.setdefault(form.key, form)
         labels.setdefault(form.key, []).append((name, form.digest))
-    work = {key: costs_of(form, context, ["macs"])["macs"] for key, form in resolved.items()}
+    work = {key: costs_under(form, context, ["macs"])["macs"] for key, form in resolved.items()}
     trials = [
-        Trial(key, form.genome, training_seed(seed, seeds_of, repeat), repeat, work=work[key])
+        Trial(key, to_train(form), training_seed(seed, seeds_of, repeat), repeat, work=work[key])
         for repeat in range(first, repeats)
         for key, form in resolved.items()
     ]
@@ -91,10 +94,39 @@ def study(
         yield from trainings(trial, evaluation)
 
 
-def why_not(genome: Genome, task: Task) -> str:
+def resolve_under(task: Task, mechanism: Mechanism) -> ResolvedGenome | UserModule:
+    """Return a genome in normal form at a task's sizes; a user's own module is returned as it is.
+
+    Raises:
+        GenomeError: the mechanism does not exist at these sizes.
+    """
+    return mechanism if isinstance(mechanism, UserModule) else task.resolve(mechanism)
+
+
+def to_train(resolved: ResolvedGenome | UserModule) -> Mechanism:
+    """Return what a ``Trial`` of a mechanism contains: its normal form, or the user's module."""
+    return resolved if isinstance(resolved, UserModule) else resolved.genome
+
+
+def costs_under(
+    resolved: ResolvedGenome | UserModule,
+    context: CostContext,
+    names: Iterable[str] | None = None,
+) -> dict[str, float]:
+    """Return costs as ``costs_of`` does; of a user's own module only those that can be measured."""
+    if not isinstance(resolved, UserModule):
+        return costs_of(resolved, context, names)
+    costs = module_costs(resolved, context.sizes, context.is_causal)
+    return {name: cost for name, cost in costs.items() if names is None or name in {*names}}
+
+
+def why_not(mechanism: Mechanism, task: Task) -> str:
     """Return the reason why a mechanism cannot be trained under a task; empty if it can."""
     try:
-        plan = task.resolve(genome).plan
+        if isinstance(mechanism, UserModule):
+            check_user_module(mechanism, task.main.sizes, is_causal=task.main.is_causal)
+            return ""
+        plan = task.resolve(mechanism).plan
     except NasError as error:
         return str(error)
     if task.main.is_causal and plan.unsafe:

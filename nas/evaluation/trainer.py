@@ -24,11 +24,17 @@ from nas.common.text import first_line
 from nas.compiler import ResolvedGenome
 from nas.costs import CostContext, costs_of
 from nas.evaluation.trial import MAX_ERROR_CHARACTERS, Budget, Evaluation, Reason, Status, Trial
-from nas.genome import layers_with_mechanism
 from nas.tasks import Data, ModelTask, Task
 from nas.tasks.layers import derive_seed, seeded
 from nas.training import Report
-from nas.training.candidate import Constant, Leak, attention_weights, build_model, probe
+from nas.training.candidate import (
+    Constant,
+    Leak,
+    attention_weights,
+    build_model,
+    layers_of,
+    probe,
+)
 from nas.training.cuda_graphs import graphs_on
 from nas.training.hardware import (
     Meter,
@@ -41,6 +47,7 @@ from nas.training.hardware import (
 from nas.training.isolation import bounded_output, isolated_torch_state
 from nas.training.loop import TimeIsUp, Training
 from nas.training.steps import Diverged
+from nas.training.user_module import UserModule
 
 TRACEBACK_LINES: Final = 6  # last lines of a candidate's traceback, which are recorded
 OUTCOMES: Final[dict[type[Exception], Reason]] = {
@@ -245,7 +252,7 @@ def _train(
     for name, (model_task, model_data) in models.items():
         with seeded(derive_seed(trial.seed, "noise")):
             model = build_model(resolved[name], model_task, model_data, trial.seed)
-            layer, *_ = layers_with_mechanism(trial.genome.placement, model_task.depth)
+            layer, *_ = layers_of(resolved[name], model_task)
             block = model.attentions()[layer]  # type: ignore[operator]
             probe(block, model_task.sizes, is_causal=model_task.is_causal)
             graphs = graphs_on(meter.device)
@@ -264,16 +271,22 @@ def _train(
             return
 
 
-def _resolved_at(trial: Trial, task: Task, model_task: ModelTask) -> ResolvedGenome:
+def _resolved_at(trial: Trial, task: Task, model_task: ModelTask) -> ResolvedGenome | UserModule:
     """Return the trial's genome with the dimensions of a model, and check its costs can be counted.
+
+    A user's own module is returned as it is.
 
     Raises:
         NasError: the mechanism does not exist at these dimensions, or its costs are not countable.
     """
+    if isinstance(trial.mechanism, UserModule):
+        return trial.mechanism
     if model_task is task.main:  # a trial's genome is in normal form at these sizes
-        resolved = ResolvedGenome(trial.genome, model_task.sizes, model_task.is_causal, trial.key)
+        resolved = ResolvedGenome(
+            trial.mechanism, model_task.sizes, model_task.is_causal, trial.key
+        )
     else:
-        resolved = model_task.resolve(trial.genome)
+        resolved = model_task.resolve(trial.mechanism)
     context = CostContext(model_task.sizes, model_task.qkv_bias, model_task.is_causal)
     costs_of(resolved, context, ["elementwise"])
     return resolved

@@ -22,8 +22,8 @@ from nas.common.text import message
 from nas.training import Report
 
 if TYPE_CHECKING:
-    from nas.genome import Genome
     from nas.tasks import Data, Task
+    from nas.training.user_module import Mechanism
 
 Status: TypeAlias = Literal["ok", "stopped", "failed"]
 Reason: TypeAlias = Literal[
@@ -48,15 +48,16 @@ class Trial:
 
     Attributes:
         key: digest of the mechanism at the task's sizes (width, heads, layers and tokens).
-        genome: the validated genome in normal form (simplified, in canonical order).
+        mechanism: the validated genome in normal form (simplified, in canonical order), or a user's
+            own torch module.
         seed: seed of the training, from `training_seed`.
-        repeat: index among the trainings of this genome, from 0.
+        repeat: index among the trainings of this mechanism, from 0.
         work: expected duration in any unit; trials with most work start first.
         keeps_weights: whether the evaluation returns the weights of the attention layers.
     """
 
     key: str
-    genome: Genome
+    mechanism: Mechanism
     seed: int
     repeat: int = 0
     work: float = 0.0

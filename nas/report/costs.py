@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from textwrap import wrap
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
+from torch import nn
 
 from nas.common.errors import GenomeError
-from nas.compiler import formula, make_plan
+from nas.compiler import build_attention, formula, make_plan, resolve
 from nas.costs import Cost, attention_cost, default_costs
-from nas.genome import Genome
+from nas.genome import Genome, ModelSizes
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS, NamedMechanism, mechanism
 from nas.report.result import TableResult
@@ -27,8 +30,9 @@ from nas.report.table import (
     say_table,
     table_lines,
 )
-from nas.report.units import header, human
-from nas.store.sources import Source
+from nas.report.trials import MARK, MEASURED
+from nas.report.units import digits, header, human
+from nas.store.sources import AnyTrainable, ModuleSource
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,10 @@ class CostRow:
         name: short name of the mechanism.
         tokens: sequence length in tokens.
         remarks: sentences on the effects of the head count on the mechanism.
+        is_measured: whether the cost was measured, because the mechanism is a user's own torch
+            module. Costs that cannot be measured are missing.
+        time_ms: milliseconds of a forward and backward pass on one thread of this machine's CPU;
+            None if the table has no module whose time is to be compared.
     """
 
     source: str
@@ -81,6 +89,19 @@ class CostRow:
     tokens: int
     cost: Cost
     remarks: tuple[str, ...] = ()
+    is_measured: bool = False
+    time_ms: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the costs, and for a table with a user's own module also what was measured."""
+        if self.time_ms is None:
+            return dict(self.cost.to_dict())
+        return {**self.cost.to_dict(), "time_ms": self.time_ms, "measured": self.is_measured}
+
+    def cell(self, name: str, form: Callable[[int], str]) -> str:
+        """Return a cost as text: with a mark if it was measured, "-" if it is not known."""
+        value = self.cost.values.get(name)
+        return "-" if value is None else form(value) + MARK * self.is_measured
 
 
 @dataclass(frozen=True)
@@ -116,20 +137,22 @@ class CostTable(TableResult):
         """
         is_named = len(self.lengths) > 1
         objects = [
-            ({"source": row.source, "tokens": row.tokens} if is_named else {}) | row.cost.to_dict()
+            ({"source": row.source, "tokens": row.tokens} if is_named else {}) | row.to_dict()
             for row in self.rows
         ]
         return objects[0] if len(objects) == 1 else objects
 
     def records(self) -> list[dict[str, Any]]:
         """Return a dict for each mechanism and length, with the names of table columns as keys."""
-        return [{"source": r.source, "tokens": r.tokens, **r.cost.to_dict()} for r in self.rows]
+        return [{"source": r.source, "tokens": r.tokens, **r.to_dict()} for r in self.rows]
 
 
 def count_costs(
-    sources: Iterable[Source], dim: int, heads: int, lengths: Iterable[int]
+    sources: Sequence[AnyTrainable], dim: int, heads: int, lengths: Iterable[int]
 ) -> CostTable:
     """Return the costs of one attention block of each mechanism at each sequence length.
+
+    If a mechanism is a user's own torch module, its costs and the times of all are measured.
 
     Args:
         sources: the mechanisms.
@@ -139,14 +162,48 @@ def count_costs(
 
     Raises:
         GenomeError, ViolationError: a mechanism cannot be built at these sizes.
+        ConfigError: a user's own module cannot be built at these sizes.
     """
-    rows = []
+    rows, lengths = [], sorted({*lengths})
     for source in sources:
+        if isinstance(source, ModuleSource):
+            rows += [_measured_row(source, ModelSizes(dim, heads, 1, n)) for n in lengths]
+            continue
         remarks = tuple(f"{remark}." for remark in make_plan(source.genome).remarks(heads))
-        for tokens in sorted({*lengths}):
+        for tokens in lengths:
             cost = attention_cost(source.genome, dim=dim, heads=heads, tokens=tokens)
             rows.append(CostRow(source.text, source.name, tokens, cost, remarks))
+    if any(row.is_measured for row in rows):
+        rows = _timed(rows, sources, [ModelSizes(dim, heads, 1, n) for n in lengths])
     return CostTable(dim, heads, tuple(rows))
+
+
+def _measured_row(source: ModuleSource, sizes: ModelSizes) -> CostRow:
+    from nas.training.user_attention import module_costs
+    from nas.training.user_check import check_user_module
+
+    check_user_module(source.mechanism, sizes, is_causal=False)
+    costs = module_costs(source.mechanism, sizes, is_causal=False)
+    cost = Cost({name: math.ceil(value) for name, value in costs.items()})
+    return CostRow(source.text, source.name, sizes.tokens, cost, is_measured=True)
+
+
+def _timed(
+    rows: Sequence[CostRow], sources: Sequence[AnyTrainable], lengths: Sequence[ModelSizes]
+) -> list[CostRow]:
+    """Return rows, grouped by source and sorted by length, with measured times."""
+    from nas.costs.measured import measured_ms
+    from nas.training import user_attention
+
+    def block(source: AnyTrainable, sizes: ModelSizes) -> nn.Module:
+        if isinstance(source, ModuleSource):
+            return user_attention.build_attention(source.mechanism, sizes.dim, sizes.heads)
+        plan = resolve(source.genome, sizes, is_causal=False).plan
+        return build_attention(plan, sizes.dim, sizes.heads)
+
+    by_length = [measured_ms([block(s, sizes) for s in sources], sizes) for sizes in lengths]
+    times = chain.from_iterable(zip(*by_length, strict=True))
+    return [replace(row, time_ms=time) for row, time in zip(rows, times, strict=True)]
 
 
 def price(genome: Genome, sizes: Sizes) -> Priced:
@@ -182,17 +239,21 @@ def show_costs(console: Console, table: CostTable) -> None:
     names = TextColumn("mechanism", [first.name for first, *_ in table.by_source])
     if len(lengths) == 1:
         say(console, f"{sizes}, {lengths[0]:,} tokens, batch 1:", "")
-        numbers = [row.cost.to_dict() for row in table.rows]
+        counted = dict.fromkeys(name for row in table.rows for name in row.cost.values)
         columns = [
-            TextColumn(name.replace("_", " "), [f"{n[name]:,}" for n in numbers], "right")
-            for name in numbers[0]
+            TextColumn(
+                name.replace("_", " "),
+                [row.cell(name, "{:,}".format) for row in table.rows],
+                "right",
+            )
+            for name in counted
         ]
-        say_table(console, [names, *columns])
+        say_table(console, [names, *columns, *_times(table)])
     else:
         say(console, f"Multiply-adds by sequence length ({sizes}, batch 1):", "")
         by_length = zip(*table.by_source, strict=True)
         macs = [
-            TextColumn(f"{rows[0].tokens:,}", [human(row.cost.macs) for row in rows], "right")
+            TextColumn(f"{rows[0].tokens:,}", [row.cell("macs", human) for row in rows], "right")
             for rows in by_length
         ]
         say_table(console, [names, *macs])
@@ -204,6 +265,17 @@ def show_costs(console: Console, table: CostTable) -> None:
             if name != "macs"
         ]
         say_table(console, [names, *constant])
+        if times := _times(table):
+            say(console, "", "Milliseconds by sequence length:", "")
+            say_table(console, [names, *times])
+    if any(row.is_measured for row in table.rows):
+        say(
+            console,
+            "",
+            MEASURED,
+            "time ms: a forward and backward pass of each mechanism, timed on one thread of this "
+            "machine's CPU.",
+        )
     for first, *_ in table.by_source:
         say(console, *(f"{first.name}: {remark}" for remark in first.remarks))
 
@@ -278,7 +350,19 @@ def show_mechanism(console: Console, mechanism: NamedMechanism, sizes: Sizes) ->
     say(console, "", f"next: {steps}")
 
 
+def _times(table: CostTable) -> list[TextColumn]:
+    """Return a column of times for each length; none if times were not measured."""
+    columns = []
+    for rows in zip(*table.by_source, strict=True):
+        title = "time ms" if len(table.lengths) == 1 else f"{rows[0].tokens:,}"
+        cells = [digits(row.time_ms) for row in rows if row.time_ms is not None]
+        columns += [TextColumn(title, cells, "right")] if cells else []
+    return columns
+
+
 def _range(rows: Sequence[CostRow], name: str) -> str:
-    values = [getattr(row.cost, name) for row in rows]
-    least, most = min(values), max(values)
-    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    known = sorted(
+        (row for row in rows if name in row.cost.values), key=lambda r: r.cost.values[name]
+    )
+    cells = dict.fromkeys(row.cell(name, "{:,}".format) for row in (known[:1] + known[-1:]))
+    return " to ".join(cells) or "-"

@@ -18,6 +18,11 @@ from nas.report.table import TextColumn, say, say_table
 from nas.report.units import FRACTION, amount, header, points, quantity
 
 ON_TEST: Final = "Judged on the test set."
+MARK: Final = "*"
+MEASURED: Final = (
+    f"{MARK} measured on a torch module: multiply-adds that torch's FlopCounterMode counted, and "
+    "weights; what decoding would cost is not known."
+)
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,8 @@ class TrainingRow:
         evaluation: result of the training.
         costs: total costs of the attention layers of the model, by name of the cost.
         metric: first metric of the task, by which mechanisms are compared.
+        is_measured: whether the costs were measured, because the mechanism is a user's own torch
+            module. Costs that cannot be measured are missing.
     """
 
     name: str
@@ -39,6 +46,7 @@ class TrainingRow:
     evaluation: Evaluation
     costs: Mapping[str, float]
     metric: Metric | Objective
+    is_measured: bool = False
 
     @property
     def value(self) -> float | None:
@@ -55,6 +63,7 @@ class TrainingRow:
             "seed": result.seed,
             "status": result.status,
             "reason": result.reason,
+            "measured": self.is_measured,
             "objectives": {**result.to_dict()["metrics"], **self.costs} if result.is_ok else {},
             "core_seconds": result.core_seconds,
             "wall_seconds": result.wall_seconds,
@@ -110,6 +119,12 @@ def trial_line(training: TrainingRow, done: int, total: int) -> str:
     return f"[{done}/{total}] {training.name}, seed {training.repeat}: {outcome}, {seconds}"
 
 
+def cost_cell(training: TrainingRow, name: str) -> str:
+    """Return a cost as text: with a mark if it was measured, "-" if it is not known."""
+    cost = training.costs.get(name)
+    return "-" if cost is None else amount(cost) + MARK * training.is_measured
+
+
 def why(evaluation: Evaluation) -> str:
     """Return why a training failed, or which gate (bound on a task's metric) stopped it."""
     text = last_line(evaluation.error)
@@ -145,7 +160,7 @@ def trial_table(console: Console, result: EvaluateResult) -> None:
                 name,
                 amount(mean, unit, error) if scores else "-",
                 points(*mean_and_error(over), unit) if over else "-",
-                *(amount(group[0].costs[cost]) for cost in default_costs()),
+                *(cost_cell(group[0], cost) for cost in default_costs()),
                 f"{mean_and_error(seconds)[0]:.1f}" if seconds else "-",
                 str(len(scores)),
                 str(len(group) - len(scores)),
@@ -154,6 +169,8 @@ def trial_table(console: Console, result: EvaluateResult) -> None:
     names, *numbers = zip(*rows, strict=True)
     columns = [TextColumn(t, c, "right") for t, c in zip(titles, numbers, strict=True)]
     say_table(console, [TextColumn("mechanism", names), *columns])
+    if any(training.is_measured for training in result.trainings):
+        say(console, "", MEASURED)
     if result.test:
         say(console, "", ON_TEST)
     if any(len(group) > 1 for group in groups.values()):

@@ -191,7 +191,7 @@ class Loop:
     def _trial(self, proposal: Proposal, repeat: int) -> Trial:
         return Trial(
             key=str(proposal.key),
-            genome=proposal.genome,
+            mechanism=proposal.genome,
             seed=training_seed(self._config.seed, str(proposal.key), repeat),
             repeat=repeat,
             work=proposal.costs.get("time_ms", proposal.costs.get("macs", 0.0)),

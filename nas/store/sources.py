@@ -1,9 +1,10 @@
-"""Find the genome that the argument SOURCE of a command names:
+"""Find the mechanism that the argument SOURCE of a command names:
 
 mha                     a named mechanism
 qana:hidden=8,qk_dim=1/4    a named mechanism with other parameters, projections, placement, window
 path/to/genome.json     a genome file, JSON or YAML
 path/to/champion.py     a file that `nas export` wrote; it contains its genome
+path/to/mine.py:CLASS   a user's own torch module, for the commands that train and compare
 latest/best             a mechanism of a run as RUN/ID. RUN is a name, a path or "latest", and ID is
                         the beginning of a digest, or "best", "knee" or "cheapest"
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from nas.common.config import near, parse_yaml, read_document
 from nas.common.errors import GenomeError
@@ -24,6 +25,7 @@ from nas.genome.primitives import check_vocabulary, get
 from nas.store import RUNS, find_proposal, find_run, open_run, split_member
 from nas.store.frozen import load_frozen_task
 from nas.tasks import Task
+from nas.training.user_module import UserModule, is_user_module, read_user_module
 
 EXPORTED: Final = ".py"
 SUFFIXES: Final = {".json", ".yaml", ".yml", EXPORTED}
@@ -65,6 +67,56 @@ class Source:
         with open_run(self.run) as run:
             return load_frozen_task(run.setup.task)
 
+    @property
+    def mechanism(self) -> Genome:
+        """The genome, as what is trained."""
+        return self.genome
+
+    @property
+    def mechanism_digest(self) -> str:
+        """The digest of the genome."""
+        return digest(self.genome)
+
+
+@dataclass(frozen=True)
+class ModuleSource:
+    """A user's own torch module, and the argument FILE.py:CLASS that named it.
+
+    Attributes:
+        text: the argument.
+        run: always None, as no run has the module.
+    """
+
+    text: str
+    mechanism: UserModule
+    run: None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the class."""
+        return self.mechanism.class_name
+
+    @property
+    def mechanism_digest(self) -> str:
+        """The digest of the file's text and the name of the class."""
+        return self.mechanism.digest
+
+
+AnyTrainable: TypeAlias = Source | ModuleSource
+
+
+def resolve_trainable(source: str | Path | Genome, runs: Path = RUNS) -> AnyTrainable:
+    """Return the genome or the user's own module that the argument SOURCE of a command names.
+
+    A user's file is read and not executed.
+
+    Raises:
+        NasError: as ``resolve``, or the user's file cannot be read.
+    """
+    if not isinstance(source, Genome) and is_user_module(str(source)):
+        return ModuleSource(str(source), read_user_module(str(source)))
+    return resolve(source, runs)
+
 
 def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
     """Return the genome that the argument SOURCE of a command names, with its origin.
@@ -81,6 +133,11 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
     if name in MECHANISMS:
         genome = MECHANISMS[name].genome
         return Source(text, _changed(genome, changes, text) if colon else genome)
+    if is_user_module(text):
+        raise GenomeError(
+            f"{text}: is a torch module, which has no genome; expected a genome here. A torch "
+            "module is for `nas evaluate`, `nas benchmark`, `nas confirm --against` and `nas cost`."
+        )
     if _is_file(text):
         path = Path(text)
         if path.suffix == EXPORTED:

@@ -17,6 +17,9 @@ from torch import Tensor, nn
 from nas.compiler import ResolvedGenome, build_attention, standard_attention
 from nas.genome import ModelSizes, layers_with_mechanism
 from nas.tasks import Data, ModelTask
+from nas.tasks.layers import derive_seed, seeded
+from nas.training.user_attention import UserAttention, load_class
+from nas.training.user_module import UserModule
 
 SPREAD: Final = 0.1
 """Standard deviation of the noise added to weights, as the input of a zero weight has no effect."""
@@ -24,23 +27,39 @@ TOLERANCE: Final = 1e-5
 """Outputs are equal if they differ by at most this fraction of the largest output, in float32."""
 
 
-def build_model(resolved: ResolvedGenome, task: ModelTask, data: Data, seed: int) -> nn.Module:
+def layers_of(mechanism: ResolvedGenome | UserModule, task: ModelTask) -> tuple[int, ...]:
+    """Return the layers that use a mechanism: a user's module is in all layers."""
+    placement = "all" if isinstance(mechanism, UserModule) else mechanism.genome.placement
+    return tuple(layers_with_mechanism(placement, task.depth))
+
+
+def build_model(
+    mechanism: ResolvedGenome | UserModule, task: ModelTask, data: Data, seed: int
+) -> nn.Module:
     """Return a task's untrained model, with the mechanism in the layers that its genome selects.
 
     All other layers have standard attention.
 
     Args:
-        resolved: the mechanism's genome, resolved at the task's sizes.
+        mechanism: a genome, resolved at the task's sizes, or a user's own torch module.
         seed: seed of all initial weights.
 
     Raises:
         ViolationError: the genome does not type-check.
+        ConfigError: the user's file cannot be executed, or has no such class.
     """
-    layers = layers_with_mechanism(resolved.genome.placement, task.depth)
-    standard = standard_attention(task.sizes, task.is_causal)
+    if isinstance(mechanism, UserModule):
+        with seeded(derive_seed(seed, "user module")):
+            user_class = load_class(mechanism)
+
+        def user_attention(_: int) -> nn.Module:
+            return UserAttention(mechanism, user_class, task.width, task.heads)
+
+        return task.build_model(data, user_attention, seed)
+    layers, standard = layers_of(mechanism, task), standard_attention(task.sizes, task.is_causal)
 
     def attention(layer: int) -> nn.Module:
-        chosen = resolved if layer in layers else standard
+        chosen = mechanism if layer in layers else standard
         return build_attention(chosen.plan, task.width, task.heads, qkv_bias=task.qkv_bias)
 
     return task.build_model(data, attention, seed)

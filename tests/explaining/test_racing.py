@@ -75,8 +75,8 @@ class Known:
 
     def answer(self, trial):
         rng = np.random.default_rng([trial.seed, int(trial.key, 16)])
-        found = ("ok", None, {"accuracy": truth(trial.genome) + rng.choice(luck())})
-        if self.failing is not None and self.failing in {n.op for n in trial.genome.nodes}:
+        found = ("ok", None, {"accuracy": truth(trial.mechanism) + rng.choice(luck())})
+        if self.failing is not None and self.failing in {n.op for n in trial.mechanism.nodes}:
             found = ("failed", "diverged", {})
         rest = ((), trial.seed, Budget(1, 1, "float32"), 1.0, 1.0, 0, "here")
         return Evaluation(*found, *rest)

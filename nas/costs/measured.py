@@ -1,0 +1,44 @@
+"""Costs of a module that has no genome: FLOPs counted while it runs, and times by the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from nas.costs.timing.measuring import Passes, fastest, one_thread
+from nas.genome import ModelSizes
+
+SECONDS: Final = 0.5  # processor time of a measurement
+
+
+def measured_costs(block: nn.Module, sizes: ModelSizes, *, is_causal: bool) -> dict[str, float]:
+    """Return the multiply-adds of a block's call on one sequence, and its number of parameters.
+
+    torch's FlopCounterMode counts two FLOPs for each multiply-add of matrix products, convolutions
+    and fused attention. Other operations count as zero.
+
+    Returns:
+        The costs ``macs`` and ``params`` of one layer.
+    """
+    options = {"is_causal": True} if is_causal else {}
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        block(torch.zeros(1, sizes.tokens, sizes.dim), **options)
+    parameters = sum(weight.numel() for weight in block.parameters())
+    return {"macs": counter.get_total_flops() / 2, "params": float(parameters)}
+
+
+def measured_ms(blocks: Sequence[nn.Module], sizes: ModelSizes) -> list[float]:
+    """Return the milliseconds of each block's forward and backward pass on one sequence.
+
+    The blocks run on one thread of the CPU, in float32, without a causal mask. They take turns.
+    """
+    with one_thread():
+        passes = Passes(sizes, 1, precision="float32", device="cpu", is_causal=False)
+        timers = [partial(passes.seconds, passes.of(block)) for block in blocks]
+        times = fastest(timers, SECONDS)
+    return [1000 * seconds for seconds in times]

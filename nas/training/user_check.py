@@ -1,0 +1,94 @@
+"""Check a user's own torch module before it is trained, with one sentence about what is wrong."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from nas.common.errors import ConfigError
+from nas.genome import ModelSizes
+from nas.tasks.layers import seeded
+from nas.training.candidate import Constant, Leak, probe
+from nas.training.isolation import bounded_output, isolated_torch_state
+from nas.training.user_attention import UserAttention, failures_of, load_class
+from nas.training.user_module import UserModule
+
+
+def check_user_module(module: UserModule, sizes: ModelSizes, *, is_causal: bool) -> None:
+    """Execute, construct and call a user's module at the sizes of a model.
+
+    Raises:
+        ConfigError: code of the file raised an exception; the class, its signatures or its output
+            are not as ``nas.training.user_attention`` describes; the output is not finite, random
+            in evaluation, constant, or depends on other examples or hidden tokens; or a call
+            changed its input, torch's settings or the state of torch's random generator.
+    """
+    faults = []
+    with bounded_output(), isolated_torch_state() as changed, seeded(0):
+        try:
+            _check(module, sizes, is_causal)
+        except ConfigError as fault:
+            faults.append(fault)
+    if changed:  # first, since another fault may follow from it
+        raise ConfigError(
+            f"{module}: changed torch's global state ({', '.join(changed)}); expected a module "
+            "that leaves it as it is."
+        )
+    if faults:
+        raise faults[0]
+
+
+def _check(module: UserModule, sizes: ModelSizes, is_causal: bool) -> None:
+    """Raise ConfigError for all faults except changes of torch's settings."""
+    user_class, states = load_class(module), []
+    for seed in (1, 2):
+        with seeded(seed):
+            block = _built(module, user_class, sizes)
+            _check_output(module, block, sizes, is_causal)
+            states.append(torch.get_rng_state())
+    if torch.equal(*states):
+        raise ConfigError(
+            f"{module}: seeds torch's random generator; expected a module that draws from it as it "
+            "is, so that trainings are paired by their seeds."
+        )
+    try:
+        probe(block, sizes, is_causal=is_causal)
+    except (Constant, Leak) as error:
+        raise ConfigError(f"{module}: {error}.") from None
+
+
+def _built(module: UserModule, user_class: type[nn.Module], sizes: ModelSizes) -> UserAttention:
+    action = f"{module.class_name}(dim={sizes.dim}, heads={sizes.heads})"
+    with failures_of(module, action, "a module for these sizes"):
+        return UserAttention(module, user_class, sizes.dim, sizes.heads)
+
+
+@torch.no_grad()
+def _check_output(
+    module: UserModule, block: UserAttention, sizes: ModelSizes, is_causal: bool
+) -> None:
+    """Call a block twice on a random batch, and check both outputs and the input."""
+    x = torch.randn(2, sizes.tokens, sizes.dim)
+    before, options = x.clone(), {"is_causal": True} if is_causal else {}
+    block.eval()
+    with failures_of(module, f"forward(x), x of shape {tuple(x.shape)},", "a tensor of this shape"):
+        out, again = block(x, **options), block(x, **options)
+    shape = f"expected torch.float32 of shape {tuple(x.shape)}, that of its input"
+    if not isinstance(out, Tensor):
+        raise ConfigError(f"{module}: forward returned a {type(out).__name__}; {shape}.")
+    if out.shape != x.shape or out.dtype != x.dtype:
+        raise ConfigError(
+            f"{module}: forward returned {out.dtype} of shape {tuple(out.shape)}; {shape}."
+        )
+    if not torch.equal(x, before):
+        raise ConfigError(f"{module}: forward changes its input in place; expected it unchanged.")
+    if not out.isfinite().all():
+        raise ConfigError(
+            f"{module}: the output for random tokens contains NaN or infinity; expected finite "
+            "numbers."
+        )
+    if not torch.equal(out, again):
+        raise ConfigError(
+            f"{module}: two calls on one input in evaluation mode gave two outputs; expected one, "
+            "for example dropout that depends on self.training."
+        )

@@ -1,0 +1,88 @@
+"""A user's own torch module, ``FILE.py:CLASS``, which is trained in place of a genome's mechanism.
+
+This module reads the file and does not execute it; ``nas.training.user_attention`` does. It imports
+no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from nas.common.errors import ConfigError
+from nas.common.reading import read_regular
+from nas.genome import Genome
+
+SUFFIX: Final = ".py"
+_LARGEST_FILE: Final = 2**22
+
+
+@dataclass(frozen=True)
+class UserModule:
+    """A class of a user's Python file.
+
+    Workers receive the file's text, so they need no access to the file. The text must not import
+    other files of its folder, because the digest would not depend on their content.
+
+    Attributes:
+        path: the path as the user wrote it, for messages.
+        class_name: name of the class.
+        text: content of the file.
+    """
+
+    path: str = field(compare=False)
+    class_name: str
+    text: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.class_name}"
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of the file's text and the name of the class, 16 hex characters."""
+        content = f"nas user module 1|{self.class_name}|{self.text}"
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    @property
+    def key(self) -> str:
+        """The identity of the module in trainings: its digest, as sizes do not change the text."""
+        return self.digest
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return file, class and digest, as files of trainings record them."""
+        return {"file": self.path, "class": self.class_name, "digest": self.digest}
+
+
+Mechanism: TypeAlias = Genome | UserModule
+
+
+def is_user_module(source: str) -> bool:
+    """Return whether an argument SOURCE has the form FILE.py:CLASS."""
+    file, colon, _ = source.rpartition(":")
+    return bool(colon) and file.endswith(SUFFIX)
+
+
+def read_user_module(source: str) -> UserModule:
+    """Read the file of the argument FILE.py:CLASS, without executing it.
+
+    Raises:
+        ConfigError: the file cannot be read, or CLASS is not a name.
+    """
+    path, _, class_name = source.rpartition(":")
+    if not class_name.isidentifier():
+        raise ConfigError(
+            f"{source}: found the class name {class_name!r}; expected FILE.py:CLASS with the name "
+            "of a class."
+        )
+    try:
+        text = read_regular(Path(path), _LARGEST_FILE).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"{source}: {path} cannot be read ({reason}); expected a Python file with a class "
+            f"{class_name}."
+        ) from None
+    return UserModule(path, class_name, text)

@@ -1,0 +1,279 @@
+"""A user's own torch module, FILE.py:CLASS, is trained, compared and measured beside mechanisms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import LOCAL
+
+MINE = '''
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass
+class Options:
+    scale: float = 0.5
+
+
+class Mixer(nn.Module):
+    """The mean of the tokens that the mask allows, with a projection."""
+
+    def __init__(self, width: int, num_heads: int, scale: float = Options().scale) -> None:
+        super().__init__()
+        self.project, self.scale = nn.Linear(width, width), scale
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        n = x.shape[1]
+        allowed = x.new_ones(1, 1, n, n) if mask is None else mask.to(x.dtype).expand(1, 1, n, n)
+        weights = allowed / allowed.sum(-1, keepdim=True)
+        return x + self.scale * (weights[:, 0] @ self.project(x))
+
+
+class Heedless(Mixer):
+    def forward(self, x):
+        return super().forward(x)
+'''
+# A class whose constructor and forward are those of the case, and what the error says.
+TEMPLATE = """
+import torch
+from torch import nn
+
+class Bad(nn.Module):
+    def __init__(self{constructor}):
+        super().__init__()
+        {built}
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self{arguments}):
+        {forward}
+"""
+FORWARD = {"constructor": ", dim, heads", "built": "", "arguments": ", x"}
+BAD: dict[str, tuple[dict[str, str], str]] = {
+    "constructor": (
+        {"constructor": ", config"},
+        "found the constructor Bad(config); expected Bad(dim, heads), and defaults",
+    ),
+    "size": (
+        {"built": "raise ValueError('dim must be 32')"},
+        "Bad(dim=16, heads=2) raised ValueError in line 8: dim must be 32; expected a module for",
+    ),
+    "arguments": (
+        {"arguments": ", query, key, value"},
+        "found forward(query, key, value); expected forward(x), forward(x, mask=None) or",
+    ),
+    "some masks": (
+        {"arguments": ", x, is_causal=False"},
+        "found forward(x, is_causal=False); expected forward(x)",
+    ),
+    "exception": (
+        {"forward": "return x @ x"},
+        "forward(x), x of shape (2, 17, 16), raised RuntimeError in line 12: ",
+    ),
+    "tuple": (
+        {"forward": "return x, None"},
+        "forward returned a tuple; expected torch.float32 of shape (2, 17, 16), that of its input",
+    ),
+    "shape": (
+        {"forward": "return x[:, :1]"},
+        "forward returned torch.float32 of shape (2, 1, 16); expected torch.float32 of shape",
+    ),
+    "dtype": (
+        {"forward": "return self.linear(x).double()"},
+        "forward returned torch.float64 of shape (2, 17, 16); expected torch.float32",
+    ),
+    "not finite": (
+        {"forward": "return self.linear(x) / 0"},
+        "the output for random tokens contains NaN or infinity; expected finite numbers",
+    ),
+    "random": (
+        {"forward": "return nn.functional.dropout(self.linear(x))"},
+        "two calls on one input in evaluation mode gave two outputs; expected one",
+    ),
+    "constant": (
+        {"forward": "return self.linear(torch.ones_like(x))"},
+        "the mechanism gives the same output for every input",
+    ),
+    "mixes examples": (
+        {"forward": "return x + x.mean(dim=0)"},
+        "the output for an example depends on other examples of its batch",
+    ),
+    "in place": (
+        {"forward": "return self.linear(x.mul_(2))"},
+        "forward changes its input in place; expected it unchanged",
+    ),
+    "seeds": (
+        {"forward": "torch.manual_seed(0); return self.linear(x)"},
+        "seeds torch's random generator; expected a module that draws from it as it is",
+    ),
+    "threads": (
+        {"forward": "torch.set_num_threads(2); return self.linear(x)"},
+        "changed torch's global state (the number of threads); expected a module that leaves it",
+    ),
+    "default dtype": (
+        {
+            "built": "torch.set_default_dtype(torch.float64)",
+            "forward": "return self.linear(x.double()).float()",
+        },
+        "changed torch's global state (the default dtype)",
+    ),
+    "ends the process": (
+        {"built": "raise SystemExit(3)"},
+        "Bad(dim=16, heads=2) raised SystemExit in line 8: 3; expected",
+    ),
+}
+FILES = {
+    "missing.py:Bad": (None, "missing.py cannot be read (there is no such file); expected a"),
+    "a.py:Baad": ("class Bad: pass", "found no 'Baad' (did you mean 'Bad'?) among Bad; expected a"),
+    "a.py:Any": ("x = 1", "found no 'Any' among no classes; expected a class that inherits"),
+    "a.py:Bad": ("class Bad: pass", "Bad is a class of another kind; expected a class that inh"),
+    "a.py:x": ("x = 1", "x is a int; expected a class that inherits torch.nn.Module"),
+    "a.py:B": ("import no_such_package", "raised ModuleNotFoundError in line 1: No module named"),
+    "a.py:C": ("class C(", "executing the file raised SyntaxError: '(' was never closed"),
+    "a.py:": ("", "found the class name ''; expected FILE.py:CLASS with the name of a class"),
+}
+
+
+@pytest.fixture
+def at_modules(at_tasks: Path) -> Path:
+    """A folder with a task in float32, a causal one, and a file with two torch modules."""
+    tiny = Path("tiny.yaml")
+    tiny.write_text(tiny.read_text().replace("depth: 1", "depth: 2") + "precision: float32\n")
+    Path("mine.py").write_text(MINE)
+    Path("causal.yaml").write_text(
+        "name: causal\nkind: induction\nwidth: 8\ndepth: 1\nheads: 2\nepochs: 1\n"
+        "train_examples: 16\nvalidation_examples: 8\nbatch_size: 8\n"
+    )
+    return at_tasks
+
+
+@pytest.mark.usefixtures("at_modules")
+def test_exported_file_trains_like_its_genome(nas: Any) -> None:
+    """Seeds, initial weights and order are equal; sums of the two forms differ in their order."""
+    assert nas("export", "mha", "-o", "mha.py").status == 0
+    sources = ("mha", "mha.py:Attention")
+    command = ("evaluate", *sources, "--task", "tiny.yaml", "--seeds", 2, "--json", *LOCAL)
+    result = nas(*command, "--record", "record")
+    assert result.status == 0, result.err
+    trained = {(t["source"], t["repeat"]): t for t in json.loads(result.out)["evaluations"]}
+    for repeat in (0, 1):
+        genome, module = (trained[source, repeat] for source in sources)
+        assert module["seed"] == genome["seed"]
+        assert (module["measured"], genome["measured"]) == (True, False)
+        assert module["id"] != genome["id"]
+        costs, counted = module["objectives"], genome["objectives"]
+        assert costs["log_loss"] == pytest.approx(counted["log_loss"], rel=1e-5)
+        for name in ("accuracy", "macs", "params"):
+            assert costs[name] == counted[name], name
+        assert "kv_cache_bytes_per_token" not in costs
+    lines = [json.loads(line) for line in Path("record").read_text().splitlines()]
+    recorded = [line["module"] for line in lines if "module" in line]
+    digest = trained[sources[1], 0]["id"]
+    assert recorded == 2 * [{"file": "mha.py", "class": "Attention", "digest": digest}]
+    assert nas(*command, "--record", "record").out == result.out
+
+
+@pytest.mark.usefixtures("at_modules")
+def test_digest_depends_on_text_and_class(nas: Any) -> None:
+    def digests() -> list[str]:
+        command = ("evaluate", "mine.py:Mixer", "mine.py:Heedless", "--task", "tiny.yaml", "--json")
+        return [t["id"] for t in json.loads(nas(*command, *LOCAL).out)["evaluations"]]
+
+    before, again = digests(), digests()
+    Path("mine.py").write_text(MINE + "# changed\n")
+    assert before == again
+    assert len({*before, *digests()}) == 4
+
+
+@pytest.mark.usefixtures("at_modules")
+def test_benchmark_passes_masks_and_leaves_out_what_sees_later_tokens(nas: Any) -> None:
+    command = ("benchmark", "mine.py:Mixer", "mine.py:Heedless", "--against", "uniform")
+    options = ("--tasks", "causal.yaml,tiny.yaml", "--seeds", 1, "--json", *LOCAL)
+    result = nas(*command, *options)
+    assert result.status == 0, result.err
+    _, mixer, heedless = json.loads(result.out)["mechanisms"]
+    assert [*mixer["tasks"]] == ["causal", "tiny"]
+    assert [*heedless["tasks"]] == ["tiny"]
+    assert (
+        "mine.py:Heedless: the output for a token depends on later" in heedless["absent"]["causal"]
+    )
+    assert set(mixer["tasks"]["tiny"]["costs"]) == {"macs", "params"}
+    alone = nas("benchmark", "mine.py:Heedless", "--tasks", "causal.yaml", "--seeds", 1, *LOCAL)
+    assert alone.status == 2
+    assert "depends on later tokens" in alone.err
+
+
+@pytest.mark.usefixtures("at_modules")
+@pytest.mark.parametrize("backend", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+def test_table_marks_measured_costs(nas: Any, backend: str) -> None:
+    command = ("evaluate", "uniform", "mine.py:Mixer", "--task", "tiny.yaml")
+    workers = () if backend == "local" else ("--workers", 1)
+    result = nas(*command, "--backend", backend, *workers)
+    assert result.status == 0, result.err
+    uniform, mixer = (line.split() for line in result.out.splitlines()[1:3])
+    assert mixer[mixer.index("544*") + 1] == "-"  # the cache
+    assert not any(cell.endswith("*") for cell in uniform)
+    assert "* measured on a torch module: multiply-adds that torch's FlopCounterMode" in result.out
+
+
+@pytest.mark.usefixtures("at_modules")
+def test_cost_measures_a_module_and_times_all(nas: Any) -> None:
+    assert nas("export", "mha", "-o", "mha.py").status == 0
+    answer = json.loads(nas("cost", "mha", "mha.py:Attention", "--json").out)
+    genome, module = answer
+    assert {n: module[n] for n in ("macs", "params")} == {n: genome[n] for n in ("macs", "params")}
+    assert (module["measured"], genome["measured"]) == (True, False)
+    assert min(module["time_ms"], genome["time_ms"]) > 0
+    assert "kv_cache_bytes_per_token" not in module
+    assert "time_ms" not in json.loads(nas("cost", "mha", "--json").out)
+    table = nas("cost", "mha", "mha.py:Attention", "--tokens", "16,32").out
+    assert "Attention  16,448*           -" in table
+    assert "Milliseconds by sequence length" in table
+
+
+@pytest.mark.usefixtures("at_tasks")
+@pytest.mark.parametrize("case", BAD)
+def test_unusable_module_is_one_sentence(nas: Any, case: str) -> None:
+    changes, words = BAD[case]
+    fields = {**FORWARD, "forward": "return self.linear(x)", **changes}
+    Path("bad.py").write_text(TEMPLATE.format(**fields))
+    result = nas("evaluate", "mha", "bad.py:Bad", "--task", "tiny.yaml", *LOCAL)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(f"nas: bad.py:Bad: {words}"), result.err
+    assert result.err.count("\n") == 1
+    if case != "arguments":
+        assert (
+            nas("cost", "bad.py:Bad", "--dim", 16, "--heads", 2, "--tokens", 17).err == result.err
+        )
+
+
+@pytest.mark.usefixtures("at_tasks")
+@pytest.mark.parametrize("source", FILES)
+def test_unusable_file_is_one_sentence(nas: Any, source: str) -> None:
+    text, words = FILES[source]
+    if text is not None:
+        Path("a.py").write_text(text)
+    result = nas("evaluate", source, "--task", "tiny.yaml", *LOCAL)
+    assert result.status == 2
+    assert result.err.startswith(f"nas: {source}: ")
+    assert words in result.err
+    assert result.err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("at_modules")
+@pytest.mark.parametrize(
+    "command",
+    ["show {}", "validate {}", "export {} -o out.py", "explain {} --task tiny.yaml"],
+)
+def test_commands_that_need_a_genome_refuse_a_module(nas: Any, command: str) -> None:
+    result = nas(*command.format("mine.py:Mixer").split())
+    assert result.status == 2
+    assert "mine.py:Mixer: is a torch module, which has no genome; expected a genome" in result.err
