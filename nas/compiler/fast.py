@@ -134,11 +134,16 @@ class FastSource(Source):
         score = features_of(call, operations)
         values, lines = self._values(call)
         key, lines = score.key, [*operations.lines, *lines]
+        if call.is_ratio:
+            lines.append(f"ones_{index} = with_ones({values})")
+            values = f"ones_{index}"
         if call.has_silent_key:
             names = [f"key_{index}", f"values_{index}", f"mask_{index}"]
             lines.append(call_line(", ".join(names), "with_silent_key", [key, values, mask]))
             key, values, mask = names
-            if score.bias:
+            if call.weights is Weights.SOFTMAX_SINK:
+                score = self._with_sink(call, score, key)
+            elif score.bias:
                 lines.append(f"bias_{index} = nn.functional.pad({score.bias}, (0, 0, 1, 0))")
                 score = replace(score, bias=f"bias_{index}")
         arguments = [score.query, key, values, mask]
@@ -147,6 +152,11 @@ class FastSource(Source):
         arguments += [f"bias={score.bias}"] if score.bias else []
         function, shape = self._function(call, score)
         return [*lines, *self._results(call, function, [*arguments, *shape])]
+
+    def _with_sink(self, call: Lowered, score: Features[str], key: str) -> Features[str]:
+        """Return a score whose bias contains the learned scores of the additional first key."""
+        sink = f"self.{call.normaliser.module}.sink"
+        return replace(score, bias=f"with_sink({sink}, {key}, {score.bias})")
 
     def _mean(self, call: Lowered, mask: str, causal: list[str]) -> list[str]:
         (step,) = call.sums
@@ -161,7 +171,7 @@ class FastSource(Source):
     def _function(self, call: Lowered, score: Features[str]) -> tuple[str, list[str]]:
         """Return the name of the kernel's function, and arguments for cap, slopes and weights."""
         if call.is_linear:
-            return "linear_attention", []
+            return "linear_attention", ["divide=False"] if call.weights is Weights.SUM else []
         shape = [f"cap={score.cap!r}"] if score.cap else []
         if score.slopes:
             shape += [f"slopes={score.slopes}", *(["start=start"] if self.keys else [])]
@@ -172,6 +182,8 @@ class FastSource(Source):
     def _results(self, call: Lowered, function: str, arguments: list[str]) -> list[str]:
         """Return the lines that call a kernel's function and assign its results to variables."""
         first = call.sums[0]
+        if call.is_ratio:
+            function, arguments = "by_last", [f"{function}({', '.join(arguments)})"]
         if len(call.sums) == 1:
             lines = [call_line(first.variable, function, arguments)]
             if call.shares_weights:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from nas.common.config import near
 from nas.common.errors import ConfigError
 from nas.genome import Ref
+from nas.genome.algebra import sign_of
 from nas.genome.primitives import get, names
 from nas.genome.primitives.factors import Weights
 
@@ -68,13 +69,18 @@ class Lowered:
 
     @property
     def has_silent_key(self) -> bool:
-        """Whether the softmax includes an additional key, with score and value zero."""
-        return self.weights is Weights.SOFTMAX_ONE
+        """Whether the softmax includes an additional key, with value zero."""
+        return self.weights in (Weights.SOFTMAX_ONE, Weights.SOFTMAX_SINK)
 
     @property
     def is_linear(self) -> bool:
-        """Whether the weights are the scores divided by the number of keys."""
-        return self.weights is Weights.LINEAR
+        """Whether the weights are the scores, up to a factor of each query."""
+        return self.weights.is_linear
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether the weights are the scores divided by their sum, which the kernel computes."""
+        return self.weights is Weights.RATIO
 
     @property
     def read(self) -> Iterator[Operand]:
@@ -262,6 +268,8 @@ def _calls(
         for step in sums:
             yield Lowered((step,), normaliser, (), weights)
         return
+    if weights is Weights.RATIO and not _is_non_negative(plan, normaliser.operands[0].ref):
+        return
     scores = _scores(plan, normaliser.operands[0].ref, normaliser, readers, chosen)
     if scores and _are_one_call(normaliser, sums, chosen):
         steps, shape = scores
@@ -269,6 +277,10 @@ def _calls(
         if takes and (shape.has_slopes or shape.has_cap) <= weights.takes_shapes:
             once = tuple({step.index: step for step in steps}.values())
             yield Lowered(sums, normaliser, once, weights)
+
+
+def _is_non_negative(plan: Plan, ref: Ref) -> bool:
+    return sign_of(plan.genome, ref).is_non_negative
 
 
 def _are_one_call(normaliser: Step, sums: tuple[Step, ...], chosen: Collection[str]) -> bool:

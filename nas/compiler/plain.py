@@ -41,6 +41,16 @@ def visible_mean(values: Tensor, mask: Tensor | None) -> Tensor:
     return (weights @ values).expand_as(values)
 
 
+def sums_of_values(
+    query: Tensor, key: Tensor, values: Tensor, mask: Tensor | None, scale: float
+) -> Tensor:
+    """Return scale query·key^T·values, summed over the visible keys."""
+    query = query * scale
+    if mask is None or mask.shape[-2] == 1:
+        return query @ (key.mT @ (values if mask is None else values * mask.mT.to(values.dtype)))
+    return (query @ key.mT).masked_fill(~mask, 0.0) @ values
+
+
 def linear_attention(
     query: Tensor, key: Tensor, values: Tensor, mask: Tensor | None, scale: float
 ) -> Tensor:
@@ -69,6 +79,7 @@ class PlainSource(Source):
         **Source.functions,
         "visible_mean": visible_mean,
         "linear_attention": linear_attention,
+        "sums_of_values": sums_of_values,
     }
 
     def __init__(self, plan: Plan, rules: Collection[str]) -> None:
@@ -184,7 +195,9 @@ class PlainSource(Source):
         arguments = [*self.arguments(score), values, "mask"]
         if call.is_linear:
             arguments.append(self.scale(score))
-            return [call_line(step.variable, "linear_attention", arguments)]
+            is_sum = call.weights is Weights.SUM
+            function = "sums_of_values" if is_sum else "linear_attention"
+            return [call_line(step.variable, function, arguments)]
         is_shared = [o.is_repeated for o in (*score.operands, step.operands[1])]
         is_grouped = is_shared == [False, True, True]  # torch repeats keys and values
         if is_grouped:
@@ -199,4 +212,5 @@ class PlainSource(Source):
 def _has_function(step: Step) -> bool:
     primitive = step.primitive
     is_plain = primitive.factors is not None and primitive.factors == Factors(is_scaled=True)
-    return is_plain or primitive.weights(step.params) in (Weights.LINEAR, Weights.MEAN)
+    kinds = (Weights.LINEAR, Weights.SUM, Weights.MEAN)
+    return is_plain or primitive.weights(step.params) in kinds

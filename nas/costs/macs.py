@@ -176,11 +176,14 @@ class Call:
 
     def sum_numbers(self, step: Step) -> int:
         """Return the number of elements of the running sums of an aggregation."""
-        return self._features_width() * self._grouped(step)
+        ones = self.call.is_ratio * self._heads(step)[1]
+        return self._features_width() * (self._grouped(step) + ones)
 
     def _block_macs(self, block: _Block) -> int:
         call, pairs, width = self.call, block.pairs, self._features_width()
+        # The sum of the weights is an additional feature of the values.
         values = sum(self._values(step) for step in call.sums)
+        values += call.is_ratio * self._count(call.normaliser)
         is_alike = not self.plan.is_windowed or block.queries == 1
         if not call.scores:
             return 0 if is_alike else pairs * self._grouped_values()
@@ -191,7 +194,7 @@ class Call:
                 return width * (block.keys * self._grouped_values() + block.queries * values)
             padded = block.keys + -block.keys % CAUSAL_CHUNK
             return padded * (CAUSAL_CHUNK * (weights * width + values) + 2 * width * values)
-        # Softmax-one has an additional key with score zero.
+        # Softmax-one and softmax-sink have an additional key.
         keys = block.keys + call.has_silent_key
         if self._has_fused_kernel() and keys >= fused_from(width, values // weights):
             return block.queries * keys * 2 * max(weights * width, values)
@@ -201,7 +204,8 @@ class Call:
         """Return whether torch's fused kernel, which pads keys or values, computes the call."""
         changes = (step.primitive.score_change for step in self.call.scores)
         has_cap = any(change is not None and change.cap for change in changes)
-        return self.call.weights in (Weights.SOFTMAX, Weights.SOFTMAX_ONE) and not has_cap
+        is_softmax = self.call.weights is Weights.SOFTMAX or self.call.has_silent_key
+        return is_softmax and not has_cap
 
     def _features_width(self) -> int:
         """Return the width of the call's features; 1 if it reads no scores."""
@@ -220,16 +224,24 @@ class Call:
         return not (below and is_shift(step, below[0]))
 
     def _grouped_values(self) -> int:
+        ones = self.call.is_ratio
         if len(self.call.sums) > 1 or self.call.shares_weights:
-            return sum(self._values(step) for step in self.call.sums)
-        return self._grouped(self.call.sums[0])
+            values = sum(self._values(step) for step in self.call.sums)
+            return values + ones * self._count(self.call.normaliser)
+        first = self.call.sums[0]
+        return self._grouped(first) + ones * self._heads(first)[1]
 
     def _grouped(self, step: Step) -> int:
+        every, shared = self._heads(step)
+        return self._values(step) // every * shared
+
+    def _heads(self, step: Step) -> tuple[int, int]:
+        """Return the head counts of an aggregation, and of the larger of its keys and values."""
         every, shared = self._count(step), self._count(step.operands[1])
         if self.call.scores:
             keys = [o for s in self.call.scores for o in s.operands if o.port.name == "key"]
             shared = max(shared, self._count(keys[0]) if len(keys) == 1 else every)
-        return self._values(step) // every * shared
+        return every, shared
 
     def _count(self, part: Step | Operand) -> int:
         return part.type.head_count(self.sizes.heads)

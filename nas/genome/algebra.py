@@ -197,7 +197,7 @@ def _drop_wide_filters(site: Site) -> Iterator[Genome]:
 
 
 def _drop_relu(site: Site) -> Iterator[Genome]:
-    if site.node.op == "relu" and _sign(site.genome, site.node.inputs[0]).is_non_negative:
+    if site.node.op == "relu" and sign_of(site.genome, site.node.inputs[0]).is_non_negative:
         yield from site.removed(site.node.inputs[0])
 
 
@@ -209,15 +209,15 @@ def _fold_zeros(site: Site) -> Iterator[Genome]:
     node, output = site.node, site.typing.of(site.index)
     kinds = [port.kind for port in site.typing.signatures[site.index].inputs]
     is_normaliser = kinds == [Kind.SCORES] and output.kind is Kind.WEIGHTS
-    if is_normaliser and _sign(site.genome, site.index).is_zero:
+    if is_normaliser and sign_of(site.genome, site.index).is_zero:
         yield from _replace_scores_of_zeros(site)
     elif node.op == "add" and output.kind is not Kind.SCORES:
         for zero, other in (node.inputs, node.inputs[::-1]):
-            if _sign(site.genome, zero).is_zero and site.typing.of(other) == output:
+            if sign_of(site.genome, zero).is_zero and site.typing.of(other) == output:
                 yield from site.removed(other)
     elif node.op == "multiply":
         for ref in node.inputs:
-            if _sign(site.genome, ref).is_zero and site.typing.of(ref) == output:
+            if sign_of(site.genome, ref).is_zero and site.typing.of(ref) == output:
                 yield from site.removed(ref)
 
 
@@ -233,7 +233,7 @@ def _replace_scores_of_zeros(site: Site) -> Iterator[Genome]:
         if site.genome.nodes[below] == distances:
             return
         proposal = site.genome.with_node(below, distances)
-        is_zero = all(_sign(proposal, index).is_zero for index in _readers(site.genome, below))
+        is_zero = all(sign_of(proposal, index).is_zero for index in _readers(site.genome, below))
         if is_zero and set(_readers(proposal, stream)) - {below}:
             yield proposal
 
@@ -371,7 +371,8 @@ def _signs(nodes: tuple[Node, ...]) -> tuple[Sign, ...]:
     return tuple(signs)
 
 
-def _sign(genome: Genome, ref: Ref) -> Sign:
+def sign_of(genome: Genome, ref: Ref) -> Sign:
+    """Return the provable sign of a node's result; unknown for a stream."""
     return _signs(genome.nodes)[ref] if isinstance(ref, int) else Sign()
 
 

@@ -38,6 +38,7 @@ def attend(*scores: tuple[Any, ...], normaliser: str = "softmax") -> Nodes:
 
 SHARED = {"raw": "shared"}
 DOT = ("scaled_dot_product", "qk")
+POSITIVE = (("elu_plus_one", "q"), ("elu_plus_one", "k"), ("scaled_dot_product", [0, 1]))
 CURVE = ("softcap", [0], {"cap": 2.0})
 TWICE_OF_0 = (("softmax", [0]), ("weighted_sum", [1, "v"]), ("weighted_sum", [1, "k"]))
 TWICE = (DOT, *TWICE_OF_0)
@@ -119,6 +120,37 @@ CASES: dict[str, tuple[Nodes, dict[str, Any], str]] = {
         {"kv_heads": "1/2"},
         "softmax_free",
     ),
+    "sum_of_values": (
+        (DOT, ("softmax_free", [0], {"divide": False}), ("weighted_sum", [1, "v"])),
+        {"kv_heads": "1/4"},
+        "softmax_free",
+    ),
+    "ratio": (attend(*POSITIVE, normaliser="ratio"), {"kv_heads": "1/4"}, "ratio"),
+    "ratio_of_sums": (
+        (
+            *POSITIVE,
+            ("feature_softmax", "v"),
+            ("scaled_dot_product", [1, 3]),
+            ("add", [2, 4]),
+            ("ratio", [5]),
+            ("weighted_sum", [6, "v"]),
+            ("weighted_sum", [6, "k"]),
+            ("add", [7, 8]),
+        ),
+        {},
+        "ratio",
+    ),
+    "ratio_of_shared_heads": (
+        (*POSITIVE, ("ratio", [2]), ("weighted_sum", [3, "v"])),
+        SHARED | {"has_wq": False, "has_wk": False},
+        "ratio",
+    ),
+    "softmax_sink": (attend(DOT, normaliser="softmax_sink"), {"kv_heads": "1/2"}, "softmax_sink"),
+    "softmax_sink_key_bias": (
+        attend(("cosine", "qk"), ("key_bias", [0, "v"]), normaliser="softmax_sink"),
+        {},
+        "softmax_sink",
+    ),
     "uniform": (attend(DOT, normaliser="uniform"), {"kv_heads": "1/4"}, "uniform"),
     "same_scores": (attend(DOT, ("temperature", [0]), ("add", [0, 1])), {}, "same_scores"),
     "one_raw_key": (attend(DOT), SHARED | {"has_wk": False}, "scaled_dot_product"),
@@ -165,6 +197,12 @@ def test_a_rule_is_switched_off_alone(genome: Build, case: str) -> None:
         torch.testing.assert_close(block(x), blocks[0](x), rtol=1e-9, atol=1e-9)
 
 
+def test_a_ratio_of_scores_of_unknown_sign_is_not_lowered(genome: Build) -> None:
+    found = genome(*attend(DOT, normaliser="ratio"))
+    assert calls(found) == 0
+    check_equal(found, 40, {"is_causal": True})
+
+
 def test_every_rule_has_a_case() -> None:
     assert {rule for _, _, rule in CASES.values()} == set(rules())
 
@@ -188,6 +226,9 @@ def test_an_unknown_rule_raises_an_error(fuse: object) -> None:
         "key_bias_other",
         "sigmoid_over_length",
         "softmax_free",
+        "sum_of_values",
+        "ratio",
+        "softmax_sink",
         "uniform",
     ],
 )

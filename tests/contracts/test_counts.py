@@ -9,7 +9,7 @@ its multiply-adds.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import torch
@@ -118,6 +118,13 @@ def of(score: str, normaliser: str, *adjust: str, window: int | None = None) -> 
     return Genome(tuple(nodes), visibility=Visibility(window))
 
 
+def positive(features: str, **projections: Any) -> Genome:
+    """A genome of linear attention with positive features and their ratios."""
+    nodes = [Node(features, ("q",)), Node(features, ("k",)), Node("scaled_dot_product", (0, 1))]
+    nodes += [Node("ratio", (2,)), Node("weighted_sum", (3, "v"))]
+    return Genome(tuple(nodes), Projections(**projections))
+
+
 LONG: Final = (
     of("scaled_dot_product", "softmax_free"),
     of("bilinear", "softmax_free"),
@@ -127,6 +134,9 @@ LONG: Final = (
     of("qana", "softmax", window=16),
     of("neural_attention", "sigmoid", window=16),
     of("bilinear", "softmax_one", "temperature", window=33),
+    positive("elu_plus_one"),
+    positive("feature_softmax", kv_heads="1/4"),
+    positive("relu", raw="shared", has_wq=False, has_wk=False),
     of("scaled_dot_product", "uniform", window=16),
     of("scaled_dot_product", "softmax_free", window=16),
     MECHANISMS["flex_sqa"].genome,

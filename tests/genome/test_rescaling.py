@@ -87,3 +87,16 @@ def test_shares_that_rotate_as_many_features_are_equal(genome: Build) -> None:
     check(quarter, half, SIZES)
     wide = ModelSizes(64, 8, 2, 9)
     assert len({resolve(found, wide).key for found in (quarter, half, plain)}) == 3
+
+
+def test_ratios_ignore_lengths_of_queries_alone(genome: Build) -> None:
+    def found(*of_query: str, of_key: str = "elu_plus_one") -> Genome:
+        chain = [(op, [i - 1] if i else "q") for i, op in enumerate(of_query)]
+        n = len(chain)
+        scores = ((of_key, "k"), ("scaled_dot_product", [n - 1, n]))
+        return genome(*chain, *scores, ("ratio", [n + 1]), ("weighted_sum", [n + 2, "v"]))
+
+    check(found("elu_plus_one", "l2_norm"), found("elu_plus_one"))
+    check(found("l2_norm", "relu"), found("relu"))
+    keys = found("relu", of_key="l2_norm")
+    assert len(canonicalise(keys).nodes) == len(keys.nodes)

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from nas.compiler.kernels.runtime import past_keys, repeat_heads, with_bias
 from nas.compiler.kernels.windows import by_rows
+from nas.genome.primitives.masks import count_visible
 from nas.genome.primitives.shapes import Mask, Query, Sums, Tokens, Values
 
 
@@ -49,6 +50,7 @@ def linear_attention(
     scale: float = 1.0,
     is_causal: bool = False,
     bias: Float[Tensor, "b t k 1"] | None = None,
+    divide: bool = True,
 ) -> Sums:
     """Return (scale query·key^T + bias^T)·values / n, where n is the number of visible keys.
 
@@ -60,6 +62,7 @@ def linear_attention(
             visible.
         is_causal: whether to hide later keys, in addition to ``mask``.
         bias: one number for each key, which is added to the key's scores.
+        divide: whether to divide by n.
     """
     query = query * scale if scale != 1.0 else query
     if bias is not None:
@@ -71,33 +74,48 @@ def linear_attention(
         kept = values.new_ones(1, 1, keys, 1, dtype=exact) if mask is None else mask.mT.to(exact)
         values = values if mask is None else values * kept.to(values.dtype)
         if is_causal:
-            count = kept.cumsum(dim=-2).clamp(min=1)
-            return sums_so_far(query, key, values) / count.to(query.dtype)
+            sums = sums_so_far(query, key, values)
+            return sums / kept.cumsum(dim=-2).clamp(min=1).to(query.dtype) if divide else sums
         count = kept.sum(dim=-2, keepdim=True).clamp(min=1)
-        return sum_of_all(query, key, values / count.to(values.dtype))
+        return sum_of_all(query, key, values / count.to(values.dtype) if divide else values)
     if is_causal:
         mask = past_keys(query, key, mask)
 
     def attend(
         query: Tensor, key: Tensor, values: Tensor, x: Tensor, mask: Tensor | None, start: int
     ) -> Tensor:
-        return sum_of_visible(query, key, values, mask)
+        return sum_of_visible(query, key, values, mask, divide)
 
     out: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=3)
     return out
 
 
 def sum_of_visible(
-    query: Query, key: Float[Tensor, "b g k w"], values: Float[Tensor, "b s k v"], mask: Mask
+    query: Query,
+    key: Float[Tensor, "b g k w"],
+    values: Float[Tensor, "b s k v"],
+    mask: Mask,
+    divide: bool,
 ) -> Sums:
     """Return ``linear_attention`` with scale 1 and no bias, from the scores of all pairs."""
-    keys = key.shape[2]
     scores = query @ repeat_heads(key, query.shape[1]).transpose(-2, -1)
     values = repeat_heads(values, query.shape[1])
-    if mask is None:
-        return (scores / keys) @ values
-    count = mask.expand(*mask.shape[:-1], keys).sum(dim=-1, keepdim=True).clamp(min=1)
-    return (scores / count.to(scores.dtype)).masked_fill(~mask, 0.0) @ values
+    if divide:
+        scores = scores / count_visible(scores, mask).to(scores.dtype)
+    return (scores if mask is None else scores.masked_fill(~mask, 0.0)) @ values
+
+
+def with_ones(values: Values) -> Float[Tensor, "b s k _"]:
+    """Return values with an additional feature 1, whose weighted sum is the sum of the weights."""
+    return torch.cat((values, torch.ones_like(values[..., :1])), dim=-1)
+
+
+def by_last(sums: Float[Tensor, "b h q _"]) -> Sums:
+    """Return the sums of values divided by their last feature, the mean of the weights.
+
+    Means below 1e-6 are replaced by 1e-6, as in the primitive ``ratio``.
+    """
+    return sums[..., :-1] / sums[..., -1:].clamp(min=1e-6)
 
 
 def sum_of_all(

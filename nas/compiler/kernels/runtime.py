@@ -65,11 +65,27 @@ def with_silent_key(
 ) -> tuple[Tensor, Tensor, Mask]:
     """Return keys, values and mask with an additional first key of zeros, which all queries see.
 
-    The additional key has score 0 and value 0. The softmax over all keys is therefore softmax_one
-    (with exp(0) added to the denominator) over the original keys.
+    The additional key has value 0, and the score 0 or its bias (``with_sink``). The softmax over
+    all keys is therefore softmax_one or softmax_sink over the original keys.
     """
     key, values = F.pad(key, (0, 0, 1, 0)), F.pad(values, (0, 0, 1, 0))
     return key, values, None if mask is None else F.pad(mask, (1, 0), value=True)
+
+
+def with_sink(
+    sink: Float[Tensor, "h"], key: Key, bias: Float[Tensor, "b h m 1"] | None = None
+) -> Float[Tensor, "b h _ 1"]:
+    """Return biases of keys, of which the first key is the additional one of ``with_silent_key``.
+
+    Args:
+        sink: the bias of the first key, for each head.
+        key: the keys, with the additional one.
+        bias: the biases of the other keys; None for zeros.
+    """
+    shape = *key.shape[:2], 1, 1
+    first = sink.to(key.dtype).view(-1, 1, 1).expand(shape)
+    rest = torch.zeros_like(key[:, :, 1:, :1]) if bias is None else bias.to(key.dtype)
+    return torch.cat((first, rest), dim=2)
 
 
 def dot_product_attention(

@@ -19,12 +19,14 @@ from torch import Tensor, nn
 
 from nas.common.errors import GenomeError
 from nas.compiler.interpreter import merged, read_stream, with_heads
+from nas.compiler.kernels.means import by_last, with_ones
 from nas.compiler.kernels.runtime import repeat_heads
 from nas.compiler.kernels.windows import in_window
 from nas.compiler.plan import Operand, Step, make_plan
 from nas.costs.decoding.memory import check_decodable, is_past, memory_of, shares_heads
 from nas.costs.decoding.sums import continued, features
 from nas.genome import Genome, ModelSizes, Ref
+from nas.genome.primitives.factors import Weights
 
 SMALLEST_ROOM: Final = 16  # least spare capacity of a buffer, in tokens
 ROOM_SHARE: Final = 8  # spare capacity is the number of cached tokens divided by this
@@ -161,8 +163,11 @@ class Decoder:
         key = query = torch.ones_like(values[:, :1, :, :1])
         if call.call.scores:
             query, key = features(call.call, self.block, self.modules, read)
-        name = f"sums of {step.variable}"
-        out, self.cache[name] = continued(query, key, values, self.cache.get(name), start)
+        name, lowered = f"sums of {step.variable}", call.call
+        values = with_ones(values) if lowered.is_ratio else values
+        divide = lowered.weights is not Weights.SUM
+        out, self.cache[name] = continued(query, key, values, self.cache.get(name), start, divide)
+        out = by_last(out) if lowered.is_ratio else out
         return repeat_heads(out, step.type.head_count(self.block.heads))
 
     def _behind_inputs(self, step: Step, new: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Outputs of linear attention, and means of values, from running sums over earlier tokens.
 
-    out_i = f(q_i) · sum_{j <= i} g(k_j)^T v_j / i
+    out_i = f(q_i) · sum_{j <= i} g(k_j)^T v_j / i, or without the division
 
 The functions f and g map queries and keys to features whose product is a score (Katharopoulos et
 al. 2020, section 3.3). If the scores have a bias per key, the keys have the bias and the queries
@@ -87,7 +87,12 @@ def features(
 
 
 def continued(
-    query: Query, key: Key, values: Values, before: Tensor | None, start: int
+    query: Query,
+    key: Key,
+    values: Values,
+    before: Tensor | None,
+    start: int,
+    divide: bool = True,
 ) -> tuple[Sums, Float[Tensor, "b g w v"]]:
     """Return the running sums after the new tokens, and the outputs of the new tokens.
 
@@ -97,6 +102,7 @@ def continued(
         before: the sums after the earlier tokens, in 32 bits at least; None if there are no earlier
             tokens.
         start: the position of the first new token.
+        divide: whether outputs are divided by the number of tokens.
     """
     exact = torch.promote_types(values.dtype, torch.float32)
     query, key, exact_values = (x.to(exact) for x in (query, key, values))
@@ -110,5 +116,7 @@ def continued(
         out = sums_so_far(query, key, exact_values)
         if before is not None:
             out = out + query @ repeat_heads(before, heads)
+    if not divide:
+        return out.to(values.dtype), after
     count = torch.arange(start + 1, start + 1 + query.shape[2], device=out.device, dtype=exact)
     return (out / count[:, None]).to(values.dtype), after

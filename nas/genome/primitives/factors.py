@@ -81,9 +81,12 @@ class Weights(StrEnum):
 
     SOFTMAX = "softmax"  # exp(s_ij) / sum_k exp(s_ik)
     SOFTMAX_ONE = "softmax_one"  # exp(s_ij) / (1 + sum_k exp(s_ik))
+    SOFTMAX_SINK = "softmax_sink"  # exp(s_ij) / (exp(t) + sum_k exp(s_ik)), t the module's ``sink``
     SIGMOID = "sigmoid"  # 1 / (1 + exp(-s_ij))
     SIGMOID_OVER_LENGTH = "sigmoid_over_length"  # sigmoid(s_ij - log n), n visible keys
     LINEAR = "linear"  # s_ij / n
+    SUM = "sum"  # s_ij
+    RATIO = "ratio"  # s_ij / sum_k s_ik; the kernel needs scores that are provably not negative
     MEAN = "mean"  # 1 / n
 
     @property
@@ -97,9 +100,14 @@ class Weights(StrEnum):
         return self in (Weights.SOFTMAX, Weights.SIGMOID, Weights.SIGMOID_OVER_LENGTH)
 
     @property
+    def is_linear(self) -> bool:
+        """Whether the weights are the scores, up to a factor of each query."""
+        return self in (Weights.LINEAR, Weights.SUM, Weights.RATIO)
+
+    @property
     def is_by_sums(self) -> bool:
         """Whether the kernel for these weights sums over the keys once for all queries."""
-        return self in (Weights.LINEAR, Weights.MEAN)
+        return self.is_linear or self is Weights.MEAN
 
 
 class Sign(NamedTuple):

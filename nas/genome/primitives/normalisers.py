@@ -1,4 +1,4 @@
-"""Dense normalisers: softmax, sigmoid, squared ReLU, scores divided by their number, and a mean.
+"""Dense normalisers: softmax, sigmoid, squared ReLU, scores and sums of scores, and a mean.
 
 The module ``sparse`` has normalisers that give most keys the weight zero.
 """
@@ -76,6 +76,31 @@ class SoftmaxOne(nn.Module):
         return torch.softmax(F.pad(hide(scores, mask), (1, 0)), dim=-1)[..., 1:]
 
 
+@primitive(
+    "softmax_sink",
+    "scores: scores[h] -> weights[h]",
+    role=Role.NORMALIZE,
+    notation="softmax_sink({scores})",
+    source="OpenAI 2025 (gpt-oss, arXiv 2508.10925), section 2.2; Xiao et al. 2024, eq. 2",
+    weights=lambda params: Weights.SOFTMAX_SINK,
+    sign=non_negative,
+)
+class SoftmaxSink(nn.Module):
+    """Softmax over the visible keys and one additional key, with a learned score and value zero.
+
+    weights_ij = exp(scores_ij) / (exp(t_h) + sum_k exp(scores_ik)). The score t_h of each head is
+    initially zero, so that the weights start as those of ``softmax_one``.
+    """
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.sink = nn.Parameter(torch.zeros(heads))
+
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
+        first = self.sink.to(scores.dtype).view(-1, 1, 1).expand(*scores.shape[:3], 1)
+        return torch.softmax(torch.cat((first, hide(scores, mask)), dim=-1), dim=-1)[..., 1:]
+
+
 def _sigmoid_weights(params: Params) -> Weights:
     return Weights.SIGMOID_OVER_LENGTH if params["length_bias"] else Weights.SIGMOID
 
@@ -131,7 +156,8 @@ class ReluSquared(nn.Module):
     role=Role.NORMALIZE,
     notation="{scores}/n",
     source="Cao 2021 (Choose a Transformer: Fourier or Galerkin), eq. 5",
-    weights=lambda params: Weights.LINEAR,
+    parameters={"divide": Flag(default=True)},
+    weights=lambda params: Weights.LINEAR if params["divide"] else Weights.SUM,
     sign=sign_of_first,
 )
 class SoftmaxFree(nn.Module):
@@ -140,17 +166,105 @@ class SoftmaxFree(nn.Module):
     weights_ij = scores_ij / n, and 0 for an excluded key. With dot products this is linear
     attention: (Q K^T) V / n = Q (K^T V) / n. The source first applies layer norm to Q and K; this
     primitive does not.
+
+    Args:
+        divide: whether scores are divided by n. Otherwise the weights are the scores, as in linear
+            attention without a normaliser (Yang et al. 2024, arXiv 2406.06484, eq. 1).
     """
 
-    def __init__(self, filtered: bool = False) -> None:
+    def __init__(self, filtered: bool = False, *, divide: bool = True) -> None:
         super().__init__()
         self.filtered = filtered
+        self.divide = divide
 
     def forward(self, scores: Scores, mask: Mask = None) -> Scores:
-        weights = scores / count_visible(scores, mask).to(scores.dtype)
+        weights = scores
+        if self.divide:
+            weights = scores / count_visible(scores, mask).to(scores.dtype)
         if self.filtered:
             weights = weights.masked_fill(scores == -torch.inf, 0.0)
         return weights if mask is None else weights.masked_fill(~mask, 0.0)
+
+
+@primitive(
+    "ratio",
+    "scores: scores[h] -> weights[h]",
+    role=Role.NORMALIZE,
+    notation="{scores}/Σ{scores}",
+    source="Katharopoulos et al. 2020 (Transformers are RNNs), eq. 4",
+    weights=lambda params: Weights.RATIO,
+    scale_free=("scores",),
+    sign=rectified,
+)
+class Ratio(nn.Module):
+    """Scores divided by their sum over the visible keys; negative scores count as zero.
+
+    weights_ij = s_ij / sum_k s_ik, with s = max(scores, 0). The sum is at least 1e-6 n for n
+    visible keys. For provably non-negative scores, such as dot products of positive features,
+    the compiler uses kernels that are linear in the number of tokens.
+    """
+
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
+        count = count_visible(scores, mask)
+        parts = hide(scores, mask).relu().to(count.dtype) / count
+        return (parts / parts.sum(dim=-1, keepdim=True).clamp(min=1e-6)).to(scores.dtype)
+
+
+@primitive(
+    "softpick",
+    "scores: scores[h] -> weights[h]",
+    role=Role.NORMALIZE,
+    notation="softpick({scores})",
+    source="Zuhri et al. 2025 (Softpick, arXiv 2504.20966), eq. 3 and algorithm 1",
+    passes=lambda sizes, params: 4,
+    sign=rectified,
+)
+class Softpick(nn.Module):
+    """Rectified softmax: keys with negative scores get weight zero; rows sum to less than 1.
+
+    weights_ij = max(exp(s_ij) - 1, 0) / (1e-6 + sum_k |exp(s_ik) - 1|), with all exponentials
+    divided by exp(m), where m is the largest visible score of the row, or zero if that is negative
+    """
+
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
+        hidden = hide(scores, mask)
+        exact = hidden.to(torch.promote_types(scores.dtype, torch.float32))
+        top = exact.detach().amax(dim=-1, keepdim=True).clamp(min=0.0)
+        # An excluded key, with exponential zero, does not count in the sum.
+        parts = ((exact - top).exp() - (-top).exp()).masked_fill(hidden == -torch.inf, 0.0)
+        total = parts.abs().sum(dim=-1, keepdim=True) + 1e-6
+        return (parts.relu() / total).to(scores.dtype)
+
+
+@primitive(
+    "stick_breaking",
+    "scores: scores[h] -> weights[h]",
+    role=Role.NORMALIZE,
+    notation="stick({scores})",
+    source="Tan et al. 2024 (Stick-breaking Attention, arXiv 2410.17980), eq. 3 and 4",
+    passes=lambda sizes, params: 5,
+    sign=non_negative,
+)
+class StickBreaking(nn.Module):
+    """Each key, from the last visible one backwards, takes a share of the weight that is left.
+
+    weights_ij = sigmoid(s_ij) prod_{k > j} (1 - sigmoid(s_ik)), over the visible keys k after j
+
+    Under a causal mask the keys are those up to the query itself, which comes first. The paper
+    excludes the query itself, so that the first token gets zeros; its code offers both.
+    """
+
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
+        hidden = hide(scores, mask)
+        excluded = hidden == -torch.inf
+        exact = hidden.masked_fill(excluded, 0.0).to(
+            torch.promote_types(scores.dtype, torch.float32)
+        )
+        left = F.logsigmoid(-exact).masked_fill(excluded, 0.0)
+        # The logarithm of what the keys after each key leave: a sum from the last key backwards.
+        after = F.pad(left[..., 1:].flip(-1).cumsum(dim=-1).flip(-1), (0, 1))
+        weights = (F.logsigmoid(exact) + after).exp()
+        return weights.masked_fill(excluded, 0.0).to(scores.dtype)
 
 
 @primitive(

@@ -129,6 +129,33 @@ LINEAR = (
 )
 
 
+@pytest.mark.parametrize("around", [{}, {"kv_heads": "1/4"}, {"has_wv": False, "raw": "shared"}])
+@pytest.mark.parametrize("normaliser", [("ratio", {}), ("softmax_free", {"divide": False})])
+def test_sums_without_a_division_decode_from_sums(
+    genome: Build, normaliser: tuple[str, object], around: dict[str, object]
+) -> None:
+    op, params = normaliser
+    found = genome(
+        ("elu_plus_one", "q"),
+        ("elu_plus_one", "k"),
+        ("scaled_dot_product", [0, 1]),
+        (op, [2], params),
+        ("weighted_sum", [3, "v"]),
+        **around,
+    )
+    assert any(name.startswith("sums") for name in check_rows(found).cache)
+    check_rows(found, (150, 1, 2))
+    for tokens in (3, 300):
+        check_cost(found, tokens)
+
+
+@pytest.mark.parametrize("op", ["ratio", "softmax_sink", "softpick", "stick_breaking"])
+@pytest.mark.parametrize("seen", [Visibility(), Visibility(3, 2)])
+def test_other_normalisers_decode(genome: Build, op: str, seen: Visibility) -> None:
+    found = genome(("scaled_dot_product", "qk"), (op, [0]), ("weighted_sum", [1, "v"]))
+    check_rows(replace(found, visibility=seen), (3, 1, 5))
+
+
 @pytest.mark.parametrize("scores", LINEAR, ids=lambda s: "-".join(op for op, _ in s))
 @pytest.mark.parametrize(
     "around", [{}, {"kv_heads": "1/4"}, {"has_wk": False, "has_wv": False, "raw": "shared"}]
