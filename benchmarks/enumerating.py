@@ -26,7 +26,7 @@ from nas.space.variation.projecting import FIELDS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nas.genome import ModelSizes, Ref
+    from nas.genome import ModelSizes, Placement, Ref
     from nas.space import SearchSpace
     from nas.space.validation import Policy
     from nas.space.variation.draft import Vertex
@@ -54,12 +54,16 @@ def enumerate_space(
                 continue
             genome = canonicalise(genome, sizes, is_causal=is_causal)
             key = resolved_digest(genome, sizes)
-            if key not in keys and not validate(genome, policy) and space.excludes(genome) is None:
+            if (
+                key not in keys
+                and not validate(genome, policy)
+                and not space.excludes(genome, sizes.depth)
+            ):
                 keys.add(key)
                 yield key, genome
 
 
-def _surroundings(space: SearchSpace) -> Iterator[tuple[Projections, str, Visibility]]:
+def _surroundings(space: SearchSpace) -> Iterator[tuple[Projections, Placement, Visibility]]:
     names = [f.name for f in fields(Visibility)]
     masks = product(*(space.visibility_choices(name) for name in names))
     flags = product(*(space.choices(name) for name in FIELDS))

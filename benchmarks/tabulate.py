@@ -137,7 +137,8 @@ def mechanisms_of(space: SearchSpace, task: Task, limit: int | None = None) -> d
     while len(mechanisms) < limit and num_known < MAX_KNOWN:
         resolved = task.resolve(variation.sample(rng))
         num_known += 1
-        if resolved.key not in mechanisms and space.excludes(resolved.genome) is None:
+        excluded = space.excludes(resolved.genome, model.depth)
+        if resolved.key not in mechanisms and excluded is None:
             mechanisms[resolved.key] = resolved.genome
             num_known = 0
     return mechanisms
@@ -201,7 +202,9 @@ def _members(space: SearchSpace, task: Task, genomes: Sequence[Genome]) -> dict[
     members, policy = {}, load_policy(space.policy)
     for genome in genomes:
         resolved = task.resolve(genome)
-        if space.excludes(resolved.genome) or validate(resolved.genome, policy):
+        if space.excludes(resolved.genome, resolved.sizes.depth) or validate(
+            resolved.genome, policy
+        ):
             raise TableError(f"mechanism {resolved.key} is not in the space {space.name}.")
         members[resolved.key] = resolved.genome
     return members

@@ -10,7 +10,7 @@ from nas.genome import Genome
 Build = Callable[..., Genome]
 
 
-def build(*nodes: tuple[Any, ...], placement: str = "all", **projections: Any) -> Genome:
+def build(*nodes: tuple[Any, ...], placement: Any = "all", **projections: Any) -> Genome:
     """A genome from ("op", "qk") or ("op", [0, "v"], {params}) tuples and projections."""
     graph = [
         {"op": op, "inputs": list(inputs), "params": rest[0] if rest else {}}

@@ -24,7 +24,7 @@ from nas.compiler.interpreter import ReferenceAttention, check_sizes
 from nas.compiler.lowering import chosen_rules, lower, rules
 from nas.compiler.plain import PlainSource
 from nas.compiler.plan import Plan, make_plan
-from nas.compiler.resolved import ResolvedGenome, resolve, standard_attention
+from nas.compiler.resolved import ResolvedGenome, resolve, rest_attention, standard_attention
 from nas.genome import Genome
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ __all__ = [
     "make_plan",
     "plain_source",
     "resolve",
+    "rest_attention",
     "rules",
     "standard_attention",
     "write",

@@ -13,7 +13,7 @@ import string
 from typing import TYPE_CHECKING
 
 from nas.compiler.plan import make_plan
-from nas.genome import Genome, Ref
+from nas.genome import ALL, Genome, Ref
 
 if TYPE_CHECKING:
     from nas.compiler.plan import Plan, Step
@@ -89,9 +89,10 @@ def _labels(plan: Plan) -> str:
         if visibility.global_tokens:
             plural = "s" if visibility.global_tokens > 1 else ""
             labels.append(f"{visibility.global_tokens} global token{plural}")
-    if plan.genome.placement != "all":
+    if plan.genome.placement != ALL:
         layers = {"first": "first layer only", "alternate": "every other layer"}
-        labels.append(layers[plan.genome.placement])
+        placement = str(plan.genome.placement)
+        labels.append(layers.get(placement, placement))
     return f"   [{', '.join(labels)}]" if labels else ""
 
 

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from nas.compiler.plan import plan_as_written
-from nas.genome import Genome, ModelSizes
+from nas.genome import Genome, ModelSizes, Placement, Rest
 from nas.genome.canonical import canonicalise, normal_digest, resolved_digest
 from nas.genome.mechanisms import mechanism
 from nas.genome.types import Typing, infer
@@ -77,5 +77,15 @@ def resolve(genome: Genome, sizes: ModelSizes, is_causal: bool | None = False) -
 
 @lru_cache(maxsize=64)
 def standard_attention(sizes: ModelSizes, is_causal: bool | None = False) -> ResolvedGenome:
-    """Return standard multi-head attention, which layers without the searched mechanism use."""
+    """Return standard multi-head attention at given sizes."""
     return resolve(mechanism("mha").genome, sizes, is_causal)
+
+
+def rest_attention(resolved: ResolvedGenome) -> ResolvedGenome:
+    """Return the attention of the layers that do not hold the mechanism."""
+    return _rest(resolved.genome.placement.rest, resolved.sizes, resolved.is_causal)
+
+
+@lru_cache(maxsize=64)
+def _rest(rest: Rest, sizes: ModelSizes, is_causal: bool | None) -> ResolvedGenome:
+    return resolve(Genome((), placement=Placement(rest=rest)).rest(), sizes, is_causal)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nas.genome import Genome, ModelSizes, layers_with_mechanism
+from nas.genome import Genome, ModelSizes
 
 if TYPE_CHECKING:
     from nas.compiler import ResolvedGenome
@@ -49,13 +49,12 @@ class CostContext:
 
 
 def summed_layers(resolved: ResolvedGenome, layer_cost: Callable[[ResolvedGenome], float]) -> float:
-    """Return a cost summed over a model's layers; the other layers count as standard attention."""
+    """Return a cost summed over a model's layers, also those that do not hold the mechanism."""
     depth = resolved.sizes.depth
-    count = len(layers_with_mechanism(resolved.genome.placement, depth))
+    count = len(resolved.genome.placement.layers(depth))
     total = count * layer_cost(resolved)
     if count == depth:
         return total
-    from nas.compiler import standard_attention
+    from nas.compiler import rest_attention
 
-    standard = standard_attention(resolved.sizes, resolved.is_causal)
-    return total + (depth - count) * layer_cost(standard)
+    return total + (depth - count) * layer_cost(rest_attention(resolved))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nas.common.registry import Registry
 from nas.costs.context import CostContext, summed_layers
-from nas.genome import Genome, ModelSizes
+from nas.genome import ALL, Genome, ModelSizes
 
 if TYPE_CHECKING:
     from nas.compiler import Plan, ResolvedGenome
@@ -134,7 +134,7 @@ def attention_cost(
 
     context = CostContext(ModelSizes(dim, heads, 1, tokens), qkv_bias)
     make_plan(genome)  # raises for ill-typed genomes
-    resolved = resolve(genome, context.sizes, is_causal=None)
+    resolved = resolve(replace(genome, placement=ALL), context.sizes, is_causal=None)
     counted = (cost for cost in COSTS.registered.values() if cost.is_counted)
     return Cost({cost.name: math.ceil(cost.of(resolved, context)) for cost in counted})
 
@@ -202,7 +202,7 @@ def _params(plan: Plan, context: CostContext) -> float:
 @_layer_cost(
     "kv_cache_bytes_per_token",
     "bytes",
-    "bytes that decoding holds for each token of its context, at 16 bits a number",
+    "bytes that decoding holds in all layers for each token of its context, at 16 bits a number",
     title="KV B/token",
     noun="KV cache",
     is_default=True,

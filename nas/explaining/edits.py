@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
-from nas.genome import FLAGS, LABELS, Genome, Node, Projections, Ref, Visibility
+from nas.genome import ALL, FLAGS, LABELS, Genome, Node, Projections, Ref, Rest, Visibility
 from nas.genome.primitives import get
 from nas.genome.primitives.base import STREAM_OF_PORT, Kind, Role
 from nas.genome.types import infer
@@ -141,7 +141,7 @@ def _relabelled(genome: Genome) -> Iterator[Edit]:
 
 
 def _opened(genome: Genome) -> Iterator[Edit]:
-    """Yield the edits that remove the window or global tokens, or use the genome in every layer."""
+    """Yield the edits that remove a window or global tokens, or use the genome in every layer."""
     visibility = genome.visibility
     if visibility.window is not None:
         edited = replace(genome, visibility=Visibility())
@@ -149,9 +149,13 @@ def _opened(genome: Genome) -> Iterator[Edit]:
     if visibility.global_tokens:
         edited = replace(genome, visibility=replace(visibility, global_tokens=0))
         yield Edit(f"{visibility.global_tokens} global tokens", "", edited)
-    if genome.placement != "all":
-        edited = replace(genome, placement="all")
-        yield Edit(f"placement={genome.placement}", "placement=all", edited)
+    placement = genome.placement
+    if placement != ALL:
+        edited = replace(genome, placement=ALL)
+        yield Edit(f"placement={placement}", f"placement={ALL}", edited)
+    if placement.rest != Rest():
+        edited = replace(genome, placement=replace(placement, rest=Rest()))
+        yield Edit(f"rest={placement.rest}", f"rest={Rest()}", edited)
 
 
 def _reread(genome: Genome) -> Iterator[Edit]:

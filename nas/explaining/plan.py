@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from nas.costs import CostContext, costs_of, size_costs
 from nas.evaluation.study import why_not
 from nas.explaining.edits import Edit, ablations, steps
-from nas.genome import FLAGS, LABELS, Genome, Projections, Visibility
+from nas.genome import ALL, FLAGS, LABELS, Genome, Projections, Visibility
 from nas.genome.mechanisms import mechanism
 from nas.genome.primitives.base import STREAM_OF_PORT
 from nas.genome.types import infer
@@ -180,7 +180,7 @@ def _distance(genome: Genome) -> int:
     """Return the approximate number of edits from a genome in normal form to standard attention."""
     plain, actual, typing = Projections(), genome.projections, infer(genome)
     edits: int = sum(getattr(actual, name) != getattr(plain, name) for name in (*FLAGS, *LABELS))
-    edits += (genome.placement != "all") + (genome.visibility != Visibility())
+    edits += (genome.placement != ALL) + (genome.visibility != Visibility())
     usual = [node.op for node in mechanism(STANDARD).genome.nodes]
     for index, node in enumerate(genome.nodes):
         if node.op in usual:

@@ -25,7 +25,7 @@ tags: [attention, neural-architecture-search]
 
 # {title}
 
-An attention mechanism in a small transformer, in layers {layers} of {depth}.
+An attention mechanism in a small transformer, in layers {layers} of {depth}{rest}.
 
 {provenance}
 
@@ -71,6 +71,7 @@ def card(request: ExportRequest, config: Mapping[str, Any], parameters: int) -> 
     )
     # In backticks, since Markdown would interpret signs of the formula.
     formula, names = f"`{formula_of(plan)}`", " = ".join(names_of(plan.genome))
+    has_rest = len(request.mechanism_layers) < request.depth
     limits = [
         "Each token attends to itself and to earlier tokens. `generate` recomputes all tokens for "
         "each new token: there is no cache."
@@ -92,6 +93,7 @@ def card(request: ExportRequest, config: Mapping[str, Any], parameters: int) -> 
         title=f"{names}\n\n{formula}" if names else formula,
         layers=", ".join(map(str, request.mechanism_layers)),
         depth=request.depth,
+        rest=f"; the others have {request.genome.placement.rest}" if has_rest else "",
         provenance="\n".join(f"- {line.strip()}" for line in provenance),
         head=config["architectures"][0].replace("Mechanism", "AutoModel"),
         vocabulary=config["vocab_size"],

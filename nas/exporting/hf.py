@@ -19,15 +19,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas.common.errors import ExportError
-from nas.compiler import formula_of, make_plan, write
-from nas.compiler.inlining import inlined
-from nas.compiler.source import Written
-from nas.compiler.specialising import specialise
+from nas.compiler import formula_of
 from nas.exporting.card import card
 from nas.exporting.checking import SIZES, Case, ExpectedOutputs
+from nas.exporting.classes import class_sources
 from nas.exporting.formats import EXPORTS, ExportFormat
 from nas.exporting.request import SEED, ExportRequest, State
-from nas.genome import Genome
 from nas.genome.canonical import digest
 
 MODELING: Final = "modeling_mechanism.py"
@@ -93,16 +90,9 @@ def config(request: ExportRequest) -> dict[str, Any]:
 
 def modeling(request: ExportRequest) -> str:
     """Return the text of a Python file: the attention's classes, then the model of modeling.py."""
-    others = [i for i in range(request.depth) if i not in request.mechanism_layers]
-    classes = [_written(request, request.genome)]
-    if others:
-        classes.insert(0, _written(request, request.genome_of(others[0])))
-    roots = [root for written in classes for root in written.roots]
-    texts = [written.text for written in classes]
+    has_rest = len(request.mechanism_layers) < request.depth
     head, _, body = _TEMPLATE.read_text(encoding="utf-8").partition(_CUT)
-    if others:
-        texts[0] = texts[0].replace("class Attention(", "class StandardAttention(", 1)
-    else:
+    if not has_rest:
         body = body.replace(
             "kind = Attention if index in config.mechanism_layers else StandardAttention",
             "kind = Attention",
@@ -110,15 +100,10 @@ def modeling(request: ExportRequest) -> str:
     lines = head.partition('"""\n\n')[2].splitlines()
     imports = "\n".join(line for line in lines if not line.startswith(_PLACEHOLDERS)).rstrip()
     docstring = f'"""{formula_of(request.plan)}, in a small transformer."""'
-    sources = specialise((*inlined(roots), *texts), ("Attention", "StandardAttention"))
+    sources = class_sources(request, has_rest=has_rest)
     text = "\n\n".join([f"{docstring}\n\n{imports}\n", *sources, body])
     ast.parse(text)
     return text
-
-
-def _written(request: ExportRequest, genome: Genome) -> Written:
-    sizes = request.dim, request.heads
-    return write(make_plan(genome), *sizes, qkv_bias=request.qkv_bias, is_fast=False)
 
 
 def weights(request: ExportRequest) -> dict[str, Tensor]:

@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Sequence
 from typing import Final
 
 import torch
+from torch import nn
 
 from nas.common.errors import ExportError
 from nas.compiler import build_attention, formula_of, write
 from nas.compiler.inlining import file_source
 from nas.exporting.checking import ExpectedOutputs, block_outputs
+from nas.exporting.classes import class_sources, layer_function
 from nas.exporting.formats import EXPORTS, ExportFormat
 from nas.exporting.request import MASKS, ExportRequest
-from nas.genome import Genome
+from nas.genome import ALL, Genome
 from nas.genome.canonical import digest
 
 _PY_USE: Final = """\
@@ -29,6 +32,13 @@ An attention mechanism as a torch module; run as a program, this file tests itse
 
     block = Attention(dim={dim}, heads={heads})
     y = block(x, attn_mask=None, key_padding_mask=None, is_causal=False)"""
+
+_HYBRID_USE: Final = """
+
+A hybrid's mechanism: {placement}.
+The attention of layers 0 to {last}:
+
+    blocks = [attention_of_layer(layer, dim={dim}, heads={heads}) for layer in range({depth})]"""
 
 _TIMM_USE: Final = """\
 An attention mechanism for timm's vision transformers; the file needs torch alone.
@@ -79,13 +89,14 @@ class ViTAttention(Attention):
 _SELF_TEST: Final = '''\
 def self_test() -> float:
     """The largest difference from the outputs recorded when this file was written."""
-    block = Attention().double().eval()
+    blocks = nn.Sequential({blocks}).double().eval()
+    dim = blocks[0].dim
     with torch.no_grad():
-        for number, weight in enumerate(block.parameters()):
+        for number, weight in enumerate(blocks.parameters()):
             pattern = torch.arange(weight.numel(), dtype=weight.dtype) * 0.7 + number
             weight.copy_({scale} * pattern.cos().view_as(weight))
-        x = (torch.arange(2 * 7 * block.dim, dtype=torch.float64) * 0.37).sin()
-        out = block(x.view(2, 7, -1)).flatten()[: 2 * block.dim : max(1, block.dim // 4)]
+        x = (torch.arange(2 * 7 * dim, dtype=torch.float64) * 0.37).sin()
+        out = blocks(x.view(2, 7, -1)).flatten()[: 2 * dim : max(1, dim // 4)]
     expected = [
 {numbers}
     ]
@@ -107,12 +118,16 @@ def py_content(request: ExportRequest) -> str:
         ViolationError: the genome does not type-check.
         ExportError: the outputs of the mechanism are not finite, even with small weights.
     """
-    plan, sizes = request.plan, (request.dim, request.heads)
-    sources = write(plan, *sizes, qkv_bias=request.qkv_bias, is_fast=request.is_fast).alone()
-    scale, expected = _self_test_outputs(request)
+    is_hybrid = request.genome.placement != ALL
+    genomes = [request.genome, *([request.genome.rest()] if is_hybrid else [])]
+    blocks = "Attention(), StandardAttention()" if is_hybrid else "Attention()"
+    sources = class_sources(request, has_rest=is_hybrid)
+    sources += [layer_function(request)] if is_hybrid else []
+    scale, expected = _self_test_outputs(request, genomes)
     rows = [", ".join(map(repr, expected[i : i + 4])) for i in range(0, len(expected), 4)]
     numbers = "\n".join(f"        {row}," for row in rows)
-    return _file(request, _PY_USE, [*sources, _SELF_TEST.format(scale=scale, numbers=numbers)])
+    test = _SELF_TEST.format(blocks=blocks, scale=scale, numbers=numbers)
+    return _file(request, _PY_USE + (_HYBRID_USE if is_hybrid else ""), [*sources, test])
 
 
 def timm_content(request: ExportRequest) -> str:
@@ -134,7 +149,13 @@ def _file(request: ExportRequest, use: str, sources: list[str]) -> str:
     lines = [
         f'"""{formula_of(plan)}',
         "",
-        *use.format(dim=request.dim, heads=request.heads).splitlines(),
+        *use.format(
+            dim=request.dim,
+            heads=request.heads,
+            depth=request.depth,
+            last=request.depth - 1,
+            placement=plan.genome.placement,
+        ).splitlines(),
         "",
         f"Digest: {digest(plan.genome)}",
         *(f"Note: {remark}." for remark in plan.remarks(request.heads)),
@@ -155,24 +176,32 @@ def _genome_lines(genome: Genome) -> list[str]:
     return f'{{ "graph_def": [\n{nodes}\n  ],\n{rest}\n}}'.splitlines()
 
 
-def _self_test_outputs(request: ExportRequest) -> tuple[float, list[float]]:
+def _self_test_outputs(
+    request: ExportRequest, genomes: Sequence[Genome]
+) -> tuple[float, list[float]]:
     """Return the scale of the self-test's weights, and the outputs expected with these weights.
 
-    The scale is the largest of 0.3, 0.03 and 0.003 for which the outputs are finite.
+    The blocks of the genomes are computed one after another. The scale is the largest of 0.3, 0.03
+    and 0.003 for which the outputs are finite.
     """
     dim = request.dim
     with torch.random.fork_rng(devices=[]):
-        block = build_attention(
-            request.genome, dim, request.heads, qkv_bias=request.qkv_bias, reference=True
+        blocks = nn.Sequential(
+            *(
+                build_attention(
+                    genome, dim, request.heads, qkv_bias=request.qkv_bias, reference=True
+                )
+                for genome in genomes
+            )
         )
-    block = block.double().eval()
+    blocks = blocks.double().eval()
     x = (torch.arange(2 * 7 * dim, dtype=torch.float64) * 0.37).sin().view(2, 7, dim)
     for scale in (0.3, 0.03, 0.003):
         with torch.no_grad():
-            for number, weight in enumerate(block.parameters()):
+            for number, weight in enumerate(blocks.parameters()):
                 pattern = torch.arange(weight.numel(), dtype=weight.dtype) * 0.7 + number
                 weight.copy_(scale * pattern.cos().view_as(weight))
-            out = block(x).flatten()[: 2 * dim : max(1, dim // 4)]
+            out = blocks(x).flatten()[: 2 * dim : max(1, dim // 4)]
         if bool(out.isfinite().all()):
             return scale, [float(f"{value:.12g}") for value in out.tolist()]
     raise ExportError("the mechanism's outputs are not finite, so no self-test can be written.")

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from nas.common.errors import ExportError
 from nas.compiler import Plan, build_attention, make_plan, write
 from nas.compiler.inlining import file_source
-from nas.genome import Genome, layers_with_mechanism
-from nas.genome.mechanisms import mechanism
+from nas.genome import Genome
 from nas.tasks import ModelTask
 
 SEED: Final = 0
@@ -107,20 +106,19 @@ class ExportRequest:
 
     @property
     def depth(self) -> int:
-        """Return the number of layers of the task's model, or 2 if there is no task."""
-        return self.task.depth if self.task else 2
+        """Return the number of layers of the task's model, or of two layers and a whole pattern."""
+        placement = self.genome.placement
+        span = placement.every or placement.offset + placement.count
+        return self.task.depth if self.task else max(2, span)
 
     @property
     def mechanism_layers(self) -> tuple[int, ...]:
-        """Return the indices of the model's layers that contain the mechanism.
-
-        All other layers contain standard attention.
-        """
-        return layers_with_mechanism(self.genome.placement, self.depth)
+        """Return the indices of the model's layers that contain the mechanism."""
+        return self.genome.placement.layers(self.depth)
 
     def genome_of(self, layer: int) -> Genome:
-        """Return the genome of a layer's attention: the mechanism, or standard attention."""
-        return self.genome if layer in self.mechanism_layers else mechanism("mha").genome
+        """Return the genome of a layer's attention, also of a layer without the mechanism."""
+        return self.genome if layer in self.mechanism_layers else self.genome.rest()
 
     def state(self, layer: int) -> State:
         """Return the state dict of a layer's attention: trained weights, else initial weights."""

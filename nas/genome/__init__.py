@@ -1,34 +1,28 @@
 """Genomes, their types and normal form, primitives, and named mechanisms.
 
-This module exports the names of ``nas.genome.genome``; importing it does not load torch.
+This module exports the names of ``nas.genome.genome``, ``options`` and ``placement``; importing it
+does not load torch.
 """
 
-from nas.genome.genome import (
+from nas.genome.genome import MAX_NODES, STREAMS, Genome, ModelSizes, Node, ParamValue, Ref
+from nas.genome.options import (
     FLAGS,
     LABELS,
-    MAX_NODES,
-    PLACEMENTS,
-    STREAMS,
-    Genome,
     GlobalTokens,
     HeadLabel,
     MergeLabel,
-    ModelSizes,
-    Node,
-    ParamValue,
-    Placement,
     Projections,
     RawLabel,
-    Ref,
     Visibility,
     WidthLabel,
     Window,
     head_count,
     key_width,
-    layers_with_mechanism,
 )
+from nas.genome.placement import ALL, PLACEMENTS, Placement, PlacementField, Rest
 
 __all__ = [
+    "ALL",
     "FLAGS",
     "LABELS",
     "MAX_NODES",
@@ -42,13 +36,14 @@ __all__ = [
     "Node",
     "ParamValue",
     "Placement",
+    "PlacementField",
     "Projections",
     "RawLabel",
     "Ref",
+    "Rest",
     "Visibility",
     "WidthLabel",
     "Window",
     "head_count",
     "key_width",
-    "layers_with_mechanism",
 ]

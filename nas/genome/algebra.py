@@ -33,7 +33,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Any, Final
 
-from nas.genome import PLACEMENTS, Genome, ModelSizes, Node, Ref, Visibility, layers_with_mechanism
+from nas.genome import Genome, ModelSizes, Node, Placement, Ref, Visibility
 from nas.genome.primitives import get
 from nas.genome.primitives.base import Kind, Primitive
 from nas.genome.primitives.factors import Sign, Weights
@@ -441,11 +441,19 @@ def _covers(window: int, local: int, is_causal: bool | None) -> bool:
     return (covers_past or is_causal is False) and (covers_sides or is_causal is True)
 
 
-def plain_placement(placement: str, depth: int) -> str:
-    """Return the first value of ``PLACEMENTS`` that selects the same layers as ``placement``.
+def plain_placement(
+    placement: Placement, sizes: ModelSizes | None = None, is_causal: bool | None = None
+) -> Placement:
+    """Return the normal form of a placement, which is equal for equal layers and equal rest.
 
     Args:
-        depth: number of layers of the backbone.
+        sizes: model sizes; None for a normal form that is valid at all sizes.
+        is_causal: as in ``plain_visibility``.
+
+    Raises:
+        GenomeError: the placement selects no layer of the model.
     """
-    layers = layers_with_mechanism(placement, depth)
-    return next(name for name in PLACEMENTS if layers_with_mechanism(name, depth) == layers)
+    placement = placement.simplified(sizes and sizes.depth)
+    mask = plain_visibility(placement.rest.visibility, sizes and sizes.tokens, is_causal)
+    rest = replace(placement.rest, window=mask.window, global_tokens=mask.global_tokens)
+    return replace(placement, rest=rest)

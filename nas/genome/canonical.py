@@ -7,6 +7,7 @@ The normal form of a genome is the result of these steps:
 - Streams that are the same tensor get one name. If exchanging the names of queries and keys keeps
   the mechanism, the naming that sorts first is used.
 - Equal nodes without learned parameters are merged.
+- A mechanism that equals the attention of the layers without it is placed in all layers.
 - Operands of commutative operations are sorted, and then all nodes.
 
 All steps preserve the output, gradients and the distribution of initial parameters. Mechanisms
@@ -25,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from nas.genome import STREAMS, Genome, ModelSizes, Node, Projections, Ref, layers_with_mechanism
+from nas.genome import ALL, STREAMS, Genome, ModelSizes, Node, Projections, Ref
 from nas.genome.algebra import plain_placement, plain_visibility, rewrite, with_cut_heads
 from nas.genome.primitives import get
 from nas.genome.types import Type, infer
@@ -51,13 +52,17 @@ def canonicalise(
         before = genome
         genome = with_cut_heads(rewrite(_simplified(genome), sizes), sizes)
     visibility = plain_visibility(genome.visibility, sizes and sizes.tokens, is_causal)
-    placement = plain_placement(genome.placement, sizes.depth) if sizes else genome.placement
     forms = []
     for form in _namings(genome, sizes):
         nodes = _ordered(form.nodes)
         forms.append(replace(form, nodes=nodes, projections=_effective(form.projections, nodes)))
     best = min(forms, key=_naming_key) if len(forms) > 1 else forms[0]
-    return replace(best, placement=placement, visibility=visibility)
+    form = replace(best, placement=ALL, visibility=visibility)
+    placement = plain_placement(genome.placement, sizes, is_causal)
+    hybrid = replace(form, placement=placement)
+    if placement == ALL or canonicalise(hybrid.rest(), sizes, is_causal=is_causal) == form:
+        return form
+    return hybrid
 
 
 def digest(genome: Genome) -> str:
@@ -74,7 +79,8 @@ def resolved_digest(genome: Genome, sizes: ModelSizes) -> str:
     """Return the digest of a mechanism at given model sizes, from the numbers that its labels give.
 
     Different labels can give the same number. For example, "1/4" and "one" give one head in a
-    backbone with four heads, and the placement "first" equals "all" in a backbone with one layer.
+    backbone with four heads. A hybrid has the same digest if its mechanism and the attention of the
+    other layers exchange their names.
 
     Args:
         genome: normal form of the mechanism at these sizes.
@@ -82,6 +88,23 @@ def resolved_digest(genome: Genome, sizes: ModelSizes) -> str:
     Raises:
         GenomeError: a head label does not give a whole number of heads at these sizes.
     """
+    every = list(range(sizes.depth))
+    layers, parts = list(genome.placement.layers(sizes.depth)), _resolved_parts(genome, sizes)
+    if layers == every:
+        return _hash([VERSION, "resolved", *sizes, layers, parts])
+    rest, standard = (
+        _resolved_parts(canonicalise(each.rest()), sizes) for each in (genome, Genome(()))
+    )
+    if rest == parts:
+        layers = every
+    elif 0 not in layers:
+        layers, parts, rest = [i for i in every if i not in layers], rest, parts
+    others = [] if layers == every or rest == standard else [rest]
+    return _hash([VERSION, "resolved", *sizes, layers, parts, *others])
+
+
+def _resolved_parts(genome: Genome, sizes: ModelSizes) -> list[Any]:
+    """Return one attention block at given sizes as plain data, equal for equal mechanisms."""
     typing = infer(genome)
     streams = {
         name: [genome.projections.has_projection(name), *_numbers(typing.streams[name], sizes)]
@@ -90,12 +113,9 @@ def resolved_digest(genome: Genome, sizes: ModelSizes) -> str:
     output = typing.nodes[-1] if typing.nodes else None
     merged = _numbers(output, sizes) if output and output.width else []
     merge = genome.projections.merge if merged and merged[0] > 1 else "concat"
-    layers = layers_with_mechanism(genome.placement, sizes.depth)
     form = genome.to_dict()
     parts = [form["graph_def"], streams, merged, merge, genome.projections.has_wo]
-    if "visibility" in form:
-        parts.append(form["visibility"])
-    return _hash([VERSION, "resolved", *sizes, list(layers), parts])
+    return [*parts, form["visibility"]] if "visibility" in form else parts
 
 
 def _hash(parts: Any) -> str:

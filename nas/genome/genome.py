@@ -16,15 +16,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pydantic import Field, GetPydanticSchema, StrictBool, StrictInt
-from pydantic_core.core_schema import literal_schema
+from pydantic import Field
 
 from nas.common.config import Frozen, describe, parse_model
 from nas.common.errors import ConfigError, GenomeError
+from nas.genome.options import FLAGS, Projections, Visibility
+from nas.genome.placement import ALL, Placement, PlacementField
 
 if TYPE_CHECKING:
     import networkx
@@ -35,33 +36,6 @@ ParamValue = bool | int | float | str | None
 STREAMS: Final = ("q", "k", "v")
 MAX_NODES: Final = 256
 MAX_INPUTS: Final = 16
-MAX_WINDOW: Final = 2**20
-PLACEMENTS: Final = ("all", "first", "alternate")
-FLAGS: Final = ("has_wq", "has_wk", "has_wv", "has_wo")
-LABELS: Final[Mapping[str, tuple[str, ...]]] = {
-    "q_heads": ("all", "3/4", "1/2", "1/4", "1/8", "one"),
-    "kv_heads": ("all", "3/4", "1/2", "1/4", "1/8", "one"),
-    "qk_dim": ("all", "3/4", "1/2", "1/4"),
-    "raw": ("slice", "shared"),
-    "merge": ("concat", "sum"),
-}
-
-
-def _one_of(words: Sequence[str]) -> GetPydanticSchema:
-    """Return a pydantic schema that accepts only ``words``.
-
-    A field of type ``Literal`` would be an error in mypy wherever a ``str`` is assigned to it.
-    """
-    return GetPydanticSchema(lambda source, handler: literal_schema(list(words)))
-
-
-Placement = Annotated[str, _one_of(PLACEMENTS)]
-HeadLabel = Annotated[str, _one_of(LABELS["q_heads"])]
-WidthLabel = Annotated[str, _one_of(LABELS["qk_dim"])]
-RawLabel = Annotated[str, _one_of(LABELS["raw"])]
-MergeLabel = Annotated[str, _one_of(LABELS["merge"])]
-Window = Annotated[StrictInt, Field(ge=1, le=MAX_WINDOW)] | None
-GlobalTokens = Annotated[StrictInt, Field(ge=0, le=MAX_WINDOW)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,58 +74,6 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Projections:
-    """The linear maps before and after a genome's nodes, as labels that hold at every model size.
-
-    Attributes:
-        has_wq, has_wk, has_wv: whether the stream ``q``, ``k`` or ``v`` is a linear projection of
-            the attention block's input.
-        has_wo: whether the output is projected.
-        q_heads: number of query heads, as a fraction of the backbone's heads.
-        kv_heads: number of key and value heads, as a fraction of the backbone's heads.
-        qk_dim: width of projected queries and keys, as a fraction of the head width.
-        raw: form of a stream without projection: the input cut into heads ("slice"), or the whole
-            input for every head ("shared").
-        merge: whether head outputs are concatenated ("concat") or summed ("sum").
-    """
-
-    has_wq: StrictBool = True
-    has_wk: StrictBool = True
-    has_wv: StrictBool = True
-    has_wo: StrictBool = True
-    q_heads: HeadLabel = "all"
-    kv_heads: HeadLabel = "all"
-    qk_dim: WidthLabel = "all"
-    raw: RawLabel = "slice"
-    merge: MergeLabel = "concat"
-
-    def has_projection(self, stream: str) -> bool:
-        """Return whether the stream ``q``, ``k`` or ``v`` is projected."""
-        return {"q": self.has_wq, "k": self.has_wk, "v": self.has_wv}[stream]
-
-
-@dataclass(frozen=True, slots=True)
-class Visibility:
-    """The mask of a mechanism: which keys each query may see.
-
-    With a window of w tokens, query i sees key j if |i - j| <= w // 2. In a call with
-    ``is_causal=True``, query i sees key j if 0 <= i - j < w (Sparse Query Attention, sections 2.5
-    and 6). The first ``global_tokens`` tokens see every key and are seen by every query (Beltagy
-    et al. 2020, section 3.1).
-
-    A causal mask that is passed as ``attn_mask`` does not select the causal window. It only hides
-    the keys after query i, so that w // 2 + 1 tokens remain.
-
-    Attributes:
-        window: width of the window in tokens; None for no window.
-        global_tokens: number of global tokens; it has no effect without a window.
-    """
-
-    window: Window = None
-    global_tokens: GlobalTokens = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Genome:
     """An attention mechanism as data.
 
@@ -161,15 +83,14 @@ class Genome:
     Attributes:
         nodes: operations in topological order; the last node is the output.
         projections: linear maps before and after the graph.
-        placement: layers of the backbone that have the mechanism: "all", "first", or "alternate"
-            for every second layer.
+        placement: layers of the backbone that have the mechanism, and attention of the others.
         visibility: mask of the mechanism.
     """
 
     nodes: tuple[Node, ...]
     projections: Projections = field(default_factory=Projections)
-    placement: str = "all"
-    visibility: Visibility = Visibility()
+    placement: Placement = ALL
+    visibility: Visibility = field(default_factory=Visibility)
 
     @classmethod
     def from_dict(cls, data: Any, where: str = "genome") -> Genome:
@@ -202,8 +123,8 @@ class Genome:
             "graph_def": graph,
             "proj_config": _non_defaults(self.projections, FLAGS),
         }
-        if self.placement != "all":
-            result["placement"] = self.placement
+        if self.placement != ALL:
+            result["placement"] = self.placement.plain()
         if self.visibility != Visibility():
             result["visibility"] = _non_defaults(self.visibility)
         return result
@@ -211,6 +132,13 @@ class Genome:
     def to_json(self) -> str:
         """Return the genome's JSON form on one line; equal genomes give equal lines."""
         return json.dumps(self.to_dict(), separators=(", ", ": "), allow_nan=False)
+
+    def rest(self) -> Genome:
+        """Return the genome of the attention in the layers without the mechanism."""
+        score, weights = Node("scaled_dot_product", ("q", "k")), Node("softmax", (0,))
+        nodes = score, weights, Node("weighted_sum", (1, "v"))
+        rest = self.placement.rest
+        return Genome(nodes, Projections(kv_heads=rest.kv_heads), ALL, rest.visibility)
 
     def graph(self) -> networkx.DiGraph[Ref]:
         """Return the genome as a networkx graph, with streams and indices of nodes as vertices.
@@ -265,51 +193,6 @@ class ModelSizes(NamedTuple):
     tokens: int
 
 
-def head_count(label: str, whole: int) -> int:
-    """Return the number of heads for a head label, such as 6 for "3/4" of 8 heads.
-
-    A number below one is rounded up to one.
-
-    Args:
-        whole: number of heads of the backbone.
-
-    Raises:
-        ValueError: the number of heads is above one and not whole.
-    """
-    if label in ("all", "one"):
-        return whole if label == "all" else 1
-    top, bottom = (int(part) for part in label.split("/"))
-    if top * whole < bottom:
-        return 1
-    if top * whole % bottom:
-        raise ValueError(f"{label} of {whole} heads is no whole number; expected heads that divide")
-    return top * whole // bottom
-
-
-def key_width(label: str, head_dim: int) -> int:
-    """Return the key width for a width label, such as 32 for "1/2" of a head width of 64.
-
-    Fractions of the head width are rounded to an even number, and are at least 2.
-    """
-    if label == "all" or head_dim < 2:
-        return head_dim
-    top, bottom = (int(part) for part in label.split("/"))
-    return max(2, 2 * round(top * head_dim / (2 * bottom)))
-
-
-def layers_with_mechanism(placement: str, depth: int) -> tuple[int, ...]:
-    """Return the indices of the layers with the mechanism. Other layers have standard attention.
-
-    Args:
-        depth: number of layers of the backbone.
-    """
-    return {
-        "all": tuple(range(depth)),
-        "first": (0,),
-        "alternate": tuple(range(0, depth, 2)),
-    }[placement]
-
-
 class _NodeForm(Frozen):
     """A node as written in JSON. ``_node`` checks its operands and parameter values."""
 
@@ -321,7 +204,7 @@ class _NodeForm(Frozen):
 class _GenomeForm(Frozen):
     graph_def: list[_NodeForm] = Field(max_length=MAX_NODES)
     proj_config: Projections = Projections()
-    placement: Placement = "all"
+    placement: PlacementField = ALL
     visibility: Visibility = Visibility()
 
 

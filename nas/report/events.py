@@ -144,7 +144,7 @@ def _write_member(view: RunView, member: Candidate, folder: Path) -> None:
         "operations": ", ".join(node.op for node in genome.nodes),
         "nodes": len(genome.nodes),
         **asdict(genome.projections),
-        "placement": genome.placement,
+        "placement": str(genome.placement),
         "window": "all" if window is None else str(window),
         "global_tokens": genome.visibility.global_tokens,
         "made_by": member.proposal.operator,

@@ -12,7 +12,7 @@ from rich.text import Text
 from nas.common.errors import ViolationError
 from nas.compiler import Plan, formula_of, make_plan, plain_source
 from nas.costs import Cost
-from nas.genome import Genome
+from nas.genome import ALL, Genome, Rest
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS, names_of
 from nas.report.costs import Priced, Sizes, price, show_price
@@ -169,12 +169,11 @@ def show(console: Console, result: ShowResult) -> None:
 def _notes(result: ShowResult) -> list[str]:
     """Return remarks on the genome: layers of the model, nodes without effect, heads, causality."""
     genome, canonical = result.origin.genome, result.plan.genome
-    layers = {
-        "all": "In every layer of a backbone.",
-        "first": "In the first layer of a backbone; the others keep standard attention.",
-        "alternate": "In every other layer of a backbone; the rest keep standard attention.",
-    }
-    lines = [layers[canonical.placement]]
+    words = {"all": "every layer", "first": "the first layer", "alternate": "every other layer"}
+    placement = canonical.placement
+    pattern = str(replace(placement, rest=Rest()))
+    others = "" if placement == ALL else f"; the others have {placement.rest}"
+    lines = [f"In {words.get(pattern, pattern)} of a backbone{others}."]
     if len(canonical.nodes) < len(genome.nodes):
         lines.append(
             f"The file has {len(genome.nodes)} nodes; what has no effect is left out here."

@@ -56,8 +56,8 @@ def features(genome: Genome, costs: Mapping[str, float]) -> dict[str, float]:
             source = ref if isinstance(ref, str) else names[ref]
             counts[f"{source} > {node.op}.{slot}"] += 1
     options = {**asdict(genome.projections), **asdict(genome.visibility)}
+    options |= genome.placement.to_mapping()
     counts.update(f"{name}={value}" for name, value in options.items())
-    counts[f"placement={genome.placement}"] += 1
     logs = {f"{LOG}{name}": math.log1p(value) for name, value in costs.items()}
     # One text for each name, since a long search has features of many mechanisms.
     return {sys.intern(name): value for name, value in (counts | logs).items()}

@@ -10,6 +10,7 @@ only searches; other uses of the package accept any genome.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import islice, product
 from typing import Annotated, Any, Final, TypeVar
@@ -20,6 +21,7 @@ from typing_extensions import TypedDict
 from nas.common.config import Frozen, Name, find_named, read_model
 from nas.common.errors import GenomeError, SpaceError
 from nas.genome import (
+    ALL,
     FLAGS,
     LABELS,
     Genome,
@@ -28,12 +30,14 @@ from nas.genome import (
     MergeLabel,
     ParamValue,
     Placement,
+    PlacementField,
     Projections,
     RawLabel,
     Visibility,
     WidthLabel,
     Window,
 )
+from nas.genome.algebra import plain_placement
 from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import NamedMechanism, mechanism
 from nas.genome.primitives import check_params, get
@@ -112,7 +116,7 @@ class SearchSpace(Frozen):
     nodes: Nodes
     primitives: Annotated[dict[str, dict[str, Choices[ParamValue]]], Field(min_length=1)]
     projections: ProjectionChoices = {}
-    placement: Choices[Placement] = ("all",)
+    placement: Choices[PlacementField] = (ALL,)
     visibility: VisibilityChoices = {}
     causal: bool = False
     context: StrictInt | None = Field(default=None, ge=1, le=MAX_CONTEXT)
@@ -125,6 +129,21 @@ class SearchSpace(Frozen):
     def _empty_means_defaults(cls, value: Any) -> Any:
         """Read a primitive without choices, such as ``softmax:`` in YAML, as ``softmax: {}``."""
         return {k: v or {} for k, v in value.items()} if isinstance(value, dict) else value
+
+    @field_validator("placement", mode="before")
+    @classmethod
+    def _combine_patterns(cls, value: Any) -> Any:
+        """Read a mapping of choices for each field as the list of all placements that exist."""
+        if not isinstance(value, dict):
+            return value
+        lists = [v if isinstance(v, list) else [v] for v in value.values()]
+        patterns = (dict(zip(value, values, strict=True)) for values in product(*lists))
+        return [pattern for pattern in patterns if _fits(pattern)]
+
+    @field_validator("placement")
+    @classmethod
+    def _merge_equal_placements(cls, value: tuple[Placement, ...]) -> tuple[Placement, ...]:
+        return tuple(dict.fromkeys(plain_placement(placement) for placement in value))
 
     @field_validator("primitives")
     @classmethod
@@ -146,8 +165,12 @@ class SearchSpace(Frozen):
         """Return the values that the space allows for parameter ``name`` of primitive ``op``."""
         return self.primitives[op].get(name, (get(op).parameters[name].default,))
 
-    def excludes(self, genome: Genome) -> str | None:
-        """Return why a genome in normal form is not in this space; None if it is in the space."""
+    def excludes(self, genome: Genome, depth: int | None = None) -> str | None:
+        """Return why a genome in normal form is not in this space; None if it is in the space.
+
+        Args:
+            depth: number of layers for which the genome was brought into normal form, if any.
+        """
         if len(genome.nodes) > self.nodes.max:
             return f"has {len(genome.nodes)} nodes; the space allows {self.nodes.max}"
         for node in genome.nodes:
@@ -159,8 +182,9 @@ class SearchSpace(Frozen):
                     return f"uses {node.op} with {name} {value!r}; the space has {list(allowed)}"
             if not self.allows(node.op, node.param_dict()):
                 return f"uses {node.op}, which sees later tokens; the space is causal"
-        if genome.placement not in self.placement:
-            return f"has placement {genome.placement!r}; the space has {list(self.placement)}"
+        if not self._has_placement(genome, depth):
+            known = ", ".join(map(repr, map(str, self.placement)))
+            return f"has placement {str(genome.placement)!r}; the space has {known}"
         for name, value in asdict(genome.visibility).items():
             has_effect = name == "window" or genome.visibility.window is not None
             if has_effect and value not in self.visibility_choices(name):
@@ -171,6 +195,15 @@ class SearchSpace(Frozen):
         streams = {ref for node in genome.nodes for ref in node.inputs if isinstance(ref, str)}
         reasons = [self._excludes_projections(each, streams) for each in (around, mirrored)]
         return reasons[0] if all(reasons) else None
+
+    def _has_placement(self, genome: Genome, depth: int | None) -> bool:
+        for placement in self.placement:
+            with suppress(GenomeError):  # it selects no layer
+                if genome.placement == placement.simplified(depth):
+                    return True
+        # The normal form places a mechanism that equals the rest in all layers.
+        rests = (Genome((), placement=placement).rest() for placement in self.placement)
+        return genome.placement == ALL and any(canonicalise(rest) == genome for rest in rests)
 
     def _excludes_projections(self, projections: Projections, streams: set[str]) -> str | None:
         for name in (*FLAGS, *LABELS):
@@ -246,6 +279,14 @@ def seeds(
             raise SpaceError(f"space {space.name}, mechanisms: {name} {reason}.")
         seeded.append(seed)
     return tuple(seeded)
+
+
+def _fits(pattern: Mapping[str, Any]) -> bool:
+    """Return whether count and offset of a placement fit into its period, if they are numbers."""
+    every, count = pattern.get("every", 1), pattern.get("count", 1)
+    offset = pattern.get("offset", 0)
+    are_numbers = all(isinstance(number, int) for number in (every, count, offset))
+    return not are_numbers or bool(count <= every and offset < every)
 
 
 def _get(choices: Mapping[str, Any], field: str, defaults: object) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 mha                     a named mechanism
 qana:hidden=8,qk_dim=1/4    a named mechanism with other parameters, projections, placement, window
+gqa:every=4,count=3,rest=mha:window=16    a hybrid: window 16 in each fourth layer
 path/to/genome.json     a genome file, JSON or YAML
 path/to/champion.py     a file that `nas export` wrote; it contains its genome
 path/to/mine.py:CLASS   a user's own torch module, for the commands that train and compare
@@ -163,11 +164,11 @@ def _changed(genome: Genome, changes: str, text: str) -> Genome:
 
     Args:
         changes: "name=value" pairs, separated by commas. A name is "placement", a field of the
-            projections or of the visibility, or a parameter of a primitive. A parameter is changed
-            in each node that has it.
+            placement, of the projections or of the visibility, or a parameter of a primitive. A
+            parameter is changed in each node that has it.
         text: the complete argument of the command, for error messages.
     """
-    data = genome.to_dict()
+    data, pattern = genome.to_dict(), genome.placement.to_mapping()
     for change in changes.split(","):
         name, equals, value = (part.strip() for part in change.partition("="))
         if not equals:
@@ -180,8 +181,11 @@ def _changed(genome: Genome, changes: str, text: str) -> Genome:
             data.setdefault(group, {})[name] = parse_yaml(value, text)
         elif name == "placement":
             data[name] = value
+        elif name in pattern:
+            data["placement"] = pattern = pattern | {name: parse_yaml(value, text)}
         elif not holders:
-            known = sorted({p for n in genome.nodes for p in get(n.op).parameters} | {*_GROUPS})
+            parameters = {name for node in genome.nodes for name in get(node.op).parameters}
+            known = sorted({*parameters, *_GROUPS, *pattern})
             raise GenomeError(
                 f"{text}: there is no {name!r} to change{near(name, known)}; expected placement or "
                 f"one of {', '.join(known)}."

@@ -40,7 +40,7 @@ from torch import Tensor, nn
 
 from nas.common.errors import NasError
 from nas.compiler import make_plan
-from nas.genome import Genome, layers_with_mechanism
+from nas.genome import Genome, Rest
 from nas.store.sources import load_genome
 from nas.surgery.conversion import convert, description, is_converted
 from nas.surgery.core import AttentionCore, HostSizes
@@ -81,9 +81,10 @@ def swap_attention(
         model: a model that contains, or is, torch's nn.MultiheadAttention, timm's Attention, or an
             attention module of Hugging Face's transformers that uses the AttentionInterface.
         mechanism: a genome, or a string that names one (see ``nas.store.sources``).
-        where: the attention modules to replace: None for the layers that the genome's field
-            ``placement`` names, a function of name and module, or names and patterns as in
-            ``fnmatch``.
+        where: the attention modules that become the mechanism: None for the layers that the
+            genome's field ``placement`` names, a function of name and module, or names and patterns
+            as in ``fnmatch``. With None, the model's attention in the other layers gets the window
+            and the key heads of the placement's ``rest``.
         init: the initialisation of every primitive that has the parameter ``init``: ``zero_out``,
             ``gate`` (a closed gate, learned or opening over training), or ``paper_zero``, which
             keeps the outputs exactly but never trains. The default is ``zero_out`` with
@@ -107,17 +108,18 @@ def swap_attention(
     genome = load_genome(mechanism) if isinstance(mechanism, str) else mechanism
     if init is not None or preserve:
         genome = starting_at(genome, init or "zero_out")
+    chosen = _genomes(_sites(model), where, genome)
     if preserve:
-        check_preserving(genome)
-    sites = _chosen(_sites(model), where, genome.placement)
-    cores = [(site, _core(genome, site, preserve)) for site in sites]
+        for each in dict.fromkeys(each for _, each in chosen):
+            check_preserving(each)
+    cores = [(site, each, _core(each, site, preserve)) for site, each in chosen]
     for caution in make_plan(genome).cautions:
         warnings.warn(caution, stacklevel=2)
-    for site, core in cores:
-        if not preserve and is_converted(genome, core.sizes):
-            convert(site.module, genome, core.sizes)
+    for site, each, core in cores:
+        if not preserve and is_converted(each, core.sizes):
+            convert(site.module, each, core.sizes)
         site.host.install(site.module, core)
-    return [site.name for site in sites]
+    return [site.name for site, _ in chosen]
 
 
 def preview_swap(
@@ -178,10 +180,20 @@ def _sites(model: nn.Module) -> list[_Site]:
     return sites
 
 
-def _chosen(sites: list[_Site], where: Where, placement: str) -> list[_Site]:
+def _genomes(sites: list[_Site], where: Where, genome: Genome) -> list[tuple[_Site, Genome]]:
+    """Return the attention modules to replace, each with the genome that it gets."""
+    if where is not None:
+        return [(site, genome) for site in _chosen(sites, where)]
+    layers, has_rest = genome.placement.layers(len(sites)), genome.placement.rest != Rest()
+    return [
+        (site, genome if i in layers else genome.rest())
+        for i, site in enumerate(sites)
+        if i in layers or has_rest
+    ]
+
+
+def _chosen(sites: list[_Site], where: Callable[..., bool] | Sequence[str]) -> list[_Site]:
     """Return the attention modules that ``where`` selects; NasError if a pattern matches none."""
-    if where is None:
-        return [sites[i] for i in layers_with_mechanism(placement, len(sites))]
     expected = f"expected some of {', '.join(repr(site.name) for site in sites)}"
     if callable(where):
         chosen = [site for site in sites if where(site.name, site.module)]

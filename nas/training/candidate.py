@@ -14,8 +14,8 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from nas.compiler import ResolvedGenome, build_attention, standard_attention
-from nas.genome import ModelSizes, layers_with_mechanism
+from nas.compiler import ResolvedGenome, build_attention, rest_attention
+from nas.genome import ALL, ModelSizes
 from nas.tasks import Data, ModelTask
 from nas.tasks.layers import derive_seed, seeded
 from nas.training.user_attention import UserAttention, load_class
@@ -29,8 +29,8 @@ TOLERANCE: Final = 1e-5
 
 def layers_of(mechanism: ResolvedGenome | UserModule, task: ModelTask) -> tuple[int, ...]:
     """Return the layers that use a mechanism: a user's module is in all layers."""
-    placement = "all" if isinstance(mechanism, UserModule) else mechanism.genome.placement
-    return tuple(layers_with_mechanism(placement, task.depth))
+    placement = ALL if isinstance(mechanism, UserModule) else mechanism.genome.placement
+    return placement.layers(task.depth)
 
 
 def build_model(
@@ -38,7 +38,7 @@ def build_model(
 ) -> nn.Module:
     """Return a task's untrained model, with the mechanism in the layers that its genome selects.
 
-    All other layers have standard attention.
+    All other layers have the attention that the genome's placement gives them.
 
     Args:
         mechanism: a genome, resolved at the task's sizes, or a user's own torch module.
@@ -56,10 +56,10 @@ def build_model(
             return UserAttention(mechanism, user_class, task.width, task.heads)
 
         return task.build_model(data, user_attention, seed)
-    layers, standard = layers_of(mechanism, task), standard_attention(task.sizes, task.is_causal)
+    layers, rest = layers_of(mechanism, task), rest_attention(mechanism)
 
     def attention(layer: int) -> nn.Module:
-        chosen = mechanism if layer in layers else standard
+        chosen = mechanism if layer in layers else rest
         return build_attention(chosen.plan, task.width, task.heads, qkv_bias=task.qkv_bias)
 
     return task.build_model(data, attention, seed)

@@ -25,7 +25,7 @@ from nas.costs import (
 from nas.costs.counting import count_calls
 from nas.costs.decoding.memory import kv_cache_bytes_per_token
 from nas.costs.macs import computed_pairs
-from nas.genome import ModelSizes, Visibility
+from nas.genome import PLACEMENTS, ModelSizes, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import REGISTRY, Role, primitive
 from nas.store.sources import load_genome
@@ -224,7 +224,9 @@ def test_costs_of_a_model_are_summed_over_its_layers() -> None:
     own = attention_cost(genome, **sizes).to_dict()
     mha = attention_cost(MECHANISMS["mha"].genome, **sizes).to_dict()
     names = ("macs", "params", "kv_cache_bytes_per_token", "elementwise")
-    found = costs_of(context().resolve(replace(genome, placement="first")), context(), names)
+    found = costs_of(
+        context().resolve(replace(genome, placement=PLACEMENTS["first"])), context(), names
+    )
     assert found == {name: own[name] + 2 * mha[name] for name in names}
     found = costs_of(context().resolve(genome), context())
     assert set(found) == {"macs", "params", "kv_cache_bytes_per_token"}

@@ -15,7 +15,7 @@ from nas.costs import CostContext, costs_of
 from nas.costs.timing import calibrate, predict_ms
 from nas.costs.timing.calibration import designs
 from nas.costs.timing.work import amounts, decoding_amounts
-from nas.genome import Genome, ModelSizes, Node, Projections, Visibility
+from nas.genome import ALL, PLACEMENTS, Genome, ModelSizes, Node, Projections, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from tests.samples import samples
 
@@ -107,9 +107,9 @@ def test_more_work_takes_longer():
 
 def test_layers_outside_the_placement_take_the_time_of_standard_attention():
     qana = MECHANISMS["qana"].genome
-    first = time(replace(qana, placement="first"))
-    assert first < time(replace(qana, placement="all"))
-    assert first == pytest.approx(time(replace(qana, placement="all")) / 4 + time(MHA) * 3 / 4)
+    first = time(replace(qana, placement=PLACEMENTS["first"]))
+    assert first < time(replace(qana, placement=ALL))
+    assert first == pytest.approx(time(replace(qana, placement=ALL)) / 4 + time(MHA) * 3 / 4)
 
 
 def test_scores_that_a_mean_does_not_read_take_no_time():

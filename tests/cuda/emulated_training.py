@@ -11,7 +11,6 @@ from nas.common.captures import CudaGraphs
 from nas.costs.timing.calibration import designs
 from nas.evaluation.trainer import train_candidate
 from nas.evaluation.trial import Trial
-from nas.genome import layers_with_mechanism
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.genome.primitives import names
 from nas.tasks import load_task
@@ -87,7 +86,7 @@ def most_nodes(resolved, task):
     calls = [(s, resolved.plan.call_sizes(s, *task.sizes[:2], task.sizes.tokens))
              for s in resolved.plan.steps]  # fmt: skip
     units = sum(s.primitive.passes(sizes, s.params) - 1 for s, sizes in calls if s.is_paired)
-    layers = len(layers_with_mechanism(resolved.genome.placement, task.depth))
+    layers = len(resolved.genome.placement.layers(task.depth))
     return BASE + layers * (OPERATION * len(calls) + UNIT * units)
 
 

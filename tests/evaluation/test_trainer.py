@@ -15,6 +15,7 @@ from nas.costs import counting
 from nas.evaluation import trainer
 from nas.evaluation.trainer import build_model, train_candidate
 from nas.evaluation.trial import Budget, Evaluation, Trial
+from nas.genome import PLACEMENTS
 from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task
 from nas.training import candidate
@@ -32,7 +33,9 @@ def data():
 
 
 def trial(name="mha", seed=0, placement="all", **options):
-    return Trial("key", replace(mechanism(name).genome, placement=placement), seed, **options)
+    return Trial(
+        "key", replace(mechanism(name).genome, placement=PLACEMENTS[placement]), seed, **options
+    )
 
 
 def outcome(evaluation):

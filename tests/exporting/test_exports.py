@@ -27,7 +27,7 @@ from nas.exporting.checking import (
     differences,
     perturb,
 )
-from nas.genome import Visibility
+from nas.genome import PLACEMENTS, Visibility
 from nas.genome.canonical import digest
 from nas.genome.exported import genome_of_export
 from nas.genome.mechanisms import MECHANISMS
@@ -81,7 +81,10 @@ def test_all_formats_equal_the_interpreter_at_sizes_that_tracing_did_not_use(
     requests = {
         "masked": (request(MHA, is_causal=True, masks=MASKS), FORMATS),
         "windowed": (request(windowed, is_causal=True, masks=(), qkv_bias=True), ("pt2", "onnx")),
-        "placed": (request(replace(QANA, placement="first"), masks=("attn_mask",)), ("hf",)),
+        "placed": (
+            request(replace(QANA, placement=PLACEMENTS["first"]), masks=("attn_mask",)),
+            ("hf",),
+        ),
     }
     jobs = {}
     for name, (made, formats) in requests.items():
@@ -131,7 +134,7 @@ def test_trained_weights_of_a_run_are_exported(tmp_path: Path) -> None:
     for name, tensor in kept.items():
         assert torch.equal(program.state_dict[f"block.{name}"], tensor)
 
-    placed = request(replace(QANA, placement="alternate"))
+    placed = request(replace(QANA, placement=PLACEMENTS["alternate"]))
     files = hf_files(placed)
     tensors = load(files["model.safetensors"])
     for layer, state in placed.weights.items():
@@ -162,7 +165,7 @@ def test_file_and_card_state_how_each_number_was_obtained(tmp_path: Path) -> Non
 
 
 def test_card_is_titled_by_name_or_formula() -> None:
-    plan = make_plan(replace(QANA, placement="alternate"))
+    plan = make_plan(replace(QANA, placement=PLACEMENTS["alternate"]))
     for genome, title in ((QANA, "qana"), (plan.genome, f"`{formula_of(plan)}`")):
         files = hf_files(ExportRequest(genome, 16, 4, Provenance("x")))
         (found,) = re.findall("^# (.*)$", files["README.md"], re.MULTILINE)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nas.compiler import resolve
-from nas.genome import MAX_NODES, Genome, ModelSizes, Visibility
+from nas.genome import MAX_NODES, PLACEMENTS, Genome, ModelSizes, Visibility
 from nas.genome.algebra import is_constant
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.mechanisms import MECHANISMS
@@ -439,9 +439,9 @@ def are_twins_without_past(even: Genome, odd: Genome) -> bool:
 
 
 def test_placements_of_the_same_layers_have_one_normal_form() -> None:
-    mha = replace(MECHANISMS["gqa"].genome, placement="alternate")
-    assert canonicalise(mha, SIZES).placement == "first"
-    assert canonicalise(mha).placement == "alternate"
+    mha = replace(MECHANISMS["gqa"].genome, placement=PLACEMENTS["alternate"])
+    assert canonicalise(mha, SIZES).placement == PLACEMENTS["first"]
+    assert canonicalise(mha).placement == PLACEMENTS["alternate"]
 
 
 def test_ill_typed_genomes_are_not_rewritten(genome: Build) -> None:

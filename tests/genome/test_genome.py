@@ -7,12 +7,12 @@ import pytest
 from nas.common.errors import GenomeError
 from nas.genome import (
     MAX_NODES,
+    PLACEMENTS,
     Genome,
     Projections,
     Visibility,
     head_count,
     key_width,
-    layers_with_mechanism,
 )
 
 CHAMPION = {
@@ -123,9 +123,9 @@ def test_key_width_is_even(label: str, head_dim: int, width: int) -> None:
 
 
 def test_placements_select_layers() -> None:
-    assert layers_with_mechanism("all", 3) == (0, 1, 2)
-    assert layers_with_mechanism("first", 3) == (0,)
-    assert layers_with_mechanism("alternate", 5) == (0, 2, 4)
+    assert PLACEMENTS["all"].layers(3) == (0, 1, 2)
+    assert PLACEMENTS["first"].layers(3) == (0,)
+    assert PLACEMENTS["alternate"].layers(5) == (0, 2, 4)
 
 
 def test_live_nodes_are_those_on_which_the_output_depends() -> None:

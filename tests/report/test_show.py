@@ -10,7 +10,7 @@ import pytest
 
 from nas.common.errors import ViolationError
 from nas.costs import attention_cost
-from nas.genome import Genome
+from nas.genome import PLACEMENTS, Genome
 from nas.genome.mechanisms import MECHANISMS
 from nas.report.show import ShowResult, examine, show
 from nas.store import candidates, open_run
@@ -101,10 +101,10 @@ def test_remarks(genome: Any) -> None:
         ("convolutional_score", "qk"),
         ("softmax", [1]),
         ("weighted_sum", [2, "v"]),
-        placement="first",
+        placement=PLACEMENTS["first"],
     )
     assert {
-        "In the first layer of a backbone; the others keep standard attention.",
+        "In the first layer of a backbone; the others have mha.",
         "The file has 4 nodes; what has no effect is left out here.",
         "Not causal: convolutional_score sees later tokens.",
     } <= {*text(of(graph)).lines}

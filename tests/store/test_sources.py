@@ -10,7 +10,7 @@ import pytest
 
 import nas
 from nas.common.errors import NasError
-from nas.genome import Genome, Visibility
+from nas.genome import PLACEMENTS, Genome, Placement, Rest, Visibility
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS
 from nas.store.sources import Source, load_genome, resolve
@@ -32,8 +32,16 @@ def test_source_changes_projections_placement_and_window() -> None:
     found = load_genome("mha:qk_dim=1/4, placement=first, has_wo=false, window=16")
     projections = replace(MECHANISMS["mha"].genome.projections, qk_dim="1/4", has_wo=False)
     assert found == Genome(
-        MECHANISMS["mha"].genome.nodes, projections, "first", Visibility(window=16)
+        MECHANISMS["mha"].genome.nodes, projections, PLACEMENTS["first"], Visibility(window=16)
     )
+
+
+def test_source_may_be_a_hybrid() -> None:
+    found = load_genome("gqa:every=4, count=3, window=8, rest=mha:window=16")
+    assert found.placement == Placement(every=4, count=3, rest=Rest(window=16))
+    assert (found.visibility.window, found.projections) == (8, MECHANISMS["gqa"].genome.projections)
+    found = load_genome("neural_attention:count=2")
+    assert found.placement == Placement(every=None, count=2)
 
 
 def test_source_with_default_values_has_the_same_digest() -> None:
@@ -50,6 +58,8 @@ def test_source_with_default_values_has_the_same_digest() -> None:
         ("mha:qk_dim=1/3", "proj_config.qk_dim: found str '1/3'"),
         ("mha:window=0", "visibility.window: found int 0"),
         ("mha:placement=last", "placement: found str 'last'"),
+        ("mha:every=2,count=3", "placement: found count 3; expected at most every"),
+        ("mha:rest=gqa", "placement.rest: found str 'gqa'"),
         ("mha:has_wq=1", "proj_config.has_wq: found int 1"),
         ("mha:qk_dim=[1", "not YAML"),
         ("mah:qk_dim=1/2", "is no mechanism"),

@@ -12,7 +12,7 @@ from torch import nn
 
 from nas.common.errors import ConfigError, GenomeError
 from nas.compiler.interpreter import ReferenceAttention
-from nas.genome import Visibility
+from nas.genome import PLACEMENTS, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from nas.space import load_space
 from nas.space.validation import load_policy
@@ -132,7 +132,7 @@ def test_merging_keeps_window_and_placement(genome: Build) -> None:
     found = genome(DOT, *SOFTMAX, placement="first")
     block = built(replace(found, visibility=Visibility(window=2, global_tokens=1)))
     merged = merge(block)
-    assert (merged.genome.visibility.window, merged.genome.placement) == (2, "first")
+    assert (merged.genome.visibility.window, merged.genome.placement) == (2, PLACEMENTS["first"])
     assert_same_blocks(block, merged)
 
 

@@ -74,8 +74,8 @@ def predict_ms(
 ) -> float:
     """Predict the milliseconds of a model's attention layers for one training batch.
 
-    The time covers the forward and the backward pass. Layers outside the genome's placement have
-    standard attention.
+    The time covers the forward and the backward pass of all layers, also of those that do not hold
+    the mechanism.
 
     Args:
         expected: values that fields of ``calibration`` must have, such as ``is_causal``.

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from nas.common.errors import GenomeError
 from nas.common.registry import Registry
-from nas.genome import Genome, Node, Projections
+from nas.genome import ALL, Genome, Node, Placement, Projections
 from nas.genome.primitives import check_vocabulary
 from nas.genome.types import infer
 
@@ -75,7 +75,7 @@ def named(paper: str) -> Callable[[Callable[[], Genome]], NamedMechanism]:
     return make
 
 
-def graph(*nodes: tuple[Any, ...], placement: str = "all", **projections: Any) -> Genome:
+def graph(*nodes: tuple[Any, ...], placement: Placement = ALL, **projections: Any) -> Genome:
     """Return the genome of nodes given as tuples (op, inputs) or (op, inputs, params).
 
     Args:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nas.genome import Genome
+from nas.genome import PLACEMENTS, Genome
 from nas.genome.mechanisms.base import named, scored
 
 PAPER: Final = "Neural Attention"
@@ -62,7 +62,7 @@ def neural_attention() -> Genome:
     of eq. 9 is off, as in the authors' code (scale: true adds it). The paper does
     not name the activation; here it is gelu. b_a has no effect under softmax.
     """
-    return scored("neural_attention", placement="first")
+    return scored("neural_attention", placement=PLACEMENTS["first"])
 
 
 @named(PAPER)
@@ -83,4 +83,4 @@ def neural_attention_authors() -> Genome:
     initialisation is not used: at d' = 2 its score is a constant for 40 % of all
     seeds and never trains. Here the first unit of each layer starts active.
     """
-    return scored("neural_attention_authors", placement="first")
+    return scored("neural_attention_authors", placement=PLACEMENTS["first"])

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from nas.common.errors import SpaceError
-from nas.genome import Genome
+from nas.genome import Genome, Placement
 from nas.genome.algebra import is_constant
 from nas.genome.types import infer
 from nas.space import SearchSpace
@@ -175,5 +175,5 @@ class Variation:
             return False
         return not all(self.space.allows(node.op, node.param_dict()) for node in genome.nodes)
 
-    def _placement(self, rng: np.random.Generator) -> str:
+    def _placement(self, rng: np.random.Generator) -> Placement:
         return pick(self.space.placement, rng)

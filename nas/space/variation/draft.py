@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from nas.genome import Genome, Node, ParamValue, Projections, Ref, Visibility
+from nas.genome import Genome, Node, ParamValue, Placement, Projections, Ref, Visibility
 from nas.genome.types import infer
 from nas.space.validation.automaton import Symbol
 from nas.space.variation.grammar import NOT_REQUIRED, Goal, Grammar, OpSignature, State, satisfies
@@ -201,7 +201,9 @@ class Draft:
                     masks[ref] |= states
         return 0
 
-    def genome(self, projections: Projections, placement: str, visibility: Visibility) -> Genome:
+    def genome(
+        self, projections: Projections, placement: Placement, visibility: Visibility
+    ) -> Genome:
         """Return the genome of the graph, without nodes on which the output does not depend."""
         nodes = tuple(Node(v.operation.op, v.inputs, v.params) for v in self.vertices)
         return Genome(nodes, projections, placement, visibility).pruned()

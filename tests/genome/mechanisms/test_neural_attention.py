@@ -12,7 +12,7 @@ import torch
 
 from nas.compiler import build_attention
 from nas.evaluation.trainer import build_model
-from nas.genome import Genome
+from nas.genome import PLACEMENTS, Genome
 from nas.genome.mechanisms import mechanism
 from nas.genome.primitives.neural_scores import NeuralAttention
 from nas.tasks import Data, load_task
@@ -56,8 +56,8 @@ def test_in_a_backbone_it_stands_where_its_placement_says(placement: str, digits
     """N4: the paper's, and the mechanism's, placement is the first layer alone."""
     task = load_task("vit-cifar10", data="digits", overrides={"depth": 3})
     named = mechanism("neural_attention").genome
-    assert named.placement == "first"
-    genome = replace(named, placement=placement)
+    assert named.placement == PLACEMENTS["first"]
+    genome = replace(named, placement=PLACEMENTS[placement])
     model = build_model(task.resolve(genome), task, digits, seed=0)
     has_network = [
         any(isinstance(m, NeuralAttention) for m in block.modules()) for block in model.attentions()

@@ -77,9 +77,14 @@ function rewired(from, to, kept) {
     .map(([child]) => `${to[child].op} reads ${to[child].inputs.join(", ")}`);
 }
 
+/** A placement's word, or its fields that differ from their defaults, as text. */
+function placement({ placement: value = "all" }) {
+  return typeof value === "string" ? value : Object.entries(value).map((pair) => pair.join("=")).join(" ");
+}
+
 /** Projections, placement and window. */
 function fields(parent, child) {
-  const flat = (genome) => ({ ...genome.proj_config, placement: genome.placement, ...genome.visibility });
+  const flat = (genome) => ({ ...genome.proj_config, placement: placement(genome), ...genome.visibility });
   const defaults = {
     q_heads: "all", kv_heads: "all", qk_dim: "all", raw: "slice", merge: "concat", placement: "all",
     window: null, global_tokens: 0, has_wq: true, has_wk: true, has_wv: true, has_wo: true,

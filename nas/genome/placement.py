@@ -1,0 +1,209 @@
+"""The placement of a mechanism: which layers of a model hold it, and what the other layers hold.
+
+The other layers hold standard attention, which may have fewer key heads or a window (``Rest``). So
+one genome defines a hybrid: linear attention in three of four layers and softmax in the fourth, or
+the mechanism in every fourth layer and a window in the others. A file writes a placement as one of
+the words ``all``, ``first`` and ``alternate``, or as the fields of ``Placement``:
+
+    {"every": 4, "count": 3, "rest": "mha:window=16,global_tokens=1"}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, Field, PlainSerializer, StrictInt, TypeAdapter
+from pydantic import ValidationError as _Invalid
+
+from nas.common.config import describe, parse_yaml
+from nas.common.errors import ConfigError, GenomeError
+from nas.genome.options import GlobalTokens, HeadLabel, Visibility, Window
+
+MAX_PERIOD: Final = 1024  # layers
+STANDARD: Final = "mha"
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Standard attention in the layers that do not hold the mechanism.
+
+    Its text is that of a named mechanism with changed fields, such as ``mha:window=16``.
+
+    Attributes:
+        kv_heads: number of key and value heads, as a fraction of the backbone's heads.
+        window: width of the window in tokens; None for no window.
+        global_tokens: number of global tokens; it has no effect without a window.
+    """
+
+    kv_heads: HeadLabel = "all"
+    window: Window = None
+    global_tokens: GlobalTokens = 0
+
+    @classmethod
+    def from_text(cls, text: str) -> Rest:
+        """Return the attention that a text such as ``mha:kv_heads=1/4,window=16`` names.
+
+        Raises:
+            ValueError: the text names another mechanism, an unknown field or an invalid value.
+        """
+        name, _, changes = text.partition(":")
+        pairs = [change.partition("=")[::2] for change in changes.split(",") if changes]
+        try:
+            values = {key.strip(): parse_yaml(value, "rest") for key, value in pairs}
+            is_known = values.keys() <= asdict(cls()).keys() and len(values) == len(pairs)
+            if name.strip() == STANDARD and is_known:
+                return _REST.validate_python(values)
+        except (ConfigError, _Invalid):
+            pass
+        raise ValueError(
+            f"found {describe(text)}; expected {STANDARD!r}, or {STANDARD!r} with fields, such as "
+            f"'{STANDARD}:kv_heads=1/4,window=16,global_tokens=1'"
+        )
+
+    def __str__(self) -> str:
+        changes = [f"{k}={v}" for k, v in asdict(self).items() if v != getattr(Rest(), k)]
+        return f"{STANDARD}:{','.join(changes)}" if changes else STANDARD
+
+    @property
+    def visibility(self) -> Visibility:
+        """The mask of the attention."""
+        return Visibility(self.window, self.global_tokens)
+
+
+_REST: Final = TypeAdapter(Rest)
+RestField = Annotated[
+    Rest,
+    BeforeValidator(lambda value: Rest.from_text(value) if isinstance(value, str) else value),
+    PlainSerializer(str),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The layers of a model that hold the mechanism, numbered from 0, and what the others hold.
+
+    In every ``every`` layers, ``count`` successive layers hold the mechanism, beginning with layer
+    ``offset``. The pattern also extends to the layers before ``offset``: three layers of four from
+    ``offset`` 2 on are all layers but the layers 1, 5, 9, and so on.
+
+    Attributes:
+        every: period of the pattern in layers; None if the pattern does not repeat.
+        count: number of layers of a period that hold the mechanism.
+        offset: first layer that holds the mechanism.
+        rest: attention of the other layers.
+
+    Raises:
+        ValueError: ``count`` or ``offset`` does not fit into a period.
+    """
+
+    every: Annotated[StrictInt, Field(ge=1, le=MAX_PERIOD)] | None = 1
+    count: Annotated[StrictInt, Field(ge=1, le=MAX_PERIOD)] = 1
+    offset: Annotated[StrictInt, Field(ge=0, lt=MAX_PERIOD)] = 0
+    rest: RestField = Rest()
+
+    def __post_init__(self) -> None:
+        every = self.every
+        if every is not None and self.count > every:
+            raise ValueError(f"found count {self.count}; expected at most every, which is {every}")
+        if every is not None and self.offset >= every:
+            raise ValueError(f"found offset {self.offset}; expected less than every, {every}")
+
+    def __str__(self) -> str:
+        """The word of a placement that has one, or a phrase such as ``3 of every 4 layers``."""
+        plain = self.plain()
+        if isinstance(plain, str):
+            return plain
+        last = self.offset + self.count - 1
+        if self.every is None:
+            words = [f"layers {self.offset} to {last}" if self.count > 1 else f"layer {last}"]
+        else:
+            words = [f"{self.count} of every {self.every} layers"]
+            words += [f"offset {self.offset}"] if self.offset else []
+        return ", ".join([*words, *([f"rest {self.rest}"] if self.rest != Rest() else [])])
+
+    def plain(self) -> str | dict[str, Any]:
+        """Return the JSON form: one of ``PLACEMENTS``, or the fields that differ from defaults."""
+        for name, placement in PLACEMENTS.items():
+            if self == placement:
+                return name
+        values = self.to_mapping()
+        return {name: value for name, value in values.items() if value != _DEFAULTS[name]}
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return all fields by name, with the text of ``rest``."""
+        return {**asdict(self), "rest": str(self.rest)}
+
+    def layers(self, depth: int) -> tuple[int, ...]:
+        """Return the indices of the layers with the mechanism in a model of ``depth`` layers.
+
+        Raises:
+            GenomeError: there is no such layer.
+        """
+        layers = self._layers(depth)
+        if not layers:
+            raise GenomeError(
+                f"placement ({self}) selects none of {depth} layers; expected an offset below "
+                f"{depth}."
+            )
+        return layers
+
+    def _layers(self, depth: int) -> tuple[int, ...]:
+        every = self.every or max(depth, self.offset + self.count)
+        return tuple(i for i in range(depth) if (i - self.offset) % every < self.count)
+
+    def simplified(self, depth: int | None = None) -> Placement:
+        """Return the normal form, which is equal for placements that select the same layers.
+
+        Args:
+            depth: number of layers of the model; None for all numbers of layers.
+
+        Raises:
+            GenomeError: no layer is selected.
+        """
+        if self.every == self.count:
+            return ALL
+        return self if depth is None else _simplified(self, depth)
+
+
+@lru_cache(maxsize=1024)
+def _simplified(placement: Placement, depth: int) -> Placement:
+    layers = placement.layers(depth)
+    if len(layers) == depth:
+        return ALL
+    candidates = (*PLACEMENTS.values(), *_patterns(layers, depth))
+    simplest = next(each for each in candidates if each._layers(depth) == layers)
+    return replace(simplest, rest=placement.rest)
+
+
+def _patterns(layers: tuple[int, ...], depth: int) -> Iterator[Placement]:
+    """Yield the placements of period 2 to ``depth`` that select ``layers`` in the first period."""
+    for every in range(2, depth + 1):
+        held = {layer for layer in layers if layer < every}
+        starts = [layer for layer in held if (layer - 1) % every not in held]
+        if len(starts) == 1:
+            yield Placement(every, len(held), starts[0])
+
+
+ALL: Final = Placement()
+PLACEMENTS: Final = {"all": ALL, "first": Placement(every=None), "alternate": Placement(every=2)}
+_DEFAULTS: Final = ALL.to_mapping()
+
+
+def _named(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value not in PLACEMENTS:
+        words = ", ".join(map(repr, PLACEMENTS))
+        raise ValueError(
+            f"found {describe(value)}; expected one of {words}, or a mapping of "
+            f"{', '.join(_DEFAULTS)}"
+        )
+    return PLACEMENTS[value]
+
+
+PlacementField = Annotated[
+    Placement, BeforeValidator(_named), PlainSerializer(lambda placement: placement.plain())
+]

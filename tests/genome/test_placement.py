@@ -1,0 +1,162 @@
+"""Placements: which layers hold a mechanism, what the others hold, and their normal form."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from nas.common.errors import GenomeError
+from nas.compiler import resolve
+from nas.genome import ALL, PLACEMENTS, Genome, ModelSizes, Placement, Rest
+from nas.genome.canonical import canonicalise, digest
+from nas.genome.mechanisms import MECHANISMS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SIZES = ModelSizes(16, 4, 8, 40)
+WINDOW = Rest(window=16)
+GQA = MECHANISMS["gqa"].genome
+MHA = MECHANISMS["mha"].genome
+
+
+def patterns(longest: int) -> Iterator[Placement]:
+    for every, count, offset in product((None, *range(1, longest)), range(1, longest), range(4)):
+        if every is None or (count <= every and offset < every):
+            yield Placement(every, count, offset)
+
+
+def plain_layers(placement: Placement, depth: int) -> list[int]:
+    """The layers, from a list of periods that begins before the first layer."""
+    every = placement.every or 1000
+    period = [True] * placement.count + [False] * (every - placement.count)
+    held = (period * (2 + depth))[(every - placement.offset) % every :]
+    return [layer for layer in range(depth) if held[layer]]
+
+
+def test_layers_are_those_of_a_repeated_period() -> None:
+    for placement, depth in product(patterns(6), range(1, 13)):
+        if layers := plain_layers(placement, depth):
+            assert list(placement.layers(depth)) == layers, placement
+        else:
+            with pytest.raises(GenomeError, match=f"selects none of {depth} layers"):
+                placement.layers(depth)
+
+
+def test_hybrids_of_the_field_are_written_briefly() -> None:
+    assert Placement(every=4, count=3).layers(8) == (0, 1, 2, 4, 5, 6)
+    assert Placement(every=4, offset=3).layers(8) == (3, 7)
+    assert Placement(every=4, count=3, offset=2).layers(8) == (0, 2, 3, 4, 6, 7)
+    assert Placement(every=None, count=2, offset=1).layers(8) == (1, 2)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 4, 7, 12])
+def test_placements_of_the_same_layers_have_one_normal_form_at_a_depth(depth: int) -> None:
+    forms: dict[tuple[int, ...], Placement] = {}
+    for placement in patterns(6):
+        if plain_layers(placement, depth):
+            form = placement.simplified(depth)
+            assert forms.setdefault(placement.layers(depth), form) == form
+            assert form.layers(depth) == placement.layers(depth)
+            assert form.simplified(depth) == form
+    assert forms[tuple(range(depth))] == ALL
+    if depth > 1:
+        assert forms[0,] == PLACEMENTS["first"]
+
+
+def test_a_rest_without_layers_has_no_effect() -> None:
+    assert Placement(3, 3, 1, WINDOW).simplified() == ALL
+    assert Placement(None, 8, 0, WINDOW).simplified(8) == ALL
+    assert Placement(None, 8, 0, WINDOW).simplified() != ALL
+
+
+def test_the_mask_of_the_rest_has_a_normal_form() -> None:
+    def rest(**fields: Any) -> Rest:
+        genome = replace(GQA, placement=Placement(2, rest=Rest(**fields)))
+        return canonicalise(genome, SIZES, is_causal=False).placement.rest
+
+    assert rest(global_tokens=2) == rest(window=999) == Rest()
+    assert rest(window=9) == rest(window=8) == Rest(window=8)
+
+
+def test_a_mechanism_that_equals_the_rest_is_placed_in_all_layers() -> None:
+    alternate = Placement(2)
+    assert canonicalise(replace(MHA, placement=alternate)) == canonicalise(MHA)
+    quarter = replace(alternate, rest=Rest(kv_heads="1/4"))
+    assert digest(replace(GQA, placement=quarter)) == digest(GQA)
+    assert digest(replace(GQA, placement=alternate)) != digest(GQA)
+    single = replace(GQA, placement=replace(alternate, rest=Rest(kv_heads="one")))
+    assert resolve(single, SIZES).key == resolve(GQA, SIZES).key  # 1/4 of four heads
+    assert resolve(single, SIZES._replace(dim=32, heads=8)).key != resolve(GQA, SIZES).key
+
+
+def test_mechanism_and_rest_that_exchange_layers_are_one_mechanism() -> None:
+    def key(genome: Genome, **placement: Any) -> str:
+        return resolve(replace(genome, placement=Placement(**placement)), SIZES).key
+
+    gqa = Rest(kv_heads="1/4")
+    assert key(GQA, every=4, count=3) == key(MHA, every=4, offset=3, rest=gqa)
+    assert key(GQA, every=4, offset=3) == key(MHA, every=4, count=3, rest=gqa)
+    different = [
+        key(GQA, every=4, count=3),
+        key(GQA, every=4, offset=3),
+        key(GQA, every=4, count=3, rest=WINDOW),
+        key(GQA, every=4, count=3, rest=replace(WINDOW, global_tokens=1)),
+        key(MHA, every=4, count=3, rest=WINDOW),
+        key(MHA, every=4, count=3, offset=1, rest=WINDOW),
+        key(GQA),
+        key(MHA),
+    ]
+    assert len({*different}) == len(different)
+
+
+@pytest.mark.parametrize(
+    ("placement", "plain", "text"),
+    [
+        (ALL, "all", "all"),
+        (Placement(2), "alternate", "alternate"),
+        (Placement(None), "first", "first"),
+        (Placement(None, 2, 3), {"every": None, "count": 2, "offset": 3}, "layers 3 to 4"),
+        (Placement(None, 1, 3), {"every": None, "offset": 3}, "layer 3"),
+        (
+            Placement(4, 3, 1, Rest("1/4", 16, 2)),
+            {
+                "every": 4,
+                "count": 3,
+                "offset": 1,
+                "rest": "mha:kv_heads=1/4,window=16,global_tokens=2",
+            },
+            "3 of every 4 layers, offset 1, rest mha:kv_heads=1/4,window=16,global_tokens=2",
+        ),
+    ],
+)
+def test_placement_is_written_and_read(placement: Placement, plain: object, text: str) -> None:
+    genome = replace(GQA, placement=placement)
+    data = genome.to_dict()
+    assert data.get("placement", "all") == plain
+    assert Genome.from_dict(data) == genome
+    assert str(placement) == text
+
+
+@pytest.mark.parametrize(
+    ("placement", "words"),
+    [
+        ({"evry": 4}, "placement.evry: unknown key 'evry'"),
+        ({"every": 2, "count": 3}, "found count 3; expected at most every, which is 2"),
+        ({"every": 4, "offset": 4}, "found offset 4; expected less than every, 4"),
+        ({"every": "4"}, "placement.every: found str '4'"),
+        ({"every": 0}, "placement.every: found int 0"),
+        ({"every": 2, "rest": "gqa"}, "placement.rest: found str 'gqa'; expected 'mha'"),
+        ({"every": 2, "rest": "mha:window=0"}, "found str 'mha:window=0'; expected 'mha'"),
+        ({"every": 2, "rest": "mha:windw=8"}, "found str 'mha:windw=8'; expected 'mha'"),
+        ({"every": 2, "rest": "mha:window=8,window=9"}, "expected 'mha'"),
+        (["all"], "placement: found list ['all']"),
+    ],
+)
+def test_invalid_placement_is_refused(placement: object, words: str) -> None:
+    with pytest.raises(GenomeError) as caught:
+        Genome.from_dict({"graph_def": [], "placement": placement})
+    assert words in str(caught.value)
