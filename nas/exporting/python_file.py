@@ -89,14 +89,13 @@ class ViTAttention(Attention):
 _SELF_TEST: Final = '''\
 def self_test() -> float:
     """The largest difference from the outputs recorded when this file was written."""
-    blocks = nn.Sequential({blocks}).double().eval()
-    dim = blocks[0].dim
+    block = {block}.double().eval()
     with torch.no_grad():
-        for number, weight in enumerate(blocks.parameters()):
+        for number, weight in enumerate(block.parameters()):
             pattern = torch.arange(weight.numel(), dtype=weight.dtype) * 0.7 + number
             weight.copy_({scale} * pattern.cos().view_as(weight))
-        x = (torch.arange(2 * 7 * dim, dtype=torch.float64) * 0.37).sin()
-        out = blocks(x.view(2, 7, -1)).flatten()[: 2 * dim : max(1, dim // 4)]
+        x = (torch.arange(2 * 7 * {dim}, dtype=torch.float64) * 0.37).sin()
+        out = block(x.view(2, 7, -1)).flatten()[: 2 * {dim} : max(1, {dim} // 4)]
     expected = [
 {numbers}
     ]
@@ -120,13 +119,15 @@ def py_content(request: ExportRequest) -> str:
     """
     is_hybrid = request.genome.placement != ALL
     genomes = [request.genome, *([request.genome.rest()] if is_hybrid else [])]
-    blocks = "Attention(), StandardAttention()" if is_hybrid else "Attention()"
+    block, dim = "Attention()", "block.dim"
+    if is_hybrid:
+        block, dim = "nn.Sequential(Attention(), StandardAttention())", "block[0].dim"
     sources = class_sources(request, has_rest=is_hybrid)
     sources += [layer_function(request)] if is_hybrid else []
     scale, expected = _self_test_outputs(request, genomes)
     rows = [", ".join(map(repr, expected[i : i + 4])) for i in range(0, len(expected), 4)]
     numbers = "\n".join(f"        {row}," for row in rows)
-    test = _SELF_TEST.format(blocks=blocks, scale=scale, numbers=numbers)
+    test = _SELF_TEST.format(block=block, dim=dim, scale=scale, numbers=numbers)
     return _file(request, _PY_USE + (_HYBRID_USE if is_hybrid else ""), [*sources, test])
 
 
