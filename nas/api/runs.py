@@ -16,6 +16,7 @@ from nas.common.errors import NasError
 from nas.common.search_config import SearchConfig
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
+from nas.genome import Genome
 from nas.report.confirmation import ConfirmResult, make_confirmation
 from nas.report.front import Front
 from nas.report.run_view import RunView
@@ -26,6 +27,7 @@ from nas.searching.driver import resume_search, run_search
 from nas.searching.listener import Listener, SearchResult
 from nas.space import load_space
 from nas.store import RUNS, find_run, open_run, open_writer
+from nas.store.sources import resolve_trainable
 
 
 class NotebookResult(SearchResult):
@@ -176,6 +178,7 @@ def confirm(
     long: str | None = None,
     test: bool = False,
     data: str | None = None,
+    against: str | Path | Genome | None = None,
     runs: str | Path = RUNS,
     on_training: Callable[[TrainingRow, int, int], None] | None = None,
     **execution: Unpack[Executing],
@@ -201,6 +204,9 @@ def confirm(
         test: whether to train also for an evaluation on the test set, under ``long`` if given, else
             under the run's task.
         data: new place of the run's data if they were moved.
+        against: a further mechanism, or a user's own torch module, to train with the same seeds and
+            to compare all mechanisms with; see ``nas.store.sources``. The file of a module,
+            FILE.py:CLASS, is executed.
         runs: the folder of runs.
         on_training: function called with each finished training, the number of finished trainings,
             and the total.
@@ -208,7 +214,8 @@ def confirm(
 
     Raises:
         RunError: there is no such run, or it has no mechanism to confirm.
-        ConfigError: ``long`` is of another family or does not measure the run's metric.
+        ConfigError: ``long`` is of another family or does not measure the run's metric, or
+            ``against`` cannot be trained under a task.
         NasError: another argument cannot be used.
     """
     options = Execution(**execution)
@@ -221,14 +228,15 @@ def confirm(
             long=long,
             is_tested=test,
             data=data,
+            against=None if against is None else resolve_trainable(against, Path(runs)),
         )
         total = sum(map(len, plan.todo))
         trained = confirm_run(writer, plan, partial(make_evaluator, options))
         with closing(trained):  # stops the workers if ``on_training`` raises
-            for done, (candidate, training) in enumerate(trained, 1):
+            for done, (mechanism, training) in enumerate(trained, 1):
                 if on_training is not None:
-                    name = f"{training.stage}: {training.name or candidate.digest[:8]}"
-                    fields_ = (name, candidate.digest, training.repeat, training.evaluation)
-                    row = TrainingRow(*fields_, costs=candidate.costs, metric=plan.metric)
+                    name = f"{training.stage}: {training.name or mechanism.digest[:8]}"
+                    fields_ = (name, mechanism.digest, training.repeat, training.evaluation)
+                    row = TrainingRow(*fields_, costs=mechanism.costs, metric=plan.metric)
                     on_training(row, done, total)
         return make_confirmation(writer.run, plan)

@@ -112,6 +112,15 @@ def confirm(
         bool, typer.Option("--test", help="Also train for evaluation on the test set.")
     ] = False,
     data: options.Data = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SOURCE",
+            help="Also train this mechanism, or FILE.py:CLASS, a torch module of yours, which is "
+            "executed; compare all with it.",
+            autocompletion=completion.sources,
+        ),
+    ] = None,
     runs: options.Runs = Path("runs"),
     as_json: options.AsJson = False,
     **execution: Any,

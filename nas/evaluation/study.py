@@ -124,7 +124,9 @@ def why_not(mechanism: Mechanism, task: Task) -> str:
     """Return the reason why a mechanism cannot be trained under a task; empty if it can."""
     try:
         if isinstance(mechanism, UserModule):
-            check_user_module(mechanism, task.main.sizes, is_causal=task.main.is_causal)
+            model = task.main
+            kinds = {"is_causal": model.is_causal, "is_padded": model.is_padded}
+            check_user_module(mechanism, model.sizes, **kinds)
             return ""
         plan = task.resolve(mechanism).plan
     except NasError as error:

@@ -15,11 +15,12 @@ from nas.report.benchmark import SENSE
 from nas.report.result import MetricInfo, Result, TableResult
 from nas.report.run_view import FRESH, ID_LENGTH, spread_answer
 from nas.report.table import TextColumn, say, say_table
-from nas.report.trials import why
+from nas.report.trials import MEASURED, cost_cell, why
 from nas.report.units import FRACTION, amount, header, points
-from nas.searching.confirm import STANDARD, ConfirmationPlan, ConfirmationStage
-from nas.store import Candidate, Run
+from nas.searching.confirm import STANDARD, ComparedMechanism, ConfirmationPlan, ConfirmationStage
+from nas.store import Run
 from nas.tasks.suite import Suite
+from nas.training.user_module import UserModule
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,13 @@ class ConfirmRow(Result):
         over_mha_in: by part and task of a suite of tasks, ``mean`` of these differences, bounds
             ``low`` and ``high`` of its confidence interval, and p-value ``p``; None for standard
             attention.
+        over_against: by part, ``mean``, standard ``error`` and ``values`` of the differences
+            between this mechanism and ``ConfirmResult.against`` at equal seeds; None for that
+            mechanism itself, and if there is none.
         failed: number of failed trainings, by a text that states the part and the reason.
         costs: total costs of the attention layers of the model, by name of the cost.
+        measured: whether the costs were measured, because the mechanism is a user's own torch
+            module. Costs that cannot be measured are missing.
     """
 
     id: str
@@ -59,8 +65,10 @@ class ConfirmRow(Result):
     test: Mapping[str, Any] | None
     over_mha: Mapping[str, Any] | None
     over_mha_in: Mapping[str, Any] | None
+    over_against: Mapping[str, Any] | None
     failed: Mapping[str, int]
     costs: Mapping[str, float]
+    measured: bool
 
 
 @dataclass(frozen=True)
@@ -75,7 +83,10 @@ class ConfirmResult(TableResult):
         judged: for each part whose task is a suite of tasks, ``unit`` and ``direction`` of the
             metric of each task, by name of the metric.
         members: the selected mechanisms of the run's Pareto front, best mechanism first, then the
-            controls: standard attention and ``uniform``.
+            controls: standard attention and ``uniform``. The mechanism ``against`` is the last,
+            unless it is one of these.
+        against: argument SOURCE that names a further mechanism to compare with; None if there is
+            none.
     """
 
     run: str
@@ -84,6 +95,7 @@ class ConfirmResult(TableResult):
     tasks: Mapping[str, str]
     judged: Mapping[str, Mapping[str, Mapping[str, str]]]
     members: tuple[ConfirmRow, ...]
+    against: str | None
 
     @property
     def is_ok(self) -> bool:
@@ -98,9 +110,11 @@ class ConfirmResult(TableResult):
             record = {n: getattr(row, n) for n in ("id", "name", "score", "estimate", "error", "p")}
             for part in self.tasks:
                 values, over = getattr(row, part) or {}, (row.over_mha or {}).get(part) or {}
+                over_against = (row.over_against or {}).get(part) or {}
                 for name in ("mean", "error"):
                     record[f"{part}_{name}"] = values.get(name)
                     record[f"{part}_over_mha_{name}"] = over.get(name)
+                    record[f"{part}_over_against_{name}"] = over_against.get(name)
             records.append({**record, **row.costs})
         return records
 
@@ -124,21 +138,27 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
         else:
             failed[training.key][f"{FRESH[stage_name]}: {why(evaluation)}"] += 1
     standard = next(c.key for c in plan.candidates if c.proposal.name == STANDARD)
+    against = plan.against.key if plan.against else None
+    known = {candidate.key: candidate for candidate in plan.candidates}
     judged = {FRESH[stage.stage]: _suite_metrics(stage) for stage in plan.stages}
 
     def scores(part: str, key: str, name: str) -> dict[int, float]:
         return {repeat: metrics[name] for repeat, metrics in results[part].get(key, {}).items()}
 
-    def over(part: str, key: str, name: str) -> list[float]:
-        return paired(scores(part, key, name), scores(part, standard, name))
+    def over(part: str, key: str, name: str, base: str = standard) -> list[float]:
+        return paired(scores(part, key, name), scores(part, base, name))
 
-    def row(candidate: Candidate) -> ConfirmRow:
-        key = candidate.key
+    def leads(key: str, base: str | None) -> dict[str, Any] | None:
+        if base is None or key == base:
+            return None
+        found = {FRESH[part]: over(part, key, metric.name, base) for part in results}
+        return dict.fromkeys(FRESH.values()) | {p: spread_answer(v) for p, v in found.items()}
+
+    def row(mechanism: ComparedMechanism) -> ConfirmRow:
+        key, candidate = mechanism.key, known.get(mechanism.key)
         parts: dict[str, Any] = dict.fromkeys(FRESH.values())
-        leads: dict[str, Any] = dict.fromkeys(FRESH.values())
         for part in results:
             parts[FRESH[part]] = spread_answer([*scores(part, key, metric.name).values()])
-            leads[FRESH[part]] = spread_answer(over(part, key, metric.name))
         over_mha_in = None
         if key != standard:
             over_mha_in = {
@@ -147,17 +167,19 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
                 if judged.get(shown)
             }
         return ConfirmRow(
-            id=candidate.digest,
-            name=candidate.proposal.name,
-            score=candidate.scores.get(metric.name),
-            estimate=candidate.objectives.get(metric.name),
-            error=candidate.errors.get(metric.name),
-            p=candidate.p,
+            id=mechanism.digest,
+            name=mechanism.name or None,
+            score=candidate.scores.get(metric.name) if candidate else None,
+            estimate=candidate.objectives.get(metric.name) if candidate else None,
+            error=candidate.errors.get(metric.name) if candidate else None,
+            p=candidate.p if candidate else None,
             **parts,
-            over_mha=None if key == standard else leads,
+            over_mha=leads(key, standard),
             over_mha_in=over_mha_in,
+            over_against=leads(key, against),
             failed=dict(failed[key]),
-            costs=dict(candidate.costs),
+            costs=dict(mechanism.costs),
+            measured=isinstance(mechanism.mechanism, UserModule),
         )
 
     return ConfirmResult(
@@ -170,7 +192,8 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
             for part, metrics in judged.items()
             if metrics
         },
-        members=tuple(row(candidate) for candidate in plan.candidates),
+        members=tuple(map(row, plan.trained.values())),
+        against=plan.against.name if plan.against else None,
     )
 
 
@@ -196,13 +219,16 @@ def confirmation_table(console: Console, result: ConfirmResult) -> None:
     ]
     for part in result.tasks:
         spreads = [getattr(row, part) for row in members]
-        leads = [row.over_mha[part] if row.over_mha else {"mean": None} for row in members]
         cells = [f"{value(s['mean'], s['error'])} ({len(s['values'])})" for s in spreads]
-        over = ["-" if d["mean"] is None else points(d["mean"], d["error"], unit) for d in leads]
         columns.append(TextColumn(part, cells, "right"))
-        columns.append(TextColumn(f"over {STANDARD}", over, "right", rank=1))
+        for name, leads in _comparisons(result):
+            given = [over[part] if over else {"mean": None} for over in leads]
+            over = [
+                "-" if d["mean"] is None else points(d["mean"], d["error"], unit) for d in given
+            ]
+            columns.append(TextColumn(f"over {name}", over, "right", rank=1))
     for cost in members[0].costs:
-        shown = [amount(row.costs[cost]) for row in members]
+        shown = [cost_cell(row.costs, cost, is_measured=row.measured) for row in members]
         columns.append(TextColumn(header(cost), shown, "right", rank=2))
     under = ", ".join(f"{part}: task {task}" for part, task in result.tasks.items())
     say(console, f"{header(result.metric.name, unit)} in run {result.run}; {under}", "")
@@ -213,8 +239,13 @@ def confirmation_table(console: Console, result: ConfirmResult) -> None:
         "",
         "score: mean of the search's own trainings; estimate: what the search believes.",
         "±: standard error, of a mean over so many (in brackets) fresh seeds.",
-        f"over {STANDARD}: difference in {what}, between trainings that share their seed.",
+        *(
+            f"over {name}: difference in {what}, between trainings that share their seed."
+            for name, _ in _comparisons(result)
+        ),
     )
+    if any(row.measured for row in members):
+        say(console, MEASURED)
     for part, judged in result.judged.items():
         _show_differences(console, members, part, judged)
     for row in members:
@@ -222,6 +253,16 @@ def confirmation_table(console: Console, result: ConfirmResult) -> None:
             say(console, f"{_label(row)}, {count} of {result.seeds} trainings, {reason}")
     if "test" in result.tasks:
         say(console, "test: judged on the data's test set, which no search sees.")
+
+
+def _comparisons(
+    result: ConfirmResult,
+) -> list[tuple[str, list[Mapping[str, Any] | None]]]:
+    """Return the names of the mechanisms to compare with, each with the differences of all rows."""
+    named = [(STANDARD, [row.over_mha for row in result.members])]
+    if result.against not in {None, STANDARD}:
+        named.append((str(result.against), [row.over_against for row in result.members]))
+    return named
 
 
 def _show_differences(

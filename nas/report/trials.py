@@ -119,10 +119,9 @@ def trial_line(training: TrainingRow, done: int, total: int) -> str:
     return f"[{done}/{total}] {training.name}, seed {training.repeat}: {outcome}, {seconds}"
 
 
-def cost_cell(training: TrainingRow, name: str) -> str:
+def cost_cell(costs: Mapping[str, float], name: str, *, is_measured: bool) -> str:
     """Return a cost as text: with a mark if it was measured, "-" if it is not known."""
-    cost = training.costs.get(name)
-    return "-" if cost is None else amount(cost) + MARK * training.is_measured
+    return amount(costs[name]) + MARK * is_measured if name in costs else "-"
 
 
 def why(evaluation: Evaluation) -> str:
@@ -160,7 +159,10 @@ def trial_table(console: Console, result: EvaluateResult) -> None:
                 name,
                 amount(mean, unit, error) if scores else "-",
                 points(*mean_and_error(over), unit) if over else "-",
-                *(cost_cell(group[0], cost) for cost in default_costs()),
+                *(
+                    cost_cell(group[0].costs, cost, is_measured=group[0].is_measured)
+                    for cost in default_costs()
+                ),
                 f"{mean_and_error(seconds)[0]:.1f}" if seconds else "-",
                 str(len(scores)),
                 str(len(group) - len(scores)),

@@ -3,14 +3,15 @@
 The score that put a mechanism into the front is the best of many scores, and therefore biased
 upwards. To get unbiased scores, some mechanisms are selected once and trained again. Standard
 attention and ``uniform`` (the mean of all tokens) are trained with the same seeds for comparison,
-so that each mechanism is compared with them seed by seed. Each training is recorded before it is
+so that each mechanism is compared with them seed by seed. So is one further mechanism or torch
+module, if the user names one to compare with. Each training is recorded before it is
 returned. Recorded trainings are not repeated, unless they failed because the worker process was
 lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +22,7 @@ from nas.common.objectives import Objective
 from nas.common.pareto import scaled_hypervolume
 from nas.common.search_config import check_count
 from nas.costs import costs_of, default_costs
+from nas.evaluation.study import costs_under, resolve_under, to_train, why_not
 from nas.evaluation.trial import (
     RETRIED,
     Stage,
@@ -44,7 +46,9 @@ from nas.store import (
     named_members,
 )
 from nas.store.frozen import load_frozen_task, load_unchanged
+from nas.store.sources import AnyTrainable
 from nas.tasks import Data, Task, load_task
+from nas.training.user_module import Mechanism
 
 if TYPE_CHECKING:
     from nas.searching.driver import MakeEvaluator
@@ -74,6 +78,25 @@ class ConfirmationStage:
 
 
 @dataclass(frozen=True)
+class ComparedMechanism:
+    """A mechanism that is trained in a confirmation.
+
+    Attributes:
+        name: the name of a candidate, or empty; the argument SOURCE of a mechanism that the user
+            compares with.
+        key: its ``Trial.key`` under the run's task.
+        digest: digest of the normal form, or of a user's own torch module.
+        costs: its costs under the run's task, by name. Costs that are not known are missing.
+    """
+
+    name: str
+    key: str
+    digest: str
+    mechanism: Mechanism
+    costs: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class ConfirmationPlan:
     """The trainings of a confirmation.
 
@@ -83,6 +106,8 @@ class ConfirmationPlan:
         candidates: the selected mechanisms, then standard attention and the control ``uniform``. If
             the search did not train a candidate, its ``trainings`` are empty.
         todo: for each stage, the trainings that are not recorded yet.
+        against: the mechanism with which the user compares all candidates; None for no such
+            comparison. It may be one of the candidates.
     """
 
     metric: Objective
@@ -90,6 +115,20 @@ class ConfirmationPlan:
     candidates: tuple[Candidate, ...]
     stages: tuple[ConfirmationStage, ...]
     todo: tuple[tuple[Trial, ...], ...]
+    against: ComparedMechanism | None = None
+
+    @property
+    def trained(self) -> dict[str, ComparedMechanism]:
+        """Everything that is trained, by key: the candidates, then ``against``."""
+        trained = {
+            c.key: ComparedMechanism(
+                c.proposal.name or "", c.key, c.digest, c.proposal.genome, c.costs
+            )
+            for c in self.candidates
+        }
+        if self.against is not None:
+            trained.setdefault(self.against.key, self.against)
+        return trained
 
 
 def plan_confirmation(
@@ -101,6 +140,7 @@ def plan_confirmation(
     long: str | None = None,
     is_tested: bool = False,
     data: str | None = None,
+    against: AnyTrainable | None = None,
 ) -> ConfirmationPlan:
     """Select mechanisms of a run to train again, and return the trainings that are missing.
 
@@ -115,6 +155,7 @@ def plan_confirmation(
         long: name or path of a longer task; None for no such stage.
         is_tested: whether to add a stage whose metrics are computed on the test set.
         data: where the data of the run's task are now, if they were moved.
+        against: a further mechanism to train and to compare all others with.
 
     Raises:
         NasError: there is nothing to confirm, or an argument cannot be used.
@@ -136,42 +177,42 @@ def plan_confirmation(
     if is_tested:
         last = stages[-1].task
         stages.append(ConfirmationStage("test", last, last.load_test()))
-    todo = tuple(tuple(_missing_trials(run, stage, chosen, seeds)) for stage in stages)
-    return ConfirmationPlan(metric, seeds, chosen, tuple(stages), todo)
+    reference = None if against is None else _compared(run, against, stages)
+    plan = ConfirmationPlan(metric, seeds, chosen, tuple(stages), (), reference)
+    todo = (tuple(_missing_trials(run, stage, plan.trained.values(), seeds)) for stage in stages)
+    return replace(plan, todo=tuple(todo))
 
 
 def confirm_run(
     writer: RunWriter, plan: ConfirmationPlan, make_evaluator: MakeEvaluator
-) -> Generator[tuple[Candidate, Training], None, None]:
+) -> Generator[tuple[ComparedMechanism, Training], None, None]:
     """Train as planned, and yield each training with its mechanism after it is recorded."""
-    candidates = {candidate.key: candidate for candidate in plan.candidates}
+    trained = plan.trained
     for stage, trials in zip(plan.stages, plan.todo, strict=True):
         if not trials:
             continue
         with closing(make_evaluator(stage.task, stage.data)) as evaluator:
             for trial, evaluation in run_trials(evaluator, trials):
-                candidate = candidates[trial.key]
+                mechanism = trained[trial.key]
                 training = Training(
                     "confirm",
                     stage.fingerprint,
                     stage.task.name,
                     trial.key,
-                    candidate.proposal.name or "",
+                    mechanism.name,
                     trial.repeat,
                     evaluation,
                     stage.stage,
-                    digest=candidate.digest,
+                    digest=mechanism.digest,
                 )
                 writer.record_training(training)
-                yield candidate, training
+                yield mechanism, training
 
 
 def _select(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Candidate, ...]:
     """Return the selected mechanisms of the run, then standard attention and ``uniform``."""
     known = {c.key: c for c in candidates(run)}
-    context = run_cost_context(run.setup, task)
-    objectives = [o.name for o in run.setup.objectives if not o.is_metric]
-    names = dict.fromkeys([*objectives, *default_costs()])
+    context, names = run_cost_context(run.setup, task), _cost_names(run)
     chosen: dict[str, Candidate] = {}
 
     def add(genome: Genome, name: str | None) -> None:
@@ -198,6 +239,29 @@ def _select(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Can
             )
         add(proposal.genome, proposal.name)
     return tuple(chosen[key] for key in (*(k for k in chosen if k not in controls), *controls))
+
+
+def _cost_names(run: Run) -> dict[str, None]:
+    objectives = [o.name for o in run.setup.objectives if not o.is_metric]
+    return dict.fromkeys([*objectives, *default_costs()])
+
+
+def _compared(
+    run: Run, source: AnyTrainable, stages: Sequence[ConfirmationStage]
+) -> ComparedMechanism:
+    """Return the mechanism that the user named.
+
+    Raises:
+        ConfigError: it cannot be trained under a task of a stage.
+    """
+    for stage in stages:
+        for model, _ in stage.task.models(stage.data).values():
+            if reason := why_not(source.mechanism, model):
+                raise ConfigError(f"against, under task {stage.task.name}: {reason}")
+    task = stages[0].task
+    resolved = resolve_under(task, source.mechanism)
+    costs = costs_under(resolved, run_cost_context(run.setup, task), _cost_names(run))
+    return ComparedMechanism(source.text, resolved.key, resolved.digest, source.mechanism, costs)
 
 
 def _likely_members(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
@@ -263,7 +327,7 @@ def _longer_task(name: str, run_task: Task, metric: Objective) -> tuple[Task, Da
 
 
 def _missing_trials(
-    run: Run, stage: ConfirmationStage, candidates: Sequence[Candidate], seeds: int
+    run: Run, stage: ConfirmationStage, mechanisms: Iterable[ComparedMechanism], seeds: int
 ) -> Iterator[Trial]:
     done = {
         (training.key, training.repeat)
@@ -272,10 +336,10 @@ def _missing_trials(
         and training.evaluation.reason not in RETRIED
     }
     context = cost_context(stage.task, {})
-    resolved = {c.key: stage.task.resolve(c.proposal.genome) for c in candidates}
-    work = {key: costs_of(form, context, ["macs"])["macs"] for key, form in resolved.items()}
+    resolved = {each.key: resolve_under(stage.task, each.mechanism) for each in mechanisms}
+    work = {key: costs_under(form, context, ["macs"])["macs"] for key, form in resolved.items()}
     for repeat in range(seeds):
         seed = training_seed(run.setup.config.seed, "confirm", repeat)
         for key, form in resolved.items():
             if (key, repeat) not in done:
-                yield Trial(key, form.genome, seed, repeat, work=work[key])
+                yield Trial(key, to_train(form), seed, repeat, work=work[key])

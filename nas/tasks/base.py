@@ -169,6 +169,7 @@ class ModelTask(Task):
 
     Attributes:
         is_causal: whether each token attends only to itself and earlier tokens.
+        is_padded: whether sequences have padding, which attention must ignore.
         num_tallies: length of the tensor that ``tally`` returns.
         width, depth, heads: number of features of each token, number of layers, and number of
             attention heads.
@@ -190,6 +191,7 @@ class ModelTask(Task):
     """
 
     is_causal: ClassVar[bool] = False
+    is_padded: ClassVar[bool] = False
     num_tallies: ClassVar[int]
 
     width: int = Field(default=64, ge=1, le=8192)

@@ -73,8 +73,8 @@ class UserAttention(nn.Module):
             masks = {"mask": visible_keys(x, attn_mask, key_padding_mask, is_causal)}
         elif attn_mask is not None or key_padding_mask is not None:
             raise ConfigError(
-                f"{self.source}: its forward(x) takes no mask, and this task pads its sequences; "
-                "expected forward(x, mask=None)."
+                f"{self.source}: found forward(x) for sequences with padding or a mask; expected "
+                "forward(x, mask=None)."
             )
         result: Tensor = self.attention(x, **masks)
         return result
@@ -102,11 +102,11 @@ def load_class(module: UserModule) -> type[nn.Module]:
     classes = [
         name
         for name, value in vars(scope).items()
-        if isinstance(value, type) and value.__module__ == scope.__name__
+        if isinstance(value, type) and issubclass(value, nn.Module) and value is not nn.Module
     ]
     if user_class is None:
-        hint = near(module.class_name, classes)
-        found = f"found no {module.class_name!r}{hint} among {', '.join(classes) or 'no classes'}"
+        hint, known = near(module.class_name, classes), ", ".join(classes) or "no torch modules"
+        found = f"found no {module.class_name!r}{hint} among {known}"
     else:
         found = f"{module.class_name} is {_kind_of(user_class)}"
     raise ConfigError(f"{module}: {found}; expected a class that inherits torch.nn.Module.")

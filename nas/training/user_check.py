@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from nas.common.errors import ConfigError
 from nas.genome import ModelSizes
 from nas.tasks.layers import seeded
-from nas.training.candidate import Constant, Leak, probe
+from nas.training.candidate import TOLERANCE, Constant, Leak, probe
 from nas.training.isolation import bounded_output, isolated_torch_state
 from nas.training.user_attention import UserAttention, failures_of, load_class
 from nas.training.user_module import UserModule
 
 
-def check_user_module(module: UserModule, sizes: ModelSizes, *, is_causal: bool) -> None:
+def check_user_module(
+    module: UserModule, sizes: ModelSizes, *, is_causal: bool, is_padded: bool = False
+) -> None:
     """Execute, construct and call a user's module at the sizes of a model.
+
+    Args:
+        is_causal: whether later tokens must be hidden.
+        is_padded: whether sequences have padding, which must be hidden.
 
     Raises:
         ConfigError: code of the file raised an exception; the class, its signatures or its output
@@ -26,7 +34,7 @@ def check_user_module(module: UserModule, sizes: ModelSizes, *, is_causal: bool)
     faults = []
     with bounded_output(), isolated_torch_state() as changed, seeded(0):
         try:
-            _check(module, sizes, is_causal)
+            _check(module, sizes, is_causal, is_padded)
         except ConfigError as fault:
             faults.append(fault)
     if changed:  # first, since another fault may follow from it
@@ -38,7 +46,7 @@ def check_user_module(module: UserModule, sizes: ModelSizes, *, is_causal: bool)
         raise faults[0]
 
 
-def _check(module: UserModule, sizes: ModelSizes, is_causal: bool) -> None:
+def _check(module: UserModule, sizes: ModelSizes, is_causal: bool, is_padded: bool) -> None:
     """Raise ConfigError for all faults except changes of torch's settings."""
     user_class, states = load_class(module), []
     for seed in (1, 2):
@@ -55,6 +63,22 @@ def _check(module: UserModule, sizes: ModelSizes, is_causal: bool) -> None:
         probe(block, sizes, is_causal=is_causal)
     except (Constant, Leak) as error:
         raise ConfigError(f"{module}: {error}.") from None
+    if is_padded:
+        _check_padding(module, block, sizes)
+
+
+@torch.no_grad()
+def _check_padding(module: UserModule, block: UserAttention, sizes: ModelSizes) -> None:
+    """Change the last token of a sequence, which is padding; other outputs must stay equal."""
+    x, padding = torch.randn(2, sizes.tokens, sizes.dim), torch.zeros(2, sizes.tokens).bool()
+    padding[0, -1] = True
+    options = {"key_padding_mask": padding}
+    changed = torch.where(padding[..., None], torch.randn_like(x), x)
+    out, other = (_output(module, block, tokens, options) for tokens in (x, changed))
+    if (out - other)[~padding].abs().max() > TOLERANCE * out.abs().max():
+        raise ConfigError(
+            f"{module}: the output for a token depends on padding, which the mask hides."
+        )
 
 
 def _built(module: UserModule, user_class: type[nn.Module], sizes: ModelSizes) -> UserAttention:
@@ -71,15 +95,7 @@ def _check_output(
     x = torch.randn(2, sizes.tokens, sizes.dim)
     before, options = x.clone(), {"is_causal": True} if is_causal else {}
     block.eval()
-    with failures_of(module, f"forward(x), x of shape {tuple(x.shape)},", "a tensor of this shape"):
-        out, again = block(x, **options), block(x, **options)
-    shape = f"expected torch.float32 of shape {tuple(x.shape)}, that of its input"
-    if not isinstance(out, Tensor):
-        raise ConfigError(f"{module}: forward returned a {type(out).__name__}; {shape}.")
-    if out.shape != x.shape or out.dtype != x.dtype:
-        raise ConfigError(
-            f"{module}: forward returned {out.dtype} of shape {tuple(out.shape)}; {shape}."
-        )
+    out, again = (_output(module, block, x, options) for _ in range(2))
     if not torch.equal(x, before):
         raise ConfigError(f"{module}: forward changes its input in place; expected it unchanged.")
     if not out.isfinite().all():
@@ -92,3 +108,17 @@ def _check_output(
             f"{module}: two calls on one input in evaluation mode gave two outputs; expected one, "
             "for example dropout that depends on self.training."
         )
+
+
+def _output(module: UserModule, block: UserAttention, x: Tensor, options: dict[str, Any]) -> Tensor:
+    """Return the output of a call; raise ConfigError if it has another type, shape or dtype."""
+    with failures_of(module, f"forward(x), x of shape {tuple(x.shape)},", "a tensor of this shape"):
+        out: Any = block(x, **options)
+    shape = f"expected torch.float32 of shape {tuple(x.shape)}, that of its input"
+    if not isinstance(out, Tensor):
+        raise ConfigError(f"{module}: forward returned a {type(out).__name__}; {shape}.")
+    if out.shape != x.shape or out.dtype != x.dtype:
+        raise ConfigError(
+            f"{module}: forward returned {out.dtype} of shape {tuple(out.shape)}; {shape}."
+        )
+    return out

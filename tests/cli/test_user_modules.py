@@ -33,7 +33,7 @@ class Mixer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         n = x.shape[1]
-        allowed = x.new_ones(1, 1, n, n) if mask is None else mask.to(x.dtype).expand(1, 1, n, n)
+        allowed = x.new_ones(1, 1, n, n) * (True if mask is None else mask)
         weights = allowed / allowed.sum(-1, keepdim=True)
         return x + self.scale * (weights[:, 0] @ self.project(x))
 
@@ -41,6 +41,16 @@ class Mixer(nn.Module):
 class Heedless(Mixer):
     def forward(self, x):
         return super().forward(x)
+
+
+class Careless(Mixer):
+    def forward(self, x, mask=None):
+        return super().forward(x)
+
+
+class Shared(Mixer):
+    def forward(self, x, mask=None):
+        return super().forward(x, None if mask is None else mask.expand(1, 1, -1, -1))
 '''
 # A class whose constructor and forward are those of the case, and what the error says.
 TEMPLATE = """
@@ -132,8 +142,11 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
 }
 FILES = {
     "missing.py:Bad": (None, "missing.py cannot be read (there is no such file); expected a"),
-    "a.py:Baad": ("class Bad: pass", "found no 'Baad' (did you mean 'Bad'?) among Bad; expected a"),
-    "a.py:Any": ("x = 1", "found no 'Any' among no classes; expected a class that inherits"),
+    "a.py:Baad": (
+        "from torch import nn\nclass Bad(nn.Module): pass\nclass Other: pass",
+        "found no 'Baad' (did you mean 'Bad'?) among Bad; expected a class that",
+    ),
+    "a.py:Any": ("x = 1", "found no 'Any' among no torch modules; expected a class that inherits"),
     "a.py:Bad": ("class Bad: pass", "Bad is a class of another kind; expected a class that inh"),
     "a.py:x": ("x = 1", "x is a int; expected a class that inherits torch.nn.Module"),
     "a.py:B": ("import no_such_package", "raised ModuleNotFoundError in line 1: No module named"),
@@ -239,6 +252,35 @@ def test_cost_measures_a_module_and_times_all(nas: Any) -> None:
     assert "Milliseconds by sequence length" in table
 
 
+@pytest.mark.usefixtures("at_modules")
+def test_confirm_compares_a_front_with_a_module(nas: Any) -> None:
+    search = ("search", "--space", "quickstart", "--gens", 1, "--pop", 2, "--run", "a")
+    assert nas(*search, "--task", "tiny.yaml", *LOCAL).status == 0
+    command = ("confirm", "a", "--seeds", 2, "--members", 1, *LOCAL, "--against")
+    result = nas(*command, "mine.py:Mixer", "--json")
+    assert result.status == 0, result.err
+    answer = json.loads(result.out)
+    *members, mixer = answer["members"]
+    assert (mixer["name"], mixer["measured"]) == ("mine.py:Mixer", True)
+    assert set(mixer["costs"]) == {"macs", "params"}
+    for member in members:
+        pairs = zip(member["fresh"]["values"], mixer["fresh"]["values"], strict=True)
+        assert member["over_against"]["fresh"]["values"] == [a - b for a, b in pairs]
+    again = nas(*command, "mine.py:Mixer")
+    assert "[" not in again.err  # all trainings are recorded
+    assert "over mine.py:Mixer: difference in points" in again.out
+    assert "* measured on a torch module" in again.out
+    assert nas("front", "a").status == 0
+    assert nas("report", "a", "-o", "a.html").status == 0
+    refused = nas(*command, "mine.py:Mixr")
+    assert refused.status == 2
+    assert (
+        "found no 'Mixr' (did you mean 'Mixer'?) among Mixer, Heedless, Careless, Shared"
+        in refused.err
+    )
+    assert refused.err.count("\n") == 1
+
+
 @pytest.mark.usefixtures("at_tasks")
 @pytest.mark.parametrize("case", BAD)
 def test_unusable_module_is_one_sentence(nas: Any, case: str) -> None:
@@ -266,6 +308,30 @@ def test_unusable_file_is_one_sentence(nas: Any, source: str) -> None:
     assert result.err.startswith(f"nas: {source}: ")
     assert words in result.err
     assert result.err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("at_modules")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "Heedless",
+            "found forward(x) for sequences with padding or a mask; expected forward(x, m",
+        ),
+        ("Careless", "the output for a token depends on padding, which the mask hides."),
+        ("Shared", "forward(x), x of shape (2, 8, 8), raised RuntimeError in line"),
+    ],
+)
+def test_module_that_ignores_padding_is_refused_for_texts(nas: Any, name: str, words: str) -> None:
+    fields = "width: 8, heads: 2, depth: 1, epochs: 1, length: 8, words: 64"
+    sizes = "train_examples: 16, validation_examples: 8, batch_size: 8"
+    Path("texts.yaml").write_text(f"{{name: tiny, kind: texts, {fields}, {sizes}}}")
+    command = ("--task", "texts.yaml", "--json", *LOCAL)
+    result = nas("evaluate", "mine.py:Mixer", f"mine.py:{name}", *command)
+    assert result.status == 2
+    assert result.err.startswith(f"nas: mine.py:{name}: {words}"), result.err
+    trained = nas("evaluate", "mine.py:Mixer", *command)
+    assert trained.status == 0, trained.err
 
 
 @pytest.mark.usefixtures("at_modules")

@@ -14,6 +14,7 @@ from nas.report.confirmation import make_confirmation
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import run_search
 from nas.store import named_members, open_run, open_writer
+from nas.store.sources import resolve_trainable
 
 FEW = {"seeds": 3, "members": 3}
 
@@ -28,6 +29,8 @@ def folder(kit: Any, task: Any, make_table: Any) -> Any:
 
 
 def confirm(folder: Any, table: Any, **options: Any) -> dict[str, Any]:
+    if "against" in options:
+        options["against"] = resolve_trainable(options["against"])
     with open_writer(folder, None) as writer:
         plan = plan_confirmation(writer.run, **{**FEW, **options})
         for _ in confirm_run(writer, plan, lambda *_: table):
@@ -94,6 +97,26 @@ def test_confirmation_by_id_under_other_tasks(folder: Any, make_table: Any) -> N
     tasks = {one.stage: one.task for one in found}
     assert len(set(tasks.values())) == 3
     assert {one.stage for one in found} == {"search", "long", "test"}
+
+
+def test_confirmation_compares_with_a_further_mechanism(folder: Any, make_table: Any) -> None:
+    table, again = make_table(), make_table()
+    answer = confirm(folder, table, against="sqa:window=4")
+    *members, other = answer["members"]
+    assert (answer["against"], other["name"]) == ("sqa:window=4", "sqa:window=4")
+    assert other["over_against"] is other["score"] is other["p"] is None
+    assert {seed for key, seed in table.trained} == {
+        training_seed(4, "confirm", i) for i in range(3)
+    }
+    successful = [one for one in members if one["fresh"]["values"]]
+    assert successful
+    for one in successful:
+        pairs = zip(one["fresh"]["values"], other["fresh"]["values"], strict=True)
+        assert one["over_against"]["fresh"]["values"] == [a - b for a, b in pairs]
+    same = confirm(folder, again, against="mha")
+    assert again.trained == []
+    assert [one["id"] for one in same["members"]] == [one["id"] for one in members]
+    assert all(one["over_against"] == one["over_mha"] for one in same["members"])
 
 
 def test_test_set_of_images_keeps_the_training_images(task: Any) -> None:

@@ -57,6 +57,7 @@ class TextsTask(SequenceTask):
     """
 
     kind: ClassVar[str] = "texts"
+    is_padded: ClassVar[bool] = True
     data_kinds: ClassVar[tuple[str, ...]] = ("synthetic", "textfolder", "hf")
     targets_name: ClassVar[str] = "held-out training texts"
 
