@@ -173,6 +173,8 @@ class Plan:
             primitive = step.primitive
             if primitive.needs_all_tokens or primitive.is_stateful(step.params):
                 return False
+            if primitive.needs_all_keys and self.is_windowed:
+                return False
             if primitive.is_positional and has_gaps:
                 return False
             # Weights of an earlier stage exist only within a block.

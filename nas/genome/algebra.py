@@ -303,6 +303,17 @@ def _rescale_first(site: Site) -> Iterator[Genome]:
     yield from first_rescaled(site.genome, site.index)
 
 
+def _merge_with_operand(site: Site) -> Iterator[Genome]:
+    """Merge a node with the node of the same primitive that it reads, as the primitive declares."""
+    below = site.node.inputs[0]
+    if isinstance(below, str) or site.genome.nodes[below].op != site.node.op:
+        return
+    first = site.genome.nodes[below]
+    params = site.primitive.merged(_params(site.node), _params(first))
+    if params is not None and first.inputs[1:] == site.node.inputs[1:]:
+        yield site.replaced(Node(first.op, first.inputs, tuple(sorted(params.items()))))
+
+
 def _drop_least_heads(site: Site) -> Iterator[Genome]:
     """Drop a smallest head count that the operands have anyway."""
     params = tuple((name, value) for name, value in site.node.params if name != "least_heads")
@@ -337,6 +348,7 @@ RULES: Final[tuple[tuple[Rule, Acceptance], ...]] = (
     (_double_operand, _keeps_output),
     (_drop_factors, _keeps_types),
     (_rescale_first, _keeps_types),
+    (_merge_with_operand, _keeps_types),
     (_drop_least_heads, _keeps_types),
     (_use_plain_params, _keeps_types),
 )

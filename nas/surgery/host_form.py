@@ -94,6 +94,11 @@ def check_decodable(plan: Plan, is_sliding: bool) -> None:
             "its sliding cache drops the first token, from which the mechanism's RoPE counts; "
             "expected a mechanism without RoPE, or with RoPE on queries and keys alone."
         )
+    if is_sliding and any(step.primitive.needs_all_keys for step in plan.steps):
+        raise GenomeError(
+            "its sliding cache drops the first keys, from which blocks of keys are counted; "
+            "expected a mechanism without blocks of keys."
+        )
     whole = {s.primitive.name for s in plan.steps if s.primitive.needs_all_tokens}
     if names := sorted({*plan.unsafe, *whole}):
         reason = f"{', '.join(names)} reads neighbouring or later tokens"

@@ -149,6 +149,8 @@ class Decoder:
             columns_of_operands = [
                 _part(*pair, columns) for pair in zip(operands, step.operands, strict=True)
             ]
+            if extras.get("mask") is not None:
+                extras["mask"] = cast("Tensor", available["mask"])[..., columns]
             parts.append(module(*columns_of_operands, **extras, start=start - place))
         return torch.cat(parts, dim=-1)
 

@@ -133,7 +133,14 @@ def check_decodable(plan: Plan) -> None:
 def undecodable(plan: Plan) -> set[str]:
     """Return the names of the primitives that cannot be decoded token by token."""
     whole = (step for step in plan.steps if step.primitive.needs_all_tokens)
-    return {*plan.unsafe, *(s.primitive.name for s in whole if s.is_paired or _reach(s) is None)}
+    windowed = {
+        s.primitive.name for s in plan.steps if s.primitive.needs_all_keys and plan.is_windowed
+    }
+    return {
+        *windowed,
+        *plan.unsafe,
+        *(s.primitive.name for s in whole if s.is_paired or _reach(s) is None),
+    }
 
 
 def _reach(step: Step) -> int | None:

@@ -27,7 +27,8 @@ The compiler passes to ``__init__`` each of these values for which it has an arg
   number, or a tensor of shape () in a swapped model whose cache has a fixed size.
 
 A class that mixes neighbouring tokens or uses absolute indices sets ``needs_all_tokens = True`` and
-is never called with a part of the sequence.
+is never called with a part of the sequence. A class that uses absolute indices of keys sets
+``needs_all_keys = True``; it is called with all keys, and with ``start`` for a part of the queries.
 """
 
 from __future__ import annotations
@@ -173,6 +174,9 @@ class Primitive:
         plain: returns equal parameters in normal form, given the parameters, the width of the
             operands (0 without tokens) and the number of tokens; None if the result of the call is
             its first operand.
+        merged: returns the parameters of one node that equals two nodes of this primitive, of
+            which the second reads the first; None if there are no such parameters. The arguments
+            are the parameters of the second and of the first node. Other operands are equal.
         least_heads: returns a lower bound on the head count of the result, as a head label.
         factors: factorisation of the scores into query features and key features; None if the
             scores have no such factorisation.
@@ -197,6 +201,7 @@ class Primitive:
         is_parametric: whether the module may have learned parameters.
         is_positional: whether the module's ``forward`` receives ``start``.
         needs_all_tokens: whether every call needs the whole sequence.
+        needs_all_keys: whether every call needs all keys, though not all queries.
     """
 
     name: str
@@ -216,6 +221,7 @@ class Primitive:
     unread: Callable[[Params], tuple[str, ...]] = lambda params: ()
     derived: tuple[str, ...] = ()
     plain: Callable[[Params, int, int], Params | None] = lambda params, width, tokens: params
+    merged: Callable[[Params, Params], Params | None] = lambda params, below: None
     least_heads: Callable[[Params], str] = lambda params: "one"
     factors: Factors | None = None
     score_change: ScoreChange | None = None
@@ -233,6 +239,7 @@ class Primitive:
     is_parametric: bool = field(init=False)
     is_positional: bool = field(init=False)
     needs_all_tokens: bool = field(init=False)
+    needs_all_keys: bool = field(init=False)
 
     def __post_init__(self) -> None:
         module, arguments = self.module, inspect.signature(self.module.__init__).parameters
@@ -249,6 +256,7 @@ class Primitive:
             "is_parametric": bool(getattr(module, "has_parameters", is_sized)),
             "is_positional": "start" in called,
             "needs_all_tokens": bool(getattr(module, "needs_all_tokens", False)),
+            "needs_all_keys": bool(getattr(module, "needs_all_keys", False)),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)

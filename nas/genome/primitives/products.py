@@ -1,4 +1,4 @@
-"""Scores from products of queries and keys, and the weighted sum of values."""
+"""Scores from products of queries and keys, weighted sums of values, and their projections."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from nas.genome.primitives.factors import (
     sign_of_dot,
     sign_of_product,
     zero_of_any,
+    zero_of_first,
 )
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Key, Mask, Query, Scores, Sums, Tokens, Values
@@ -195,3 +196,26 @@ class WeightedSum(nn.Module):
 
     def forward(self, weights: Scores, values: Values) -> Sums:
         return weights @ values
+
+
+@primitive(
+    "exclude_value",
+    "tokens: tokens[h,w], own: tokens[h,w] -> tokens[h,w]",
+    role=Role.TRANSFORM,
+    notation="({tokens} ⟂ {own})",
+    source="Zhai 2026 (Exclusive Self Attention, arXiv 2603.09078), eq. 2",
+    scale_free=("own",),
+    homogeneous=("tokens",),
+    is_additive=True,
+    merged=lambda params, below: params,
+    sign=zero_of_first,
+)
+class ExcludeValue(nn.Module):
+    """Tokens without their part along the own value of the same token and head.
+
+    out_i = o_i - (o_i · u_i) u_i, with u_i = v_i / |v_i|
+    """
+
+    def forward(self, tokens: Tokens, own: Tokens) -> Tokens:
+        unit = unit_length(own)
+        return tokens - (tokens * unit).sum(dim=-1, keepdim=True) * unit

@@ -1,4 +1,4 @@
-"""Primitives that give exact zeros to most keys: sparsemax, entmax and top-k.
+"""Primitives that give exact zeros to most keys: sparsemax, entmax, top-k and blocks of keys.
 
 Sparsemax (p = 1) and 1.5-entmax (p = 2) compute
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.base import Params, Role, primitive
 from nas.genome.primitives.domains import Integer
 from nas.genome.primitives.factors import non_negative, non_positive_like_first
 from nas.genome.primitives.masks import below_top, hide
@@ -124,6 +125,68 @@ class TopkFilter(nn.Module):
 
     def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return keep_largest(scores, mask, self.k)
+
+
+def _merged_blocks(params: Params, below: Params) -> Params | None:
+    """Return the parameters of one block filter in place of two with equal blocks."""
+    if params["block"] != below["block"]:
+        return None
+    return {"block": params["block"], "k": min(params["k"], below["k"])}
+
+
+@primitive(
+    "block_filter",
+    "scores: scores[h] -> scores[h]",
+    role=Role.ADJUST,
+    notation="top_{k}_blocks_of_{block}({scores})",
+    source="Lu et al. 2025 (MoBA, arXiv 2502.13189), eq. 4 to 6",
+    parameters={
+        "block": Integer(default=16, low=1, high=65536),
+        "k": Integer(default=2, low=1, high=65536),
+    },
+    passes=lambda sizes, params: 2,
+    plain=lambda params, width, tokens: (
+        None if (params["k"] + 1) * params["block"] >= tokens else params
+    ),
+    merged=_merged_blocks,
+    sign=non_positive_like_first,
+)
+class BlockFilter(nn.Module):
+    """The scores of k blocks of keys and of the query's own block; all others become -inf.
+
+    Block m contains the keys m B to (m + 1) B - 1. For each query, the k blocks with the largest
+    mean of visible scores are kept, besides the block with the query's position. If scores are dot
+    products, this mean is the score of the block's mean key. Under a causal mask, the other visible
+    blocks end before the query's own block. Blocks with equal means are all kept.
+
+    Args:
+        block: the number B of keys in a block.
+        k: number of blocks besides the query's own; MoBA counts the own block too.
+    """
+
+    is_filter = True
+    needs_all_keys = True
+
+    def __init__(self, *, block: int = 16, k: int = 2) -> None:
+        super().__init__()
+        self.block = block
+        self.k = k
+
+    def forward(self, scores: Scores, mask: Mask = None, start: int | Tensor = 0) -> Scores:
+        queries, keys = scores.shape[2:]
+        padded = F.pad(hide(scores.detach(), mask), (0, -keys % self.block), value=-torch.inf)
+        parts = padded.to(torch.promote_types(scores.dtype, torch.float32))
+        parts = parts.unflatten(-1, (-1, self.block))
+        is_visible = parts > -torch.inf
+        count = is_visible.sum(dim=-1)
+        means = parts.masked_fill(~is_visible, 0.0).sum(dim=-1) / count.clamp(min=1)
+        place = torch.arange(queries, device=scores.device) + start
+        blocks = torch.arange(means.shape[-1], device=scores.device)
+        own = (place // self.block)[:, None] == blocks
+        means = means.masked_fill(own | (count == 0), -torch.inf)
+        kept = own | (keep_largest(means, None, self.k) > -torch.inf)
+        kept = kept.repeat_interleave(self.block, dim=-1)[..., :keys]
+        return scores.masked_fill(~kept, -torch.inf)
 
 
 @primitive(

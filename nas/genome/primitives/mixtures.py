@@ -1,0 +1,136 @@
+"""Primitives that mix scores or weights of several heads, of two operations, or of nearby keys."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.domains import Integer, Real
+from nas.genome.primitives.masks import hide
+from nas.genome.primitives.shapes import Mask, Scores
+
+INITIAL: Final = Real(default=0.8, low=0.0, high=1.0)
+
+
+@primitive(
+    "head_difference",
+    "weights: weights[h] -> weights[h]",
+    role=Role.ADJUST,
+    notation="Δ_heads({weights})",
+    source="Ye et al. 2024 (Differential Transformer, arXiv 2410.05258), eq. 1",
+    parameters={"initial": INITIAL},
+    passes=lambda sizes, params: 2,
+)
+class HeadDifference(nn.Module):
+    """Differences of the weights of two neighbouring heads, as weights of both heads.
+
+    out_2i = out_2i+1 = weights_2i - lambda_i weights_2i+1. The values of both heads together are
+    the values of one head of the paper, which has twice the width. lambda_i is learned for each
+    pair of heads; in the paper it is a function of learned vectors that all heads share.
+
+    Args:
+        initial: initial value of each lambda_i.
+
+    Raises:
+        ValueError: the number of heads is odd.
+    """
+
+    def __init__(self, heads: int, *, initial: float = 0.8) -> None:
+        super().__init__()
+        if heads % 2:
+            raise ValueError(f"head_difference: there are {heads} heads; expected an even number")
+        self.factor = nn.Parameter(torch.full((heads // 2,), initial))
+
+    def forward(self, weights: Scores) -> Scores:
+        first, second = weights.unflatten(1, (-1, 2)).unbind(2)
+        mixed = first - self.factor.to(weights.dtype).view(-1, 1, 1) * second
+        return mixed.repeat_interleave(2, dim=1)
+
+
+@primitive(
+    "difference",
+    "first: weights[h], second: weights[h] -> weights[h]",
+    role=Role.ADJUST,
+    notation="({first} - λ{second})",
+    source="Ye et al. 2024 (Differential Transformer, arXiv 2410.05258), eq. 1",
+    parameters={"initial": INITIAL},
+    passes=lambda sizes, params: 2,
+)
+class Difference(nn.Module):
+    """Weights minus other weights times a learned factor of each head: first - lambda_h second.
+
+    Args:
+        initial: initial value of each lambda_h.
+    """
+
+    def __init__(self, heads: int, *, initial: float = 0.8) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.full((heads,), initial))
+
+    def forward(self, first: Scores, second: Scores) -> Scores:
+        return first - self.factor.to(first.dtype).view(-1, 1, 1) * second
+
+
+@primitive(
+    "talking_heads",
+    "scores: scores[h] -> scores[h]",
+    "scores: weights[h] -> weights[h]",
+    role=Role.ADJUST,
+    notation="P·{scores}",
+    source="Shazeer et al. 2020 (Talking-Heads Attention, arXiv 2003.02436), section 4",
+    macs=lambda sizes, params: sizes.heads**2 * sizes.pairs,
+)
+class TalkingHeads(nn.Module):
+    """Scores or weights of all heads, mixed by a learned matrix, which is initially the identity.
+
+    out_h = sum_g P_hg scores_g. A key that a filter excluded in head g counts as zero in the sums
+    of other heads, and stays excluded in head g.
+    """
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.mix = nn.Parameter(torch.eye(heads))
+
+    def forward(self, scores: Scores) -> Scores:
+        excluded = scores == -torch.inf
+        finite = scores.masked_fill(excluded, 0.0).flatten(2)
+        mixed = (self.mix.to(scores.dtype) @ finite).view_as(scores)
+        return mixed.masked_fill(excluded, -torch.inf)
+
+
+@primitive(
+    "key_conv",
+    "scores: scores[h] -> scores[h]",
+    role=Role.ADJUST,
+    notation="conv_keys_{kernel}({scores})",
+    source="Golovneva et al. 2025 (Multi-Token Attention, arXiv 2504.00927), eq. 4, for one query",
+    parameters={"kernel": Integer(default=3, low=2, high=64)},
+    macs=lambda sizes, params: sizes.heads * sizes.pairs * params["kernel"],
+)
+class KeyConv(nn.Module):
+    """Convolution of each query's scores over the keys, causal, with one kernel for each head.
+
+    out_ij = sum_s w_hs scores_i,j-s, with s = 0 to kernel - 1. Initially w_h0 = 1 and all other
+    weights are 0. Hidden and excluded keys count as zero; excluded keys stay excluded. The paper
+    also convolves over queries, and its kernel reaches to both sides of a key. A convolution over
+    queries would need the scores of earlier queries, so that decoding had to cache them.
+    """
+
+    def __init__(self, heads: int, *, kernel: int = 3) -> None:
+        super().__init__()
+        self.kernel = kernel
+        self.weight = nn.Parameter(torch.zeros(heads, 1, 1, kernel))
+        with torch.no_grad():
+            self.weight[..., -1] = 1.0
+
+    # ``start`` makes a decoder call the module with consecutive keys only.
+    def forward(self, scores: Scores, mask: Mask = None, start: int | Tensor = 0) -> Scores:
+        hidden = hide(scores, mask)
+        finite = hidden.masked_fill(hidden == -torch.inf, 0.0)
+        columns = F.pad(finite, (self.kernel - 1, 0))
+        mixed = F.conv2d(columns, self.weight.to(scores.dtype), groups=scores.shape[1])
+        return mixed.masked_fill(scores == -torch.inf, -torch.inf)

@@ -1,0 +1,205 @@
+"""Mixtures of heads, weights and nearby keys, blocks of keys, and projections off own values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nas.common.errors import GenomeError
+from nas.compiler import build_attention
+from nas.costs.decoding import Decoder
+from nas.genome import ModelSizes, Visibility
+from nas.genome.canonical import canonicalise
+from nas.genome.primitives.mixtures import HeadDifference, KeyConv, TalkingHeads
+from nas.genome.primitives.products import ExcludeValue
+from nas.genome.primitives.sparse import BlockFilter
+from nas.space.validation import load_policy, validate
+from nas.testing import check_primitive
+from nas.testing.cases import causal
+from tests.compiler.test_compiler import check_equal, masks
+from tests.costs.decoding.test_decoder import check_cost, check_rows
+from tests.genome.test_algebra import check, scored
+from tests.tensors import check_same, draw, with_gradients
+
+if TYPE_CHECKING:
+    from tests.genomes import Build
+
+
+def pair_differences(module: nn.Module, weights: Tensor) -> Tensor:
+    out = torch.zeros_like(weights)
+    (factor,) = module.parameters()
+    for head in range(weights.shape[1]):
+        first = head // 2 * 2
+        out[:, head] = weights[:, first] - factor[head // 2] * weights[:, first + 1]
+    return out
+
+
+def differences(module: nn.Module, first: Tensor, second: Tensor) -> Tensor:
+    (factor,) = module.parameters()
+    return torch.stack([first[:, h] - factor[h] * second[:, h] for h in range(len(factor))], 1)
+
+
+def mixed_heads(module: nn.Module, scores: Tensor) -> Tensor:
+    (mix,) = module.parameters()
+    heads = range(scores.shape[1])
+    return torch.stack([sum(mix[h, g] * scores[:, g] for g in heads) for h in heads], 1)
+
+
+def convolved(module: nn.Module, scores: Tensor, mask: Tensor | None) -> Tensor:
+    """As in the formula, one tap and one key at a time."""
+    visible = torch.ones_like(scores).bool() if mask is None else mask.expand(scores.shape)
+    out = torch.zeros_like(scores)
+    kernel = module.weight.shape[-1]
+    for key in range(scores.shape[-1]):
+        for s in range(min(kernel, key + 1)):
+            weight = module.weight[:, 0, 0, kernel - 1 - s].view(-1, 1)
+            read = torch.where(visible[..., key - s], scores[..., key - s], 0.0)
+            out[..., key] = out[..., key] + weight * read
+    return out
+
+
+def test_mixtures_equal_their_loops() -> None:
+    check_primitive("head_difference", pair_differences)
+    check_primitive("difference", differences)
+    check_primitive("talking_heads", mixed_heads)
+    check_primitive("key_conv", lambda module, scores, mask: convolved(module, scores, mask))
+
+
+@pytest.mark.parametrize("kind", ["none", "causal", "padding"])
+def test_gradients_of_mixtures_equal_those_of_their_loops(kind: str) -> None:
+    mask = {"none": None, "causal": causal(9), "padding": (torch.arange(9) > 2).view(1, 1, 1, 9)}
+    z = draw(2, 4, 9, 9).requires_grad_()
+    for module, loop in ((TalkingHeads(4), mixed_heads), (HeadDifference(4), pair_differences)):
+        module = module.double()
+        nn.init.normal_(next(module.parameters()))
+        leaves = [z, *module.parameters()]
+        check_same(with_gradients(module(z), leaves), with_gradients(loop(module, z), leaves))
+    conv = KeyConv(4, kernel=4).double()
+    nn.init.normal_(conv.weight)
+    results = conv(z, mask=mask[kind]), convolved(conv, z, mask[kind])
+    check_same(*(with_gradients(result, [z, conv.weight]) for result in results))
+
+
+def test_mixtures_start_as_published() -> None:
+    z = draw(2, 4, 9, 9)
+    torch.testing.assert_close(TalkingHeads(4).double()(z), z)
+    torch.testing.assert_close(KeyConv(4).double()(z), z)
+    torch.testing.assert_close(HeadDifference(4).double()(z)[:, 3], z[:, 2] - 0.8 * z[:, 3])
+    with pytest.raises(ValueError, match="there are 3 heads; expected an even number"):
+        HeadDifference(3)
+
+
+def test_excluded_scores_count_as_zero_in_other_heads() -> None:
+    z, module = draw(1, 2, 3, 3), TalkingHeads(2).double()
+    nn.init.normal_(module.mix)
+    z[0, 0, 1, 2] = -math.inf
+    out = module(z)
+    assert out[0, 0, 1, 2] == -math.inf
+    torch.testing.assert_close(out[0, 1, 1, 2], module.mix[1, 1] * z[0, 1, 1, 2])
+
+
+def kept_blocks(scores: Tensor, mask: Tensor, block: int, count: int) -> Tensor:
+    """The scores of each row's best blocks and its own, chosen one row at a time."""
+    out = torch.full_like(scores, -math.inf)
+    keys = scores.shape[-1]
+    visible = mask.expand(scores.shape)
+    for b, h, i in torch.cartesian_prod(*(torch.arange(n) for n in scores.shape[:3])).tolist():
+        means = {}
+        for start in range(0, keys, block):
+            seen = [j for j in range(start, min(start + block, keys)) if visible[b, h, i, j]]
+            if seen and start // block != i // block:
+                means[start] = scores[b, h, i, seen].mean().item()
+        best = sorted(means, key=lambda start: means[start])[-count:]
+        for start in [*best, i // block * block]:
+            out[b, h, i, start : start + block] = scores[b, h, i, start : start + block]
+    return out
+
+
+@pytest.mark.parametrize(("block", "k"), [(1, 1), (2, 1), (2, 3), (4, 2), (5, 1), (16, 1)])
+@pytest.mark.parametrize("kind", ["none", "causal", "padding"])
+def test_block_filter_keeps_the_blocks_of_the_largest_means(block: int, k: int, kind: str) -> None:
+    z = draw(2, 3, 13, 13).requires_grad_()
+    mask = {"none": torch.ones(13, 13).bool(), "causal": causal(13)}
+    mask["padding"] = (torch.arange(13) < 9).expand(2, 1, 1, 13)
+    found = BlockFilter(block=block, k=k)(z, mask=None if kind == "none" else mask[kind])
+    expected = kept_blocks(z, mask[kind], block, k)
+    check_same(
+        (torch.where(mask[kind], t, 0.0).nan_to_num(neginf=-9.0) for t in (found,)),
+        (torch.where(mask[kind], t, 0.0).nan_to_num(neginf=-9.0) for t in (expected,)),
+    )
+    (gradient,) = torch.autograd.grad(found[found.isfinite()].sum(), z)
+    assert torch.equal(gradient, found.isfinite().double())
+
+
+def test_a_later_part_of_the_queries_has_the_same_blocks() -> None:
+    z = draw(2, 3, 13, 13)
+    whole = BlockFilter(block=3, k=1)(z, mask=causal(13))
+    part = BlockFilter(block=3, k=1)(z[:, :, 5:], mask=causal(13)[5:], start=5)
+    assert torch.equal(part, whole[:, :, 5:])
+
+
+def test_block_filter_decodes_unless_a_window_drops_keys(genome: Build) -> None:
+    found = scored(genome, ("block_filter", {"block": 2, "k": 1}), ("softmax",))
+    for parts in ((1,) * 9, (4, 1, 4)):
+        check_rows(found, parts)
+    check_equal(found, 70, masks(70)["padding"] | {"is_causal": True})
+    windowed = replace(found, visibility=Visibility(12))
+    check_equal(windowed, 150, {"is_causal": True}, masks(150)["mask"])
+    with pytest.raises(GenomeError, match="block_filter"):
+        Decoder(build_attention(windowed, 32, 8))
+
+
+def test_equal_block_filters_have_one_form(genome: Build) -> None:
+    few, many, plain = {"block": 2, "k": 1}, {"block": 2, "k": 3}, scored(genome, ("softmax",))
+    for first, second in ((few, many), (many, few)):
+        twice = scored(genome, ("block_filter", first), ("block_filter", second), ("softmax",))
+        check(twice, scored(genome, ("block_filter", few), ("softmax",)))
+    wide = scored(genome, ("block_filter", {"block": 5, "k": 1}), ("softmax",))
+    check(wide, plain, ModelSizes(32, 8, 2, 9))
+    other = scored(genome, ("block_filter", few), ("block_filter", {"block": 3}), ("softmax",))
+    assert len(canonicalise(other).nodes) == len(other.nodes)
+
+
+@pytest.mark.parametrize("seen", [Visibility(), Visibility(1), Visibility(4), Visibility(3, 2)])
+@pytest.mark.parametrize("op", ["key_conv", "talking_heads"])
+def test_mixed_scores_decode_and_run_in_windows(genome: Build, op: str, seen: Visibility) -> None:
+    found = replace(scored(genome, (op,), ("softmax",), kv_heads="1/4"), visibility=seen)
+    for parts in ((1,) * 9, (4, 1, 4)):
+        check_rows(found, parts)
+    check_equal(found, 150, {"is_causal": True}, {})
+
+
+def test_excluded_values_have_no_part_in_the_result(genome: Build) -> None:
+    def loop(module: nn.Module, tokens: Tensor, own: Tensor) -> Tensor:
+        share = (tokens * own).sum(-1, keepdim=True) / own.square().sum(-1, keepdim=True)
+        return tokens - share * own
+
+    check_primitive("exclude_value", loop)
+    tokens, own = draw(2, 3, 7, 4), draw(2, 3, 7, 4, seed=1)
+    rest = ExcludeValue()(tokens, own)
+    torch.testing.assert_close((rest * own).sum(-1), torch.zeros(2, 3, 7).double())
+    nodes = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
+    found = genome(*nodes, ("exclude_value", [2, "v"]), kv_heads="1/4")
+    check_rows(found, (4, 1, 4))
+    check_cost(found, 9)
+    twice = genome(*nodes, ("exclude_value", [2, "v"]), ("exclude_value", [3, "v"]))
+    unit = genome(*nodes, ("l2_norm", "v"), ("exclude_value", [2, 3]))
+    for old in (twice, unit):
+        check(old, genome(*nodes, ("exclude_value", [2, "v"])))
+
+
+@pytest.mark.parametrize("policy", ["score_normalize_aggregate", "two_stage"])
+def test_policies_accept_excluded_values_after_an_aggregation_only(
+    genome: Build, policy: str
+) -> None:
+    nodes = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
+    rules = load_policy(policy)
+    assert not validate(genome(*nodes, ("exclude_value", [2, "v"])), rules)
+    assert not validate(genome(*nodes, ("rope", "v"), ("exclude_value", [2, 3])), rules)
+    assert validate(genome(*nodes, ("exclude_value", ["v", 2])), rules)
+    assert validate(genome(("exclude_value", "qv")), rules)
