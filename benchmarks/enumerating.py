@@ -44,7 +44,7 @@ def enumerate_space(
         SpaceError: no genome of the space obeys the policy.
     """
     grammar = Grammar(space, policy)
-    surroundings = list(_surroundings(space))
+    surroundings = list(_surroundings(space, sizes.depth))
     keys = set()
     for vertices, _ in _grown(space, grammar, (), grammar.start, space.nodes.max):
         draft = Draft(grammar, list(vertices))
@@ -63,11 +63,14 @@ def enumerate_space(
                 yield key, genome
 
 
-def _surroundings(space: SearchSpace) -> Iterator[tuple[Projections, Placement, Visibility]]:
+def _surroundings(
+    space: SearchSpace, depth: int
+) -> Iterator[tuple[Projections, Placement, Visibility]]:
     names = [f.name for f in fields(Visibility)]
     masks = product(*(space.visibility_choices(name) for name in names))
+    placements = list(dict.fromkeys(space.placements(depth)))
     flags = product(*(space.choices(name) for name in FIELDS))
-    for projection_values, placement, mask in product(flags, space.placement, masks):
+    for projection_values, placement, mask in product(flags, placements, masks):
         projections = Projections(**dict(zip(FIELDS, projection_values, strict=True)))
         yield projections, placement, Visibility(**dict(zip(names, mask, strict=True)))
 

@@ -84,6 +84,7 @@ def source(rng: Rng, folder: Path) -> Work:
         "qana:hidden=8,qk_dim=1/4",
         "sw_sqa:window=16",
         "mha:placement=first",
+        "gqa:every=4,count=3,rest=mha:window=16",
         "a/b",
     )
     text = edit_text(str(rng.choice(examples)), rng)

@@ -39,6 +39,7 @@ class ExportResult(Result):
         path: the written file or folder.
         dim: model width, in features of a token.
         heads: number of heads of the backbone.
+        layer: index of the backbone layer whose weights are written.
         weights: the written file of trained weights beside ``path``; None if it was not written.
         remarks: sentences on head counts below one, for which one head is used.
         is_trained: whether ``path`` contains trained weights; None if it contains no weights.
@@ -50,6 +51,7 @@ class ExportResult(Result):
     path: Path
     dim: int
     heads: int
+    layer: int = 0
     weights: Path | None = None
     remarks: tuple[str, ...] = ()
     is_trained: bool | None = None
@@ -70,7 +72,7 @@ def export(
     heads: int | None = None,
     fast: bool = False,
     weights: bool = False,
-    layer: int = 0,
+    layer: int | None = None,
     causal: bool | None = None,
     masks: Sequence[str] | None = None,
 ) -> ExportResult:
@@ -97,7 +99,8 @@ def export(
         fast: whether to write the form that trains fastest instead of the most readable form.
         weights: whether to write also the trained weights, as safetensors, if the genome comes from
             a run. Formats that contain weights include trained weights without this option.
-        layer: index from 0 of the backbone layer whose weights are written.
+        layer: index from 0 of the backbone layer whose weights are written; by default the first
+            layer with the mechanism.
         causal: in ``pt2``, ``onnx`` and ``hf``, whether to hide later tokens; by default as in the
             run's task.
         masks: in ``pt2`` and ``onnx``, the inputs beside the tokens: some of ``attn_mask`` and
@@ -156,7 +159,8 @@ def export(
         save_weights(request, metadata, target)
     remarks = tuple(f"{remark}." for remark in plan.remarks(heads))
     is_trained = bool(trained) if export_format.has_weights else None
-    return ExportResult(path, dim, heads, target, remarks, is_trained, difference)
+    written = request.written_layer
+    return ExportResult(path, dim, heads, written, target, remarks, is_trained, difference)
 
 
 def _weights_file(

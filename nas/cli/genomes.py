@@ -171,8 +171,13 @@ def export(
         ),
     ] = False,
     layer: Annotated[
-        int, typer.Option(min=0, help="The backbone layer whose weights are written.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            min=0,
+            help="The backbone layer whose weights are written; default: the first with the "
+            "mechanism.",
+        ),
+    ] = None,
     causal: Annotated[
         bool | None,
         typer.Option(
@@ -211,4 +216,4 @@ def export(
     elif path.suffix == ".py":
         tell(f"`python {path}` tests it.")
     if result.weights is not None:
-        tell(f"{result.weights}: the weights of layer {layer}.")
+        tell(f"{result.weights}: the weights of layer {result.layer}.")

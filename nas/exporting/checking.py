@@ -76,7 +76,7 @@ def block_outputs(
             a file without this argument, whose outputs depend on ``request.is_causal``.
         with_file_weights: whether to add calls that use the weights in the file.
     """
-    reference = request.reference(request.layer)
+    reference = request.reference(request.written_layer)
     cases: list[Case] = []
     if with_file_weights:
         cases += _cases(reference, request, masks, causal, is_loaded=False)

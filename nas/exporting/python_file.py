@@ -138,7 +138,9 @@ def timm_content(request: ExportRequest) -> str:
         GenomeError: the mechanism cannot be built at this size.
         ViolationError: the genome does not type-check.
     """
-    request.reference(request.layer)  # raises where the mechanism does not exist at these sizes
+    request.reference(
+        request.written_layer
+    )  # raises where the mechanism does not exist at these sizes
     sizes = request.dim, request.heads
     sources = write(request.plan, *sizes, qkv_bias=None, is_fast=request.is_fast).alone()
     shim = _TIMM_CLASS.format(dim=request.dim, heads=request.heads)

@@ -60,7 +60,7 @@ class ExportRequest:
             use this option.
         masks: names of the masks that a graph takes beside its tokens, a subset of ``MASKS``.
         layer: the layer whose weights are written by formats that contain only one layer's
-            attention.
+            attention; None for the first layer with the mechanism.
         weights: trained weights of every attention layer, by layer index; empty for a mechanism
             without saved weights.
         task: the task of the search, which determines the model sizes of the ``hf`` format; None
@@ -79,14 +79,14 @@ class ExportRequest:
     is_fast: bool = False
     is_causal: bool = False
     masks: tuple[str, ...] = ("key_padding_mask",)
-    layer: int = 0
+    layer: int | None = None
     weights: Mapping[int, State] = field(default_factory=dict)
     task: ModelTask | None = None
 
     def __post_init__(self) -> None:
-        if self.layer not in self.mechanism_layers:
+        if self.written_layer not in self.mechanism_layers:
             raise ExportError(
-                f"layer {self.layer} does not hold the mechanism; expected one of "
+                f"layer {self.written_layer} does not hold the mechanism; expected one of "
                 f"{', '.join(map(str, self.mechanism_layers))}."
             )
         if self.is_causal and self.plan.unsafe:
@@ -116,6 +116,11 @@ class ExportRequest:
         """Return the indices of the model's layers that contain the mechanism."""
         return self.genome.placement.layers(self.depth)
 
+    @property
+    def written_layer(self) -> int:
+        """Return the layer whose weights are written, by default the first with the mechanism."""
+        return self.mechanism_layers[0] if self.layer is None else self.layer
+
     def genome_of(self, layer: int) -> Genome:
         """Return the genome of a layer's attention, also of a layer without the mechanism."""
         return self.genome if layer in self.mechanism_layers else self.genome.rest()
@@ -125,7 +130,7 @@ class ExportRequest:
         return self.weights.get(layer) or self._initial_block(layer).state_dict()
 
     def block(self, *, fuse: bool | Collection[str] = True) -> nn.Module:
-        """Return an attention module of the readable class, with the weights of ``layer``.
+        """Return an attention module of the readable class, with the weights of ``written_layer``.
 
         The module is in float32 and in eval mode.
 
@@ -133,8 +138,8 @@ class ExportRequest:
             fuse: which calls of faster functions are permitted; see
                 ``nas.compiler.build_attention``.
         """
-        block = self._initial_block(self.layer, fuse=fuse)
-        block.load_state_dict(dict(self.state(self.layer)))
+        block = self._initial_block(self.written_layer, fuse=fuse)
+        block.load_state_dict(dict(self.state(self.written_layer)))
         return block.eval()
 
     def reference(self, layer: int) -> nn.Module:

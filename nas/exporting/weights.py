@@ -51,7 +51,7 @@ def read_weights(path: Path) -> tuple[dict[int, dict[str, Tensor]], dict[str, st
 
 
 def save_weights(request: ExportRequest, metadata: Mapping[str, str], path: Path) -> None:
-    """Write the attention weights of ``request.layer`` to a safetensors file.
+    """Write the attention weights of ``request.written_layer`` to a safetensors file.
 
     Args:
         metadata: metadata for the file, to which genome, digest and layer are added.
@@ -62,9 +62,9 @@ def save_weights(request: ExportRequest, metadata: Mapping[str, str], path: Path
     metadata = dict(metadata) | {
         "genome": request.genome.to_json(),
         "digest": digest(request.genome),
-        "layer": str(request.layer),
+        "layer": str(request.written_layer),
     }
-    content = save(dict(request.state(request.layer)), metadata=metadata)
+    content = save(dict(request.state(request.written_layer)), metadata=metadata)
     write_export(_with_sorted_metadata(content), path)
 
 

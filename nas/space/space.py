@@ -196,11 +196,15 @@ class SearchSpace(Frozen):
         reasons = [self._excludes_projections(each, streams) for each in (around, mirrored)]
         return reasons[0] if all(reasons) else None
 
-    def _has_placement(self, genome: Genome, depth: int | None) -> bool:
+    def placements(self, depth: int | None) -> Iterator[Placement]:
+        """Yield the placements for a number of layers in normal form, if they select a layer."""
         for placement in self.placement:
-            with suppress(GenomeError):  # it selects no layer
-                if genome.placement == placement.simplified(depth):
-                    return True
+            with suppress(GenomeError):
+                yield placement.simplified(depth)
+
+    def _has_placement(self, genome: Genome, depth: int | None) -> bool:
+        if genome.placement in self.placements(depth):
+            return True
         # The normal form places a mechanism that equals the rest in all layers.
         rests = (Genome((), placement=placement).rest() for placement in self.placement)
         return genome.placement == ALL and any(canonicalise(rest) == genome for rest in rests)

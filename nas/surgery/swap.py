@@ -38,7 +38,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from nas.common.errors import NasError
+from nas.common.errors import GenomeError, NasError
 from nas.compiler import make_plan
 from nas.genome import Genome, Rest
 from nas.store.sources import load_genome
@@ -108,10 +108,14 @@ def swap_attention(
     genome = load_genome(mechanism) if isinstance(mechanism, str) else mechanism
     if init is not None or preserve:
         genome = starting_at(genome, init or "zero_out")
-    chosen = _genomes(_sites(model), where, genome)
     if preserve:
-        for each in dict.fromkeys(each for _, each in chosen):
-            check_preserving(each)
+        check_preserving(genome)
+    chosen = _genomes(_sites(model), where, genome)
+    if preserve and any(each != genome for _, each in chosen):
+        raise GenomeError(
+            f"placement ({genome.placement}) changes the attention of the other layers; "
+            "preserve=False converts it."
+        )
     cores = [(site, each, _core(each, site, preserve)) for site, each in chosen]
     for caution in make_plan(genome).cautions:
         warnings.warn(caution, stacklevel=2)

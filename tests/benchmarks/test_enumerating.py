@@ -70,6 +70,32 @@ def test_mechanisms_are_distinct_canonical_and_legal() -> None:
         assert SMALL.excludes(genome) is None
 
 
+def test_each_hybrid_is_enumerated_once() -> None:
+    """At depth two, with mha or one key head in layer 0, layer 1 or both, and two fillers."""
+    projections = {"kv_heads": ["all", "one"]}
+    patterns = {"every": [1, 2, 4], "offset": [0, 1, 3], "rest": ["mha", "mha:window=4"]}
+    chain = {"scaled_dot_product": {}, "softmax": {}, "weighted_sum": {}}
+    space = SearchSpace.model_validate(
+        {
+            "name": "hybrids",
+            "nodes": {"max": 3},
+            "primitives": chain,
+            "projections": projections,
+            "placement": patterns,
+        }
+    )
+    found = enumerate_space(space, POLICY, SIZES._replace(depth=2))
+    hybrids = [g for _, g in found if [n.inputs for n in g.nodes] == [("q", "k"), (0,), (1, "v")]]
+    first, second = "layer 0", "1 of every 2 layers, offset 1"
+    near = [f"{layers}, rest mha:window=4" for layers in (first, second)]
+    expected = {
+        *product(["all"], ["all", *near]),  # mha with mha in the other layer is mha
+        *product(["one"], ["all", "first", second, *near]),
+    }
+    assert {(g.projections.kv_heads, str(g.placement)) for g in hybrids} == expected
+    assert len(hybrids) == len(expected)
+
+
 def test_number_of_chains_with_flags_equals_hand_count() -> None:
     flags = {f"has_w{x}": [True, False] for x in "vo"}
     chain = {"scaled_dot_product": {}, "softmax": {}, "weighted_sum": {}}

@@ -25,7 +25,7 @@ from nas.costs import (
 from nas.costs.counting import count_calls
 from nas.costs.decoding.memory import kv_cache_bytes_per_token
 from nas.costs.macs import computed_pairs
-from nas.genome import PLACEMENTS, ModelSizes, Visibility
+from nas.genome import PLACEMENTS, ModelSizes, Placement, Rest, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import REGISTRY, Role, primitive
 from nas.store.sources import load_genome
@@ -230,6 +230,21 @@ def test_costs_of_a_model_are_summed_over_its_layers() -> None:
     assert found == {name: own[name] + 2 * mha[name] for name in names}
     found = costs_of(context().resolve(genome), context())
     assert set(found) == {"macs", "params", "kv_cache_bytes_per_token"}
+
+
+def test_costs_of_a_hybrid_are_those_of_its_blocks() -> None:
+    genome, rest = MECHANISMS["gqa"].genome, Rest(window=16)
+    placement = Placement(every=4, count=3, rest=rest)
+    there = context(depth=8)
+    sizes = {"dim": 64, "heads": 4, "tokens": 65}
+    own = attention_cost(replace(genome, placement=placement), **sizes).to_dict()
+    near = replace(MECHANISMS["mha"].genome, visibility=Visibility(16))
+    windowed = attention_cost(near, **sizes).to_dict()
+    found = costs_of(there.resolve(replace(genome, placement=placement)), there, own)
+    assert own == attention_cost(genome, **sizes).to_dict()
+    for name, value in found.items():
+        assert value == pytest.approx(6 * own[name] + 2 * windowed[name], abs=8), name
+    assert found["params"] == 6 * own["params"] + 2 * windowed["params"]
 
 
 def test_costs_of_decoding_depend_on_the_context() -> None:

@@ -15,7 +15,17 @@ from nas.costs import CostContext, costs_of
 from nas.costs.timing import calibrate, predict_ms
 from nas.costs.timing.calibration import designs
 from nas.costs.timing.work import amounts, decoding_amounts
-from nas.genome import ALL, PLACEMENTS, Genome, ModelSizes, Node, Projections, Visibility
+from nas.genome import (
+    ALL,
+    PLACEMENTS,
+    Genome,
+    ModelSizes,
+    Node,
+    Placement,
+    Projections,
+    Rest,
+    Visibility,
+)
 from nas.genome.mechanisms import MECHANISMS
 from tests.samples import samples
 
@@ -110,6 +120,13 @@ def test_layers_outside_the_placement_take_the_time_of_standard_attention():
     first = time(replace(qana, placement=PLACEMENTS["first"]))
     assert first < time(replace(qana, placement=ALL))
     assert first == pytest.approx(time(replace(qana, placement=ALL)) / 4 + time(MHA) * 3 / 4)
+
+
+def test_layers_of_a_hybrid_take_the_time_of_their_attention():
+    hybrid = Placement(every=4, count=3, rest=Rest(window=3))
+    qana, near = MECHANISMS["qana"].genome, replace(MHA, visibility=Visibility(3))
+    expected = time(qana) * 3 / 4 + time(near) / 4
+    assert time(replace(qana, placement=hybrid)) == pytest.approx(expected)
 
 
 def test_scores_that_a_mean_does_not_read_take_no_time():

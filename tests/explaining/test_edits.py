@@ -10,7 +10,7 @@ from nas.costs import costs_of
 from nas.evaluation.study import why_not
 from nas.explaining import Bounds, plan_explanation
 from nas.explaining.plan import find_path
-from nas.genome import Visibility
+from nas.genome import Placement, Rest, Visibility
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.searching.setup import cost_context
 from nas.space.validation import load_policy, validate
@@ -56,6 +56,14 @@ def test_every_part_is_edited_once():
         "without window of 8",
         "without 2 global tokens",
     ]
+
+
+def test_placement_and_rest_are_edited():
+    placement = Placement(2, rest=Rest(window=8))
+    deep = load_task("vit-cifar10", overrides={"depth": 4})
+    found = words(planned(replace(mechanism("gqa").genome, placement=placement), deep), "edits")
+    assert "placement=all in place of placement=1 of every 2 layers, rest mha:window=8" in found
+    assert "rest=mha in place of rest=mha:window=8" in found
 
 
 def test_edit_adds_a_projection_to_an_unprojected_input():

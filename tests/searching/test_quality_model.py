@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nas.genome import Placement, Rest
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.searching.archive import Archive
 from nas.searching.gaussian_process import num_fitted
@@ -19,6 +20,12 @@ from nas.searching.results import TrialResult
 from nas.store.records import Estimate
 
 NOISE = 0.01
+
+
+def test_fields_of_a_placement_are_features() -> None:
+    placement = Placement(every=4, count=3, rest=Rest(window=8))
+    found = features(replace(mechanism("mha").genome, placement=placement), {})
+    assert {"every=4", "count=3", "offset=0", "rest=mha:window=8", "window=None"} <= found.keys()
 
 
 def model_of(seed: int, repeats: int = 1, count: int = 80) -> tuple[NoisyGP, dict[str, float]]:

@@ -63,6 +63,24 @@ def test_placement_or_where_selects_the_attention_to_swap(
     assert [core.genome.nodes for core in cores(encoder)] == [genome(*NODES).nodes] * len(layers)
 
 
+def test_layers_outside_of_a_hybrids_placement_get_its_window(genome: Build) -> None:
+    hybrid = genome(*NODES, placement={"every": 3, "count": 2, "rest": "mha:window=4"})
+    encoder, x = model(4), torch.randn(2, 9, 32)
+    with pytest.raises(GenomeError, match="changes the attention of the other layers"):
+        swap_attention(encoder, hybrid)
+    names = swap_attention(encoder, hybrid, preserve=False)
+    assert names == [f"layers.{i}.self_attn" for i in range(4)]
+    windows = [core.genome.visibility.window for core in cores(encoder)]
+    assert windows == [None, None, 4, None]
+    # The window hides keys of the model's own attention.
+    near = torch.arange(9)[:, None] - torch.arange(9)
+    third, original = encoder.layers[2], model(4).layers[2]
+    expected = original(x, src_mask=near.abs() > 2)
+    torch.testing.assert_close(third(x), expected)
+    by_name = model(4)
+    assert swap_attention(by_name, hybrid, where="layers.1.*") == ["layers.1.self_attn"]
+
+
 @pytest.mark.parametrize(
     ("where", "words"),
     [

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from nas.common.errors import GenomeError
 from nas.compiler import build_attention, make_plan
+from nas.costs import CostContext, costs_of
 from nas.costs.decoding import Decoder
 from nas.costs.decoding.memory import BYTES_PER_NUMBER, kv_cache_bytes_per_token
-from nas.genome import Genome, ModelSizes, Visibility
+from nas.genome import Genome, ModelSizes, Placement, Rest, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from tests.compiler.test_compiler import both, random_genomes
 
@@ -229,6 +230,24 @@ def test_every_sample_of_the_causal_space_decodes() -> None:
 @pytest.mark.parametrize("tokens", [4, 40])
 def test_named_mechanism_decodes_with_the_counted_cache(name: str, tokens: int) -> None:
     check_cost(MECHANISMS[name].genome, tokens)
+
+
+def test_caches_of_all_layers_of_a_hybrid_have_the_stated_size(genome: Build) -> None:
+    """Running sums in three layers of four, the last six keys and values in the fourth."""
+    linear = genome(("scaled_dot_product", "qk"), ("softmax_free", [0]), ("weighted_sum", [1, "v"]))
+    hybrid = replace(linear, placement=Placement(every=4, count=3, rest=Rest(window=5)))
+    context = CostContext(ModelSizes(DIM, HEADS, 8, 40), is_causal=True)
+    resolved = context.resolve(hybrid)
+    layers = resolved.genome.placement.layers(8)
+    held = 0
+    for layer in range(8):
+        block = build_attention(hybrid if layer in layers else hybrid.rest(), DIM, HEADS)
+        decoder = Decoder(block.eval(), context=40)
+        decoder.step(torch.randn(1, 40, DIM))
+        held += sum(kept.numel() for kept in decoder.cache.values())
+    name = "kv_cache_bytes_per_token"
+    assert costs_of(resolved, context, [name])[name] * 40 == BYTES_PER_NUMBER * held
+    assert held == 6 * DIM * DIM // HEADS + 2 * 2 * 5 * DIM
 
 
 def test_reset_clears_the_cache_and_another_batch_needs_it() -> None:

@@ -11,7 +11,7 @@ import torch
 from nas.common.config import parse_model
 from nas.common.errors import ConfigError, SpaceError
 from nas.compiler import build_attention, make_plan
-from nas.genome import Genome, Node
+from nas.genome import ALL, Genome, Node, Placement, Rest
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.mechanisms import MECHANISMS, NamedMechanism
 from nas.genome.primitives import REGISTRY, Role, get
@@ -221,6 +221,29 @@ def test_exactly_the_windows_of_the_space_occur() -> None:
         assert found.excludes(canonicalise(genome)) is None or genome.visibility.window
 
 
+def test_choices_of_patterns_are_combined_and_drawn() -> None:
+    choices = {"every": [1, 4], "count": [1, 3], "offset": [0, 3], "rest": ["mha", "mha:window=8"]}
+    data = load_space("attention_v2").model_dump() | {"placement": choices, "mechanisms": ()}
+    space = SearchSpace.model_validate(data)
+    patterns = {
+        Placement(4, c, o, r) for c in (1, 3) for o in (0, 3) for r in (Rest(), Rest(window=8))
+    }
+    assert len(space.placement) == 9
+    assert set(space.placement) == {ALL, *patterns}
+    assert SearchSpace.model_validate(space.model_dump(mode="json")) == space
+    variation, rng = operators(space), np.random.default_rng(0)
+    genomes = [variation.sample(rng) for _ in range(80)]
+    genomes += [variation.mutate(g, rng, 3)[0] for g in genomes]
+    genomes += [variation.crossover(a, b, rng)[0] for a, b in itertools.pairwise(genomes)]
+    assert {g.placement for g in genomes} == set(space.placement)
+    for genome in genomes:
+        assert space.excludes(canonicalise(genome)) is None
+    other = replace(genomes[0], placement=Placement(5))
+    assert "has placement '1 of every 5 layers'; the space has 'all', " in str(
+        space.excludes(other)
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -230,6 +253,10 @@ def test_exactly_the_windows_of_the_space_occur() -> None:
         ({"projections": {"raw": ["whole"]}}, "projections.raw.0: found str 'whole'"),
         ({"projections": {"raw": []}}, "projections.raw: .*at least 1"),
         ({"placement": ["last"]}, "placement.0: found str 'last'"),
+        ({"placement": {"evry": [2]}}, "placement.0.evry: unknown key 'evry'"),
+        ({"placement": {"every": [2], "count": [3]}}, "placement: .*at least 1"),
+        ({"placement": {"every": [2, "x"]}}, "placement.1.every: found str 'x'"),
+        ({"placement": {"every": [2], "rest": ["mqa"]}}, "placement.0.rest: found str 'mqa'"),
         ({"primitives": {}}, "primitives: .*at least 1"),
         ({"primitives": {"softmax": {"t": [1]}}}, "softmax has no parameter 't'"),
         ({"primitives": {"topk_filter": {"k": [0]}}}, "topk_filter, k: found int 0"),
