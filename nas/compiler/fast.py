@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from nas.compiler.features import TextOperations, features_of
-from nas.compiler.kernels import fast_class, means, runtime, shaped, windows
+from nas.compiler.kernels import fast_class, gated, means, runtime, shaped, windows
 from nas.compiler.source import Source
 from nas.compiler.text import call_line
-from nas.genome.primitives.base import STREAM_OF_PORT
 from nas.genome.primitives.factors import Weights
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ class FastSource(Source):
     functions = {
         **Source.functions,
         **vars(runtime),
+        **vars(gated),
         **vars(means),
         **vars(shaped),
         **vars(windows),
@@ -171,7 +171,10 @@ class FastSource(Source):
     def _function(self, call: Lowered, score: Features[str]) -> tuple[str, list[str]]:
         """Return the name of the kernel's function, and arguments for cap, slopes and weights."""
         if call.is_linear:
-            return "linear_attention", ["divide=False"] if call.weights is Weights.SUM else []
+            options = ["divide=False"] if call.weights is Weights.SUM else []
+            if score.gates:
+                return "gated_linear_attention", [*options, f"gates={score.gates}"]
+            return "linear_attention", options
         shape = [f"cap={score.cap!r}"] if score.cap else []
         if score.slopes:
             shape += [f"slopes={score.slopes}", *(["start=start"] if self.keys else [])]
@@ -236,8 +239,8 @@ def _sides(steps: list[Step], calls: list[Lowered]) -> tuple[list[str], list[str
     keys: dict[str, None] = {}
     for step in [*(part for call in calls for part in (*call.scores, *call.sums)), *steps]:
         for operand in step.operands:
-            if operand.port.name in STREAM_OF_PORT:
-                (rows if operand.port.name == "query" else keys)[operand.variable] = None
+            if operand.port.is_query or operand.port.is_past:
+                (rows if operand.port.is_query else keys)[operand.variable] = None
     return list(rows), list(keys)
 
 

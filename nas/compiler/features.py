@@ -39,6 +39,7 @@ class Features(Generic[V]):
         slopes: the penalty of each head for a unit of distance between query and key; None for no
             penalty.
         cap: the bound of scale * query·key^T + bias; None for no bound.
+        gates: forget gates that multiply the products; None for no gates.
     """
 
     query: V
@@ -47,6 +48,7 @@ class Features(Generic[V]):
     bias: V | None = None
     slopes: V | None = None
     cap: float | None = None
+    gates: V | None = None
 
 
 class Operations(Protocol[V]):
@@ -125,7 +127,8 @@ def _product(step: Step, operations: Operations[V], is_grouped: bool) -> Feature
         if scale is not None:
             query, scale = named("query", step, operations.times(query, scale)), None
         bias = named("bias", step, operations.method(step, factors.bias, tokens))
-    return Features(query, key, scale, bias)
+    gates = operations.operand(step, step.operands[2], False) if factors.is_gated else None
+    return Features(query, key, scale, bias, gates=gates)
 
 
 def _changed(

@@ -50,6 +50,8 @@ def _stream(plan: Plan, name: str, is_projected: bool) -> str:
 
 def _written(step: Step, text: dict[Ref, str]) -> str:
     operands = {o.port.name: text[o.ref] for o in step.operands}
+    gates = [text[o.ref] for o in step.operands if o.port.kind.is_gates]
+    operands |= {"gates": gates[0]} if gates else {}
     names = {field for _, field, _, _ in string.Formatter().parse(step.primitive.notation) if field}
     params = {k: _value(v) for k, v in step.params.items()}
     written = step.primitive.notation.format(**(params | operands))

@@ -60,7 +60,12 @@ class Lowered:
     @property
     def is_grouped(self) -> bool:
         """Whether the kernel takes keys and values with fewer heads than the queries."""
-        return self.weights.is_by_sums
+        return self.weights.is_by_sums and not self.is_gated
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether forget gates multiply the products of query and key."""
+        return any(s.primitive.factors and s.primitive.factors.is_gated for s in self.scores)
 
     @property
     def shares_weights(self) -> bool:
@@ -125,7 +130,7 @@ def _form(step: Step, below: list[Form], width: int) -> Form:
     query, key = f"query_{step.index}", f"key_{step.index}"
     factors, change = step.primitive.factors, step.primitive.score_change
     if factors is not None:
-        stream_query, stream_key = (operand.variable for operand in step.operands)
+        stream_query, stream_key = (operand.variable for operand in step.operands[:2])
         is_stream = factors.query is factors.bias is None  # with a bias, queries are scaled first
         return Form(
             stream_query if is_stream else query,
@@ -274,6 +279,7 @@ def _calls(
     if scores and _are_one_call(normaliser, sums, chosen):
         steps, shape = scores
         takes = shape.has_query_term <= weights.ignores_shifts
+        takes = takes and shape.has_gates <= (weights is Weights.LINEAR)
         if takes and (shape.has_slopes or shape.has_cap) <= weights.takes_shapes:
             once = tuple({step.index: step for step in steps}.values())
             yield Lowered(sums, normaliser, once, weights)
@@ -301,11 +307,13 @@ class _Shape(NamedTuple):
         has_query_term: whether a number for each query is added.
         has_slopes: whether slope * |i - j| is subtracted, with one slope for each head.
         has_cap: whether the score is bounded by ``cap * tanh(score / cap)``.
+        has_gates: whether forget gates multiply the product.
     """
 
     has_query_term: bool = False
     has_slopes: bool = False
     has_cap: bool = False
+    has_gates: bool = False
 
 
 def _scores(
@@ -329,7 +337,7 @@ def _scores(
     if step.primitive.name not in chosen or not is_free or step.heads != reader.heads:
         return None
     if factors is not None:
-        return (step,), _Shape(has_query_term=factors.has_query_term)
+        return (step,), _Shape(factors.has_query_term, has_gates=factors.is_gated)
     if change is None:
         return None
     parts: tuple[Step, ...] = ()
@@ -340,6 +348,8 @@ def _scores(
             return None
         parts += below[0]
         shape = _Shape(*(first or second for first, second in zip(shape, below[1], strict=True)))
+    if shape.has_gates:
+        return None
     if change.cap:
         return None if any(shape) else ((*parts, step), _Shape(has_cap=True))
     if change.slopes:

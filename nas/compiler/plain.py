@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from nas.compiler.inlining import PROVIDED, globals_of, source_of
+from nas.compiler.kernels.gated import FastDelta, gated_linear_attention
 from nas.compiler.lowering import lower
 from nas.compiler.source import Source
 from nas.compiler.specialising import fold, functions_in, name_of
@@ -80,11 +81,17 @@ class PlainSource(Source):
         "visible_mean": visible_mean,
         "linear_attention": linear_attention,
         "sums_of_values": sums_of_values,
+        "gated_linear_attention": gated_linear_attention,
     }
 
     def __init__(self, plan: Plan, rules: Collection[str]) -> None:
         replaceable = {step.primitive.name for step in plan.steps if _has_function(step)}
         super().__init__(plan, lower(plan, replaceable.intersection(rules)))
+
+    def module(self, step: Step) -> type[nn.Module]:
+        """Return the class of a step's module; the delta rule is written in chunks."""
+        module = step.primitive.module
+        return FastDelta if issubclass(FastDelta, module) else module
 
     def step(self, step: Step) -> list[str]:
         """Return the lines of a step: expressions if they are short, else a call of a module."""
@@ -154,6 +161,8 @@ class PlainSource(Source):
             "    kept = ~key_padding_mask[:, None, None]",
             "    mask = kept if mask is None else mask & kept",
         ]
+        if any(call.is_gated for call in self.calls.values()):
+            lines.append("kept = mask")
         if self.all_get_is_causal():
             lines += [
                 "if is_causal and mask is not None:  # torch takes only one of the two",
@@ -192,6 +201,14 @@ class PlainSource(Source):
         if not call.scores:
             return [f"{step.variable} = visible_mean({values}, mask)"]
         (score,) = call.scores
+        if call.is_gated:
+            query, key, gates, _ = self.arguments(score)
+            mask = ["mask"] if self.plan.is_windowed else ["kept"]
+            causal = [] if self.plan.is_windowed or self.plan.unsafe else ["is_causal"]
+            divide = ["divide=False"] if call.weights is Weights.SUM else []
+            arguments = [query, key, values, *mask, self.scale(score), *causal, *divide]
+            arguments.append(f"gates={gates}")
+            return [call_line(step.variable, "gated_linear_attention", arguments)]
         arguments = [*self.arguments(score), values, "mask"]
         if call.is_linear:
             arguments.append(self.scale(score))
@@ -211,6 +228,7 @@ class PlainSource(Source):
 
 def _has_function(step: Step) -> bool:
     primitive = step.primitive
-    is_plain = primitive.factors is not None and primitive.factors == Factors(is_scaled=True)
+    factors = primitive.factors
+    is_plain = factors in (Factors(is_scaled=True), Factors(is_scaled=True, is_gated=True))
     kinds = (Weights.LINEAR, Weights.SUM, Weights.MEAN)
     return is_plain or primitive.weights(step.params) in kinds

@@ -37,7 +37,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand of a primitive call.
+    """An argument of a primitive call.
 
     Attributes:
         ref: index of the node, or name of the stream, that the operand comes from.
@@ -55,7 +55,7 @@ class Operand:
     @property
     def is_paired(self) -> bool:
         """Whether the operand has an element for each pair of query and key."""
-        return self.port.kind is not Kind.TOKENS
+        return self.port.kind.is_paired
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class Step:
 
     @property
     def makes_tokens(self) -> bool:
-        """Whether the result consists of tokens, not of scores or weights."""
-        return self.type.kind is Kind.TOKENS
+        """Whether the result consists of tokens or gates, not of scores or weights."""
+        return not self.type.kind.is_paired
 
     @property
     def is_paired(self) -> bool:
@@ -195,7 +195,10 @@ class Plan:
     def call_sizes(self, step: Step, dim: int, heads: int, tokens: int) -> Sizes:
         """Return the sizes of a step for ``tokens`` tokens, as input for formulas of costs."""
         width = 0 if step.width is None else width_of(step.width, dim, heads)
-        return Sizes(dim, step.type.head_count(heads), width, tokens)
+        gates = max(
+            (o.type.channels(dim, heads) for o in step.operands if o.port.kind.is_gates), default=1
+        )
+        return Sizes(dim, step.type.head_count(heads), width, tokens, gates=gates)
 
     def merged_width(self, dim: int, heads: int) -> int:
         """Return the width of the heads after they are merged, before the projection W_O."""
@@ -258,7 +261,8 @@ def _step(genome: Genome, index: int, typing: Typing, before: list[Step]) -> Ste
     node, signature = genome.nodes[index], typing.signatures[index]
     primitive, result = get(node.op), typing.of(index)
     operands = []
-    for ref, port in zip(node.inputs, signature.inputs, strict=True):
+    for slot, port in signature.arguments():
+        ref = node.inputs[slot]
         type_ = typing.of(ref)
         operands.append(
             Operand(ref, _variable(ref, type_), type_, port, type_.heads != result.heads)

@@ -176,7 +176,7 @@ class Source(ABC):
         """
         rows = self.keys or ()
         return [
-            f"{o.variable}_rows" if o.port.name == "query" and o.variable in rows else o.variable
+            f"{o.variable}_rows" if o.port.is_query and o.variable in rows else o.variable
             for o in step.operands
         ]
 

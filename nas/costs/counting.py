@@ -39,10 +39,11 @@ _STEP: Final = TRACED_LENGTHS[1] - TRACED_LENGTHS[0]
 _COMPUTED_NUMBERS: Final = 2**18  # largest block that is counted by running it
 
 _POINTWISE: Final = """
-    abs add amax amin batch_norm bitwise_not clamp clamp_min cos cumsum div elu eq erf exp ge gelu
-    group_norm gt layer_norm le leaky_relu log log_softmax logsumexp lt masked_fill max maximum mean
-    minimum mul native_layer_norm ne neg pow reciprocal relu rms_norm rsqrt rsub sigmoid silu sin
-    softmax softplus sort sqrt square sub sum tanh threshold topk where __and__
+    abs add amax amin batch_norm bitwise_not clamp clamp_min cos cumsum div elu eq erf exp expm1 ge
+    gelu group_norm gt layer_norm le leaky_relu linalg_vector_norm log log1p log_sigmoid log_softmax
+    logsumexp lt masked_fill max maximum mean minimum mul native_layer_norm ne neg pow reciprocal
+    relu rms_norm rsqrt rsub sigmoid silu sin softmax softplus sort sqrt square sub sum tanh
+    threshold topk where __and__
 """
 _SHAPE: Final = "mT unflatten pad repeat_interleave expand_as numel alias lift_fresh tril triu"
 
@@ -264,6 +265,12 @@ def _fused_attention(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
     return Counter({"attention": pairs * (query[-1] + value[-1])})
 
 
+def _solve(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
+    """Count the solution of a triangular system whose diagonal is 1."""
+    right = inputs[1].type().sizes()
+    return Counter({"solve": math.prod(right) * (right[-2] - 1) // 2})
+
+
 def _pointwise(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
     return Counter({ELEMENTWISE: max(_numel(value) for value in [*inputs, outputs[0]])})
 
@@ -273,7 +280,7 @@ _HANDLES: Final[dict[str, Any]] = (
     | {f"aten::{name}": None for name in _SHAPE.split()}
     | {"aten::matmul": _product, "aten::mm": _product, "aten::bmm": _product}
     | {"aten::addcmul": lambda inputs, outputs: Counter({"addcmul": _numel(outputs[0])})}
-    | {"aten::einsum": _einsum}
+    | {"aten::einsum": _einsum, "aten::linalg_solve_triangular": _solve}
     | {"aten::scaled_dot_product_attention": _fused_attention}
 )
 

@@ -18,6 +18,8 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from nas.compiler import Plan
+from nas.compiler.kernels import counts
+from nas.compiler.kernels.gated import gated_macs, is_in_chunks
 from nas.compiler.kernels.runtime import fused_from
 from nas.compiler.lowering import Lowered, forms_of, is_shift, live, lower, uncalled
 from nas.compiler.plan import Operand, Step
@@ -103,6 +105,8 @@ def _sizes(plan: Plan, step: Step, sizes: ModelSizes) -> Sizes:
 def _step_macs(plan: Plan, step: Step, sizes: ModelSizes, is_causal: bool) -> tuple[int, int]:
     """Return a step's multiply-adds on single tokens, and on pairs of query and key."""
     whole, tokens = _sizes(plan, step, sizes), sizes.tokens
+    if (counted := counts().get(step.primitive.module)) is not None:
+        return counted(whole), 0
     blocks = _blocks(plan, tokens, is_causal) if step.is_paired else [_Block(tokens, tokens)]
     of_tokens = of_pairs = 0
     for queries, keys in blocks:
@@ -172,10 +176,14 @@ class Call:
     @property
     def has_sums(self) -> bool:
         """Whether a decoder can continue the call from running sums over keys."""
-        return self.call.is_grouped and not self.plan.is_windowed
+        return self.call.weights.is_by_sums and not self.plan.is_windowed
 
     def sum_numbers(self, step: Step) -> int:
         """Return the number of elements of the running sums of an aggregation."""
+        if self.call.is_gated:  # and the last gates
+            gates = self._count(step) * _sizes(self.plan, self.call.scores[0], self.sizes).gates
+            ones = self.call.is_ratio * self._count(step)
+            return self._features_width() * (self._values(step) + ones) + gates
         ones = self.call.is_ratio * self._heads(step)[1]
         return self._features_width() * (self._grouped(step) + ones)
 
@@ -187,6 +195,8 @@ class Call:
         is_alike = not self.plan.is_windowed or block.queries == 1
         if not call.scores:
             return 0 if is_alike else pairs * self._grouped_values()
+        if call.is_gated:
+            return self._gated_macs(block)
         weights = self._count(call.normaliser)
         is_causal = self.is_causal and not self.plan.is_windowed  # a window's mask is causal itself
         if call.is_linear and is_alike and is_by_sums(block.keys, width, is_causal):
@@ -199,6 +209,16 @@ class Call:
         if self._has_fused_kernel() and keys >= fused_from(width, values // weights):
             return block.queries * keys * 2 * max(weights * width, values)
         return block.queries * keys * (weights * width + values)
+
+    def _gated_macs(self, block: _Block) -> int:
+        (score,) = self.call.scores
+        sizes = replace(_sizes(self.plan, score, self.sizes), tokens=block.keys)
+        if not self.plan.is_windowed and is_in_chunks(block.keys, sizes.gates):
+            return gated_macs(sizes, self._values_width()) * (1 if self.is_causal else 2)
+        return block.pairs * sizes.heads * (sizes.width + self._values_width())
+
+    def _values_width(self) -> int:
+        return self._values(self.call.sums[0]) // self._count(self.call.normaliser)
 
     def _has_fused_kernel(self) -> bool:
         """Return whether torch's fused kernel, which pads keys or values, computes the call."""

@@ -35,7 +35,7 @@ from typing import Any, Final
 
 from nas.genome import Genome, ModelSizes, Node, Placement, Ref, Visibility
 from nas.genome.primitives import get
-from nas.genome.primitives.base import Kind, Primitive
+from nas.genome.primitives.base import Kind, Primitive, Signature
 from nas.genome.primitives.factors import Sign, Weights
 from nas.genome.rescaling import first_rescaled, without_factor
 from nas.genome.types import MODEL, Typing, head_fraction, infer, width_of
@@ -134,23 +134,33 @@ def _keeps_output(genome: Genome, new_typing: Typing, old_typing: Typing) -> boo
     return not new_typing.problems and new_typing.nodes[-1] == old_typing.nodes[-1]
 
 
-def _use_stream_in_mean(site: Site) -> Iterator[Genome]:
-    """Yield the genome in which a ``uniform`` node, which averages values, reads a stream.
+def _use_stream_as_shape(site: Site) -> Iterator[Genome]:
+    """Yield the genome in which a node of whose operand only the shape matters reads a stream.
 
-    The operand supplies only the number of keys. Another node must read the stream too. The node's
-    parameter ``heads`` is set where the head count of its weights would otherwise change.
+    Examples are ``uniform``, which averages values, and forget gates. Another node must read the
+    stream too. The parameter that is the least head count of the result is set where the head count
+    would otherwise change.
     """
-    if site.node.op != "uniform":
+    if not _reads_shapes(site.node, site.typing.signatures[site.index]):
         return
     heads = site.typing.of(site.index).heads
+    rest = tuple(pair for pair in site.node.params if pair[0] not in site.primitive.derived)
     for label, stream in product(dict.fromkeys(("one", heads)), ("v", "k", "q")):
-        params = () if label == "one" else (("heads", label),)
-        proposal = site.replaced(Node("uniform", (stream,), params))
-        nodes = [proposal.nodes[index] for index in proposal.live()]
-        if any(stream in node.inputs for node in nodes if node.op != "uniform"):
+        least = () if label == "one" else tuple((name, label) for name in site.primitive.derived)
+        params = tuple(sorted((*rest, *least)))
+        proposal = site.replaced(Node(site.node.op, (stream,), params))
+        signatures = infer(proposal).signatures
+        others = (i for i in proposal.live() if stream in proposal.nodes[i].inputs)
+        if any(not _reads_shapes(proposal.nodes[i], signatures[i]) for i in others):
             if proposal == site.genome:
                 return
             yield proposal
+
+
+def _reads_shapes(node: Node, signature: Signature) -> bool:
+    """Return whether only the shapes of a node's operands matter, and not their values."""
+    unread = get(node.op).unread(_params(node))
+    return all(port.name in unread for port in signature.inputs)
 
 
 def _replace_unread(site: Site) -> Iterator[Genome]:
@@ -338,7 +348,7 @@ def _use_plain_params(site: Site) -> Iterator[Genome]:
 Rule = Callable[[Site], Iterator[Genome]]
 Acceptance = Callable[[Genome, Typing, Typing], bool]
 RULES: Final[tuple[tuple[Rule, Acceptance], ...]] = (
-    (_use_stream_in_mean, _keeps_types),
+    (_use_stream_as_shape, _keeps_types),
     (_replace_unread, _keeps_types),
     (_merge_filters, _keeps_types),
     (_drop_wide_filters, _keeps_types),

@@ -1,9 +1,10 @@
 """Type inference: the types of a genome's streams and nodes, with symbolic heads and widths.
 
-A type is ``tokens[h, w]``, ``scores[h]`` or ``weights[h]``. A head count h is a fraction of the
-backbone's heads ("all", "1/2", ..., "one"). A width w is a fraction of the head width ("all",
-"1/2", ...), or "model" for the model width. Types hold no sizes, so that a genome that type-checks
-runs at every size at which its labels are whole numbers.
+A type is ``tokens[h, w]``, ``scores[h]``, ``weights[h]``, or forget gates: ``gates[h]``, one for
+each head, or ``feature_gates[h, w]``. A head count h is a fraction of the backbone's heads ("all",
+"1/2", ..., "one"). A width w is a fraction of the head width ("all", "1/2", ...), or "model" for
+the model width. Types hold no sizes, so that a genome that type-checks runs at every size at which
+its labels are whole numbers.
 
 If the operands of a node have different head counts, the heads of the smaller operand are
 repeated; the ratio must be whole. A projected query or key gets the width of the tokens that it is
@@ -58,8 +59,10 @@ class Type(NamedTuple):
             raise GenomeError(f"{error}.") from None
 
     def channels(self, dim: int, heads: int) -> int:
-        """Return the number of features per head of a tensor of this type, which must be tokens."""
-        assert self.width is not None, "only tokens have a width"
+        """Return the number of features per head of a tensor of tokens or gates."""
+        if self.kind is Kind.GATES:
+            return 1
+        assert self.width is not None, "only tokens and feature gates have a width"
         return width_of(self.width, dim, heads)
 
 

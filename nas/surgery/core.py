@@ -29,7 +29,7 @@ from nas.compiler.plan import Step, plan_as_written
 from nas.genome import Genome, Ref
 from nas.genome.primitives import Kind, Role
 from nas.genome.types import Type
-from nas.surgery.host_form import CACHED, host_form, reads_all_tokens, stream_sides
+from nas.surgery.host_form import CACHED, host_form, stream_sides
 
 Rotate = Callable[[Tensor], Tensor]
 
@@ -241,9 +241,7 @@ class _Call:
         new tokens, or at all tokens if ``at_all`` is true.
         """
         return [
-            self.core.repeated(
-                self.read(operand.ref, at_all or reads_all_tokens(operand.port)), step.type
-            )
+            self.core.repeated(self.read(operand.ref, at_all or operand.port.is_past), step.type)
             for operand in step.operands
         ]
 

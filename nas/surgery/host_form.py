@@ -48,14 +48,6 @@ def host_form(genome: Genome, is_rotated: bool) -> Genome:
     return replace(genome, nodes=tuple(nodes))
 
 
-def reads_all_tokens(port: Port) -> bool:
-    """Return whether an operation needs the operand at this port for all tokens of the sequence.
-
-    Other operands are needed only for the tokens that are queries.
-    """
-    return port.name in ("key", "values")
-
-
 def stream_sides(plan: Plan) -> tuple[set[Ref], set[Ref]]:
     """Return which of ``q``, ``k`` and ``v`` are used as queries, and which as keys or values."""
     sources: dict[Ref, set[Ref]] = {stream.name: {stream.name} for stream in plan.streams}
@@ -64,7 +56,7 @@ def stream_sides(plan: Plan) -> tuple[set[Ref], set[Ref]]:
     for step in plan.steps:
         step_sources: set[Ref] = set()
         for operand in step.operands:
-            side = as_keys if reads_all_tokens(operand.port) else step_sources
+            side = as_keys if operand.port.is_past else step_sources
             side |= sources[operand.ref]
         if step.is_paired:
             as_queries |= step_sources

@@ -43,7 +43,7 @@ class Case:
         defaults = self.primitive.defaults()
         changed = [f"{k}={v}" for k, v in self.params.items() if v != defaults[k]]
         has_several = len(self.primitive.signatures) > 1
-        kinds = [str(self.signature.inputs[0].kind)] if has_several else []
+        kinds = [str(port.kind) for port in self.signature.inputs] if has_several else []
         return "-".join([self.primitive.name, *changed, *kinds])
 
 
@@ -148,12 +148,19 @@ def draw(signature: Signature, sizes: Sizes, mask: Tensor | None = None) -> Inpu
 
     operands = []
     for port in signature.inputs:
-        tensor = normal(BATCH, sizes.heads, n, sizes.width if port.kind is Kind.TOKENS else n)
+        tensor = normal(BATCH, sizes.heads, n, features(port.kind, sizes))
         if port.kind is Kind.WEIGHTS:
             tensor = torch.softmax(tensor, -1)
             tensor = tensor if mask is None else tensor * mask
+        if port.kind.is_gates:
+            tensor = -tensor.abs().cumsum(dim=2)
         operands.append(tensor)
     return Inputs(operands, normal(BATCH, n, sizes.dim), mask)
+
+
+def features(kind: Kind, sizes: Sizes) -> int:
+    """Return the size of the last axis of a tensor."""
+    return sizes.tokens if kind.is_paired else 1 if kind is Kind.GATES else sizes.width
 
 
 def changed_at(inputs: Inputs, signature: Signature, tokens: Tensor) -> Inputs:
@@ -170,6 +177,9 @@ def changed_at(inputs: Inputs, signature: Signature, tokens: Tensor) -> Inputs:
 
     def change(tensor: Tensor, kind: Kind) -> Tensor:
         where = tokens[:, None] | tokens[None, :] if kind is Kind.SCORES else tokens[:, None]
+        if kind.is_gates:  # the gate of a token is a part of all later sums
+            changed = torch.where(where, torch.rand_like(tensor), torch.zeros_like(tensor))
+            return tensor - changed.cumsum(dim=2)
         return torch.where(where, tensor + torch.randn_like(tensor), tensor)
 
     pairs = zip(inputs.operands, signature.inputs, strict=True)
@@ -179,7 +189,8 @@ def changed_at(inputs: Inputs, signature: Signature, tokens: Tensor) -> Inputs:
 
 def call(module: nn.Module, case: Case, inputs: Inputs) -> Tensor:
     """Return the output of a case's module for these inputs."""
-    result: Tensor = module(*inputs.operands, **extras(case, inputs))
+    operands = (inputs.operands[slot] for slot, _ in case.signature.arguments())
+    result: Tensor = module(*operands, **extras(case, inputs))
     return result
 
 

@@ -6,6 +6,7 @@ import inspect
 import math
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -29,6 +30,7 @@ from nas.testing.cases import (
     changed_at,
     draw,
     extras,
+    features,
     padding,
     without_row,
 )
@@ -67,8 +69,7 @@ def has_the_declared_shape(case: Case) -> None:
     for sizes in (SMALL, LARGE):
         for mask in (None, causal(sizes.tokens), padding(sizes.tokens)):
             result = call(build(case, sizes), case, draw(case.signature, sizes, mask))
-            is_tokens = case.signature.output.kind is Kind.TOKENS
-            last = sizes.width if is_tokens else sizes.tokens
+            last = features(case.signature.output.kind, sizes)
             expected = (BATCH, sizes.heads, sizes.tokens, last)
             shape = tuple(result.shape)
             require(shape == expected, f"the shape is {shape}; expected {expected}")
@@ -96,7 +97,8 @@ def _function(
     def run(*tensors: Tensor) -> Tensor:
         replaced = inputs.with_tensors(tensors[:count])
         weights = dict(zip(names, tensors[count:], strict=True))
-        result = functional_call(module, weights, tuple(replaced.operands), extras(case, replaced))
+        operands = tuple(replaced.operands[slot] for slot, _ in case.signature.arguments())
+        result = functional_call(module, weights, operands, extras(case, replaced))
         return torch.where(torch.isfinite(result), result, 0.0)
 
     return run
@@ -237,7 +239,10 @@ def survives_pickle(case: Case) -> None:
 
 def costs_what_torch_counts(case: Case) -> None:
     """The primitive's ``macs`` equal the multiply-adds that torch counts."""
-    counted: dict[Any, Any] = {torch.ops.aten.addcmul: _addcmul}
+    counted: dict[Any, Any] = {
+        torch.ops.aten.addcmul: _addcmul,
+        torch.ops.aten.linalg_solve_triangular: _solve,
+    }
     for sizes in (SMALL, LARGE):
         inputs, module = draw(case.signature, sizes), build(case, sizes)
         single = inputs.with_tensors(t[:1] for t in inputs.tensors())
@@ -253,10 +258,34 @@ def _addcmul(*shapes: Any, out_shape: tuple[int, ...] = (), **rest: Any) -> int:
     return 2 * math.prod(out_shape)
 
 
+def _solve(left: Any, right: Any, *args: Any, out_shape: Any = (), **rest: Any) -> int:
+    return right[-2] * (right[-2] - 1) * math.prod(right) // right[-2]  # unit diagonal
+
+
+def continues_a_sequence(case: Case) -> None:
+    """A sequence in parts, continued by ``advance``, gives the same, and the state has its size."""
+    has_features = Kind.FEATURE_GATES in (port.kind for port in case.signature.inputs)
+    sizes = replace(LARGE, gates=LARGE.width if has_features else 1)
+    size = case.primitive.state(sizes, case.params) if case.primitive.needs_all_tokens else None
+    if size is None:
+        return
+    module, inputs = build(case, LARGE), draw(case.signature, LARGE)
+    given = {name: value for name, value in extras(case, inputs).items() if name != "mask"}
+    state, parts = None, []
+    for part in (slice(0, 1), slice(1, 4), slice(4, LARGE.tokens)):
+        operands = [tensor[:, :, part] for tensor in inputs.operands]
+        read = {name: value[:, part] for name, value in given.items()}
+        result, state = module.advance(state, *operands, **read)  # type: ignore[operator]
+        parts.append(result)
+    require_same(torch.cat(parts, dim=2), call(module, case, inputs), "the sequence", 1e-10)
+    count = sum(tensor[0].numel() for tensor in state or ())
+    require(count == size, f"the state has {count} elements; expected {size}, as declared")
+
+
 def is_the_product_of_its_factors(case: Case) -> None:
     """Scores are products of the declared maps of query and key, up to a constant per query."""
     factors = case.primitive.factors
-    if factors is None:
+    if factors is None or factors.is_gated:
         return
     module, inputs = build(case, LARGE), draw(case.signature, LARGE)
     query, key = inputs.operands
@@ -317,6 +346,7 @@ PROMISES: Final[tuple[Promise, ...]] = (
     starts_from_the_seed,
     survives_pickle,
     costs_what_torch_counts,
+    continues_a_sequence,
     is_the_product_of_its_factors,
     is_exported_as_a_file,
 )

@@ -37,6 +37,7 @@ def attend(*scores: tuple[Any, ...], normaliser: str = "softmax") -> Nodes:
 
 
 SHARED = {"raw": "shared"}
+GATED = (("softmax_free", [1]), ("weighted_sum", [2, "v"]))
 DOT = ("scaled_dot_product", "qk")
 POSITIVE = (("elu_plus_one", "q"), ("elu_plus_one", "k"), ("scaled_dot_product", [0, 1]))
 CURVE = ("softcap", [0], {"cap": 2.0})
@@ -150,6 +151,15 @@ CASES: dict[str, tuple[Nodes, dict[str, Any], str]] = {
         attend(("cosine", "qk"), ("key_bias", [0, "v"]), normaliser="softmax_sink"),
         {},
         "softmax_sink",
+    "gated": (
+        (("forget_gate", "k"), ("gated_product", ["q", "k", 0]), *GATED),
+        {"kv_heads": "1/4"},
+        "gated_product",
+    ),
+    "gated_features": (
+        (("feature_gate", "k"), ("gated_product", ["q", "k", 0]), *GATED),
+        {},
+        "gated_product",
     ),
     "uniform": (attend(DOT, normaliser="uniform"), {"kv_heads": "1/4"}, "uniform"),
     "same_scores": (attend(DOT, ("temperature", [0]), ("add", [0, 1])), {}, "same_scores"),

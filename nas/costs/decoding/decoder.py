@@ -23,8 +23,8 @@ from nas.compiler.kernels.means import by_last, with_ones
 from nas.compiler.kernels.runtime import repeat_heads
 from nas.compiler.kernels.windows import in_window
 from nas.compiler.plan import Operand, Step, make_plan
-from nas.costs.decoding.memory import check_decodable, is_past, memory_of, shares_heads
-from nas.costs.decoding.sums import continued, features
+from nas.costs.decoding.memory import check_decodable, memory_of, shares_heads
+from nas.costs.decoding.sums import continued, continued_with_gates, features
 from nas.genome import Genome, ModelSizes, Ref
 from nas.genome.primitives.factors import Weights
 
@@ -47,6 +47,8 @@ class Decoder:
             before the last. They are views of larger buffers, unless the mechanism has a window.
             The spare capacity of a buffer is at most an eighth of its tokens, or 16 tokens if that
             is more. A buffer that is enough for ``context`` tokens is not larger.
+
+        states: the states of steps that mix a token with earlier ones, by index of the step.
 
     Raises:
         GenomeError: the block was not made by ``nas.build_attention``, or its mechanism sees later
@@ -74,6 +76,7 @@ class Decoder:
         """Clear the cache."""
         self.length = 0
         self.cache: dict[str, Tensor] = {}
+        self.states: dict[int, tuple[Tensor, ...]] = {}
         self._buffers: dict[str, Tensor] = {}
 
     def step(self, x: Tensor) -> Tensor:
@@ -84,15 +87,16 @@ class Decoder:
         Raises:
             ValueError: the number of sequences b differs from the previous step.
         """
-        batch = next((rows.shape[0] for rows in self.cache.values()), x.shape[0])
+        kept = (*self.cache.values(), *(each[0] for each in self.states.values()))
+        batch = next((tensor.shape[0] for tensor in kept), x.shape[0])
         if x.shape[0] != batch:
             raise ValueError(f"{x.shape[0]} sequences after {batch}; expected reset() before")
-        before = self.length, dict(self.cache)
+        before = self.length, dict(self.cache), dict(self.states)
         try:
             with torch.no_grad():
                 return self._step(x)
         except BaseException:
-            self.length, self.cache = before
+            self.length, self.cache, self.states = before
             raise
 
     def fill_cache(self, tokens: int) -> None:
@@ -128,9 +132,7 @@ class Decoder:
     def _call(
         self, step: Step, results: dict[Ref, Tensor], x: Tensor, mask: Tensor | None, start: int
     ) -> Tensor:
-        read = [self._history(o.ref) if is_past(o) else results[o.ref] for o in step.operands]
-        if step.index in self.memory.inputs:
-            return self._behind_inputs(step, *read)
+        read = [self._history(o.ref) if o.port.is_past else results[o.ref] for o in step.operands]
         if shares_heads(step):
             return self._shared(step, *read)
         operands = [
@@ -139,6 +141,13 @@ class Decoder:
         available = {"x": x, "mask": mask if step.is_paired else None}
         extras: dict[str, Any] = {name: available[name] for name in step.primitive.extras}
         module = self.modules[step.index]
+        if step.index in self.memory.states:
+            extras.pop("mask", None)
+            state = self.states.get(step.index)
+            result, self.states[step.index] = cast("Any", module).advance(
+                state, *operands, **extras
+            )
+            return cast("Tensor", result)
         if not step.primitive.is_positional:
             return cast("Tensor", module(*operands, **extras))
         if not step.is_paired:
@@ -163,25 +172,22 @@ class Decoder:
 
         call, values = self.memory.sums[step.index], results[step.operands[1].ref]
         key = query = torch.ones_like(values[:, :1, :, :1])
+        gates = None
         if call.call.scores:
-            query, key = features(call.call, self.block, self.modules, read)
+            query, key, gates = features(call.call, self.block, self.modules, read)
         name, lowered = f"sums of {step.variable}", call.call
         values = with_ones(values) if lowered.is_ratio else values
         divide = lowered.weights is not Weights.SUM
-        out, self.cache[name] = continued(query, key, values, self.cache.get(name), start, divide)
+        if gates is not None:
+            sums: Any = self.states.get(step.index)
+            out, self.states[step.index] = continued_with_gates(
+                query, key, values, gates, sums, start, divide
+            )
+        else:
+            before = self.cache.get(name)
+            out, self.cache[name] = continued(query, key, values, before, start, divide)
         out = by_last(out) if lowered.is_ratio else out
         return repeat_heads(out, step.type.head_count(self.block.heads))
-
-    def _behind_inputs(self, step: Step, new: Tensor) -> Tensor:
-        """Return the result for the new tokens of a step that also reads a few earlier tokens.
-
-        The step's inputs at the earlier tokens come from the cache; its last inputs are cached
-        again.
-        """
-        name, count = f"inputs of {step.variable}", self.memory.inputs[step.index]
-        whole = torch.cat((self.cache[name], new), dim=-2) if name in self.cache else new
-        self.cache[name] = whole[..., max(0, whole.shape[-2] - count) :, :]
-        return cast("Tensor", self.modules[step.index](whole)[..., -new.shape[-2] :, :])
 
     def _shared(self, step: Step, rows: Tensor, past: Tensor) -> Tensor:
         """Return a step's product, in which several query heads share a head of keys or values.
@@ -286,4 +292,4 @@ def _part(tokens: Tensor, operand: Operand, columns: slice) -> Tensor:
     """
     if operand.is_paired:
         return tokens[..., columns]
-    return tokens[..., columns, :] if is_past(operand) else tokens
+    return tokens[..., columns, :] if operand.port.is_past else tokens

@@ -6,7 +6,7 @@ The cache holds:
   less memory. Streams without projection are the token itself, stored once. A mechanism with a
   window keeps the rows of its window and of the global tokens.
 - Running sums of key features times values, for linear attention and means; their size is constant.
-- The last inputs of steps that read a few earlier tokens.
+- The states of steps that mix a token with earlier ones; their size is constant.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 from nas.common.errors import GenomeError
 from nas.compiler.lowering import live, lower
-from nas.compiler.plan import Operand, Plan, Step
+from nas.compiler.plan import Plan, Step
 from nas.costs.macs import Call, token_width
 from nas.genome import ModelSizes, Ref
 
@@ -32,15 +32,14 @@ class Memory:
         rows: the streams (q, k, v) and steps whose values are cached, with a row per token.
         sums: the calls (aggregations fused with their scores) that a decoder computes from running
             sums, by the index of the aggregation.
-        inputs: the number of tokens whose inputs are cached, by the index of each step that reads
-            inputs of earlier tokens.
+        states: the steps with a state that a decoder continues, by index.
         called: the indices of the steps that a decoder calls; running sums replace all other steps.
     """
 
     plan: Plan
     rows: frozenset[Ref]
     sums: Mapping[int, Call]
-    inputs: Mapping[int, int]
+    states: Mapping[int, Step]
     called: frozenset[int]
 
     @property
@@ -71,11 +70,8 @@ class Memory:
     def numbers(self, sizes: ModelSizes) -> int:
         """Return the number of cached elements after ``sizes.tokens`` tokens of one sequence."""
         sums = sum(call.sum_numbers(self.plan.steps[i]) for i, call in self.sums.items())
-        inputs = sum(
-            min(count, sizes.tokens) * self._width(self.plan.steps[i].operands[0].ref, sizes)
-            for i, count in self.inputs.items()
-        )
-        return self.held(sizes.tokens) * self.row(sizes) + sums + inputs
+        states = sum(state_numbers(self.plan, step, sizes) or 0 for step in self.states.values())
+        return self.held(sizes.tokens) * self.row(sizes) + sums + states
 
     def _width(self, ref: Ref, sizes: ModelSizes) -> int:
         streams = {stream.name: stream.type for stream in self.plan.streams}
@@ -89,14 +85,16 @@ def memory_of(plan: Plan, sizes: ModelSizes) -> Memory:
     If caches have equal sizes, sums are preferred to rows, and rows of keys and values to rows from
     which keys and values would be recomputed.
     """
-    inputs = {step.index: reach for step in plan.steps if (reach := _reach(step)) is not None}
+    states = {
+        step.index: step for step in plan.steps if state_numbers(plan, step, sizes) is not None
+    }
     summed = {i: c for i, c in lower(plan).items() if Call(plan, c, sizes).has_sums}
     caches: list[Memory] = []
     for fused in (summed, {}) if summed else ({},):
         sums = {s.index: Call(plan, c, sizes) for c in fused.values() for s in c.sums}
         called = frozenset(range(len(plan.steps))) & live(plan, fused) - set(sums)
         rows = (_read_rows(plan, called), sources_of(plan, called))
-        caches += [Memory(plan, refs, sums, inputs, called) for refs in rows]
+        caches += [Memory(plan, refs, sums, states, called) for refs in rows]
     return min(caches, key=lambda cache: cache.numbers(sizes))
 
 
@@ -110,11 +108,6 @@ def kv_cache_bytes_per_token(plan: Plan, sizes: ModelSizes) -> float:
     return BYTES_PER_NUMBER * memory_of(plan, sizes).numbers(sizes) / sizes.tokens
 
 
-def is_past(operand: Operand) -> bool:
-    """Return whether a step reads this operand (keys or values) at all tokens so far."""
-    return operand.port.name in ("key", "values")
-
-
 def shares_heads(step: Step) -> bool:
     """Return whether a step multiplies with keys or values that several query heads share."""
     repeated = [operand.is_repeated for operand in step.operands]
@@ -122,7 +115,7 @@ def shares_heads(step: Step) -> bool:
 
 
 def check_decodable(plan: Plan) -> None:
-    """Raise GenomeError if a primitive sees later tokens or needs all tokens at once."""
+    """Raise GenomeError if a primitive sees later tokens, or has no state to continue from."""
     if names := undecodable(plan):
         raise GenomeError(
             f"{', '.join(sorted(names))}: reads later tokens, or needs all tokens at once, so "
@@ -132,28 +125,33 @@ def check_decodable(plan: Plan) -> None:
 
 def undecodable(plan: Plan) -> set[str]:
     """Return the names of the primitives that cannot be decoded token by token."""
-    whole = (step for step in plan.steps if step.primitive.needs_all_tokens)
-    windowed = {
-        s.primitive.name for s in plan.steps if s.primitive.needs_all_keys and plan.is_windowed
-    }
-    return {
-        *windowed,
-        *plan.unsafe,
-        *(s.primitive.name for s in whole if s.is_paired or _reach(s) is None),
-    }
+    steps = plan.steps
+    windowed = (s for s in steps if s.primitive.needs_all_keys and plan.is_windowed)
+    stateless = (
+        step
+        for step in steps
+        if step.primitive.needs_all_tokens and state_numbers(plan, step, _ANY) is None
+    )
+    return {*plan.unsafe, *(step.primitive.name for step in (*windowed, *stateless))}
 
 
-def _reach(step: Step) -> int | None:
-    """Return how many earlier tokens a step reads besides the current token.
+_ANY: Final = ModelSizes(64, 8, 1, 64)
 
-    The result is None if the step reads only the current token, or all tokens.
+
+def state_numbers(plan: Plan, step: Step, sizes: ModelSizes) -> int | None:
+    """Return the number of elements of a step's state for one sequence.
+
+    The result is None if the step reads only the current token, or has no such state.
     """
-    return step.primitive.reach(step.params) if step.primitive.needs_all_tokens else None
+    if not step.primitive.needs_all_tokens or step.is_paired:
+        return None
+    called = plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
+    return step.primitive.state(called, step.params)
 
 
 def _read_rows(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
     steps = (step for step in plan.steps if step.index in called)
-    return frozenset(o.ref for step in steps for o in step.operands if is_past(o))
+    return frozenset(o.ref for step in steps for o in step.operands if o.port.is_past)
 
 
 def sources_of(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:

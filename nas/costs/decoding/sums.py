@@ -17,11 +17,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nas.compiler.features import Features, features_of
+from nas.compiler.kernels.gated import continue_gated_sums
 from nas.compiler.kernels.means import sums_so_far
 from nas.compiler.kernels.runtime import by_head, repeat_heads, with_bias
 from nas.compiler.lowering import Lowered
 from nas.compiler.plan import Operand, Step
-from nas.genome.primitives.shapes import Key, Query, Sums, Values
+from nas.genome.primitives.shapes import Gates, Key, Query, Sums, Values
 from nas.genome.types import width_of
 
 Read = Callable[[Step, Operand, bool], Tensor]
@@ -67,10 +68,11 @@ class _TensorOperations:
 
 def features(
     call: Lowered, block: Any, modules: Mapping[int, Any], read: Read
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Compute the features of the queries, (b, h, m, w), and of the keys, (b, g, m, w).
 
-    The number g of key heads divides the number h of query heads.
+    The number g of key heads divides the number h of query heads. The third result is the forget
+    gates between queries and keys, if there are any.
 
     Args:
         call: the fused call whose scores are products of features.
@@ -82,8 +84,8 @@ def features(
     score: Features[Any] = features_of(call, _TensorOperations(block, modules, read))
     query = score.query if score.scale is None else score.query * score.scale
     if score.bias is None:
-        return query, score.key
-    return with_bias(query, score.key, score.bias)
+        return query, score.key, score.gates
+    return *with_bias(query, score.key, score.bias), None
 
 
 def continued(
@@ -119,4 +121,21 @@ def continued(
     if not divide:
         return out.to(values.dtype), after
     count = torch.arange(start + 1, start + 1 + query.shape[2], device=out.device, dtype=exact)
+    return (out / count[:, None]).to(values.dtype), after
+
+
+def continued_with_gates(
+    query: Query,
+    key: Key,
+    values: Values,
+    gates: Gates,
+    before: tuple[Tensor, Tensor] | None,
+    start: int,
+) -> tuple[Sums, tuple[Tensor, Tensor]]:
+    """Return the outputs of the new tokens, and the state of ``continue_gated_sums`` after them."""
+    rows, columns, added = (
+        repeat_heads(x, query.shape[1]).to(gates.dtype) for x in (query, key, values)
+    )
+    out, after = continue_gated_sums(rows, columns, added, gates, before)
+    count = torch.arange(start + 1, start + 1 + query.shape[2], device=out.device, dtype=out.dtype)
     return (out / count[:, None]).to(values.dtype), after

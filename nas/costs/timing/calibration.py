@@ -221,7 +221,9 @@ def _around(
             such as a score with a normaliser that has no fused kernel.
     """
     kinds, name = [port.kind for port in signature.inputs], primitive.name
-    if signature.output.kind is Kind.SCORES:
+    if any(kind.is_gates for kind in (*kinds, signature.output.kind)):
+        yield _around_gates(kinds, name, params, signature.output.kind)
+    elif signature.output.kind is Kind.SCORES:
         below = _SCORES[: kinds.count(Kind.SCORES)]
         scores, streams = iter(range(len(below))), iter("k" if below else "qk")
         inputs = [next(streams if kind is Kind.TOKENS else scores) for kind in kinds]
@@ -242,6 +244,29 @@ def _around(
         call = (name, ["v"] * len(kinds), params)
         for around in (_NONE, _WIDE) if is_first else (_NONE,):
             yield _attention([call, ("uniform", ["v"], {})], around, values=0)
+
+
+def _around_gates(kinds: list[Kind], name: str, params: Params, result: Kind) -> Genome:
+    """Return a mechanism that contains a call of a primitive that reads or returns forget gates.
+
+    Args:
+        kinds: kinds of the operands.
+        name: name of the primitive.
+        params: values of its parameters.
+        result: kind of the result.
+    """
+    has_features = Kind.FEATURE_GATES in (*kinds, result)
+    gate: Call = ("feature_gate" if has_features else "forget_gate", ["k"], {})
+    if result.is_gates:
+        reader: Call = ("gated_product", ["q", "k", 0], {})
+        return _attention([(name, ["k"], params), reader, ("softmax", [1], {})])
+    streams = iter("qkv")
+    if result is Kind.SCORES:
+        inputs = [next(streams) if kind is Kind.TOKENS else int(kind.is_gates) for kind in kinds]
+        nodes: list[Call] = [_SCORES[0], gate, (name, inputs, params), ("softmax", [2], {})]
+        return _attention(nodes)
+    inputs = [0 if kind.is_gates else "v" for kind in kinds]
+    return _attention([gate, (name, inputs, params), ("uniform", ["v"], {})], values=1)
 
 
 def _attention(

@@ -18,7 +18,7 @@ from typing import Any, Final
 from nas.compiler import Plan
 from nas.compiler.lowering import Lowered, live, lower
 from nas.compiler.plan import Step
-from nas.costs.decoding.memory import is_past, memory_of, shares_heads
+from nas.costs.decoding.memory import memory_of, shares_heads, state_numbers
 from nas.costs.macs import computed_pairs, is_by_sums, token_width
 from nas.genome import ModelSizes, Ref
 from nas.genome.primitives import Role, Sizes
@@ -155,9 +155,9 @@ def _decoding_work(plan: Plan, sizes: ModelSizes) -> Iterator[Amount]:
     recomputed: set[Ref] = set()
     for index in sorted(memory.called):
         yield from _decoding_call(plan, plan.steps[index], sizes, held)
-        if index in memory.inputs:
-            yield "inputs.call", 1.0
-        recomputed |= {o.ref for o in plan.steps[index].operands if is_past(o)}
+        if index in memory.states:
+            yield "state", state_numbers(plan, plan.steps[index], sizes) or 0
+        recomputed |= {o.ref for o in plan.steps[index].operands if o.port.is_past}
     for step in reversed(plan.steps):  # keys and values recomputed from cached rows
         if step.index in recomputed - memory.rows:
             size = plan.call_sizes(step, dim, heads, held)
@@ -193,5 +193,5 @@ def _decoding_call(plan: Plan, step: Step, sizes: ModelSizes, held: int) -> Iter
     for operand in step.operands:
         if operand.is_repeated and not shares_heads(step):
             yield "repeat.call", 1.0
-            if is_past(operand) or operand.is_paired:
+            if operand.port.is_past or operand.is_paired:
                 yield "repeat", keys * size.heads * (1 if operand.is_paired else size.width)

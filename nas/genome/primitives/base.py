@@ -26,9 +26,14 @@ The compiler passes to ``__init__`` each of these values for which it has an arg
   operands that are scores, it is the position of the first query relative to the first key. It is a
   number, or a tensor of shape () in a swapped model whose cache has a fixed size.
 
-A class that mixes neighbouring tokens or uses absolute indices sets ``needs_all_tokens = True`` and
-is never called with a part of the sequence. A class that uses absolute indices of keys sets
-``needs_all_keys = True``; it is called with all keys, and with ``start`` for a part of the queries.
+A class that mixes tokens or uses absolute indices sets ``needs_all_tokens = True``, and ``forward``
+is never called with a part of the sequence. If it mixes tokens with earlier tokens only, the class
+has a method ``advance(state, *operands, x=...)`` that continues a sequence, and the primitive
+declares the size of the state (``Primitive.state``). ``advance`` receives the operands at the next
+tokens and the state after the earlier tokens, a tuple of tensors (None if there are none), and
+returns the result at the next tokens and the new state. A class that uses
+absolute indices of keys sets ``needs_all_keys = True``; it is called with all keys, and with
+``start`` for a part of the queries.
 """
 
 from __future__ import annotations
@@ -36,11 +41,11 @@ from __future__ import annotations
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from nas.common.errors import GenomeError
 from nas.common.registry import Registry
@@ -59,6 +64,7 @@ class Role(StrEnum):
 
     TRANSFORM = "transform"  # tokens to tokens, content only
     POSITION = "position"  # tokens to tokens, by position
+    FORGET = "forget"  # tokens to forget gates
     SCORE = "score"  # tokens, or tokens and scores, to scores
     ADJUST = "adjust"  # scores to scores, or weights to weights
     NORMALIZE = "normalize"  # scores to weights
@@ -67,25 +73,52 @@ class Role(StrEnum):
 
 
 class Kind(StrEnum):
-    """The content of a tensor: tokens (b, h, n, w), scores (b, h, q, k) or weights (b, h, q, k)."""
+    """The content of a tensor.
+
+    Tokens are (b, h, n, w); scores and weights (b, h, q, k). Gates are the logarithms of forget
+    gates, which lie between 0 and 1, summed over all tokens up to each token: one number per head,
+    (b, h, n, 1), or one per feature of a head, (b, h, n, w).
+    """
 
     TOKENS = "tokens"
     SCORES = "scores"
     WEIGHTS = "weights"
+    GATES = "gates"
+    FEATURE_GATES = "feature_gates"
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether there is an element for each pair of a query and a key."""
+        return self in (Kind.SCORES, Kind.WEIGHTS)
+
+    @property
+    def is_gates(self) -> bool:
+        """Whether the elements are summed logarithms of forget gates."""
+        return self in (Kind.GATES, Kind.FEATURE_GATES)
 
 
-@dataclass(frozen=True, slots=True)
-class Port:
+class Port(NamedTuple):
     """A named operand or result of a primitive.
 
     Attributes:
-        width: name of the width in the signature, such as "w" in "tokens[h,w]"; None for scores and
-            weights. Operands and results of a signature with the same name have equal widths.
+        width: name of the width in the signature, such as "w" in "tokens[h,w]"; None for scores,
+            weights, and gates of a head. Operands and results of a signature with the same name
+            have equal widths.
     """
 
     name: str
     kind: Kind
     width: str | None
+
+    @property
+    def is_query(self) -> bool:
+        """Whether an operation on pairs needs this operand at the tokens of the queries only."""
+        return self.name in ("query", "query_gates")
+
+    @property
+    def is_past(self) -> bool:
+        """Whether an operation on pairs needs this operand at all keys, not only at new tokens."""
+        return self.name in ("key", "values", "key_gates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +128,22 @@ class Signature:
     inputs: tuple[Port, ...]
     output: Port
     role: Role
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether an operand or the result has an element for each pair of query and key."""
+        return any(port.kind.is_paired for port in (*self.inputs, self.output))
+
+    def arguments(self) -> Iterator[tuple[int, Port]]:
+        """Yield the port of each argument of ``forward``, with the index of its operand.
+
+        An operation on pairs of query and key receives gates twice: at the queries, and at the
+        keys. The two arguments differ if queries or keys are a part of the sequence.
+        """
+        for index, port in enumerate(self.inputs):
+            is_double = self.is_paired and port.kind.is_gates
+            names = ("query_gates", "key_gates") if is_double else (port.name,)
+            yield from ((index, port._replace(name=name)) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +159,7 @@ class Sizes:
         rows: number of queries; None if it equals ``tokens``.
         allowed: number of pairs of a query and a key for which a score is computed; None for all
             pairs.
+        gates: number of forget gates per head and token among the operands; 1 if there are none.
     """
 
     dim: int
@@ -118,6 +168,7 @@ class Sizes:
     tokens: int
     rows: int | None = None
     allowed: int | None = None
+    gates: int = 1
 
     @property
     def queries(self) -> int:
@@ -165,8 +216,8 @@ class Primitive:
         passes: returns approximately how often one call reads or writes a value for each pair of a
             query and a key (or for each token). The predicted time depends on this number.
         is_stateful: returns whether a call in training mode changes the module's buffers.
-        reach: returns the number of earlier tokens on which a result depends, or None if there is
-            no limit. This is used only if ``needs_all_tokens`` is true.
+        state: returns the number of elements in the state of ``advance`` for one sequence; None if
+            the module has no method ``advance``. This is used only if ``needs_all_tokens`` is true.
         unread: returns the names of parameters that have no effect, and of operands of which only
             the shape has an effect.
         derived: names of parameters that only simplification of genomes sets. A search space need
@@ -217,7 +268,7 @@ class Primitive:
     macs: Callable[[Sizes, Params], int] = lambda sizes, params: 0
     passes: Callable[[Sizes, Params], int] = lambda sizes, params: 1
     is_stateful: Callable[[Params], bool] = lambda params: False
-    reach: Callable[[Params], int | None] = lambda params: None
+    state: Callable[[Sizes, Params], int | None] = lambda sizes, params: None
     unread: Callable[[Params], tuple[str, ...]] = lambda params: ()
     derived: tuple[str, ...] = ()
     plain: Callable[[Params, int, int], Params | None] = lambda params, width, tokens: params
@@ -286,7 +337,7 @@ class Primitive:
 
 
 # The stream that an operand usually reads, by the operand's name.
-STREAM_OF_PORT: Final = {"query": "q", "key": "k", "values": "v"}
+STREAM_OF_PORT: Final = {"query": "q", "key": "k", "keys": "k", "values": "v"}
 
 REGISTRY: Final[Registry[Primitive]] = Registry(
     "primitive",
@@ -330,7 +381,7 @@ def primitive(
     return register
 
 
-_PORT = re.compile(r"(?:(\w+):\s*)?(tokens|scores|weights)\[h(?:,(\w))?\]")
+_PORT = re.compile(r"(?:(\w+):\s*)?(tokens|scores|weights|gates|feature_gates)\[h(?:,(\w))?\]")
 
 
 def parse_signature(text: str, role: Role) -> Signature:
@@ -348,5 +399,6 @@ def parse_signature(text: str, role: Role) -> Signature:
 
 def _port(match: re.Match[str]) -> Port:
     name, kind, width = match.groups()
-    assert (width is not None) == (kind == "tokens"), f"tokens alone have a width: {match[0]}"
+    has_width = Kind(kind) in (Kind.TOKENS, Kind.FEATURE_GATES)
+    assert (width is not None) == has_width, f"tokens and feature gates have a width: {match[0]}"
     return Port(name or "result", Kind(kind), width)

@@ -33,6 +33,8 @@ class Factors:
         bias: name of the method that computes b, from (b, h, k, w) to (b, h, k, 1); None if there
             is no b. It must compute the same function for all heads.
         is_scaled: whether products are divided by sqrt(r), where r is the module's ``rank``.
+        is_gated: whether each feature of a product is multiplied by the forget gates between query
+            and key, which are the third operand. No other score is then added.
         has_query_term: whether there is a term c. The factorisation is then used, without c, only
             if adding a number to all scores of a query does not change the weights.
         width: returns the number m of features, given the width of an operand and the parameters.
@@ -42,13 +44,15 @@ class Factors:
     key: str | None = None
     bias: str | None = None
     is_scaled: bool = False
+    is_gated: bool = False
     has_query_term: bool = False
     width: Callable[[int, Mapping[str, Any]], int] = lambda width, params: width
 
     @property
     def is_plain(self) -> bool:
         """Whether the scores are the products q·k, scaled or not."""
-        return self.query is self.key is self.bias is None and not self.has_query_term
+        has_more = self.is_gated or self.has_query_term
+        return self.query is self.key is self.bias is None and not has_more
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,9 @@ class Rope(nn.Module):
         "init": Choice(default="random", values=("random", "identity")),
     },
     is_causal_safe=lambda params: params["causal"],
-    reach=lambda params: params["kernel"] - 1,
+    state=lambda sizes, params: (
+        sizes.heads * sizes.width * (params["kernel"] - 1) if params["causal"] else None
+    ),
     macs=lambda sizes, params: sizes.heads * sizes.tokens * sizes.width * params["kernel"],
     is_featurewise=True,
 )
@@ -145,8 +147,17 @@ class ShortConv(nn.Module):
                 self.conv.weight[:, :, self.reach[0]] = 1.0
 
     def forward(self, tokens: Tokens, mask: Mask = None) -> Tokens:
-        columns = drop_padding(tokens, mask).transpose(2, 3).flatten(1, 2)
-        mixed = self.conv(F.pad(columns, self.reach))
+        return self._mixed(F.pad(drop_padding(tokens, mask), (0, 0, *self.reach)))
+
+    def advance(
+        self, state: tuple[Tensor, ...] | None, tokens: Tokens
+    ) -> tuple[Tokens, tuple[Tensor, ...]]:
+        earlier = tokens.new_zeros(*tokens.shape[:2], self.reach[0], tokens.shape[3])
+        whole = torch.cat((earlier if state is None else state[0], tokens), dim=2)
+        return self._mixed(whole), (whole[:, :, tokens.shape[2] :],)
+
+    def _mixed(self, tokens: Float[Tensor, "b h m w"]) -> Tokens:
+        mixed = self.conv(tokens.transpose(2, 3).flatten(1, 2))
         return mixed.unflatten(1, (tokens.shape[1], -1)).transpose(2, 3)
 
 

@@ -16,7 +16,11 @@ Key = Float[Tensor, "b h k w"]
 Values = Float[Tensor, "b h k v"]
 Scores = Float[Tensor, "b h q k"]  # scores or weights
 Sums = Float[Tensor, "b h q v"]  # weighted sums of values
+Gates = Float[Tensor, "b h n g"]  # g is 1, or the width of a head
+QueryGates = Float[Tensor, "b h q g"]
+KeyGates = Float[Tensor, "b h k g"]
 Mask = Bool[Tensor, "..."] | None  # see masks.py
 
-PLAIN: Final = dict.fromkeys(("Tokens", "Query", "Key", "Values", "Scores", "Sums"), "Tensor")
+_NAMES: Final = "Tokens Query Key Values Scores Sums Gates QueryGates KeyGates"
+PLAIN: Final = dict.fromkeys(_NAMES.split(), "Tensor")
 PLAIN["Mask"] = "Tensor | None"

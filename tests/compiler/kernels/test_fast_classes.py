@@ -13,26 +13,29 @@ from tests.contracts.test_primitives import CASES
 from tests.tensors import check_same, with_gradients
 
 FAST = [case for case in CASES if fast_class(case.primitive.module) is not case.primitive.module]
-LONG = Sizes(dim=12, heads=3, width=4, tokens=80)  # long enough for pieces and Newton's steps
+LONG = Sizes(
+    dim=12, heads=3, width=4, tokens=140
+)  # long enough for pieces, chunks and Newton's steps
 
 
 def test_every_fast_class_has_a_case() -> None:
     names = {case.primitive.name for case in FAST}
     scores = {"additive_attention_score", "neural_attention", "neural_attention_authors", "qana"}
     weights = {"softmax", "topk_softmax", "topk_filter", "sparsemax", "entmax15"}
-    assert names == scores | weights
+    assert names == scores | weights | {"delta"}
     assert fast_class(nn.Linear) is nn.Linear
 
 
 @pytest.mark.parametrize("case", FAST, ids=str)
-@pytest.mark.parametrize("mask", [None, causal(80), padding(80)], ids=["all", "causal", "padding"])
+@pytest.mark.parametrize(
+    "mask", [None, causal(LONG.tokens), padding(LONG.tokens)], ids=["all", "causal", "padding"]
+)
 def test_fast_class_equals_its_primitive(case: Case, mask: torch.Tensor | None) -> None:
-    (signature,) = case.primitive.signatures
     plain = build(case, LONG)
     fast = build(case, LONG)
     fast.__class__ = fast_class(case.primitive.module)
     fast.load_state_dict(plain.state_dict())
-    given = draw(signature, LONG, mask)
+    given = draw(case.signature, LONG, mask)
     results = []
     for module in (plain, fast):
         leaves = [t.clone().requires_grad_() for t in given.tensors()]

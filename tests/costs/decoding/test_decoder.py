@@ -44,7 +44,8 @@ def check_cost(genome: Genome, tokens: int) -> Decoder:
     """Decode so many tokens; the cache then has the size that the cost states."""
     decoder = check_rows(genome, (tokens - 2, 1, 1), context=tokens)
     charged = kv_cache_bytes_per_token(make_plan(genome), ModelSizes(DIM, HEADS, 1, tokens))
-    held = sum(kept[0].numel() for kept in decoder.cache.values())
+    states = (tensor for state in decoder.states.values() for tensor in state)
+    held = sum(kept[0].numel() for kept in (*decoder.cache.values(), *states))
     assert BYTES_PER_NUMBER * held == round(charged * tokens, 6), genome
     return decoder
 
@@ -197,9 +198,8 @@ def test_convolutions_cache_their_last_inputs(genome: Build) -> None:
         ("short_conv", [5], {"kernel": 4}),
     )
     for parts in ((1,) * 9, (2, 5, 1, 1)):
-        held = check_rows(found, parts).cache
-        inputs = {name: kept.shape[-2] for name, kept in held.items() if "inputs" in name}
-        assert sorted(inputs.values()) == [2, 3, 4]
+        states = check_rows(found, parts).states
+        assert sorted(inputs.shape[-2] for (inputs,) in states.values()) == [2, 3, 4]
     for tokens in (3, 9):
         check_cost(found, tokens)
     check_cost(replace(found, visibility=Visibility(3, 1)), 9)

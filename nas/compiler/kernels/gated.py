@@ -1,0 +1,220 @@
+"""Gated linear attention and the delta rule in chunks: time and memory linear in the sequence.
+
+A sequence is cut into chunks of ``CHUNK`` tokens. Pairs of tokens are computed only within a chunk.
+Earlier chunks enter through a state, a matrix that maps keys to values. Gates are sums c of
+logarithms (nas.genome.primitives.gates), and only exp(c_i - c_j) with i >= j is computed, which is
+at most 1: no chunk overflows, however small its gates are.
+
+Source: Yang et al. 2024 (arXiv 2312.06635), section 4; for the delta rule arXiv 2406.06484, section
+3.2, with gates arXiv 2412.06464, section 3.3.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from nas.compiler.kernels import counted_by, faster
+from nas.compiler.kernels.runtime import past_keys
+from nas.genome.primitives.base import Sizes
+from nas.genome.primitives.gates import Delta, decayed_products
+from nas.genome.primitives.shapes import Gates, Key, Mask, Query, Sums, Tokens, Values
+
+CHUNK: Final = 64
+PIECE: Final = 8  # tokens of a chunk whose pairs are computed feature by feature
+
+
+def gated_linear_attention(
+    query: Query,
+    key: Key,
+    values: Values,
+    mask: Mask,
+    scale: float = 1.0,
+    is_causal: bool = False,
+    *,
+    gates: Gates,
+) -> Sums:
+    """Return for each query i the mean of (scale q_i G_ij·k_j) v_j over the n_i visible keys j.
+
+    G_ij is the product of the gates between tokens i and j, for each feature.
+
+    Args:
+        mask: broadcastable to (b, h, q, k), True where attention is allowed; None if all keys are
+            visible.
+        is_causal: whether to hide later keys, in addition to ``mask``.
+    """
+    query, count = query * scale, key.shape[2]
+    exact = torch.promote_types(values.dtype, torch.float32)
+    if is_in_chunks(count, gates.shape[-1]) and (mask is None or mask.shape[-2] == 1):
+        kept = values.new_ones(1, 1, count, 1, dtype=exact) if mask is None else mask.mT.to(exact)
+        values = values if mask is None else values * kept
+        out = gated_sums(query, key, values, gates)
+        if is_causal:
+            return (out / kept.cumsum(dim=-2).clamp(min=1)).to(values.dtype)
+        back = (x.flip(2) for x in (query, key, values, gates[:, :, -1:] - gates))
+        # Both directions contain each token's product with itself.
+        alone = (query * key).sum(dim=-1, keepdim=True) * values
+        out = out + gated_sums(*back).flip(2) - alone
+        return (out / kept.sum(dim=-2, keepdim=True).clamp(min=1)).to(values.dtype)
+    if is_causal:
+        mask = past_keys(query, key, mask)
+    weights = decayed_products(query, key, gates, gates)
+    if mask is None:
+        return (weights / count) @ values
+    visible = mask.expand(*mask.shape[:-1], count).sum(dim=-1, keepdim=True).clamp(min=1)
+    return (weights / visible.to(weights.dtype)).masked_fill(~mask, 0.0) @ values
+
+
+def is_in_chunks(tokens: int, gates: int) -> bool:
+    """Return whether gated linear attention over so many tokens is computed in chunks.
+
+    Args:
+        gates: number of gates of a head. Pairs of tokens cost more with gates of features.
+    """
+    return tokens > CHUNK * (4 if gates == 1 else 2)
+
+
+def gated_sums(query: Tokens, key: Tokens, values: Tokens, gates: Gates) -> Tokens:
+    """Return sum_{j <= i} (q_i G_ij·k_j) v_j for each token i, in float32 or float64."""
+    length = key.shape[2]
+    query, key, values, gates = (in_chunks(x, gates.dtype) for x in (query, key, values, gates))
+    start, end = edges(gates)
+    sums = (key * torch.exp(end - gates)).mT @ values
+    # The share of the sums of chunk y that remains at the start of chunk x.
+    kept = start - end.transpose(2, 3)
+    later = torch.ones(kept.shape[2:4], dtype=torch.bool, device=kept.device).tril(-1)
+    kept = kept.masked_fill(~later[:, :, None], -torch.inf).exp()
+    states = (
+        torch.einsum("bhxyg,bhygv->bhxgv", kept, sums)
+        if kept.shape[-1] > 1
+        else ((kept[..., 0] @ sums.flatten(3)).unflatten(3, sums.shape[3:]))
+    )
+    within = past_products(query, key, gates) @ values
+    return (within + (query * torch.exp(gates - start)) @ states).flatten(2, 3)[:, :, :length]
+
+
+def in_chunks(x: Tokens, dtype: torch.dtype) -> Float[Tensor, "b h m c w"]:
+    """Return the tokens in chunks. The last token is repeated to fill the last chunk."""
+    short = -x.shape[2] % CHUNK
+    if short:
+        x = torch.cat((x, x[:, :, -1:].expand(-1, -1, short, -1)), dim=2)
+    return x.to(dtype).unflatten(2, (-1, CHUNK))
+
+
+def edges(
+    gates: Float[Tensor, "b h m c g"],
+) -> tuple[Float[Tensor, "b h m 1 g"], Float[Tensor, "b h m 1 g"]]:
+    """Return the sums of each chunk's gates before its first token, and at its last token."""
+    end = gates[:, :, :, -1:]
+    return F.pad(end[:, :, :-1], (0, 0, 0, 0, 1, 0)), end
+
+
+def past_products(
+    query: Float[Tensor, "... n w"], key: Float[Tensor, "... n w"], gates: Float[Tensor, "... n g"]
+) -> Float[Tensor, "... n n"]:
+    """Return q_i G_ij·k_j for j <= i, and zeros for later j.
+
+    With gates of features, pairs of the first and the second half are products of queries decayed
+    from the middle and keys decayed to the middle. The halves are computed in the same way.
+    """
+    length = query.shape[-2]
+    if gates.shape[-1] == 1:
+        decay = torch.exp(-(gates - gates.mT).abs())
+        return (query @ key.mT * decay).tril()
+    if length <= PIECE:
+        decay = torch.exp(-(gates[..., :, None, :] - gates[..., None, :, :]).abs())
+        return torch.einsum("...ijw,...jw->...ij", query[..., :, None, :] * decay, key).tril()
+    half = length // 2
+    middle = gates[..., half - 1 : half, :]
+    rows = query[..., half:, :] * torch.exp(gates[..., half:, :] - middle)
+    columns = key[..., :half, :] * torch.exp(middle - gates[..., :half, :])
+    cross = rows @ columns.mT
+    halves = past_products(*(x.unflatten(-2, (2, half)) for x in (query, key, gates)))
+    first = torch.cat((halves[..., 0, :, :], torch.zeros_like(cross)), dim=-1)
+    return torch.cat((first, torch.cat((cross, halves[..., 1, :, :]), dim=-1)), dim=-2)
+
+
+def continue_gated_sums(
+    query: Tokens,
+    key: Tokens,
+    values: Tokens,
+    gates: Gates,
+    before: tuple[Tensor, Tensor] | None,
+) -> tuple[Tokens, tuple[Tensor, Tensor]]:
+    """Return ``gated_sums`` of the next tokens, and the state after them.
+
+    Args:
+        before: the state after the earlier tokens, which is a matrix (b, h, w, v), and their last
+            gates (b, h, 1, g); None if there are no earlier tokens.
+    """
+    out = []
+    for q, k, v, c in zip(*(x.split(CHUNK, 2) for x in (query, key, values, gates)), strict=True):
+        end = c[:, :, -1:]
+        part, after = decayed_products(q, k, c, c).tril() @ v, (k * torch.exp(end - c)).mT @ v
+        if before is not None:
+            state, start = before
+            part = part + (q * torch.exp(c - start)) @ state
+            after = after + torch.exp(end - start).mT * state
+        out.append(part)
+        before = after, end
+    assert before is not None, "there is at least one token"
+    return torch.cat(out, dim=2), before
+
+
+def gated_macs(sizes: Sizes, values: int) -> int:
+    """Return the multiply-adds of ``gated_sums``.
+
+    Args:
+        values: the number of features of a head's values.
+    """
+    chunks, width = -(-sizes.tokens // CHUNK), sizes.width
+    of_token = width * _pairs(sizes) + CHUNK * values + 2 * width * values
+    return sizes.heads * (chunks * CHUNK * of_token + chunks**2 * width * values)
+
+
+def _pairs(sizes: Sizes) -> int:
+    """Return the pairs per token and feature that ``past_products`` multiplies in one chunk."""
+    return CHUNK if sizes.gates == 1 else CHUNK // 2 - PIECE // 2 + PIECE
+
+
+def delta_macs(sizes: Sizes) -> int:
+    """Return the multiply-adds of one call of ``FastDelta``, as ``counted_by`` describes."""
+    count, width, gate = sizes.tokens, sizes.width, sizes.tokens * sizes.dim * sizes.heads
+    if count <= 2 * CHUNK:
+        return gate + sizes.heads * width * (count**2 + count * (count - 1) // 2)
+    count += -count % CHUNK
+    # Half of a chunk's pairs are solved for, twice: for the values and for the keys.
+    return gate + sizes.heads * count * width * (_pairs(sizes) + CHUNK - 1 + 2 * width)
+
+
+@counted_by(delta_macs)
+@faster
+class FastDelta(Delta):
+    """The delta rule in chunks, for long sequences."""
+
+    def solve(
+        self, keys: Tokens, values: Tokens, gates: Gates, strength: Float[Tensor, "b h n 1"]
+    ) -> Tokens:
+        length = keys.shape[2]
+        if length <= 2 * CHUNK:
+            return super().solve(keys, values, gates, strength)
+        keys, values, gates, strength = (
+            in_chunks(x, values.dtype) for x in (keys, values, gates, strength)
+        )
+        start, end = edges(gates)
+        overlap = strength * past_products(keys, keys, gates).tril(-1)
+        read = keys * torch.exp(gates - start)
+        both = strength * torch.cat((values, read), dim=-1)
+        solved = torch.linalg.solve_triangular(overlap, both, upper=False, unitriangular=True)
+        fresh, corrections = solved.split((values.shape[-1], keys.shape[-1]), dim=-1)
+        columns, kept = (keys * torch.exp(end - gates)).mT, torch.exp(end - start).mT
+        state = values.new_zeros(*keys.shape[:2], keys.shape[-1], values.shape[-1])
+        out = []
+        for chunk in range(keys.shape[2]):
+            out.append(fresh[:, :, chunk] - corrections[:, :, chunk] @ state)
+            state = kept[:, :, chunk] * state + columns[:, :, chunk] @ out[-1]
+        return torch.cat(out, dim=2)[:, :, :length]
