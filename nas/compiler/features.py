@@ -150,7 +150,7 @@ def _changed(
             bias = named("bias", step, operations.by_head(bias, factor))
         if slopes is not None:
             slopes = named("slopes", step, operations.times(slopes, factor))
-        return Features(query, score.key, None, bias, slopes)
+        return replace(score, query=query, scale=None, bias=bias, slopes=slopes)
     if is_shifted and change.shifted:
         query = operations.method(step, change.shifted, _scaled(operations, score, score.query))
         return replace(score, query=named("query", step, query), scale=None)

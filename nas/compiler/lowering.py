@@ -279,7 +279,7 @@ def _calls(
     if scores and _are_one_call(normaliser, sums, chosen):
         steps, shape = scores
         takes = shape.has_query_term <= weights.ignores_shifts
-        takes = takes and shape.has_gates <= (weights is Weights.LINEAR)
+        takes = takes and shape.has_gates <= weights.is_linear
         if takes and (shape.has_slopes or shape.has_cap) <= weights.takes_shapes:
             once = tuple({step.index: step for step in steps}.values())
             yield Lowered(sums, normaliser, once, weights)
@@ -348,7 +348,7 @@ def _scores(
             return None
         parts += below[0]
         shape = _Shape(*(first or second for first, second in zip(shape, below[1], strict=True)))
-    if shape.has_gates:
+    if shape.has_gates and not change.factor:
         return None
     if change.cap:
         return None if any(shape) else ((*parts, step), _Shape(has_cap=True))

@@ -211,14 +211,15 @@ class Call:
         return block.queries * keys * (weights * width + values)
 
     def _gated_macs(self, block: _Block) -> int:
-        (score,) = self.call.scores
+        score = self.call.scores[0]
         sizes = replace(_sizes(self.plan, score, self.sizes), tokens=block.keys)
         if not self.plan.is_windowed and is_in_chunks(block.keys, sizes.gates):
             return gated_macs(sizes, self._values_width()) * (1 if self.is_causal else 2)
         return block.pairs * sizes.heads * (sizes.width + self._values_width())
 
     def _values_width(self) -> int:
-        return self._values(self.call.sums[0]) // self._count(self.call.normaliser)
+        values = sum(self._values(step) for step in self.call.sums)
+        return values // self._count(self.call.normaliser) + self.call.is_ratio
 
     def _has_fused_kernel(self) -> bool:
         """Return whether torch's fused kernel, which pads keys or values, computes the call."""

@@ -21,7 +21,8 @@ from torch.nn import functional as F
 from nas.compiler.kernels import counted_by, faster
 from nas.compiler.kernels.runtime import past_keys
 from nas.genome.primitives.base import Sizes
-from nas.genome.primitives.gates import Delta, decayed_products
+from nas.genome.primitives.gates import Delta, decayed_products, log_share
+from nas.genome.primitives.masks import count_visible
 from nas.genome.primitives.shapes import Gates, Key, Mask, Query, Sums, Tokens, Values
 
 CHUNK: Final = 64
@@ -37,8 +38,9 @@ def gated_linear_attention(
     is_causal: bool = False,
     *,
     gates: Gates,
+    divide: bool = True,
 ) -> Sums:
-    """Return for each query i the mean of (scale q_i G_ij·k_j) v_j over the n_i visible keys j.
+    """Return for each query i the sum of (scale q_i G_ij·k_j) v_j / n_i over the visible keys j.
 
     G_ij is the product of the gates between tokens i and j, for each feature.
 
@@ -46,6 +48,7 @@ def gated_linear_attention(
         mask: broadcastable to (b, h, q, k), True where attention is allowed; None if all keys are
             visible.
         is_causal: whether to hide later keys, in addition to ``mask``.
+        divide: whether to divide by the number n_i of visible keys.
     """
     query, count = query * scale, key.shape[2]
     exact = torch.promote_types(values.dtype, torch.float32)
@@ -53,20 +56,19 @@ def gated_linear_attention(
         kept = values.new_ones(1, 1, count, 1, dtype=exact) if mask is None else mask.mT.to(exact)
         values = values if mask is None else values * kept
         out = gated_sums(query, key, values, gates)
-        if is_causal:
-            return (out / kept.cumsum(dim=-2).clamp(min=1)).to(values.dtype)
-        back = (x.flip(2) for x in (query, key, values, gates[:, :, -1:] - gates))
-        # Both directions contain each token's product with itself.
-        alone = (query * key).sum(dim=-1, keepdim=True) * values
-        out = out + gated_sums(*back).flip(2) - alone
-        return (out / kept.sum(dim=-2, keepdim=True).clamp(min=1)).to(values.dtype)
+        if not is_causal:
+            back = (x.flip(2) for x in (query, key, values, gates[:, :, -1:] - gates))
+            # Both directions contain each token's product with itself.
+            alone = (query * key).sum(dim=-1, keepdim=True) * values
+            out = out + gated_sums(*back).flip(2) - alone
+        visible = kept.cumsum(dim=-2) if is_causal else kept.sum(dim=-2, keepdim=True)
+        return (out / visible.clamp(min=1) if divide else out).to(values.dtype)
     if is_causal:
         mask = past_keys(query, key, mask)
     weights = decayed_products(query, key, gates, gates)
-    if mask is None:
-        return (weights / count) @ values
-    visible = mask.expand(*mask.shape[:-1], count).sum(dim=-1, keepdim=True).clamp(min=1)
-    return (weights / visible.to(weights.dtype)).masked_fill(~mask, 0.0) @ values
+    visible = count_visible(weights, mask)
+    weights = weights / visible.to(weights.dtype) if divide else weights
+    return (weights if mask is None else weights.masked_fill(~mask, 0.0)) @ values
 
 
 def is_in_chunks(tokens: int, gates: int) -> bool:
@@ -123,10 +125,10 @@ def past_products(
     """
     length = query.shape[-2]
     if gates.shape[-1] == 1:
-        decay = torch.exp(-(gates - gates.mT).abs())
+        decay = torch.exp(log_share(gates, gates.mT))
         return (query @ key.mT * decay).tril()
     if length <= PIECE:
-        decay = torch.exp(-(gates[..., :, None, :] - gates[..., None, :, :]).abs())
+        decay = torch.exp(log_share(gates[..., :, None, :], gates[..., None, :, :]))
         return torch.einsum("...ijw,...jw->...ij", query[..., :, None, :] * decay, key).tril()
     half = length // 2
     middle = gates[..., half - 1 : half, :]

@@ -131,11 +131,14 @@ def continued_with_gates(
     gates: Gates,
     before: tuple[Tensor, Tensor] | None,
     start: int,
+    divide: bool = True,
 ) -> tuple[Sums, tuple[Tensor, Tensor]]:
     """Return the outputs of the new tokens, and the state of ``continue_gated_sums`` after them."""
     rows, columns, added = (
         repeat_heads(x, query.shape[1]).to(gates.dtype) for x in (query, key, values)
     )
     out, after = continue_gated_sums(rows, columns, added, gates, before)
+    if not divide:
+        return out.to(values.dtype), after
     count = torch.arange(start + 1, start + 1 + query.shape[2], device=out.device, dtype=out.dtype)
     return (out / count[:, None]).to(values.dtype), after

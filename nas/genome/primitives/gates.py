@@ -19,7 +19,12 @@ from torch.nn import functional as F
 from nas.genome import LABELS
 from nas.genome.primitives.base import Role, pair_macs, primitive
 from nas.genome.primitives.domains import Choice, Integer
-from nas.genome.primitives.factors import Factors, non_positive_like_first, zero_of_first
+from nas.genome.primitives.factors import (
+    Factors,
+    non_positive_like_first,
+    sign_of_product,
+    zero_of_first,
+)
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import (
     Gates,
@@ -214,7 +219,19 @@ class Decay(nn.Module):
     has_parameters = False
 
     def forward(self, scores: Scores, query: QueryGates, key: KeyGates) -> Scores:
-        return scores - (query - key.mT).abs().to(scores.dtype)
+        return scores + log_share(query, key.mT).to(scores.dtype)
+
+
+def log_share(
+    query_gates: Float[Tensor, "..."], key_gates: Float[Tensor, "..."]
+) -> Float[Tensor, "..."]:
+    """Return -|c_i - c_j| for sums c of logarithms of gates.
+
+    Equal sums, as of gates that round to 1, have the derivatives of an earlier key j. The absolute
+    value's derivative would be zero, and such gates would not be trained.
+    """
+    difference = query_gates - key_gates
+    return torch.where(difference > 0, -difference, difference)
 
 
 def decayed_products(
@@ -225,9 +242,9 @@ def decayed_products(
     Gates of a head have one feature, whose exponential is a factor of the whole product.
     """
     if query_gates.shape[-1] == 1:
-        decay = torch.exp(-(query_gates - key_gates.mT).abs())
+        decay = torch.exp(log_share(query_gates, key_gates.mT))
         return query @ key.mT * decay.to(query.dtype)
-    decay = torch.exp(-(query_gates[:, :, :, None] - key_gates[:, :, None]).abs())
+    decay = torch.exp(log_share(query_gates[:, :, :, None], key_gates[:, :, None]))
     rows = query[:, :, :, None] * decay.to(query.dtype)
     return torch.einsum("bhqkw,bhkw->bhqk", rows, key)
 
@@ -242,6 +259,7 @@ def decayed_products(
     "al. 2024 (GLA, arXiv 2312.06635), eq. 4",
     macs=pair_macs,
     factors=Factors(is_scaled=True, is_gated=True),
+    sign=lambda operands, is_square: sign_of_product(operands[:2], is_square=False),
 )
 class GatedProduct(nn.Module):
     """Scaled dot products in which each feature is multiplied by all gates between query and key.
@@ -268,7 +286,7 @@ class GatedProduct(nn.Module):
     "tokens: tokens[h,w], gates: gates[h] -> tokens[h,w]",
     "tokens: tokens[h,w], gates: feature_gates[h,w] -> tokens[h,w]",
     "gates: feature_gates[h,w] -> tokens[h,w]",
-    role=Role.GATE,
+    role=Role.TRANSFORM,
     notation="write_{form}",
     source="complement: Qin et al. 2024 (HGRN2, arXiv 2404.07904), eq. 4; rate: Dao and Gu 2024 "
     "(Mamba-2, arXiv 2405.21060), section 2",
@@ -357,6 +375,7 @@ class Scan(nn.Module):
         + sizes.heads * sizes.width * sizes.tokens * (sizes.tokens - 1) // 2
     ),
     state=lambda sizes, params: sizes.heads * (sizes.width**2 + sizes.gates),
+    scale_free=("keys",),
 )
 class Delta(nn.Module):
     """Values without what a state already returns for their key: the delta rule.

@@ -167,7 +167,7 @@ class ShortConv(nn.Module):
     role=Role.POSITION,
     notation="shift({tokens})",
     source="Peng et al. 2023 (RWKV, arXiv 2305.13048), eq. 11 to 13, with 1 - mu for its mu",
-    reach=lambda params: 1,
+    state=lambda sizes, params: sizes.heads * sizes.width,
     sign=zero_of_first,
     homogeneous=("tokens",),
     is_additive=True,
@@ -187,6 +187,12 @@ class TokenShift(nn.Module):
         self.mix = nn.Parameter(torch.zeros(heads, 1, width))
 
     def forward(self, tokens: Tokens, mask: Mask = None) -> Tokens:
-        now = drop_padding(tokens, mask)
-        before = F.pad(now, (0, 0, 1, -1))
-        return torch.lerp(now, before, self.mix.to(now.dtype).expand_as(now))
+        return self.advance(None, drop_padding(tokens, mask))[0]
+
+    def advance(
+        self, state: tuple[Tensor, ...] | None, tokens: Tokens
+    ) -> tuple[Tokens, tuple[Tensor, ...]]:
+        first = torch.zeros_like(tokens[:, :, :1]) if state is None else state[0]
+        before = torch.cat((first, tokens[:, :, :-1]), dim=2)
+        mixed = torch.lerp(tokens, before, self.mix.to(tokens.dtype).expand_as(tokens))
+        return mixed, (tokens[:, :, -1:],)

@@ -25,12 +25,14 @@ ROLE_WEIGHTS: Final = {
     Role.ADJUST: 1.0,
     Role.GATE: 1.0,
     Role.POSITION: 1.0,
+    Role.FORGET: 1.0,
 }
 # Weight of the stream with the name of an operand ("query": q); all other streams have weight 1.
 PREFERENCE: Final = 3.0
 STOP: Final = 0.65  # probability that a requirement on tokens is met by a stream
 DRAWS: Final = 20  # random draws of parameters before all combinations are listed
 REUSE: Final = 0.2  # probability that a requirement is met by an existing node
+REUSE_GATES: Final = 0.8  # the delta rule and the scores of gated mechanisms share their gates
 
 
 def grow(
@@ -50,7 +52,7 @@ def grow(
             name (``q``) is then more likely than the other streams.
     """
     existing = [i for i in range(len(draft.vertices)) if draft.fits(i, goal)]
-    if existing and rng.random() < REUSE:
+    if existing and rng.random() < (REUSE_GATES if goal.kind.is_gates else REUSE):
         return int(rng.choice(existing))
     leaves = draft.grammar.leaves(goal)
     ways = [p for p in draft.grammar.productions(goal) if p.size <= budget]
