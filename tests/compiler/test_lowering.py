@@ -151,6 +151,7 @@ CASES: dict[str, tuple[Nodes, dict[str, Any], str]] = {
         attend(("cosine", "qk"), ("key_bias", [0, "v"]), normaliser="softmax_sink"),
         {},
         "softmax_sink",
+    ),
     "gated": (
         (("forget_gate", "k"), ("gated_product", ["q", "k", 0]), *GATED),
         {"kv_heads": "1/4"},
