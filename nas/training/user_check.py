@@ -28,8 +28,9 @@ def check_user_module(
     Raises:
         ConfigError: code of the file raised an exception; the class, its signatures or its output
             are not as ``nas.training.user_attention`` describes; the output is not finite, random
-            in evaluation, constant, or depends on other examples or hidden tokens; or a call
-            changed its input, torch's settings or the state of torch's random generator.
+            in evaluation, constant, or depends on other examples or hidden tokens; the module
+            cannot be differentiated or copied; or a call changed its input, torch's settings or
+            the state of torch's random generator.
     """
     faults = []
     with bounded_output(), isolated_torch_state() as changed, seeded(0):
@@ -59,12 +60,23 @@ def _check(module: UserModule, sizes: ModelSizes, is_causal: bool, is_padded: bo
             f"{module}: seeds torch's random generator; expected a module that draws from it as it "
             "is, so that trainings are paired by their seeds."
         )
-    try:
-        probe(block, sizes, is_causal=is_causal)
-    except (Constant, Leak) as error:
-        raise ConfigError(f"{module}: {error}.") from None
+    _check_gradients(module, block, sizes)
+    with failures_of(module, "a copy with other weights", "a module that copy.deepcopy can copy"):
+        try:
+            probe(block, sizes, is_causal=is_causal)
+        except (Constant, Leak) as error:
+            raise ConfigError(f"{module}: {error}.") from None
     if is_padded:
         _check_padding(module, block, sizes)
+
+
+def _check_gradients(module: UserModule, block: UserAttention, sizes: ModelSizes) -> None:
+    """Run a forward and a backward pass in training mode."""
+    x = torch.randn(2, sizes.tokens, sizes.dim, requires_grad=True)
+    with failures_of(module, "a forward and backward pass", "a differentiable output"):
+        out = block.train()(x)
+        torch.autograd.grad(out.sum(), [x, *block.parameters()], allow_unused=True)
+    block.eval()
 
 
 @torch.no_grad()

@@ -108,6 +108,14 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
         {"forward": "return nn.functional.dropout(self.linear(x))"},
         "two calls on one input in evaluation mode gave two outputs; expected one",
     ),
+    "no gradient": (
+        {"forward": "return self.linear(x).detach()"},
+        "a forward and backward pass raised RuntimeError: element 0 of tensors does not require",
+    ),
+    "no copy": (
+        {"built": "self.lines = (line for line in 'ab')"},
+        "a copy with other weights raised TypeError: cannot pickle 'generator' object; expected",
+    ),
     "constant": (
         {"forward": "return self.linear(torch.ones_like(x))"},
         "the mechanism gives the same output for every input",
