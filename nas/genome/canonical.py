@@ -24,6 +24,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 from nas.genome import ALL, STREAMS, Genome, ModelSizes, Node, Projections, Ref
@@ -47,22 +48,32 @@ def canonicalise(
         is_causal: True if all calls of the mechanism are causal, False if no call is causal, None
             if the normal form must be valid in both cases.
     """
-    before = None
-    while genome != before:
-        before = genome
-        genome = with_cut_heads(rewrite(_simplified(genome), sizes), sizes)
     visibility = plain_visibility(genome.visibility, sizes and sizes.tokens, is_causal)
-    forms = []
-    for form in _namings(genome, sizes):
-        nodes = _ordered(form.nodes)
-        forms.append(replace(form, nodes=nodes, projections=_effective(form.projections, nodes)))
-    best = min(forms, key=_naming_key) if len(forms) > 1 else forms[0]
-    form = replace(best, placement=ALL, visibility=visibility)
+    graph = _simplified(Genome(genome.nodes, genome.projections))
+    form = replace(_normal(graph, sizes), visibility=visibility)
     placement = plain_placement(genome.placement, sizes, is_causal)
     hybrid = replace(form, placement=placement)
     if placement == ALL or canonicalise(hybrid.rest(), sizes, is_causal=is_causal) == form:
         return form
     return hybrid
+
+
+@lru_cache(maxsize=1024)
+def _normal(genome: Genome, sizes: ModelSizes | None) -> Genome:
+    """Return the normal form of a simplified genome with the default placement and visibility."""
+    before, genome = None, _rewritten(genome, sizes)
+    while genome != before:
+        before, genome = genome, _rewritten(_simplified(genome), sizes)
+    forms = []
+    for form in _namings(genome, sizes):
+        nodes = _ordered(form.nodes)
+        forms.append(replace(form, nodes=nodes, projections=_effective(form.projections, nodes)))
+    return min(forms, key=_naming_key) if len(forms) > 1 else forms[0]
+
+
+@lru_cache(maxsize=1024)
+def _rewritten(genome: Genome, sizes: ModelSizes | None) -> Genome:
+    return with_cut_heads(rewrite(genome, sizes), sizes)
 
 
 def digest(genome: Genome) -> str:

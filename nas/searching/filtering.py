@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from nas.common.errors import NasError
-from nas.compiler import formula_of
+from nas.compiler import ResolvedGenome, formula_of
 from nas.costs import CostContext, costs_of, default_costs
 from nas.genome import Genome
 from nas.genome.canonical import digest
@@ -18,6 +18,7 @@ from nas.store import Proposal
 from nas.store.records import Verdict
 
 MOST_CACHED: Final = 10_000  # genomes whose CandidateInfo is cached, about 5 kB each
+MOST_DESCRIBED: Final = 2_000  # normal forms whose CandidateInfo is cached, with their plans
 ILLEGAL: Final = "internal error, the policy forbids it: "
 
 
@@ -64,6 +65,7 @@ class CandidateFilter:
         self._names = tuple(dict.fromkeys([*default_costs(), *costs]))
         self._known: set[str] = set()
         self._inspected = lru_cache(maxsize=MOST_CACHED)(self._inspect)
+        self._described = lru_cache(maxsize=MOST_DESCRIBED)(self._describe)
 
     def add_known(self, key: str) -> None:
         """Add the key of a mechanism that the run trains, so that it is no longer new."""
@@ -105,7 +107,14 @@ class CandidateFilter:
     def _inspect(self, genome: Genome) -> CandidateInfo:
         try:
             resolved = self._context.resolve(genome)
-            genome, name = resolved.genome, resolved.digest
+        except NasError as error:
+            return CandidateInfo(genome, digest(genome), "", "", {}, str(error))
+        return self._described(resolved)
+
+    def _describe(self, resolved: ResolvedGenome) -> CandidateInfo:
+        """Return key, formula and costs of a normal form, or why the policy forbids it."""
+        genome, name = resolved.genome, resolved.digest
+        try:
             if violations := validate(genome, self._policy):
                 return CandidateInfo(genome, name, "", "", {}, ILLEGAL + violations[0].message)
             costs = costs_of(resolved, self._context, self._names)

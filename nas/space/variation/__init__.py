@@ -8,6 +8,7 @@ rejected. Projections are changed until the genome type-checks.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from nas.space.variation.grammar import Grammar
 from nas.space.variation.growing import grow, pick
 from nas.space.variation.mutation import GRAPH_OPERATORS, graft
 
+MOST_DRAFTS: Final = 1000  # parents of which the graph and its requirements are cached
 TRIES: Final = 50
 PROJECT: Final = 0.3  # probability that a mutation changes projections or placement
 PLACE: Final = 0.05  # probability that a mutation changes the placement
@@ -46,6 +48,7 @@ class Variation:
     def __init__(self, space: SearchSpace, policy: Policy, is_causal: bool = False) -> None:
         self.space = space.model_copy(update={"causal": True}) if is_causal else space
         self.grammar = Grammar(self.space, policy)
+        self._draft = lru_cache(MOST_DRAFTS)(partial(Draft.of, grammar=self.grammar))
 
     def sample(self, rng: np.random.Generator) -> Genome:
         """Return a random genome of the space.
@@ -138,7 +141,7 @@ class Variation:
             child = replace(genome, projections=changed)
             return kind, None if infer(child).problems else child
         name = pick(list(GRAPH_OPERATORS), rng)
-        draft = GRAPH_OPERATORS[name](Draft.of(genome, self.grammar), self.space, rng)
+        draft = GRAPH_OPERATORS[name](self._draft(genome), self.space, rng)
         around = genome.projections, genome.placement, genome.visibility
         return name, None if draft is None else draft.genome(*around)
 
@@ -147,7 +150,7 @@ class Variation:
 
         Return None if no such replacement obeys the path rules.
         """
-        receiver, donor = Draft.of(a, self.grammar), Draft.of(b, self.grammar)
+        receiver, donor = self._draft(a), self._draft(b)
         edges = receiver.edges()
         for choice in rng.permutation(len(edges)):
             reader, slot = edges[choice]

@@ -31,7 +31,7 @@ class Vertex(NamedTuple):
 
 @dataclass
 class Draft:
-    """The graph of a genome while it is grown or mutated.
+    """The graph of a genome while it is grown or mutated, or of a parent, which is only read.
 
     An edge is a pair (reader, slot). It stands for the operand with index ``slot`` of the node with
     index ``reader``. A ``Goal`` is a requirement on an operand or on the result of a node.
@@ -43,6 +43,7 @@ class Draft:
 
     grammar: Grammar
     vertices: list[Vertex] = field(default_factory=list)
+    _edge_goals: dict[tuple[int, int], Goal] = field(default_factory=dict)
 
     @classmethod
     def of(cls, genome: Genome, grammar: Grammar) -> Draft:
@@ -63,6 +64,7 @@ class Draft:
         state = self.grammar.advance(operation.symbol, [self.state(ref) for ref in inputs])
         self.vertices.append(Vertex(operation, tuple(inputs), params, state))
         self.__dict__.pop("goals", None)
+        self._edge_goals.clear()
         return len(self.vertices) - 1
 
     def state(self, ref: Ref) -> State:
@@ -125,9 +127,13 @@ class Draft:
 
         A rule that requires a path (``some``) counts if it would be broken without this operand.
         """
-        goal = self._operand_goal(self.goals[reader], self.vertices[reader].operation, slot)
-        rules = range(len(self.grammar.some_rules))
-        return goal._replace(required=tuple(self._required(i, (reader, slot)) for i in rules))
+        edge = reader, slot
+        if edge not in self._edge_goals:
+            goal = self._operand_goal(self.goals[reader], self.vertices[reader].operation, slot)
+            rules = range(len(self.grammar.some_rules))
+            required = tuple(self._required(i, edge) for i in rules)
+            self._edge_goals[edge] = goal._replace(required=required)
+        return self._edge_goals[edge]
 
     def full_goal(self, index: int) -> Goal:
         """Return the requirement that all path rules together put on the result of a node."""
