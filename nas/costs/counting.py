@@ -39,13 +39,16 @@ _STEP: Final = TRACED_LENGTHS[1] - TRACED_LENGTHS[0]
 _COMPUTED_NUMBERS: Final = 2**18  # largest block that is counted by running it
 
 _POINTWISE: Final = """
-    abs add amax amin batch_norm bitwise_not clamp clamp_min cos cumsum div elu eq erf exp expm1 ge
-    gelu group_norm gt layer_norm le leaky_relu linalg_vector_norm log log1p log_sigmoid log_softmax
-    logsumexp lt masked_fill max maximum mean minimum mul native_layer_norm ne neg pow reciprocal
-    relu rms_norm rsqrt rsub sigmoid silu sin softmax softplus sort sqrt square sub sum tanh
-    threshold topk where __and__
+    __and__ __or__ abs add amax amin batch_norm bitwise_not bitwise_or clamp clamp_min cos
+    cumsum div elu eq erf exp expm1 flip floor_divide ge gelu group_norm gt index_add layer_norm
+    le leaky_relu lerp linalg_vector_norm log log1p log_sigmoid log_softmax logsumexp lt
+    masked_fill max maximum mean minimum mul native_layer_norm ne neg norm pow reciprocal relu
+    repeat rms_norm rsqrt rsub sigmoid silu sin softmax softplus sort sqrt square sub sum tanh
+    threshold topk where
 """
-_SHAPE: Final = "mT unflatten pad repeat_interleave expand_as numel alias lift_fresh tril triu"
+_SHAPE: Final = (
+    "mT index_select unflatten pad repeat_interleave expand_as numel alias lift_fresh tril triu"
+)
 
 
 def elementwise(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:
@@ -139,7 +142,7 @@ def count_operations(
     is_small = heads * tokens**2 + 4 * dim**2 <= _COMPUTED_NUMBERS
     device = "cpu" if is_small else "meta"
     module = built(device)
-    if is_small or not any(isinstance(m, nn.Conv1d) for m in module.modules()):
+    if is_small or not any(isinstance(m, nn.Conv1d | nn.Conv2d) for m in module.modules()):
         return count_calls(module, torch.zeros(1, tokens, dim, device=device))
     # torch cannot trace a convolution without data. Counts are polynomials of degree two in the
     # length, so three short traces give the long one exactly.

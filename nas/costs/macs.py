@@ -207,6 +207,8 @@ class Call:
         # Softmax-one and softmax-sink have an additional key.
         keys = block.keys + call.has_silent_key
         if self._has_fused_kernel() and keys >= fused_from(width, values // weights):
+            # A learned sink, the bias of the additional key, is a further feature.
+            width += call.weights is Weights.SOFTMAX_SINK
             return block.queries * keys * 2 * max(weights * width, values)
         return block.queries * keys * (weights * width + values)
 

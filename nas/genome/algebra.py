@@ -35,7 +35,7 @@ from typing import Any, Final
 
 from nas.genome import Genome, ModelSizes, Node, Placement, Ref, Visibility
 from nas.genome.primitives import get
-from nas.genome.primitives.base import Kind, Primitive, Signature
+from nas.genome.primitives.base import Kind, Primitive, Signature, Sizes
 from nas.genome.primitives.factors import Sign, Weights
 from nas.genome.rescaling import first_rescaled, without_factor
 from nas.genome.types import MODEL, Typing, head_fraction, infer, width_of
@@ -336,8 +336,10 @@ def _use_plain_params(site: Site) -> Iterator[Genome]:
     params, label = _params(site.node), site.typing.widths[site.index]
     if site.sizes is None:
         return
-    width = 0 if label is None else width_of(label, site.sizes.dim, site.sizes.heads)
-    plain = site.primitive.plain(params, width, site.sizes.tokens)
+    dim, all_heads, _, tokens = site.sizes
+    heads = max(1, int(head_fraction(site.typing.of(site.index).heads) * all_heads))
+    width = 0 if label is None else width_of(label, dim, all_heads)
+    plain = site.primitive.plain(params, Sizes(dim, heads, width, tokens))
     if plain is None:
         yield from site.removed(site.node.inputs[0])
     elif plain != params:

@@ -134,6 +134,7 @@ LONG: Final = (
     of("qana", "softmax", window=16),
     of("neural_attention", "sigmoid", window=16),
     of("bilinear", "softmax_one", "temperature", window=33),
+    of("scaled_dot_product", "softmax_sink", window=33),
     positive("elu_plus_one"),
     positive("feature_softmax", kv_heads="1/4"),
     positive("relu", raw="shared", has_wq=False, has_wk=False),

@@ -57,7 +57,7 @@ dot = tests.plugins.export
 [nas.primitives]
 squared_score = tests.plugins.primitive
 [nas.mechanisms]
-gated_attention = tests.plugins.mechanism
+gated_mha = tests.plugins.mechanism
 [nas.hosts]
 plain = tests.plugins.host
 """
@@ -82,7 +82,7 @@ def test_examples_pass_the_conformance_kit() -> None:
         import_module(f"tests.plugins.{name}")
     check_primitive("squared_score", squared)
     check_mechanism(build(("squared_score", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"])))
-    check_mechanism("gated_attention")
+    check_mechanism("gated_mha")
     for kind in ("pointer", "honest_pointer"):
         check_task(TASKS[kind](name="tiny", **TINY))  # type: ignore[call-arg]
     check_cost("cache_bytes_at_4096")
@@ -212,7 +212,7 @@ def test_installed_plugins_take_part_in_a_search(tmp_path: Path) -> None:
     out, _ = nas("plugins", status=1)
     assert "broken: ModuleNotFoundError: No module named 'no_such_module'" in out
     for group, name in (
-        ("mechanisms", "gated_attention"),
+        ("mechanisms", "gated_mha"),
         ("hosts", "plain"),
         ("tasks", "pointer"),
     ):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @named(paper="an example: where it comes from")
-def gated_attention() -> Genome:
+def gated_mha() -> Genome:
     """Standard attention with an output gate computed from the block's input.
 
         out_i = (sum_j a_ij v_j) * sigmoid(G x_i) W_O,   a as in mha

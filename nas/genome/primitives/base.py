@@ -222,9 +222,8 @@ class Primitive:
             the shape has an effect.
         derived: names of parameters that only simplification of genomes sets. A search space need
             not list them.
-        plain: returns equal parameters in normal form, given the parameters, the width of the
-            operands (0 without tokens) and the number of tokens; None if the result of the call is
-            its first operand.
+        plain: returns equal parameters in normal form at the sizes of a call; None if the result of
+            the call is its first operand.
         merged: returns the parameters of one node that equals two nodes of this primitive, of
             which the second reads the first; None if there are no such parameters. The arguments
             are the parameters of the second and of the first node. Other operands are equal.
@@ -271,7 +270,7 @@ class Primitive:
     state: Callable[[Sizes, Params], int | None] = lambda sizes, params: None
     unread: Callable[[Params], tuple[str, ...]] = lambda params: ()
     derived: tuple[str, ...] = ()
-    plain: Callable[[Params, int, int], Params | None] = lambda params, width, tokens: params
+    plain: Callable[[Params, Sizes], Params | None] = lambda params, sizes: params
     merged: Callable[[Params, Params], Params | None] = lambda params, below: None
     least_heads: Callable[[Params], str] = lambda params: "one"
     factors: Factors | None = None

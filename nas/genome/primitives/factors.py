@@ -149,6 +149,11 @@ def zero_of_first(operands: Sequence[Sign], is_square: bool) -> Sign:
     return ZERO if operands[0].is_zero else Sign()
 
 
+def zero_of_all(operands: Sequence[Sign], is_square: bool) -> Sign:
+    """Return the sign "zero" for a result if all operands are zero, else an unknown sign."""
+    return ZERO if all(sign.is_zero for sign in operands) else Sign()
+
+
 def zero_of_any(operands: Sequence[Sign], is_square: bool) -> Sign:
     """Return the sign "zero" for a result if any operand is zero, else an unknown sign."""
     return ZERO if any(sign.is_zero for sign in operands) else Sign()

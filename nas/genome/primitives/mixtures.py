@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Integer, Real
+from nas.genome.primitives.factors import zero_of_all
 from nas.genome.primitives.masks import hide
 from nas.genome.primitives.shapes import Mask, Scores
 
@@ -23,32 +24,31 @@ INITIAL: Final = Real(default=0.8, low=0.0, high=1.0)
     notation="Δ_heads({weights})",
     source="Ye et al. 2024 (Differential Transformer, arXiv 2410.05258), eq. 1",
     parameters={"initial": INITIAL},
+    sign=zero_of_all,
     passes=lambda sizes, params: 2,
+    plain=lambda params, sizes: None if sizes.heads == 1 else params,
 )
 class HeadDifference(nn.Module):
     """Differences of the weights of two neighbouring heads, as weights of both heads.
 
     out_2i = out_2i+1 = weights_2i - lambda_i weights_2i+1. The values of both heads together are
     the values of one head of the paper, which has twice the width. lambda_i is learned for each
-    pair of heads; in the paper it is a function of learned vectors that all heads share.
+    pair of heads; in the paper it is a function of learned vectors that all heads share. If the
+    number of heads is odd, the weights of the last head do not change.
 
     Args:
         initial: initial value of each lambda_i.
-
-    Raises:
-        ValueError: the number of heads is odd.
     """
 
     def __init__(self, heads: int, *, initial: float = 0.8) -> None:
         super().__init__()
-        if heads % 2:
-            raise ValueError(f"head_difference: there are {heads} heads; expected an even number")
         self.factor = nn.Parameter(torch.full((heads // 2,), initial))
 
     def forward(self, weights: Scores) -> Scores:
-        first, second = weights.unflatten(1, (-1, 2)).unbind(2)
+        count = self.factor.shape[0]
+        first, second = weights[:, : 2 * count : 2], weights[:, 1 : 2 * count : 2]
         mixed = first - self.factor.to(weights.dtype).view(-1, 1, 1) * second
-        return mixed.repeat_interleave(2, dim=1)
+        return torch.cat((mixed.repeat_interleave(2, dim=1), weights[:, 2 * count :]), dim=1)
 
 
 @primitive(
@@ -58,6 +58,7 @@ class HeadDifference(nn.Module):
     notation="({first} - λ{second})",
     source="Ye et al. 2024 (Differential Transformer, arXiv 2410.05258), eq. 1",
     parameters={"initial": INITIAL},
+    sign=zero_of_all,
     passes=lambda sizes, params: 2,
 )
 class Difference(nn.Module):
@@ -83,6 +84,7 @@ class Difference(nn.Module):
     notation="P·{scores}",
     source="Shazeer et al. 2020 (Talking-Heads Attention, arXiv 2003.02436), section 4",
     macs=lambda sizes, params: sizes.heads**2 * sizes.pairs,
+    sign=zero_of_all,
 )
 class TalkingHeads(nn.Module):
     """Scores or weights of all heads, mixed by a learned matrix, which is initially the identity.
@@ -98,7 +100,7 @@ class TalkingHeads(nn.Module):
     def forward(self, scores: Scores) -> Scores:
         excluded = scores == -torch.inf
         finite = scores.masked_fill(excluded, 0.0).flatten(2)
-        mixed = (self.mix.to(scores.dtype) @ finite).view_as(scores)
+        mixed = (self.mix.to(scores.dtype) @ finite).unflatten(2, scores.shape[2:])
         return mixed.masked_fill(excluded, -torch.inf)
 
 
@@ -123,14 +125,14 @@ class KeyConv(nn.Module):
     def __init__(self, heads: int, *, kernel: int = 3) -> None:
         super().__init__()
         self.kernel = kernel
-        self.weight = nn.Parameter(torch.zeros(heads, 1, 1, kernel))
+        self.conv = nn.Conv2d(heads, heads, (1, kernel), groups=heads, bias=False)
         with torch.no_grad():
-            self.weight[..., -1] = 1.0
+            self.conv.weight.zero_()
+            self.conv.weight[..., -1] = 1.0
 
     # ``start`` makes a decoder call the module with consecutive keys only.
     def forward(self, scores: Scores, mask: Mask = None, start: int | Tensor = 0) -> Scores:
         hidden = hide(scores, mask)
         finite = hidden.masked_fill(hidden == -torch.inf, 0.0)
-        columns = F.pad(finite, (self.kernel - 1, 0))
-        mixed = F.conv2d(columns, self.weight.to(scores.dtype), groups=scores.shape[1])
+        mixed = self.conv(F.pad(finite, (self.kernel - 1, 0)))
         return mixed.masked_fill(scores == -torch.inf, -torch.inf)

@@ -262,7 +262,7 @@ class StickBreaking(nn.Module):
         )
         left = F.logsigmoid(-exact).masked_fill(excluded, 0.0)
         # The logarithm of what the keys after each key leave: a sum from the last key backwards.
-        after = F.pad(left[..., 1:].flip(-1).cumsum(dim=-1).flip(-1), (0, 1))
+        after = F.pad(left, (-1, 1)).flip(-1).cumsum(dim=-1).flip(-1)
         weights = (F.logsigmoid(exact) + after).exp()
         return weights.masked_fill(excluded, 0.0).to(scores.dtype)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.genome import key_width
-from nas.genome.primitives.base import Params, Role, primitive
+from nas.genome.primitives.base import Params, Role, Sizes, primitive
 from nas.genome.primitives.domains import Choice, Flag, Integer, Real
 from nas.genome.primitives.factors import zero_of_first
 from nas.genome.primitives.masks import drop_padding
@@ -43,10 +43,10 @@ def rotate(
 SHARE: Final = Choice(default="all", values=("all", "1/2", "1/4"))
 
 
-def _plain_rope(params: Params, width: int, tokens: int) -> Params:
+def _plain_rope(params: Params, sizes: Sizes) -> Params:
     """Return the largest share that rotates as many features; a single pair ignores the base."""
-    count = key_width(params["share"], width)
-    share = next(s for s in SHARE.values if key_width(s, width) == count)
+    count = key_width(params["share"], sizes.width)
+    share = next(s for s in SHARE.values if key_width(s, sizes.width) == count)
     return {"share": share, "base": 10000.0 if count == 2 else params["base"]}
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from nas.genome.primitives.base import Params, Role, primitive
 from nas.genome.primitives.domains import Integer
@@ -145,8 +144,8 @@ def _merged_blocks(params: Params, below: Params) -> Params | None:
         "k": Integer(default=2, low=1, high=65536),
     },
     passes=lambda sizes, params: 2,
-    plain=lambda params, width, tokens: (
-        None if (params["k"] + 1) * params["block"] >= tokens else params
+    plain=lambda params, sizes: (
+        None if (params["k"] + 1) * params["block"] >= sizes.tokens else params
     ),
     merged=_merged_blocks,
     sign=non_positive_like_first,
@@ -174,19 +173,18 @@ class BlockFilter(nn.Module):
 
     def forward(self, scores: Scores, mask: Mask = None, start: int | Tensor = 0) -> Scores:
         queries, keys = scores.shape[2:]
-        padded = F.pad(hide(scores.detach(), mask), (0, -keys % self.block), value=-torch.inf)
-        parts = padded.to(torch.promote_types(scores.dtype, torch.float32))
-        parts = parts.unflatten(-1, (-1, self.block))
-        is_visible = parts > -torch.inf
-        count = is_visible.sum(dim=-1)
-        means = parts.masked_fill(~is_visible, 0.0).sum(dim=-1) / count.clamp(min=1)
+        block_of = torch.arange(keys, device=scores.device) // self.block
+        exact = hide(scores.detach(), mask).to(torch.promote_types(scores.dtype, torch.float32))
+        hidden = exact == -torch.inf
+        # Two more than needed, which stay empty: an exported graph may not depend on one block.
+        sums = exact.new_zeros(*scores.shape[:3], keys // self.block + 2)
+        count = sums.index_add(-1, block_of, (~hidden).to(exact.dtype))
+        means = sums.index_add(-1, block_of, exact.masked_fill(hidden, 0.0)) / count.clamp(min=1)
         place = torch.arange(queries, device=scores.device) + start
-        blocks = torch.arange(means.shape[-1], device=scores.device)
-        own = (place // self.block)[:, None] == blocks
+        own = (place // self.block)[:, None] == torch.arange(sums.shape[-1], device=scores.device)
         means = means.masked_fill(own | (count == 0), -torch.inf)
         kept = own | (keep_largest(means, None, self.k) > -torch.inf)
-        kept = kept.repeat_interleave(self.block, dim=-1)[..., :keys]
-        return scores.masked_fill(~kept, -torch.inf)
+        return scores.masked_fill(~kept.index_select(-1, block_of), -torch.inf)
 
 
 @primitive(

@@ -125,16 +125,12 @@ class RmsNorm(nn.Module):
 
     Args:
         span: number of neighbouring heads whose features are normalised together. All pairs of
-            heads share a gain of 2 w numbers if ``span`` is 2.
-
-    Raises:
-        ValueError: ``span`` is 2, and the number of heads is odd.
+            heads share a gain of 2 w numbers if ``span`` is 2. The last of an odd number of heads
+            is normalised alone.
     """
 
-    def __init__(self, heads: int, width: int, *, span: int = 1) -> None:
+    def __init__(self, width: int, *, span: int = 1) -> None:
         super().__init__()
-        if heads % span:
-            raise ValueError(f"rms_norm, span: 2: there are {heads} heads; expected an even number")
         self.span = span
         self.gain = nn.Parameter(torch.ones(span * width))
 
@@ -144,9 +140,12 @@ class RmsNorm(nn.Module):
         if self.span == 1:
             size = (exact.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt()
             return (exact / size * self.gain).to(tokens.dtype)
-        pairs = exact.unflatten(1, (-1, 2))
-        size = (pairs.square().mean(dim=(2, -1), keepdim=True) + 1e-6).sqrt()
-        return (pairs / size * self.gain.view(2, 1, -1)).flatten(1, 2).to(tokens.dtype)
+        heads = tokens.shape[1]
+        mean = exact.square().mean(dim=-1, keepdim=True)
+        even = mean[:, : heads // 2 * 2].unflatten(1, (-1, 2)).mean(dim=2)
+        mean = torch.cat((even.repeat_interleave(2, dim=1), mean[:, heads // 2 * 2 :]), dim=1)
+        gain = self.gain.view(2, 1, -1).repeat(heads // 2 + 1, 1, 1)[:heads]
+        return (exact / (mean + 1e-6).sqrt() * gain).to(tokens.dtype)
 
 
 @primitive(

@@ -23,6 +23,7 @@ from tests.tensors import draw
 DIM, HEADS = 32, 4
 # A constant added to all scores of a row: softmax does not see it (N6).
 STILL = {
+    "canon": ["short_conv_2.conv.bias"],
     "neural_attention": ["neural_attention_0.out_bias"],
     "neural_attention_authors": ["neural_attention_authors_0.third.bias"],
 }
@@ -42,13 +43,16 @@ def block_of(found: NamedMechanism) -> nn.Module:
 def length_of(found: NamedMechanism) -> int:
     """A few tokens, or more than its window reaches."""
     window = found.genome.visibility.window
+    if any(node.op == "block_filter" for node in found.genome.nodes):
+        return 70
     return 7 if window is None else window + 8
 
 
 def is_place_blind(found: NamedMechanism) -> bool:
     """Whether nothing in it knows the place of a token."""
     roles = {REGISTRY[node.op].signatures[0].role for node in found.genome.nodes}
-    return "position" not in roles and found.genome.visibility.window is None
+    knows_order = {"stick_breaking", "block_filter"} & {node.op for node in found.genome.nodes}
+    return "position" not in roles and not knows_order and found.genome.visibility.window is None
 
 
 @EVERY

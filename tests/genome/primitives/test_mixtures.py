@@ -54,10 +54,10 @@ def convolved(module: nn.Module, scores: Tensor, mask: Tensor | None) -> Tensor:
     """As in the formula, one tap and one key at a time."""
     visible = torch.ones_like(scores).bool() if mask is None else mask.expand(scores.shape)
     out = torch.zeros_like(scores)
-    kernel = module.weight.shape[-1]
+    kernel = module.conv.weight.shape[-1]
     for key in range(scores.shape[-1]):
         for s in range(min(kernel, key + 1)):
-            weight = module.weight[:, 0, 0, kernel - 1 - s].view(-1, 1)
+            weight = module.conv.weight[:, 0, 0, kernel - 1 - s].view(-1, 1)
             read = torch.where(visible[..., key - s], scores[..., key - s], 0.0)
             out[..., key] = out[..., key] + weight * read
     return out
@@ -80,9 +80,9 @@ def test_gradients_of_mixtures_equal_those_of_their_loops(kind: str) -> None:
         leaves = [z, *module.parameters()]
         check_same(with_gradients(module(z), leaves), with_gradients(loop(module, z), leaves))
     conv = KeyConv(4, kernel=4).double()
-    nn.init.normal_(conv.weight)
+    nn.init.normal_(conv.conv.weight)
     results = conv(z, mask=mask[kind]), convolved(conv, z, mask[kind])
-    check_same(*(with_gradients(result, [z, conv.weight]) for result in results))
+    check_same(*(with_gradients(result, [z, conv.conv.weight]) for result in results))
 
 
 def test_mixtures_start_as_published() -> None:
@@ -90,8 +90,17 @@ def test_mixtures_start_as_published() -> None:
     torch.testing.assert_close(TalkingHeads(4).double()(z), z)
     torch.testing.assert_close(KeyConv(4).double()(z), z)
     torch.testing.assert_close(HeadDifference(4).double()(z)[:, 3], z[:, 2] - 0.8 * z[:, 3])
-    with pytest.raises(ValueError, match="there are 3 heads; expected an even number"):
-        HeadDifference(3)
+    odd = HeadDifference(3).double()(z[:, :3])
+    torch.testing.assert_close(odd[:, 1:], torch.stack((odd[:, 0], z[:, 2]), 1))
+
+
+def test_a_difference_of_one_head_is_removed(genome: Build) -> None:
+    one = {"q_heads": "one", "kv_heads": "one"}
+    found = scored(genome, ("softmax",), ("head_difference",), **one)
+    sizes = ModelSizes(32, 8, 2, 9)
+    check(found, scored(genome, ("softmax",), **one), sizes)
+    both = scored(genome, ("softmax",), ("head_difference",))
+    assert len(canonicalise(both, sizes).nodes) == 4
 
 
 def test_excluded_scores_count_as_zero_in_other_heads() -> None:

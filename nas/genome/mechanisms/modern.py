@@ -1,0 +1,238 @@
+"""Mechanisms of 2020 to 2026: changes of standard attention that recent language models use.
+
+Each is standard attention (``mha``) with the change that its paper describes. Rotary positions,
+which most of these papers use, are left to the backbone; ``rope`` on queries and keys adds them.
+"""
+
+from __future__ import annotations
+
+from nas.genome import Genome
+from nas.genome.mechanisms.base import graph, named
+
+ALL = {"least_heads": "all"}
+
+
+@named(paper="Katharopoulos et al. 2020")
+def linear() -> Genome:
+    """Linear attention with positive features.
+
+        f(x) = elu(x) + 1                                                (eq. 7)
+        out_i = sum_j f(q_i).f(k_j) v_j / sum_j f(q_i).f(k_j)            (eq. 4)
+
+    Under a causal mask j <= i (eq. 9), and a decoder keeps the two sums (eqs. 18
+    to 20), whose sizes are constant: d_h (d_h + 1) numbers a head.
+
+    Decisions. The scale 1 / sqrt(d_h) of the scores cancels. The authors' code adds
+    1e-6 to the denominator; here its mean over the keys is at least 1e-6.
+    """
+    return graph(
+        ("elu_plus_one", "q"),
+        ("elu_plus_one", "k"),
+        ("scaled_dot_product", [0, 1]),
+        ("ratio", [2]),
+        ("weighted_sum", [3, "v"]),
+    )
+
+
+@named(paper="Differential Transformer")
+def differential() -> Genome:
+    """Differences of two attention maps, with a norm of each pair of heads.
+
+        A_i = softmax(Q_2i K_2i^T / sqrt(d_h))
+              - lambda_i softmax(Q_2i+1 K_2i+1^T / sqrt(d_h))            (eq. 1)
+        head_i = RMSNorm(A_i [V_2i, V_2i+1])                             (eq. 3)
+
+    H / 2 heads with two maps each and values of width 2 d_h, which are the values
+    of two heads here; the number of parameters is that of mha, apart from lambda.
+
+    Decisions. lambda_i is a learned number of each head, initially 0.8 (section 2.1
+    offers this constant besides a schedule by depth); in the paper all heads share
+    a lambda, exp(a.b) - exp(c.d) + 0.8 for learned vectors (eq. 2). The constant
+    factor 1 - 0.8 after the norm is left out: W_O can learn it. The norm's gain has
+    2 d_h numbers, shared by all heads. If H is odd, the last head is that of mha,
+    with a norm.
+    """
+    return graph(
+        ("scaled_dot_product", "qk"),
+        ("softmax", [0]),
+        ("head_difference", [1]),
+        ("weighted_sum", [2, "v"]),
+        ("rms_norm", [3], {"span": 2}),
+    )
+
+
+@named(paper="Qiu et al. 2025")
+def gated_attention() -> Genome:
+    """Standard attention with an output gate computed from the block's input.
+
+        out_i = (sum_j a_ij v_j) * sigmoid(x_i W_g) W_O,   a as in mha   (eqs. 5, 6)
+
+    W_g: d x d, one gate for each feature of each head: position G1 of the paper,
+    which it found best, elementwise and specific to the head.
+
+    Decisions. W_g has no bias unless the task sets qkv_bias. One gate for each head
+    is output_gate with per: head.
+    """
+    return graph(
+        ("scaled_dot_product", "qk"),
+        ("softmax", [0]),
+        ("weighted_sum", [1, "v"]),
+        ("output_gate", [2]),
+    )
+
+
+@named(paper="Allen-Zhu 2025 (Canon layers)")
+def canon() -> Genome:
+    """Short convolutions on queries, keys and values, each added to its input.
+
+        h'_t = h_t + b + sum_s w_s * h_{t-s},   s = 0 ... 3,   h = q, k, v
+
+    Position B of the paper (Physics of Language Models, part 4.1): after the
+    projections, causal, with kernel 4 and one kernel for each feature.
+
+    Decisions. The convolution has a bias, as elsewhere here. A convolution that
+    starts as the identity, and no sum, is short_conv with init: identity.
+    """
+    width = {"kernel": 4}
+    return graph(
+        ("short_conv", "q", width),
+        ("add", ["q", 0]),
+        ("short_conv", "k", width),
+        ("add", ["k", 2]),
+        ("short_conv", "v", width),
+        ("add", ["v", 4]),
+        ("scaled_dot_product", [1, 3]),
+        ("softmax", [6]),
+        ("weighted_sum", [7, 5]),
+    )
+
+
+@named(paper="OpenAI 2025 (gpt-oss)")
+def sink() -> Genome:
+    """A learned score of each head in the denominator of softmax.
+
+        a_ij = exp(s_ij) / (exp(t_h) + sum_k exp(s_ik)),   s as in mha
+
+    t_h: a number for each head, initially 0, so that the weights start as those of
+    softmax with one additional key ("off by one"). A head can attend to nothing.
+
+    Decisions. The model's alternating windows and grouped keys are left out.
+    """
+    return graph(("scaled_dot_product", "qk"), ("softmax_sink", [0]), ("weighted_sum", [1, "v"]))
+
+
+@named(paper="DeepSeek-V2")
+def mla() -> Genome:
+    """Multi-head latent attention: keys and values of all heads from one latent.
+
+        c_j = RMSNorm(x_j W_DKV)                                         (eq. 9)
+        k_j^h = W_UK^h c_j,   v_j^h = W_UV^h c_j                       (eqs. 10, 11)
+
+    W_DKV: d x d_h, W_UK^h, W_UV^h: d_h x d_h for each of the H heads; queries and
+    softmax as in mha. Only c_j is cached: d_h numbers per token, half of mqa's.
+
+    Decisions. The latent is one head wide; the paper's is four times as wide as a
+    head. The decoupled rotary keys (eqs. 14 to 19) and the latent of the queries
+    (eqs. 12, 13) are left out. A decoder computes keys and values from the cached
+    latents; it does not absorb W_UK into W_Q.
+    """
+    return graph(
+        ("rms_norm", "v"),
+        ("head_linear", [0], ALL),
+        ("head_linear", [0], ALL),
+        ("scaled_dot_product", ["q", 1]),
+        ("softmax", [3]),
+        ("weighted_sum", [4, 2]),
+        kv_heads="one",
+    )
+
+
+@named(paper="Lu et al. 2025 (MoBA)")
+def moba() -> Genome:
+    """Mixture of block attention: each query sees its own block and the best others.
+
+        g_im = q_i . mean(k_j of block m)                                (eq. 6)
+        softmax over the keys of the blocks with the two largest g_im,
+        and of the block of token i itself                             (eqs. 2 to 5)
+
+    Under a causal mask the blocks compete that end before the own block, and the
+    own block is masked as usual. Blocks have 16 tokens; another size and number:
+    moba:block=64,k=3.
+
+    Decisions. The paper's blocks have 512 tokens and more. It counts the own block
+    among its k. All scores are computed and most are then excluded, so that the
+    number of multiply-adds is that of mha.
+    """
+    return graph(
+        ("scaled_dot_product", "qk"),
+        ("block_filter", [0]),
+        ("softmax", [1]),
+        ("weighted_sum", [2, "v"]),
+    )
+
+
+@named(paper="Tan et al. 2024")
+def stick_breaking() -> Genome:
+    """Stick-breaking: keys take shares of the remaining weight, the nearest first.
+
+        b_ij = sigmoid(q_i.k_j / sqrt(d_h))
+        a_ij = b_ij prod_{j < k <= i} (1 - b_ik)                         (eqs. 3, 4)
+
+    Decisions. The token itself comes first; in the paper only earlier tokens count
+    (j < i), and the first token's output is zero. Without a causal mask keys are
+    taken from the last token backwards.
+    """
+    return graph(("scaled_dot_product", "qk"), ("stick_breaking", [0]), ("weighted_sum", [1, "v"]))
+
+
+@named(paper="Zuhri et al. 2025")
+def softpick() -> Genome:
+    """Rectified softmax: weights of zero, and rows that may sum to less than one.
+
+        a_ij = max(exp(s_ij) - 1, 0) / (e + sum_k |exp(s_ik) - 1|)       (eq. 3)
+
+    s as in mha, e = 1e-6. Keys with negative scores have weight zero and still
+    enlarge the sum, through which they receive gradients.
+
+    Decisions. As in the paper's algorithm 1, all exponentials are divided by that
+    of the row's maximum; here a maximum below zero counts as zero.
+    """
+    return graph(("scaled_dot_product", "qk"), ("softpick", [0]), ("weighted_sum", [1, "v"]))
+
+
+@named(paper="Shazeer et al. 2020")
+def talking_heads() -> Genome:
+    """Scores and weights are mixed across heads.
+
+        S'_h = sum_g P_hg S_g,   A = softmax(S'),   A'_h = sum_g R_hg A_g  (sec. 4)
+
+    S_g = Q_g K_g^T / sqrt(d_h); P, R: H x H, learned; A'_h V_h and W_O as in mha.
+
+    Decisions. P and R start as identities, so that the mechanism starts as mha; the
+    paper draws them. Scores are divided by sqrt(d_h), as in mha.
+    """
+    return graph(
+        ("scaled_dot_product", "qk"),
+        ("talking_heads", [0]),
+        ("softmax", [1]),
+        ("talking_heads", [2]),
+        ("weighted_sum", [3, "v"]),
+    )
+
+
+@named(paper="Zhai 2026")
+def exclusive() -> Genome:
+    """Exclusive self-attention: outputs without their part along the own value.
+
+        z_i = y_i - (y_i . v_i) v_i / |v_i|^2,   y as in mha             (eq. 2)
+
+    v_i: the value of token i in the same head; W_O is applied to z.
+
+    Decisions. Values shorter than 1e-3 are divided by 1e-3 and not by their length.
+    """
+    return graph(
+        ("scaled_dot_product", "qk"),
+        ("softmax", [0]),
+        ("weighted_sum", [1, "v"]),
+        ("exclude_value", [2, "v"]),
+    )

@@ -1,0 +1,198 @@
+"""Modern mechanisms against direct implementations of their papers' equations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+import torch
+from torch import Tensor
+
+from nas.compiler import build_attention
+from nas.costs.decoding import Decoder
+from nas.genome.mechanisms import MECHANISMS
+from tests.tensors import check_same, draw, with_gradients
+
+DIM, HEADS, TOKENS, WIDTH = 24, 4, 11, 6
+
+
+def heads_of(block: Any, x: Tensor, *names: str) -> list[Tensor]:
+    """The streams of those names, (b, h, n, w)."""
+    linear = (getattr(block, f"w{name}") for name in names)
+    return [f(x).unflatten(-1, (-1, WIDTH)).transpose(1, 2) for f in linear]
+
+
+def attended(
+    q: Tensor, k: Tensor, v: Tensor, is_causal: bool, weigh: Callable[[Tensor, int], Tensor]
+) -> Tensor:
+    """Weighted sums of values, for one head and query at a time.
+
+    ``weigh`` maps the scores of a query's visible keys, and the head, to their weights.
+    """
+    heads = []
+    for h in range(q.shape[1]):
+        rows = []
+        for i in range(q.shape[2]):
+            end = i + 1 if is_causal else k.shape[2]
+            scores = torch.stack([(q[:, h, i] * k[:, h, j]).sum(-1) for j in range(end)], -1)
+            weights = weigh(scores / WIDTH**0.5, h)
+            rows.append(sum(weights[:, j, None] * v[:, h, j] for j in range(end)))
+        heads.append(torch.stack(rows, 1))
+    return torch.stack(heads, 1)
+
+
+def merged(block: Any, tokens: Tensor) -> Tensor:
+    return block.wo(tokens.transpose(1, 2).flatten(2))
+
+
+def softmax(scores: Tensor, head: int) -> Tensor:
+    return scores.exp() / scores.exp().sum(-1, keepdim=True)
+
+
+def linear(block: Any, x: Tensor, is_causal: bool) -> Tensor:
+    q, k, v = heads_of(block, x, "q", "k", "v")
+    q, k = (torch.where(t > 0, t + 1, t.exp()) for t in (q, k))
+    return merged(block, attended(q, k, v, is_causal, lambda s, h: s / s.sum(-1, keepdim=True)))
+
+
+def differential(block: Any, x: Tensor, is_causal: bool) -> Tensor:
+    q, k, v = heads_of(block, x, "q", "k", "v")
+    wide = torch.cat((v[:, 0::2], v[:, 1::2]), -1)  # the values of a pair
+    first, second = (attended(q[:, i::2], k[:, i::2], wide, is_causal, softmax) for i in (0, 1))
+    out = first - block.head_difference_2.factor[:, None, None] * second
+    out = out / (out.square().mean(-1, keepdim=True) + 1e-6).sqrt() * block.rms_norm_4.gain
+    return block.wo(out.transpose(1, 2).flatten(2))
+
+
+def gated_attention(block: Any, x: Tensor, is_causal: bool) -> Tensor:
+    out = attended(*heads_of(block, x, "q", "k", "v"), is_causal, softmax)
+    gates = block.output_gate_3.gate(x).sigmoid()
+    return block.wo(out.transpose(1, 2).flatten(2) * gates)
+
+
+def canon(block: Any, x: Tensor, is_causal: bool) -> Tensor:
+    streams = []
+    nodes = block.genome.nodes
+    steps = {node.inputs[0]: i for i, node in enumerate(nodes) if node.op == "short_conv"}
+    for name in "qkv":
+        conv = getattr(block, f"short_conv_{steps[name]}").conv
+        h = getattr(block, f"w{name}")(x)
+        out = h + conv.bias
+        for t in range(TOKENS):
+            for s in range(min(4, t + 1)):
+                out = out.index_add(1, torch.tensor([t]), conv.weight[:, 0, 3 - s] * h[:, [t - s]])
+        streams.append(out.unflatten(-1, (-1, WIDTH)).transpose(1, 2))
+    return merged(block, attended(*streams, is_causal, softmax))
+
+
+def sink(block: Any, x: Tensor, is_causal: bool) -> Tensor:
+    t = block.softmax_sink_1.sink
+
+    def weigh(s: Tensor, h: int) -> Tensor:
+        return s.exp() / (t[h].exp() + s.exp().sum(-1, keepdim=True))
+
+    return merged(block, attended(*heads_of(block, x, "q", "k", "v"), is_causal, weigh))
+
+
+def mla(block: Any, x: Tensor, is_causal: bool) -> Tensor:
+    (q,), latent = heads_of(block, x, "q"), block.wv(x)
+    norm = latent.square().mean(-1, keepdim=True)
+    latent = latent / (norm + 1e-6).sqrt() * block.rms_norm_0.gain
+    readers = {i: node.inputs for i, node in enumerate(block.genome.nodes)}
+    key = next(refs[1] for i, refs in readers.items() if "product" in block.genome.nodes[i].op)
+    value = readers[len(readers) - 1][1]
+    maps = (getattr(block, f"head_linear_{i}").weight for i in (key, value))
+    k, v = (torch.einsum("hvw,bnw->bhnv", each, latent) for each in maps)
+    return merged(block, attended(q, k, v, is_causal, softmax))
+
+
+def stick_breaking(block: Any, x: Tensor, is_causal: bool) -> Tensor:
+    def weigh(s: Tensor, h: int) -> Tensor:
+        share = s.sigmoid()
+        rest = [(1 - share[:, j + 1 :]).prod(-1) for j in range(s.shape[-1])]
+        return share * torch.stack(rest, -1)
+
+    return merged(block, attended(*heads_of(block, x, "q", "k", "v"), is_causal, weigh))
+
+
+def softpick(block: Any, x: Tensor, is_causal: bool) -> Tensor:
+    def weigh(s: Tensor, h: int) -> Tensor:
+        top = s.detach().amax(-1, keepdim=True).clamp(min=0)
+        total = (s.exp() - 1).abs().sum(-1, keepdim=True) + 1e-6 * top.exp()
+        return (s.exp() - 1).relu() / total
+
+    return merged(block, attended(*heads_of(block, x, "q", "k", "v"), is_causal, weigh))
+
+
+def talking_heads(block: Any, x: Tensor, is_causal: bool) -> Tensor:
+    q, k, v = heads_of(block, x, "q", "k", "v")
+    before, after = block.talking_heads_1.mix, block.talking_heads_3.mix
+    scores = torch.einsum("hg,bgqk->bhqk", before, q @ k.mT / WIDTH**0.5)
+    visible = torch.ones(TOKENS, TOKENS).tril() if is_causal else torch.ones(TOKENS, TOKENS)
+    weights = scores.exp() * visible
+    weights = weights / weights.sum(-1, keepdim=True)
+    return merged(block, torch.einsum("hg,bgqk->bhqk", after, weights) @ v)
+
+
+def exclusive(block: Any, x: Tensor, is_causal: bool) -> Tensor:
+    q, k, v = heads_of(block, x, "q", "k", "v")
+    y = attended(q, k, v, is_causal, softmax)
+    share = (y * v).sum(-1, keepdim=True) / v.square().sum(-1, keepdim=True)
+    return merged(block, y - share * v)
+
+
+CASES: Final = (linear, differential, gated_attention, canon, sink, mla, stick_breaking, softpick,
+                talking_heads, exclusive)  # fmt: skip
+
+
+def block_of(name: str) -> Any:
+    torch.manual_seed(0)
+    block = build_attention(MECHANISMS[name].genome, DIM, HEADS).double().eval()
+    with torch.no_grad():
+        for parameter in block.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return block
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("direct", CASES, ids=lambda direct: direct.__name__)
+def test_mechanism_equals_its_equations(direct: Callable[..., Tensor], is_causal: bool) -> None:
+    """Values, and gradients of the input and all weights."""
+    block, x = block_of(direct.__name__), draw(2, TOKENS, DIM).requires_grad_()
+    leaves = [x, *block.parameters()]
+    results = (block(x, is_causal=is_causal), direct(block, x, is_causal))
+    check_same(*(with_gradients(result, leaves) for result in results))
+
+
+def test_moba_equals_attention_to_the_chosen_blocks() -> None:
+    block, x = block_of("moba"), draw(1, 80, DIM)
+    q, k, v = heads_of(block, x, "q", "k", "v")
+    means = k.unflatten(2, (5, 16)).mean(3)
+    out = torch.zeros_like(q)
+    for h in range(HEADS):
+        for i in range(80):
+            own = i // 16
+            scores = [(q[0, h, i] @ means[0, h, m]).item() for m in range(own)]
+            best = sorted(range(own), key=lambda m: scores[m])[-2:]
+            seen = [j for m in [*best, own] for j in range(16 * m, 16 * m + 16) if j <= i]
+            weights = (k[0, h, seen] @ q[0, h, i] / WIDTH**0.5).softmax(0)
+            out[0, h, i] = weights @ v[0, h, seen]
+    torch.testing.assert_close(block(x, is_causal=True), merged(block, out))
+
+
+@pytest.mark.parametrize("name", [*(direct.__name__ for direct in CASES), "moba"])
+def test_mechanism_decodes_token_by_token(name: str) -> None:
+    block, x = block_of(name), draw(2, TOKENS, DIM)
+    decoder = Decoder(block)
+    rows = torch.cat([decoder.step(part) for part in x.split((4, 1, 6), dim=1)], dim=1)
+    torch.testing.assert_close(rows, block(x, is_causal=True))
+
+
+def test_caches_have_the_sizes_of_the_readings() -> None:
+    sizes = {}
+    for name in ("linear", "mla"):
+        decoder = Decoder(block_of(name))
+        decoder.step(draw(1, TOKENS, DIM))
+        sizes[name] = sum(tensor.numel() for tensor in decoder.cache.values())
+    assert sizes == {"linear": HEADS * WIDTH * (WIDTH + 1), "mla": TOKENS * WIDTH}
