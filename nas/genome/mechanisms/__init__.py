@@ -16,7 +16,7 @@ from nas.genome.mechanisms.base import MECHANISMS, NamedMechanism
 __all__ = ["MECHANISMS", "NamedMechanism", "mechanism", "names_of"]
 
 # In this order the mechanisms are listed.
-for _family in ("standard", "sqa", "neural", "patterns", "modern", "evolving"):
+for _family in ("standard", "sqa", "neural", "patterns", "modern", "recurrent", "evolving"):
     import_module(f"{__name__}.{_family}")
 
 

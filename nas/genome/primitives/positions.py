@@ -168,6 +168,7 @@ class ShortConv(nn.Module):
     notation="shift({tokens})",
     source="Peng et al. 2023 (RWKV, arXiv 2305.13048), eq. 11 to 13, with 1 - mu for its mu",
     state=lambda sizes, params: sizes.heads * sizes.width,
+    parameters={"init": Choice(default="identity", values=("identity", "spread"))},
     sign=zero_of_first,
     homogeneous=("tokens",),
     is_additive=True,
@@ -182,9 +183,10 @@ class TokenShift(nn.Module):
 
     needs_all_tokens = True
 
-    def __init__(self, heads: int, width: int) -> None:
+    def __init__(self, heads: int, width: int, *, init: str = "identity") -> None:
         super().__init__()
-        self.mix = nn.Parameter(torch.zeros(heads, 1, width))
+        start = torch.linspace(0.0, 1.0, width) if init == "spread" else torch.zeros(width)
+        self.mix = nn.Parameter(start.repeat(heads, 1, 1))
 
     def forward(self, tokens: Tokens, mask: Mask = None) -> Tokens:
         return self.advance(None, drop_padding(tokens, mask))[0]

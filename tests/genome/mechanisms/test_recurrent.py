@@ -1,0 +1,165 @@
+"""Mechanisms with forget gates and the delta rule, as loops over tokens from their equations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import nas
+from nas.genome.mechanisms import MECHANISMS
+from tests.tensors import check_same, with_gradients
+
+DIM, HEADS, TOKENS = 16, 2, 70
+
+
+def heads_of(x: Tensor) -> Tensor:
+    return x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+
+
+def convolved(block: Any, x: Tensor) -> list[Tensor]:
+    """The streams after a causal convolution and swish, in the order q, k, v."""
+    convolutions = [m.conv for name, m in block.named_children() if name.startswith("short_conv")]
+    streams = []
+    for linear, conv in zip((block.wq, block.wk, block.wv), convolutions, strict=True):
+        padded = F.pad(linear(x).mT, (3, 0))
+        mixed = [
+            (padded[..., t : t + 4] * conv.weight[:, 0]).sum(-1) + conv.bias for t in range(TOKENS)
+        ]
+        streams.append(heads_of(F.silu(torch.stack(mixed, dim=1))))
+    return streams
+
+
+def gates_of(block: Any, x: Tensor) -> Tensor:
+    """f, (b, h, n, 1) or (b, h, n, w)."""
+    (gate,) = (m for name, m in block.named_children() if "_gate_" in name and hasattr(m, "rate"))
+    if hasattr(gate, "gate"):
+        raw = gate.gate(x).mT[..., None]
+        power = 1.0
+    else:
+        raw, power = heads_of(gate.up(gate.down(x))), 1 / 16
+    if gate.rate is None:
+        return torch.sigmoid(raw) ** power
+    return torch.exp(-gate.rate.exp().view(-1, 1, 1) * F.softplus(raw))
+
+
+def states(
+    q: Tensor, k: Tensor, v: Tensor, f: Tensor, b: Tensor | None = None, scale: float | None = None
+) -> Tensor:
+    """S_t = diag(f_t) S_{t-1} + k_t u_t and o_t = q_t S_t, with u = v, or u = b (v - k S)."""
+    state = torch.zeros(*q.shape[:2], q.shape[3], v.shape[3], dtype=q.dtype)
+    out = []
+    for t in range(q.shape[2]):
+        state = f[:, :, t, :, None] * state
+        u = v[:, :, t]
+        if b is not None:
+            u = b[:, :, t] * (u - (k[:, :, t, :, None] * state).sum(2))
+        state = state + k[:, :, t, :, None] * u[:, :, None]
+        out.append((q[:, :, t, :, None] * state).sum(2))
+    return torch.stack(out, dim=2) * (q.shape[3] ** -0.5 if scale is None else scale)
+
+
+def normed(block: Any, out: Tensor) -> Tensor:
+    (norm,) = (m for name, m in block.named_children() if name.startswith("rms_norm"))
+    return out / (out.square().mean(-1, keepdim=True) + 1e-6).sqrt() * norm.gain
+
+
+def merged(block: Any, out: Tensor) -> Tensor:
+    return block.wo(out.transpose(1, 2).flatten(2))
+
+
+def strength(block: Any, x: Tensor) -> Tensor:
+    (delta,) = (m for name, m in block.named_children() if name.startswith("delta"))
+    return torch.sigmoid(delta.strength(x)).mT[..., None]
+
+
+def swish(block: Any, x: Tensor) -> Tensor:
+    (gate,) = (m for name, m in block.named_children() if name.startswith("swish_gate"))
+    return heads_of(F.silu(gate.gate(x)))
+
+
+def forgetting(block: Any, x: Tensor) -> Tensor:
+    q, k, v = (heads_of(w(x)) for w in (block.wq, block.wk, block.wv))
+    f, out = gates_of(block, x).log()[..., 0], []
+    for i in range(TOKENS):
+        between = torch.stack([f[:, :, j + 1 : i + 1].sum(-1) for j in range(i + 1)], dim=-1)
+        scores = (q[:, :, i, None] * k[:, :, : i + 1]).sum(-1) * q.shape[3] ** -0.5 + between
+        out.append((torch.softmax(scores, -1)[..., None] * v[:, :, : i + 1]).sum(2))
+    return merged(block, torch.stack(out, dim=2))
+
+
+def gla(block: Any, x: Tensor) -> Tensor:
+    q, k, v = (heads_of(w(x)) for w in (block.wq, block.wk, block.wv))
+    return merged(block, normed(block, states(q, k, v, gates_of(block, x))) * swish(block, x))
+
+
+def mamba2(block: Any, x: Tensor) -> Tensor:
+    q, k, v = convolved(block, x)
+    f = gates_of(block, x)
+    return merged(block, normed(block, states(q, k, -f.log() * v, f)) * swish(block, x))
+
+
+def deltanet(block: Any, x: Tensor) -> Tensor:
+    q, k, v = convolved(block, x)
+    q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+    ones = torch.ones(*q.shape[:3], 1, dtype=q.dtype)
+    return merged(block, normed(block, states(q, k, v, ones, strength(block, x))))
+
+
+def gated_deltanet(block: Any, x: Tensor) -> Tensor:
+    q, k, v = convolved(block, x)
+    q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+    out = states(q, k, v, gates_of(block, x), strength(block, x))
+    return merged(block, normed(block, out) * swish(block, x))
+
+
+def kda(block: Any, x: Tensor) -> Tensor:
+    q, k, v = convolved(block, x)
+    q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+    f = gates_of(block, x)
+    (output,) = (m for name, m in block.named_children() if name.startswith("output_gate"))
+    out = normed(block, states(q, k, v, f, strength(block, x)))
+    return merged(block, out * heads_of(torch.sigmoid(output.gate(x))))
+
+
+def hgrn(block: Any, x: Tensor) -> Tensor:
+    v, f, out = F.silu(heads_of(block.wv(x))), gates_of(block, x), []
+    state = torch.zeros_like(v[:, :, 0])
+    for t in range(TOKENS):
+        state = f[:, :, t] * state + (1 - f[:, :, t]) * v[:, :, t]
+        out.append(state)
+    return merged(block, normed(block, torch.stack(out, dim=2)) * swish(block, x))
+
+
+def hgrn2(block: Any, x: Tensor) -> Tensor:
+    q, v, f = F.silu(heads_of(block.wq(x))), heads_of(block.wv(x)), gates_of(block, x)
+    return merged(block, normed(block, states(q, 1 - f, v, f)))
+
+
+@pytest.mark.parametrize(
+    "reference", [forgetting, gla, mamba2, deltanet, gated_deltanet, kda, hgrn, hgrn2]
+)
+def test_equals_the_loop_over_tokens(reference: Any) -> None:
+    """Outputs and gradients of the compiled block, in chunks and in one."""
+    torch.manual_seed(1)
+    name = reference.__name__
+    block = nas.build_attention(MECHANISMS[name].genome, DIM, HEADS).double()
+    x = torch.randn(2, TOKENS, DIM, dtype=torch.float64, requires_grad=True)
+    leaves = [x, *block.parameters()]
+    found = with_gradients(block(x, is_causal=True), leaves)
+    check_same(found, with_gradients(reference(block, x), leaves))
+
+
+def test_retention_has_the_decay_of_each_head() -> None:
+    torch.manual_seed(1)
+    block: Any = nas.build_attention(MECHANISMS["retnet"].genome, DIM, HEADS).double()
+    x = torch.randn(2, TOKENS, DIM, dtype=torch.float64)
+    q, k, v = (heads_of(w(x)) for w in (block.wq, block.wk, block.wv))
+    turn = nas.genome.primitives.get("rope").module(width=DIM // HEADS)
+    rates = 1 - 2.0 ** (-5.0 - torch.arange(HEADS, dtype=torch.float64))
+    f = rates.view(-1, 1, 1).expand(2, HEADS, TOKENS, 1)
+    out = normed(block, states(turn(q), turn(k), v, f)) * swish(block, x)
+    torch.testing.assert_close(block(x, is_causal=True), merged(block, out))
