@@ -112,7 +112,7 @@ class Source(ABC):
         more = ", qkv_bias: bool = False" if qkv_bias is None else ""
         lines = [
             "class Attention(nn.Module):",
-            *indented([*_docstring(self.plan), ""]),
+            *(f"    {line}".rstrip() for line in (*_docstring(self.plan), "")),
             f"    def __init__(self, dim: int = {dim}, heads: int = {heads}{more}) -> None:",
             *indented(constructor, 2),
             "",
@@ -303,7 +303,7 @@ _SIGNATURE = [
 
 
 def _docstring(plan: Plan) -> list[str]:
-    lines = [*textwrap.wrap(f'"""{formula_of(plan)}', LINE - 8, break_long_words=False), ""]
+    lines = [*textwrap.wrap(f'"""{formula_of(plan)}', LINE - 8), ""]
     window = plan.genome.visibility.window
     if window is not None:
         lines += [
