@@ -205,6 +205,11 @@ class MatrixBlock(ReferenceAttention):
                     f"{name} has an equal operation on the same inputs, so their weights cannot be "
                     "distinguished; expected operations that differ"
                 )
+            if computation not in modules:  # for example on equal weights, which read any stream
+                raise self.refusal(
+                    f"{name} reads weights that have another form after merging; expected weights "
+                    "of scores"
+                )
             copied.add(computation)
             for parameter, tensor in block.get_submodule(modules[computation]).state_dict().items():
                 value = old.get(parameter, torch.zeros_like(tensor))  # a new bias is zero

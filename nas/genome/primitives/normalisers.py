@@ -190,7 +190,7 @@ class SoftmaxFree(nn.Module):
     "ratio",
     "scores: scores[h] -> weights[h]",
     role=Role.NORMALIZE,
-    notation="{scores}/Σ{scores}",
+    notation="ratio({scores})",
     source="Katharopoulos et al. 2020 (Transformers are RNNs), eq. 4",
     weights=lambda params: Weights.RATIO,
     scale_free=("scores",),
