@@ -2,7 +2,7 @@
 
     python -m benchmarks exports --genomes 1000 --record exports.jsonl
 
-Half of the samples are from ``attention_v2``, half from ``attention_causal``; every second one is
+The samples are from ``attention_v2``, ``attention_causal`` and ``linear_causal``; every second one is
 mutated twice, and every second genome is exported as causal if it permits this. Graphs take both
 masks, some of whose rows mask all tokens. All weights are random, none is zero. Results in the
 record file are not computed again.
@@ -85,11 +85,12 @@ def _cached(trace: Callable[..., ExportedProgram]) -> Callable[..., ExportedProg
 
 def _genomes(count: int) -> Iterator[Genome]:
     yield from (named.genome for named in MECHANISMS.values())
-    spaces = [load_space(name) for name in ("attention_v2", "attention_causal")]
+    names = ("attention_v2", "attention_causal", "linear_causal")
+    spaces = [load_space(name) for name in names]
     variations = [Variation(space, load_policy(space.policy)) for space in spaces]
     rng = np.random.default_rng(13)
     for number in range(count):
-        variation = variations[number % 2]
+        variation = variations[number % 3]
         genome = variation.sample(rng)
         yield variation.mutate(genome, rng, 2)[0] if number % 4 > 1 else genome
 

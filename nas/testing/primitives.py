@@ -239,14 +239,10 @@ def survives_pickle(case: Case) -> None:
 
 def costs_what_torch_counts(case: Case) -> None:
     """The primitive's ``macs`` equal the multiply-adds that torch counts."""
-    counted: dict[Any, Any] = {
-        torch.ops.aten.addcmul: _addcmul,
-        torch.ops.aten.linalg_solve_triangular: _solve,
-    }
     for sizes in (SMALL, LARGE):
         inputs, module = draw(case.signature, sizes), build(case, sizes)
         single = inputs.with_tensors(t[:1] for t in inputs.tensors())
-        counter = FlopCounterMode(display=False, custom_mapping=counted)
+        counter = FlopCounterMode(display=False, custom_mapping=OPERATION_COUNTS)
         with counter, torch.no_grad():
             call(module, case, single)
         # One multiply-add is two of torch's floating point operations.
@@ -260,6 +256,13 @@ def _addcmul(*shapes: Any, out_shape: tuple[int, ...] = (), **rest: Any) -> int:
 
 def _solve(left: Any, right: Any, *args: Any, out_shape: Any = (), **rest: Any) -> int:
     return right[-2] * (right[-2] - 1) * math.prod(right) // right[-2]  # unit diagonal
+
+
+# Twice the multiply-adds of operations that torch does not count.
+OPERATION_COUNTS: Final[dict[Any, Any]] = {
+    torch.ops.aten.addcmul: _addcmul,
+    torch.ops.aten.linalg_solve_triangular: _solve,
+}
 
 
 def continues_a_sequence(case: Case) -> None:

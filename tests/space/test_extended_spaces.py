@@ -1,0 +1,109 @@
+"""Random genomes of the shipped spaces: equal forms, exact counts, no leak, caches as charged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from nas.compiler import build_attention, make_plan
+from nas.compiler.interpreter import ReferenceAttention
+from nas.compiler.plan import Plan
+from nas.costs.decoding.decoder import Decoder
+from nas.costs.decoding.memory import kv_cache_bytes_per_token, undecodable
+from nas.costs.macs import computed_macs
+from nas.genome import Genome, ModelSizes
+from nas.genome.mechanisms import MECHANISMS
+from nas.space import load_space
+from nas.space.validation import load_policy
+from nas.space.variation import Variation
+from nas.testing.primitives import OPERATION_COUNTS
+
+DIM, HEADS = 32, 4
+# Their biases are additional features of fused kernels, which are not counted (nas.costs.macs).
+UNCOUNTED = {"key_bias", "distance", "softmax_sink", "alibi"}
+SPACES = ("attention_v2", "attention_causal", "linear_causal")
+
+
+def samples(name: str, count: int, seed: int = 0) -> Iterator[Genome]:
+    """Random genomes; every second one is a named mechanism of the space after two mutations."""
+    space = load_space(name)
+    variation, rng = Variation(space, load_policy(space.policy)), np.random.default_rng(seed)
+    named = [MECHANISMS[mechanism].genome for mechanism in space.mechanisms]
+    for number in range(count):
+        if number % 2:
+            yield variation.mutate(named[number // 2 % len(named)], rng, 2)[0]
+        else:
+            yield variation.sample(rng)
+
+
+def check(genome: Genome, tokens: int) -> None:
+    """Fast form and interpreter agree, causal or not; no later token is seen; counts are exact."""
+    plan = make_plan(genome, ModelSizes(DIM, HEADS, 1, tokens))
+    torch.manual_seed(0)
+    block = build_attention(plan, DIM, HEADS).double().eval()
+    plain = ReferenceAttention(plan, DIM, HEADS).double().eval()
+    with torch.no_grad():
+        for parameter in block.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    plain.load_state_dict(block.state_dict())
+    x = torch.randn(1, tokens, DIM, dtype=torch.float64)
+    for is_causal in (False, True)[: 1 if plan.unsafe else 2]:
+        with (
+            torch.no_grad(),
+            FlopCounterMode(display=False, custom_mapping=OPERATION_COUNTS) as run,
+        ):
+            out = block(x, is_causal=is_causal)
+        counted, sizes = run.get_total_flops() // 2, ModelSizes(DIM, HEADS, 1, tokens)
+        expected = plain(x, is_causal=is_causal)
+        torch.testing.assert_close(
+            out, expected, rtol=1e-7, atol=1e-7 * expected.abs().max().item()
+        )
+        if not UNCOUNTED & {node.op for node in plan.genome.nodes}:
+            assert counted == computed_macs(plan, sizes, is_causal).all, genome.to_dict()
+    if not plan.unsafe:
+        later = torch.arange(tokens)[:, None] >= tokens // 2
+        moved = torch.where(later, torch.randn_like(x), x)
+        gap = (
+            (block(moved, is_causal=True) - block(x, is_causal=True))[:, : tokens // 2].abs().max()
+        )
+        assert gap <= 1e-9 * expected.abs().max(), genome.to_dict()
+        if not undecodable(plan):
+            check_cache(plan, block, x)
+
+
+def check_cache(plan: Plan, block: torch.nn.Module, x: torch.Tensor) -> None:
+    """Decoding in parts equals the whole pass, and the cache has the size that is charged."""
+    tokens = x.shape[1]
+    decoder = Decoder(block, tokens)
+    parts = torch.cat([decoder.step(part) for part in x.split((tokens - 3, 1, 2), dim=1)], dim=1)
+    whole = block(x, is_causal=True)
+    torch.testing.assert_close(parts, whole, rtol=1e-6, atol=1e-6 * whole.abs().max().item())
+    tensors = [*decoder.cache.values(), *(t for state in decoder.states.values() for t in state)]
+    held = sum(t[0].numel() for t in tensors)
+    charged = kv_cache_bytes_per_token(plan, ModelSizes(DIM, HEADS, 1, tokens)) * tokens / 2
+    assert held == round(charged, 6)
+
+
+@pytest.mark.parametrize("tokens", [20, 140])
+@pytest.mark.parametrize("space", SPACES)
+def test_random_genomes_are_exact(space: str, tokens: int) -> None:
+    for genome in samples(space, 12, seed=tokens):
+        check(genome, tokens)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("space", SPACES)
+def test_a_thousand_random_genomes_are_exact(space: str) -> None:
+    for number, genome in enumerate(samples(space, 334, seed=7)):
+        check(genome, (20, 140, 300)[number % 3])
+
+
+def test_caches_of_linear_mechanisms_do_not_grow() -> None:
+    for genome in samples("linear_causal", 100, seed=3):
+        plan = make_plan(genome)
+        bytes_ = [n * kv_cache_bytes_per_token(plan, ModelSizes(64, 4, 1, n)) for n in (4096, 8192)]
+        assert bytes_[0] == bytes_[1], genome.to_dict()
