@@ -2,8 +2,8 @@
 
     python -m benchmarks exports --genomes 1000 --record exports.jsonl
 
-The samples are from ``attention_v2``, ``attention_causal`` and ``linear_causal``; every second one is
-mutated twice, and every second genome is exported as causal if it permits this. Graphs take both
+The samples are from ``attention_v2``, ``attention_causal`` and ``linear_causal``; every second one
+is mutated twice, and every second genome is exported as causal if it permits this. Graphs take both
 masks, some of whose rows mask all tokens. All weights are random, none is zero. Results in the
 record file are not computed again.
 

@@ -23,8 +23,10 @@ from nas.space.variation import Variation
 from nas.testing.primitives import OPERATION_COUNTS
 
 DIM, HEADS = 32, 4
-# Their biases are additional features of fused kernels, which are not counted (nas.costs.macs).
-UNCOUNTED = {"key_bias", "distance", "softmax_sink", "alibi"}
+# Biases are additional features of fused kernels, which are not counted (nas.costs.macs), and
+# kernels of learned scores multiply element by element, which torch does not count.
+LEARNED = {"qana", "neural_attention", "neural_attention_authors", "additive_attention_score"}
+UNCOUNTED = {"key_bias", "distance", "softmax_sink", "alibi", *LEARNED}
 SPACES = ("attention_v2", "attention_causal", "linear_causal")
 
 

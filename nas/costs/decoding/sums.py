@@ -134,10 +134,11 @@ def continued_with_gates(
     divide: bool = True,
 ) -> tuple[Sums, tuple[Tensor, Tensor]]:
     """Return the outputs of the new tokens, and the state of ``continue_gated_sums`` after them."""
-    rows, columns, added = (
-        repeat_heads(x, query.shape[1]).to(gates.dtype) for x in (query, key, values)
+    heads = max(query.shape[1], values.shape[1])
+    rows, columns, added, sums = (
+        repeat_heads(x, heads).to(gates.dtype) for x in (query, key, values, gates)
     )
-    out, after = continue_gated_sums(rows, columns, added, gates, before)
+    out, after = continue_gated_sums(rows, columns, added, sums, before)
     if not divide:
         return out.to(values.dtype), after
     count = torch.arange(start + 1, start + 1 + query.shape[2], device=out.device, dtype=out.dtype)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import torch
 from nas.common.config import parse_model
 from nas.common.errors import ConfigError, SpaceError
 from nas.compiler import build_attention, make_plan
-from nas.genome import ALL, Genome, Node, Placement, Rest
+from nas.genome import ALL, Genome, Node, Placement, Rest, canonical
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.mechanisms import MECHANISMS, NamedMechanism
 from nas.genome.primitives import REGISTRY, Role, get
@@ -333,6 +334,15 @@ def test_a_causal_space_without_genomes_is_refused() -> None:
         Variation(space, policy, is_causal=True)
 
 
+@pytest.fixture
+def own_normal_forms() -> Iterator[None]:
+    """Normal forms that a test computes with other declarations of primitives are forgotten."""
+    yield
+    for cached in (canonical._normal, canonical._rewritten, infer):
+        cached.cache_clear()
+
+
+@pytest.mark.usefixtures("own_normal_forms")
 def test_signatures_of_one_primitive_may_differ_in_role_and_kind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
