@@ -16,11 +16,11 @@ ALL = {"least_heads": "all"}
 def linear() -> Genome:
     """Linear attention with positive features.
 
-        f(x) = elu(x) + 1                                                (eq. 7)
-        out_i = sum_j f(q_i).f(k_j) v_j / sum_j f(q_i).f(k_j)            (eq. 4)
+        f(x) = elu(x) + 1
+        out_i = sum_j f(q_i).f(k_j) v_j / sum_j f(q_i).f(k_j)
 
-    Under a causal mask j <= i (eq. 9), and a decoder keeps the two sums (eqs. 18
-    to 20), whose sizes are constant: d_h (d_h + 1) numbers a head.
+    Under a causal mask j <= i, and a decoder keeps the two sums, whose sizes are
+    constant: d_h (d_h + 1) numbers a head.
 
     Decisions. The scale 1 / sqrt(d_h) of the scores cancels. The authors' code adds
     1e-6 to the denominator; here its mean over the keys is at least 1e-6.
@@ -39,18 +39,18 @@ def differential() -> Genome:
     """Differences of two attention maps, with a norm of each pair of heads.
 
         A_i = softmax(Q_2i K_2i^T / sqrt(d_h))
-              - lambda_i softmax(Q_2i+1 K_2i+1^T / sqrt(d_h))            (eq. 1)
-        head_i = RMSNorm(A_i [V_2i, V_2i+1])                             (eq. 3)
+              - lambda_i softmax(Q_2i+1 K_2i+1^T / sqrt(d_h))
+        head_i = RMSNorm(A_i [V_2i, V_2i+1])
 
     H / 2 heads with two maps each and values of width 2 d_h, which are the values
     of two heads here; the number of parameters is that of mha, apart from lambda.
 
-    Decisions. lambda_i is a learned number of each head, initially 0.8 (section 2.1
+    Decisions. lambda_i is a learned number of each head, initially 0.8 (the paper
     offers this constant besides a schedule by depth); in the paper all heads share
-    a lambda, exp(a.b) - exp(c.d) + 0.8 for learned vectors (eq. 2). The constant
-    factor 1 - 0.8 after the norm is left out: W_O can learn it. The norm's gain has
-    2 d_h numbers, shared by all heads. If H is odd, the last head is that of mha,
-    with a norm.
+    a lambda, exp(a.b) - exp(c.d) + 0.8 for learned vectors. The constant factor
+    1 - 0.8 after the norm is left out: W_O can learn it. The norm's gain has 2 d_h
+    numbers, shared by all heads. If H is odd, the last head is that of mha, with a
+    norm.
     """
     return graph(
         ("scaled_dot_product", "qk"),
@@ -65,7 +65,7 @@ def differential() -> Genome:
 def gated_attention() -> Genome:
     """Standard attention with an output gate computed from the block's input.
 
-        out_i = (sum_j a_ij v_j) * sigmoid(x_i W_g) W_O,   a as in mha   (eqs. 5, 6)
+        out_i = (sum_j a_ij v_j) * sigmoid(x_i W_g) W_O,   a as in mha
 
     W_g: d x d, one gate for each feature of each head: position G1 of the paper,
     which it found best, elementwise and specific to the head.
@@ -125,16 +125,16 @@ def sink() -> Genome:
 def mla() -> Genome:
     """Multi-head latent attention: keys and values of all heads from one latent.
 
-        c_j = RMSNorm(x_j W_DKV)                                         (eq. 9)
-        k_j^h = W_UK^h c_j,   v_j^h = W_UV^h c_j                       (eqs. 10, 11)
+        c_j = RMSNorm(x_j W_DKV)
+        k_j^h = W_UK^h c_j,   v_j^h = W_UV^h c_j
 
     W_DKV: d x d_h, W_UK^h, W_UV^h: d_h x d_h for each of the H heads; queries and
     softmax as in mha. Only c_j is cached: d_h numbers per token, half of mqa's.
 
     Decisions. The latent is one head wide; the paper's is four times as wide as a
-    head. The decoupled rotary keys (eqs. 14 to 19) and the latent of the queries
-    (eqs. 12, 13) are left out. A decoder computes keys and values from the cached
-    latents; it does not absorb W_UK into W_Q.
+    head. The decoupled rotary keys and the latent of the queries are left out. A
+    decoder computes keys and values from the cached latents; it does not absorb
+    W_UK into W_Q.
     """
     return graph(
         ("rms_norm", "v"),
@@ -151,9 +151,9 @@ def mla() -> Genome:
 def moba() -> Genome:
     """Mixture of block attention: each query sees its own block and the best others.
 
-        g_im = q_i . mean(k_j of block m)                                (eq. 6)
+        g_im = q_i . mean(k_j of block m)
         softmax over the keys of the blocks with the two largest g_im,
-        and of the block of token i itself                             (eqs. 2 to 5)
+        and of the block of token i itself
 
     Under a causal mask the blocks compete that end before the own block, and the
     own block is masked as usual. Blocks have 16 tokens; another size and number:
@@ -176,7 +176,7 @@ def stick_breaking() -> Genome:
     """Stick-breaking: keys take shares of the remaining weight, the nearest first.
 
         b_ij = sigmoid(q_i.k_j / sqrt(d_h))
-        a_ij = b_ij prod_{j < k <= i} (1 - b_ik)                         (eqs. 3, 4)
+        a_ij = b_ij prod_{j < k <= i} (1 - b_ik)
 
     Decisions. The token itself comes first; in the paper only earlier tokens count
     (j < i), and the first token's output is zero. Without a causal mask keys are
@@ -189,7 +189,7 @@ def stick_breaking() -> Genome:
 def softpick() -> Genome:
     """Rectified softmax: weights of zero, and rows that may sum to less than one.
 
-        a_ij = max(exp(s_ij) - 1, 0) / (e + sum_k |exp(s_ik) - 1|)       (eq. 3)
+        a_ij = max(exp(s_ij) - 1, 0) / (e + sum_k |exp(s_ik) - 1|)
 
     s as in mha, e = 1e-6. Keys with negative scores have weight zero and still
     enlarge the sum, through which they receive gradients.
@@ -224,7 +224,7 @@ def talking_heads() -> Genome:
 def exclusive() -> Genome:
     """Exclusive self-attention: outputs without their part along the own value.
 
-        z_i = y_i - (y_i . v_i) v_i / |v_i|^2,   y as in mha             (eq. 2)
+        z_i = y_i - (y_i . v_i) v_i / |v_i|^2,   y as in mha
 
     v_i: the value of token i in the same head; W_O is applied to z.
 

@@ -21,7 +21,7 @@ from nas.genome.primitives.shapes import Tokens
     "tokens: tokens[h,w] -> tokens[h,w]",
     role=Role.TRANSFORM,
     notation="{tokens}/|{tokens}|",
-    source="Yang et al. 2024 (DeltaNet, arXiv 2406.06484), section 3.3",
+    source="Yang et al. 2024 (DeltaNet, arXiv 2406.06484)",
     sign=sign_of_first,
     is_rescaling=True,
     scale_free=("tokens",),
@@ -41,7 +41,7 @@ class L2Norm(nn.Module):
     "tokens: tokens[h,w] -> tokens[h,w]",
     role=Role.TRANSFORM,
     notation="(elu({tokens}) + 1)",
-    source="Katharopoulos et al. 2020 (Transformers are RNNs), eq. 7",
+    source="Katharopoulos et al. 2020 (Transformers are RNNs)",
     sign=non_negative,
     is_featurewise=True,
 )
@@ -58,7 +58,7 @@ class EluPlusOne(nn.Module):
     "tokens: tokens[h,w] -> tokens[h,w]",
     role=Role.TRANSFORM,
     notation="softmax_w({tokens})",
-    source="Shen et al. 2021 (Efficient Attention, arXiv 1812.01243), section 3.2, of queries",
+    source="Shen et al. 2021 (Efficient Attention, arXiv 1812.01243), of queries",
     sign=non_negative,
 )
 class FeatureSoftmax(nn.Module):

@@ -58,7 +58,7 @@ def summed(
     "tokens: tokens[h,w] -> gates[h]",
     role=Role.FORGET,
     notation="f_{form}(x)",
-    source="sigmoid: Lin et al. 2025 (FoX, arXiv 2503.02130), section 3.1; exponential: Dao and Gu "
+    source="sigmoid: Lin et al. 2025 (FoX, arXiv 2503.02130); exponential: Dao and Gu "
     "2024 (Mamba-2, arXiv 2405.21060), as in Gated DeltaNet (2412.06464)",
     parameters={
         "form": Choice(default="sigmoid", values=("sigmoid", "exponential")),
@@ -118,7 +118,7 @@ class ForgetGate(nn.Module):
     "tokens: tokens[h,w] -> gates[h]",
     role=Role.FORGET,
     notation="f",
-    source="Sun et al. 2023 (RetNet, arXiv 2307.08621), eq. 8",
+    source="Sun et al. 2023 (RetNet, arXiv 2307.08621)",
     parameters={"least_heads": _LEAST_HEADS},
     derived=("least_heads",),
     unread=lambda params: ("tokens",),
@@ -149,8 +149,8 @@ class ConstantGate(nn.Module):
     "tokens: tokens[h,w] -> feature_gates[h,w]",
     role=Role.FORGET,
     notation="F_{form}(x)",
-    source="sigmoid: Yang et al. 2024 (GLA, arXiv 2312.06635), section 4.4; exponential: Kimi Team "
-    "2025 (Kimi Linear, arXiv 2510.26692), section 3",
+    source="sigmoid: Yang et al. 2024 (GLA, arXiv 2312.06635); exponential: Kimi Team "
+    "2025 (Kimi Linear, arXiv 2510.26692)",
     parameters={
         "form": Choice(default="sigmoid", values=("sigmoid", "exponential")),
         "rank": Integer(default=16, low=1, high=1024),
@@ -207,7 +207,7 @@ class FeatureGate(nn.Module):
     "scores: scores[h], gates: gates[h] -> scores[h]",
     role=Role.ADJUST,
     notation="({scores} + log Π{gates})",
-    source="Lin et al. 2025 (FoX, arXiv 2503.02130), eq. 9; both directions: symmetric, ours",
+    source="Lin et al. 2025 (FoX, arXiv 2503.02130); both directions: symmetric, ours",
     sign=non_positive_like_first,
 )
 class Decay(nn.Module):
@@ -255,8 +255,8 @@ def decayed_products(
     "query: tokens[h,w], key: tokens[h,w], gates: feature_gates[h,w] -> scores[h]",
     role=Role.SCORE,
     notation="{query}·Π{gates}·{key}ᵀ/√d",
-    source="gates of a head: Dao and Gu 2024 (arXiv 2405.21060), section 5; of a feature: Yang et "
-    "al. 2024 (GLA, arXiv 2312.06635), eq. 4",
+    source="gates of a head: Dao and Gu 2024 (arXiv 2405.21060); of a feature: Yang et "
+    "al. 2024 (GLA, arXiv 2312.06635)",
     macs=pair_macs,
     factors=Factors(is_scaled=True, is_gated=True),
     sign=lambda operands, is_square: sign_of_product(operands[:2], is_square=False),
@@ -288,8 +288,8 @@ class GatedProduct(nn.Module):
     "gates: feature_gates[h,w] -> tokens[h,w]",
     role=Role.TRANSFORM,
     notation="write_{form}",
-    source="complement: Qin et al. 2024 (HGRN2, arXiv 2404.07904), eq. 4; rate: Dao and Gu 2024 "
-    "(Mamba-2, arXiv 2405.21060), section 2",
+    source="complement: Qin et al. 2024 (HGRN2, arXiv 2404.07904); rate: Dao and Gu 2024 "
+    "(Mamba-2, arXiv 2405.21060)",
     parameters={"form": Choice(default="complement", values=("complement", "rate"))},
     sign=zero_of_first,
     state=lambda sizes, params: sizes.heads * sizes.gates,
@@ -327,7 +327,7 @@ class WriteGate(nn.Module):
     "tokens: tokens[h,w] -> tokens[h,w]",
     role=Role.GATE,
     notation="{tokens} ⊙ SiLU(W x)",
-    source="Sun et al. 2023 (RetNet, arXiv 2307.08621), eq. 8",
+    source="Sun et al. 2023 (RetNet, arXiv 2307.08621)",
     macs=lambda sizes, params: sizes.tokens * sizes.dim * sizes.heads * sizes.width,
     sign=zero_of_first,
     homogeneous=("tokens",),
@@ -356,7 +356,7 @@ class SwishGate(nn.Module):
     "tokens: tokens[h,w], gates: feature_gates[h,w] -> tokens[h,w]",
     role=Role.AGGREGATE,
     notation="scan({tokens}, {gates})",
-    source="Qin et al. 2023 (HGRN, NeurIPS), eq. 5; in parallel: Hillis and Steele 1986",
+    source="Qin et al. 2023 (HGRN, NeurIPS); in parallel: Hillis and Steele 1986",
     sign=zero_of_first,
     state=lambda sizes, params: sizes.heads * (sizes.width + sizes.gates),
 )
@@ -386,87 +386,3 @@ class Scan(nn.Module):
             total, before = state
             out = out + (torch.exp(gates - before) * total).to(out.dtype)
         return out, (out[:, :, -1:], gates[:, :, -1:])
-
-
-@primitive(
-    "delta",
-    "keys: tokens[h,w], tokens: tokens[h,w] -> tokens[h,w]",
-    "keys: tokens[h,w], tokens: tokens[h,w], gates: gates[h] -> tokens[h,w]",
-    "keys: tokens[h,w], tokens: tokens[h,w], gates: feature_gates[h,w] -> tokens[h,w]",
-    role=Role.POSITION,
-    notation="delta({keys}, {tokens})",
-    source="Yang et al. 2024 (DeltaNet, arXiv 2406.06484), section 3; gates: Gated DeltaNet "
-    "(2412.06464), eq. 10; gates of features: Kimi Delta Attention (2510.26692), eq. 1",
-    macs=lambda sizes, params: (
-        sizes.tokens * sizes.dim * sizes.heads
-        + pair_macs(sizes, params)
-        + sizes.heads * sizes.width * sizes.tokens * (sizes.tokens - 1) // 2
-    ),
-    state=lambda sizes, params: sizes.heads * (sizes.width**2 + sizes.gates),
-    scale_free=("keys",),
-)
-class Delta(nn.Module):
-    """Values without what a state already returns for their key: the delta rule.
-
-    u_t = b_t (v_t - k_t diag(f_t) S_{t-1}) and S_t = diag(f_t) S_{t-1} + k_t^T u_t, with keys k of
-    unit length, strengths b_t = sigmoid(w_h·x_t + c_h), and forget gates f_t (1 without gates). The
-    result is u. With D_ij the product of the gates after token j up to i, it solves the triangular
-    system
-
-        u_i + b_i sum_{j < i} (k_i D_ij·k_j) u_j = b_i v_i
-
-    Linear attention over keys of unit length and the values u, with the same gates, is DeltaNet.
-    """
-
-    needs_all_tokens = True
-
-    def __init__(self, dim: int, heads: int) -> None:
-        super().__init__()
-        self.strength = nn.Linear(dim, heads)
-
-    def forward(
-        self,
-        keys: Tokens,
-        tokens: Tokens,
-        gates: Gates | None = None,
-        *,
-        x: Float[Tensor, "b n d"],
-        mask: Mask = None,
-    ) -> Tokens:
-        exact = torch.promote_types(tokens.dtype, torch.float32)
-        strength = drop_padding(torch.sigmoid(self.strength(x)).mT[..., None], mask).to(exact)
-        keys = F.normalize(keys.to(exact), dim=-1)
-        gates = torch.zeros_like(strength) if gates is None else gates
-        return self.solve(keys, tokens.to(exact), gates, strength).to(tokens.dtype)
-
-    def advance(
-        self,
-        state: tuple[Tensor, ...] | None,
-        keys: Tokens,
-        tokens: Tokens,
-        gates: Gates | None = None,
-        *,
-        x: Float[Tensor, "b n d"],
-    ) -> tuple[Tokens, tuple[Tensor, ...]]:
-        exact = torch.promote_types(tokens.dtype, torch.float32)
-        strength = torch.sigmoid(self.strength(x)).mT[..., None].to(exact)
-        keys, values = F.normalize(keys.to(exact), dim=-1), tokens.to(exact)
-        gates = torch.zeros_like(strength) if gates is None else gates
-        if state is not None:
-            total, before = state
-            values = values - (keys * torch.exp(gates - before)) @ total
-        out = self.solve(keys, values, gates, strength)
-        last = gates[:, :, -1:]
-        after = (keys * torch.exp(last - gates)).mT @ out
-        if state is not None:
-            after = after + torch.exp(last - before).mT * total
-        return out.to(tokens.dtype), (after, last)
-
-    def solve(
-        self, keys: Tokens, values: Tokens, gates: Gates, strength: Float[Tensor, "b h n 1"]
-    ) -> Tokens:
-        """Return u with u_i + b_i sum_{j < i} (k_i D_ij·k_j) u_j = b_i v_i."""
-        overlap = strength * decayed_products(keys, keys, gates, gates).to(strength.dtype)
-        return torch.linalg.solve_triangular(
-            overlap.tril(-1), strength * values, upper=False, unitriangular=True
-        )

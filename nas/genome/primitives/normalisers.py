@@ -81,7 +81,7 @@ class SoftmaxOne(nn.Module):
     "scores: scores[h] -> weights[h]",
     role=Role.NORMALIZE,
     notation="softmax_sink({scores})",
-    source="OpenAI 2025 (gpt-oss, arXiv 2508.10925), section 2.2; Xiao et al. 2024, eq. 2",
+    source="OpenAI 2025 (gpt-oss, arXiv 2508.10925); Xiao et al. 2024",
     weights=lambda params: Weights.SOFTMAX_SINK,
     sign=non_negative,
 )
@@ -169,7 +169,7 @@ class SoftmaxFree(nn.Module):
 
     Args:
         divide: whether scores are divided by n. Otherwise the weights are the scores, as in linear
-            attention without a normaliser (Yang et al. 2024, arXiv 2406.06484, eq. 1).
+            attention without a normaliser (Yang et al. 2024, arXiv 2406.06484).
     """
 
     def __init__(self, filtered: bool = False, *, divide: bool = True) -> None:
@@ -191,7 +191,7 @@ class SoftmaxFree(nn.Module):
     "scores: scores[h] -> weights[h]",
     role=Role.NORMALIZE,
     notation="ratio({scores})",
-    source="Katharopoulos et al. 2020 (Transformers are RNNs), eq. 4",
+    source="Katharopoulos et al. 2020 (Transformers are RNNs)",
     weights=lambda params: Weights.RATIO,
     scale_free=("scores",),
     sign=rectified,
@@ -215,7 +215,7 @@ class Ratio(nn.Module):
     "scores: scores[h] -> weights[h]",
     role=Role.NORMALIZE,
     notation="softpick({scores})",
-    source="Zuhri et al. 2025 (Softpick, arXiv 2504.20966), eq. 3 and algorithm 1",
+    source="Zuhri et al. 2025 (Softpick, arXiv 2504.20966)",
     passes=lambda sizes, params: 4,
     sign=rectified,
 )
@@ -241,7 +241,7 @@ class Softpick(nn.Module):
     "scores: scores[h] -> weights[h]",
     role=Role.NORMALIZE,
     notation="stick({scores})",
-    source="Tan et al. 2024 (Stick-breaking Attention, arXiv 2410.17980), eq. 3 and 4",
+    source="Tan et al. 2024 (Stick-breaking Attention, arXiv 2410.17980)",
     passes=lambda sizes, params: 5,
     sign=non_negative,
 )

@@ -55,7 +55,7 @@ def _plain_rope(params: Params, sizes: Sizes) -> Params:
     "tokens: tokens[h,w] -> tokens[h,w]",
     role=Role.POSITION,
     notation="RoPE({tokens})",
-    source="Su et al. 2021 (RoFormer), eq. 15; share: Black et al. 2022 (GPT-NeoX), section 2.1",
+    source="Su et al. 2021 (RoFormer), eq. 15; share: Black et al. 2022 (GPT-NeoX)",
     parameters={
         "share": SHARE,
         "base": Real(default=10000.0, low=1.0, high=1e9),
@@ -166,7 +166,7 @@ class ShortConv(nn.Module):
     "tokens: tokens[h,w] -> tokens[h,w]",
     role=Role.POSITION,
     notation="shift({tokens})",
-    source="Peng et al. 2023 (RWKV, arXiv 2305.13048), eq. 11 to 13, with 1 - mu for its mu",
+    source="Peng et al. 2023 (RWKV, arXiv 2305.13048), with 1 - mu for its mu",
     state=lambda sizes, params: sizes.heads * sizes.width,
     parameters={"init": Choice(default="identity", values=("identity", "spread"))},
     sign=zero_of_first,

@@ -138,7 +138,7 @@ def _merged_blocks(params: Params, below: Params) -> Params | None:
     "scores: scores[h] -> scores[h]",
     role=Role.ADJUST,
     notation="top_{k}_blocks_of_{block}({scores})",
-    source="Lu et al. 2025 (MoBA, arXiv 2502.13189), eq. 4 to 6",
+    source="Lu et al. 2025 (MoBA, arXiv 2502.13189)",
     parameters={
         "block": Integer(default=16, low=1, high=65536),
         "k": Integer(default=2, low=1, high=65536),

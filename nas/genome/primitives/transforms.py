@@ -114,7 +114,7 @@ class LayerNorm(nn.Module):
     "tokens: tokens[h,w] -> tokens[h,w]",
     role=Role.TRANSFORM,
     notation="RMS({tokens})",
-    source="Zhang and Sennrich 2019 (RMSNorm), eq. 4; span 2: Differential Transformer, eq. 3",
+    source="Zhang and Sennrich 2019 (RMSNorm), eq. 4; span 2: Differential Transformer",
     parameters={"span": Integer(default=1, low=1, high=2)},
     sign=zero_of_first,
 )
@@ -180,7 +180,7 @@ class Linear(nn.Module):
     "tokens: tokens[h,w] -> tokens[h,w]",
     role=Role.TRANSFORM,
     notation="W_h {tokens}",
-    source="DeepSeek-AI 2024 (DeepSeek-V2, arXiv 2405.04434), eq. 10 and 11",
+    source="DeepSeek-AI 2024 (DeepSeek-V2, arXiv 2405.04434)",
     parameters={
         "least_heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"]))),
     },
