@@ -41,14 +41,15 @@ _COMPUTED_NUMBERS: Final = 2**18  # largest block that is counted by running it
 _POINTWISE: Final = """
     __and__ __or__ abs add amax amin batch_norm bitwise_not bitwise_or clamp clamp_min cos
     cumsum div elu eq erf exp expm1 flip floor_divide ge gelu group_norm gt index_add layer_norm
-    le leaky_relu lerp linalg_vector_norm log log1p log_sigmoid log_softmax logsumexp lt
-    masked_fill max maximum mean minimum mul native_layer_norm ne neg norm pow reciprocal relu
+    le leaky_relu lerp linalg_vector_norm log log1p log_sigmoid log_softmax logcumsumexp logsumexp
+    lt masked_fill max maximum mean minimum mul native_layer_norm ne neg norm pow reciprocal relu
     repeat rms_norm rsqrt rsub sigmoid silu sin softmax softplus sort sqrt square sub sum tanh
     threshold topk where
 """
-_SHAPE: Final = (
-    "mT index_select unflatten pad repeat_interleave expand_as numel alias lift_fresh tril triu"
-)
+_SHAPE: Final = """
+    mT index_select unflatten pad repeat_interleave expand_as numel alias lift_fresh tril triu
+    ones_like eye
+"""
 
 
 def elementwise(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:
@@ -274,6 +275,14 @@ def _solve(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
     return Counter({"solve": math.prod(right) * (right[-2] - 1) // 2})
 
 
+def _solve_square(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
+    """Count the solutions of square systems by elimination, each with one right side."""
+    sizes = inputs[0].type().sizes()
+    width = sizes[-1]
+    each = width * (width**2 - 1) // 3 + width**2
+    return Counter({"solve": math.prod(sizes[:-2]) * each})
+
+
 def _pointwise(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
     return Counter({ELEMENTWISE: max(_numel(value) for value in [*inputs, outputs[0]])})
 
@@ -284,6 +293,7 @@ _HANDLES: Final[dict[str, Any]] = (
     | {"aten::matmul": _product, "aten::mm": _product, "aten::bmm": _product}
     | {"aten::addcmul": lambda inputs, outputs: Counter({"addcmul": _numel(outputs[0])})}
     | {"aten::einsum": _einsum, "aten::linalg_solve_triangular": _solve}
+    | {"aten::linalg_solve": _solve_square}
     | {"aten::scaled_dot_product_attention": _fused_attention}
 )
 

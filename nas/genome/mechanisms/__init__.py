@@ -16,7 +16,8 @@ from nas.genome.mechanisms.base import MECHANISMS, NamedMechanism
 __all__ = ["MECHANISMS", "NamedMechanism", "mechanism", "names_of"]
 
 # In this order the mechanisms are listed.
-for _family in ("standard", "sqa", "neural", "patterns", "modern", "recurrent", "evolving"):
+_BEFORE = ("standard", "sqa", "neural", "patterns", "modern", "recurrent")
+for _family in (*_BEFORE, "linear_models", "delta_models", "evolving"):
     import_module(f"{__name__}.{_family}")
 
 

@@ -372,7 +372,7 @@ class Scan(nn.Module):
 
     def forward(self, tokens: Tokens, gates: Gates, mask: Mask = None) -> Tokens:
         out, reach = drop_padding(tokens, mask).to(gates.dtype), 1
-        while reach < out.shape[2]:
+        while reach < max(out.shape[2], 2):  # at least once: traces of costs need the gates
             kept = torch.exp(gates[:, :, reach:] - gates[:, :, :-reach])
             later = out[:, :, reach:] + kept * out[:, :, :-reach]
             out, reach = torch.cat((out[:, :, :reach], later), dim=2), 2 * reach

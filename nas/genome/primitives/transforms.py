@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from nas.genome import LABELS
 from nas.genome.primitives.base import Params, Role, Sizes, map_macs, primitive
-from nas.genome.primitives.domains import Choice, Integer
+from nas.genome.primitives.domains import Choice, Flag, Integer
 from nas.genome.primitives.factors import (
     ScoreChange,
     rectified,
@@ -94,16 +94,20 @@ class Tanh(nn.Module):
     role=Role.TRANSFORM,
     notation="LN({tokens})",
     source="Ba et al. 2016, eq. 4; Evolving Attention, section 2.1",
+    parameters={"shift": Flag(default=True)},
 )
 class LayerNorm(nn.Module):
     """Layer norm of each token's features; all heads share the gain g and the shift b.
 
     out = (x - mean) / sqrt(var + 1e-5) * g + b
+
+    Args:
+        shift: whether there is a b.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, shift: bool = True) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(width)
+        self.norm = nn.LayerNorm(width, bias=shift)
 
     def forward(self, tokens: Tokens) -> Tokens:
         return self.norm(tokens)

@@ -1,0 +1,210 @@
+"""Slots: a state of few tokens whose slots forget, and gates that are computed from tokens.
+
+Attention with bounded memory writes each token into slots by a softmax over the tokens so far, or
+by a forget gate of each slot. Its readout is two gated sums, of which the first has gates on the
+features of its values.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas.genome.primitives.base import Role, pair_macs, primitive
+from nas.genome.primitives.domains import Choice, Integer
+from nas.genome.primitives.factors import non_negative, zero_of_any
+from nas.genome.primitives.gates import log_share, summed
+from nas.genome.primitives.masks import drop_padding
+from nas.genome.primitives.shapes import (
+    Gates,
+    Key,
+    KeyGates,
+    Mask,
+    Query,
+    QueryGates,
+    Scores,
+    Sums,
+    Tokens,
+    Values,
+)
+
+
+def visibility(tokens: Tokens, mask: Mask) -> Tokens:
+    """Return ones of the tokens' shape, with zeros for padding, in float32 at least."""
+    exact = torch.promote_types(tokens.dtype, torch.float32)
+    return drop_padding(torch.ones_like(tokens, dtype=exact), mask)
+
+
+def running_logsumexp(tokens: Tokens, visible: Tokens, before: Tensor | None = None) -> Tokens:
+    """Return z_t = log(exp(s_0) + ... + exp(s_t)) of each feature s; padding is excluded.
+
+    Args:
+        before: z of the last earlier token, (b, h, 1, w); None if there are no earlier tokens.
+    """
+    exact = tokens.to(visible.dtype)
+    # Finite, because the gradient of an excluded -inf would be NaN.
+    low = exact.detach().amin(dim=2, keepdim=True) - 1000.0
+    total = torch.logcumsumexp(torch.where(visible > 0, exact, low), dim=2)
+    return total if before is None else torch.logaddexp(before, total)
+
+
+@primitive(
+    "token_gate",
+    "tokens: tokens[h,w] -> feature_gates[h,w]",
+    role=Role.FORGET,
+    notation="f_{form}({tokens})",
+    source="sigmoid: Zhang et al. 2024 (GSA, arXiv 2409.07146), section 4.1; double_exponential: "
+    "Peng et al. 2024 (arXiv 2404.05892), eq. 17; share: Qin et al. 2024 (LightNet, arXiv "
+    "2405.21022), section 3, and Peng et al. 2021 (ABC, arXiv 2110.02488), section 3.3",
+    parameters={
+        "form": Choice(default="sigmoid", values=("sigmoid", "double_exponential", "share")),
+        "root": Integer(default=1, low=1, high=64),
+    },
+    unread=lambda params: () if params["form"] == "sigmoid" else ("root",),
+    state=lambda sizes, params: sizes.heads * sizes.width * (1 + (params["form"] == "share")),
+)
+class TokenGate(nn.Module):
+    """Forget gates f of each feature s of the tokens.
+
+    sigmoid: f_t = sigmoid(s_t)^(1 / root). double_exponential: f_t = exp(-exp(s_t)).
+    share: f_t = exp(z_{t-1} - z_t) with z_t = log(exp(s_0) + ... + exp(s_t)), the share of the
+    softmax over all tokens so far that earlier tokens keep; f_0 = 1.
+    """
+
+    needs_all_tokens = True
+    has_parameters = False
+
+    def __init__(self, *, form: str = "sigmoid", root: int = 1) -> None:
+        super().__init__()
+        self.form = form
+        self.root = root
+
+    def forward(self, tokens: Tokens, mask: Mask = None) -> Gates:
+        if self.form != "share":
+            return summed(self.logarithms(tokens), mask, None)
+        visible = visibility(tokens, mask)
+        total = running_logsumexp(tokens, visible)
+        last = total.detach().amax(dim=2, keepdim=True)
+        first = torch.where(visible > 0, total, last).amin(dim=2, keepdim=True)
+        return (first - total).clamp(max=0.0)
+
+    def advance(
+        self, state: tuple[Tensor, ...] | None, tokens: Tokens
+    ) -> tuple[Gates, tuple[Tensor, ...]]:
+        if self.form != "share":
+            gates = summed(self.logarithms(tokens), None, state[0] if state else None)
+            return gates, (gates[:, :, -1:],)
+        visible = visibility(tokens, None)
+        total = running_logsumexp(tokens, visible, state[0] if state else None)
+        first = state[1] if state else total[:, :, :1]
+        return first - total, (total[:, :, -1:], first)
+
+    def logarithms(self, tokens: Tokens) -> Gates:
+        """Return log f."""
+        exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
+        return F.logsigmoid(exact) / self.root if self.form == "sigmoid" else -exact.exp()
+
+
+@primitive(
+    "prefix_softmax",
+    "tokens: tokens[h,w] -> tokens[h,w]",
+    role=Role.POSITION,
+    notation="softmax_≤t({tokens})",
+    source="Peng et al. 2021 (ABC, arXiv 2110.02488), section 3.3; Qin et al. 2024 (LightNet, "
+    "arXiv 2405.21022), section 3",
+    state=lambda sizes, params: sizes.heads * sizes.width,
+    sign=non_negative,
+)
+class PrefixSoftmax(nn.Module):
+    """Each feature's share in the softmax over all tokens so far.
+
+    out_t = exp(s_t) / (exp(s_0) + ... + exp(s_t)). Together with ``token_gate`` of form share,
+    gated sums of tokens with these factors are softmax means over the tokens so far.
+    """
+
+    needs_all_tokens = True
+    has_parameters = False
+
+    def forward(self, tokens: Tokens, mask: Mask = None) -> Tokens:
+        visible = visibility(tokens, mask)
+        total = running_logsumexp(tokens, visible)
+        share = torch.where(visible > 0, (tokens - total).clamp(max=0.0), 0.0).exp()
+        return (share * visible).to(tokens.dtype)
+
+    def advance(
+        self, state: tuple[Tensor, ...] | None, tokens: Tokens
+    ) -> tuple[Tokens, tuple[Tensor, ...]]:
+        visible = visibility(tokens, None)
+        total = running_logsumexp(tokens, visible, state[0] if state else None)
+        return torch.exp(tokens - total).to(tokens.dtype), (total[:, :, -1:],)
+
+
+@primitive(
+    "slot_sum",
+    "weights: weights[h], values: tokens[h,w], gates: feature_gates[h,w] -> tokens[h,w]",
+    role=Role.AGGREGATE,
+    notation="{weights}·Π{gates}·{values}",
+    source="Zhang et al. 2024 (GSA, arXiv 2409.07146), eq. 8, the readout of the keys' slots",
+    macs=pair_macs,
+    sign=zero_of_any,
+)
+class SlotSum(nn.Module):
+    """Weighted sums of values whose features forget.
+
+    out_iu = sum_j weights_ij exp(-|c_iu - c_ju|) values_ju, with the sums c of the logarithms of
+    the gates. With products of queries and keys as weights, this is the product of a query with a
+    matrix of slots: feature u of the values says how much token j writes into slot u.
+    """
+
+    has_parameters = False
+
+    def forward(
+        self, weights: Scores, values: Values, query_gates: QueryGates, key_gates: KeyGates
+    ) -> Sums:
+        decay = torch.exp(log_share(query_gates[:, :, :, None], key_gates[:, :, None]))
+        each = weights[..., None] * decay.to(weights.dtype)
+        return torch.einsum("bhqkw,bhkw->bhqw", each, values)
+
+
+@primitive(
+    "bonus_product",
+    "query: tokens[h,w], key: tokens[h,w], gates: feature_gates[h,w], "
+    "delayed: feature_gates[h,w] -> scores[h]",
+    role=Role.SCORE,
+    notation="{query}·Π'{gates}·{key}ᵀ/√d",
+    source="Peng et al. 2024 (Eagle and Finch, arXiv 2404.05892), eq. 18 and 19",
+    macs=pair_macs,
+)
+class BonusProduct(nn.Module):
+    """Scaled dot products with the gates strictly between query and key, and a bonus for i = j.
+
+    scores_ij = sum_u q_iu k_ju D_iju / sqrt(r), with D the product of the gates of all tokens
+    between i and j, without those of i and j, and for i = j a learned bonus of each feature,
+    initially 1. ``delayed``: the gates of the previous token (``delay_gates``).
+    """
+
+    def __init__(self, heads: int, width: int, rank: int) -> None:
+        super().__init__()
+        self.bonus = nn.Parameter(torch.ones(heads, 1, 1, width))
+        self.scale = rank**-0.5
+
+    def forward(
+        self,
+        query: Query,
+        key: Key,
+        query_gates: QueryGates,
+        key_gates: KeyGates,
+        query_delayed: QueryGates,
+        key_delayed: KeyGates,
+        start: int | Tensor = 0,
+    ) -> Scores:
+        back = query_delayed[:, :, :, None] - key_gates[:, :, None]
+        ahead = key_delayed[:, :, None] - query_gates[:, :, :, None]
+        place = torch.arange(query.shape[2], device=query.device)[:, None] + start
+        distance = (place - torch.arange(key.shape[2], device=query.device))[..., None]
+        # Each logarithm is zero or less where it is used, so that no exponential overflows.
+        decay = torch.where(distance > 0, back, ahead).masked_fill(distance == 0, 0.0).exp()
+        decay = torch.where(distance == 0, self.bonus.to(decay.dtype), decay)
+        rows = (query * self.scale)[:, :, :, None] * decay.to(query.dtype)
+        return torch.einsum("bhqkw,bhkw->bhqk", rows, key)
