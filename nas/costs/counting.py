@@ -40,7 +40,7 @@ _COMPUTED_NUMBERS: Final = 2**18  # largest block that is counted by running it
 
 _POINTWISE: Final = """
     __and__ __or__ abs add amax amin batch_norm bitwise_not bitwise_or clamp clamp_min cos
-    cumsum div elu eq erf exp expm1 flip floor_divide ge gelu group_norm gt index_add layer_norm
+    cumsum div elu eq erf exp expm1 flip ge gelu group_norm gt index_add layer_norm
     le leaky_relu lerp linalg_vector_norm log log1p log_sigmoid log_softmax logcumsumexp logsumexp
     lt masked_fill max maximum mean minimum mul native_layer_norm ne neg norm pow reciprocal relu
     repeat rms_norm rsqrt rsub sigmoid silu sin softmax softplus sort sqrt square sub sum tanh
@@ -48,7 +48,7 @@ _POINTWISE: Final = """
 """
 _SHAPE: Final = """
     mT index_select unflatten pad repeat_interleave expand_as numel alias lift_fresh tril triu
-    ones_like eye
+    ones_like eye floor_divide
 """
 
 

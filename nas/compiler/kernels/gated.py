@@ -76,15 +76,19 @@ def is_in_chunks(tokens: int, gates: int) -> bool:
     """Return whether gated linear attention over so many tokens is computed in chunks.
 
     Args:
-        gates: number of gates of a head. Pairs of tokens cost more with gates of features.
+        gates: number of gates of a head. With gates of features, the pairs of a chunk are faster
+            than all pairs, each of which has an exponential for each feature.
     """
-    return tokens > CHUNK * (4 if gates == 1 else 2)
+    return tokens > (4 * CHUNK if gates == 1 else PIECE)
 
 
 def gated_sums(query: Tokens, key: Tokens, values: Tokens, gates: Gates) -> Tokens:
     """Return sum_{j <= i} (q_i G_ij·k_j) v_j for each token i, in float32 or float64."""
     length = key.shape[2]
     query, key, values, gates = (in_chunks(x, gates.dtype) for x in (query, key, values, gates))
+    within = past_products(query, key, gates) @ values
+    if key.shape[2] == 1:
+        return within.flatten(2, 3)[:, :, :length]
     start, end = edges(gates)
     sums = (key * torch.exp(end - gates)).mT @ values
     # The share of the sums of chunk y that remains at the start of chunk x.
@@ -96,7 +100,6 @@ def gated_sums(query: Tokens, key: Tokens, values: Tokens, gates: Gates) -> Toke
         if kept.shape[-1] > 1
         else ((kept[..., 0] @ sums.flatten(3)).unflatten(3, sums.shape[3:]))
     )
-    within = past_products(query, key, gates) @ values
     return (within + (query * torch.exp(gates - start)) @ states).flatten(2, 3)[:, :, :length]
 
 
@@ -175,7 +178,10 @@ def gated_macs(sizes: Sizes, values: int) -> int:
         values: the number of features of a head's values.
     """
     chunks, width = -(-sizes.tokens // CHUNK), sizes.width
-    of_token = width * _pairs(sizes) + CHUNK * values + 2 * width * values
+    of_token = width * _pairs(sizes) + CHUNK * values
+    if chunks == 1:
+        return sizes.heads * CHUNK * of_token
+    of_token += 2 * width * values
     return sizes.heads * (chunks * CHUNK * of_token + chunks**2 * width * values)
 
 
@@ -187,11 +193,15 @@ def _pairs(sizes: Sizes) -> int:
 def delta_macs(sizes: Sizes) -> int:
     """Return the multiply-adds of one call of ``FastDelta``, as ``counted_by`` describes."""
     count, width, gate = sizes.tokens, sizes.width, sizes.tokens * sizes.dim * sizes.heads
-    if count <= 2 * CHUNK:
+    if not _is_long(count, sizes.gates):
         return gate + sizes.heads * width * (count**2 + count * (count - 1) // 2)
     count += -count % CHUNK
     # Half of a chunk's pairs are solved for, twice: for the values and for the keys.
     return gate + sizes.heads * count * width * (_pairs(sizes) + CHUNK - 1 + 2 * width)
+
+
+def _is_long(tokens: int, gates: int) -> bool:
+    return tokens > (2 * CHUNK if gates == 1 else PIECE)
 
 
 @counted_by(delta_macs)
@@ -203,7 +213,7 @@ class FastDelta(Delta):
         self, keys: Tokens, values: Tokens, gates: Gates, strength: Float[Tensor, "b h n 1"]
     ) -> Tokens:
         length = keys.shape[2]
-        if length <= 2 * CHUNK:
+        if not _is_long(length, gates.shape[-1]):
             return super().solve(keys, values, gates, strength)
         keys, values, gates, strength = (
             in_chunks(x, values.dtype) for x in (keys, values, gates, strength)
