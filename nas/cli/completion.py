@@ -21,9 +21,12 @@ SHELLS: Final = ("bash", "zsh", "fish")
 MEMBERS: Final = ("best", "knee", "cheapest")
 # Names of the named mechanisms, whose registry needs torch.
 MECHANISMS: Final = (
-    "additive champion_2025 champion_control flex_sqa gqa lsqa messages mha mqa neural_attention "
-    "neural_attention_authors patterns patterns_and_messages qana rsqa sqa ssqa sw_sqa uniform "
-    "xsmqa xsqa"
+    "abc additive based canon champion_2025 champion_control comba deltaformer deltanet "
+    "differential exclusive flex_sqa forgetting gated_attention gated_deltanet gated_deltanet2 "
+    "gla gqa gsa hgrn hgrn2 kda lightnet linear lsqa mamba2 mesanet messages mha mla moba mqa "
+    "neural_attention neural_attention_authors parallax path patterns patterns_and_messages "
+    "precond_gated_deltanet precond_kda qana rebased retnet rsqa rwkv6 sink softpick sqa ssqa "
+    "stick_breaking sw_sqa talking_heads uniform wall xsmqa xsqa"
 )
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 

@@ -9,7 +9,6 @@ from benchmarks.naive import OPERATIONS, naive
 from nas.compiler import build_attention
 from nas.genome.mechanisms import MECHANISMS
 
-
 NAMES = [
     name
     for name, found in MECHANISMS.items()
