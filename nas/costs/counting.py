@@ -3,9 +3,10 @@
 The reference form is the interpreter ``ReferenceAttention``, which computes all pairs of query and
 key. fvcore counts a multiply-add as one operation, and by default ignores broadcast products,
 einsum, softmax and activations. The rules of this module count products exactly and elementwise
-work separately; shape operations are free, and an operation without a rule is an error. The counted
-multiply-adds must equal the formulas that the primitives declare as ``macs``. No other module
-imports fvcore.
+work separately. Elementwise are the operations that torch tags as pointwise, those listed here, and
+those that a primitive declares as ``elementwise``. Shape operations are free, and an operation
+without a rule is an error. The counted multiply-adds must equal the formulas that the primitives
+declare as ``macs``. No other module imports fvcore.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import logging
 import math
 import warnings
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
@@ -38,17 +40,16 @@ TRACED_LENGTHS: Final = (8, 12, 16)  # evenly spaced; they determine a polynomia
 _STEP: Final = TRACED_LENGTHS[1] - TRACED_LENGTHS[0]
 _COMPUTED_NUMBERS: Final = 2**18  # largest block that is counted by running it
 
-_POINTWISE: Final = """
-    __and__ __or__ abs add amax amin batch_norm bitwise_not bitwise_or clamp clamp_min cos
-    cumsum div elu eq erf exp expm1 flip ge gelu group_norm gt index_add layer_norm
-    le leaky_relu lerp linalg_vector_norm log log1p log_sigmoid log_softmax logcumsumexp logsumexp
-    lt masked_fill max maximum mean minimum mul native_layer_norm ne neg norm pow reciprocal relu
-    repeat rms_norm rsqrt rsub sigmoid silu sin softmax softplus sort sqrt square sub sum tanh
-    threshold topk where
+# Elementwise operations that torch does not tag as pointwise, and those that fvcore ignores.
+_ELEMENTWISE: Final = """
+    all amax amin any batch_norm cumprod cumsum flip group_norm index_add layer_norm
+    linalg_vector_norm log_sigmoid log_softmax logcumsumexp logsumexp mean native_layer_norm norm
+    prod repeat rms_norm rsub softmax sort std sum topk var
+    __and__ __or__ bitwise_not clamp clamp_ eq floor ge gt masked_fill max relu relu_ remainder
 """
 _SHAPE: Final = """
-    mT index_select unflatten pad repeat_interleave expand_as numel alias lift_fresh tril triu
-    ones_like eye floor_divide
+    mT index_select unflatten pad repeat_interleave expand_as view_as numel alias lift_fresh tril
+    triu ones_like eye
 """
 
 
@@ -142,13 +143,14 @@ def count_operations(
     # Running a small block is faster than propagating shapes on the meta device.
     is_small = heads * tokens**2 + 4 * dim**2 <= _COMPUTED_NUMBERS
     device = "cpu" if is_small else "meta"
+    declared = {name for step in plan.steps for name in step.primitive.elementwise}
     module = built(device)
     if is_small or not any(isinstance(m, nn.Conv1d | nn.Conv2d) for m in module.modules()):
-        return count_calls(module, torch.zeros(1, tokens, dim, device=device))
+        return count_calls(module, torch.zeros(1, tokens, dim, device=device), declared)
     # torch cannot trace a convolution without data. Counts are polynomials of degree two in the
     # length, so three short traces give the long one exactly.
     module = built("cpu")
-    traces = [count_calls(module, torch.zeros(1, n, dim)) for n in TRACED_LENGTHS]
+    traces = [count_calls(module, torch.zeros(1, n, dim), declared) for n in TRACED_LENGTHS]
     names = set().union(*traces)
     return Counter({name: _extrapolate([t[name] for t in traces], tokens) for name in names})
 
@@ -212,29 +214,52 @@ class _WithProjections(nn.Module):
         return (self.block(x), *self.projected)
 
 
-def count_calls(module: nn.Module, x: Tensor) -> Counter[str]:
+def count_calls(module: nn.Module, x: Tensor, declared: Iterable[str] = ()) -> Counter[str]:
     """Count the operations that a module executes for input ``x``.
+
+    Args:
+        module: the module.
+        x: its input.
+        declared: names of operations without another rule that count their elements.
 
     Raises:
         GenomeError: the module raises ValueError for ``x``.
         NasError: the module has an operation without a counting rule.
     """
-    analysis = FlopCountAnalysis(_WithProjections(module), (x,)).set_op_handle(**_HANDLES)
+    counted = _WithProjections(module)
+    analysis = FlopCountAnalysis(counted, (x,))
+    analysis.set_op_handle(**(dict.fromkeys(declared, _elementwise) | _HANDLES))
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
     with torch.no_grad(), warnings.catch_warnings():
         # Tracing warns about its deprecation and about branches on shapes.
         warnings.simplefilter("ignore")
         try:
             counts: Counter[str] = analysis.by_operator()
+            pointwise = filter(_is_pointwise, analysis.unsupported_ops())
+            if found := dict.fromkeys(pointwise, _elementwise):
+                _HANDLES.update(found)
+                counts = analysis.set_op_handle(**found).by_operator()
         except ValueError as error:  # raised by a module, for example about the length
             raise GenomeError(f"{error}.") from None
-        unknown = analysis.unsupported_ops()
-    if unknown:
+    if unknown := analysis.unsupported_ops():
+        # The modules of primitives are children of the block.
+        parts = {n: m for n, m in counted.named_modules() if n.count(".") == 1}
+        owners = {type(m).__name__ for n, m in parts.items() if analysis.unsupported_ops(n)}
+        names = ", ".join(sorted(unknown))
         raise NasError(
-            f"there is no cost rule for operation {', '.join(sorted(unknown))}; expected an entry "
-            "in nas/costs/counting.py for each operation of a primitive."
+            f"there is no cost rule for operation {names} of {', '.join(sorted(owners))}; expected "
+            f"torch's pointwise operations, or elementwise={tuple(sorted(unknown))} among the "
+            "declarations of the primitive, if the work is proportional to the elements."
         )
     return counts
+
+
+def _is_pointwise(operation: str) -> bool:
+    """Whether torch tags an operation, such as "aten::atan", as pointwise."""
+    namespace, _, name = operation.partition("::")
+    packet: Any = getattr(getattr(torch.ops, namespace), name, None)
+    names = packet.overloads() if hasattr(packet, "overloads") else []
+    return any(torch.Tag.pointwise in getattr(packet, each).tags for each in names)
 
 
 def _numel(value: Any) -> int:
@@ -283,15 +308,21 @@ def _solve_square(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
     return Counter({"solve": math.prod(sizes[:-2]) * each})
 
 
-def _pointwise(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
+def _elementwise(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
     return Counter({ELEMENTWISE: max(_numel(value) for value in [*inputs, outputs[0]])})
 
 
+def _floor_divide(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
+    """Count a division of tensors; numbers without axes are sizes of heads."""
+    return _elementwise(inputs, outputs) if outputs[0].type().sizes() else Counter()
+
+
 _HANDLES: Final[dict[str, Any]] = (
-    {f"aten::{name}": _pointwise for name in _POINTWISE.split()}
+    {f"aten::{name}": _elementwise for name in _ELEMENTWISE.split()}
     | {f"aten::{name}": None for name in _SHAPE.split()}
     | {"aten::matmul": _product, "aten::mm": _product, "aten::bmm": _product}
     | {"aten::addcmul": lambda inputs, outputs: Counter({"addcmul": _numel(outputs[0])})}
+    | {"aten::floor_divide": _floor_divide}
     | {"aten::einsum": _einsum, "aten::linalg_solve_triangular": _solve}
     | {"aten::linalg_solve": _solve_square}
     | {"aten::scaled_dot_product_attention": _fused_attention}

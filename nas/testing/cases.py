@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from nas.genome.primitives import Sizes
-from nas.genome.primitives.base import Kind, Primitive, Signature
+from nas.genome.primitives.base import Kind, Port, Primitive, Signature
 from nas.genome.primitives.domains import Choice, Domain, Flag, Integer
 
 BATCH: Final = 2
@@ -45,6 +45,13 @@ class Case:
         has_several = len(self.primitive.signatures) > 1
         kinds = [str(port.kind) for port in self.signature.inputs] if has_several else []
         return "-".join([self.primitive.name, *changed, *kinds])
+
+    def described(self) -> str:
+        """Return the primitive's name, all parameters and the signature, for an error message."""
+        ports = ", ".join(f"{port.name}: {port.kind}" for port in self.signature.inputs)
+        values = [f"{name}={value}" for name, value in self.params.items()]
+        call = "; ".join([*values, f"{ports} -> {self.signature.output.kind}"])
+        return f"the primitive {self.primitive.name} ({call})"
 
 
 def cases(primitive: Primitive) -> list[Case]:
@@ -189,9 +196,20 @@ def changed_at(inputs: Inputs, signature: Signature, tokens: Tensor) -> Inputs:
 
 def call(module: nn.Module, case: Case, inputs: Inputs) -> Tensor:
     """Return the output of a case's module for these inputs."""
-    operands = (inputs.operands[slot] for slot, _ in case.signature.arguments())
-    result: Tensor = module(*operands, **extras(case, inputs))
+    result: Tensor = module(*arguments(case, inputs), **extras(case, inputs))
     return result
+
+
+def arguments(case: Case, inputs: Inputs, part: slice = slice(None)) -> list[Tensor]:
+    """Return the operands as ``forward`` takes them, at a part of the tokens, or of the queries."""
+    is_paired, unread = case.signature.is_paired, case.primitive.unread(case.params)
+
+    def is_cut(port: Port) -> bool:
+        is_by_query = port.is_query or (port.kind.is_paired and port.name not in unread)
+        return is_by_query or not is_paired
+
+    pairs = ((inputs.operands[slot], port) for slot, port in case.signature.arguments())
+    return [tensor[:, :, part] if is_cut(port) else tensor for tensor, port in pairs]
 
 
 def extras(case: Case, inputs: Inputs) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -11,11 +12,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from nas.common.errors import GenomeError
 from nas.costs import COSTS, CostMeasure
 from nas.exporting import EXPORTS, ExportFormat
 from nas.genome import ModelSizes
-from nas.genome.primitives import Role
-from nas.genome.primitives.base import pair_macs, primitive
+from nas.genome.primitives import Role, get
+from nas.genome.primitives.base import REGISTRY, Sizes, pair_macs, primitive
+from nas.genome.primitives.domains import Choice
+from nas.genome.primitives.masks import drop_padding, hide
 from nas.searching.algorithm import ALGORITHMS
 from nas.surgery.core import AttentionCore
 from nas.testing import (
@@ -26,7 +30,9 @@ from nas.testing import (
     check_mechanism,
     check_primitive,
 )
+from nas.testing.cases import cases
 from nas.testing.promises import keep, require_same
+from nas.testing.sequences import continues_a_sequence
 from nas.testing.tasks import MODEL_PROMISES, loads_the_same_data
 from tests.contracts.test_plugins import TINY
 from tests.genomes import build
@@ -73,8 +79,8 @@ class Wrong(torch.autograd.Function):
     [
         (lambda m, q, k: (q @ k.mT)[..., :-1], {}, r"the shape is \(2, 2, 5, 4\); expected"),
         (lambda m, q, k: (q @ k.mT).float(), {}, "float64 in, torch.float32 out"),
-        (lambda m, q, k: Wrong.apply(q @ k.mT), {}, "gradients equal finite differences.*Jacobian"),
-        (looking_ahead, {}, "a hidden key changes the result by"),
+        (lambda m, q, k: Wrong.apply(q @ k.mT), {}, "gradient of query at .*wrong: Jacobian"),
+        (looking_ahead, {}, "a hidden key changes the result at token"),
         (
             lambda m, q, k: q @ k.mT,
             {"is_causal_safe": lambda p: False},
@@ -92,8 +98,218 @@ class Wrong(torch.autograd.Function):
     ],
 )
 def test_kit_detects_a_broken_primitive(forward: Any, declared: dict[str, Any], said: str) -> None:
-    with pytest.raises(AssertionError, match=rf"(?si)^the primitive planted breaks .*({said})"):
+    subject = r"the primitive planted \(query: tokens, key: tokens -> scores\)"
+    with pytest.raises(AssertionError, match=rf"(?si)^{subject} breaks a promise .*({said})"):
         check_primitive(planted(forward, **declared))
+
+
+class Summed(nn.Module):
+    """Sums of a token and the earlier tokens."""
+
+    needs_all_tokens = True
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.advance(None, drop_padding(tokens, mask))[0]
+
+    def advance(self, state: Any, tokens: Tensor) -> Any:
+        total = tokens.cumsum(dim=2) + (0 if state is None else state[0])
+        return total, (total[:, :, -1:],)
+
+
+class Blind(Summed):
+    """Sums that read padding."""
+
+    def forward(self, tokens: Tensor) -> Tensor:  # type: ignore[override]
+        return tokens.cumsum(dim=2)
+
+
+class Unheeding(Summed):
+    """Sums that ignore the mask which they receive."""
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        return tokens.cumsum(dim=2)
+
+
+class Local(Summed):
+    """Sums whose class does not say that they need all tokens."""
+
+    needs_all_tokens = False
+
+
+class Still(nn.Module):
+    """Sums without a method that continues them."""
+
+    needs_all_tokens = True
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        return drop_padding(tokens, mask).cumsum(dim=2)
+
+
+class Forgetful(Summed):
+    """Sums that are continued without the earlier tokens."""
+
+    def advance(self, state: Any, tokens: Tensor) -> Any:
+        return super().advance(None, tokens)
+
+
+class Failing(Summed):
+    """Sums that cannot be continued."""
+
+    def advance(self, state: Any, tokens: Tensor) -> Any:
+        return super().advance(None if state is None else {}, tokens)
+
+
+class Bare(Summed):
+    """Sums whose state is a tensor."""
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        return drop_padding(tokens, mask).cumsum(dim=2)
+
+    def advance(self, state: Any, tokens: Tensor) -> Any:
+        return self(tokens), tokens
+
+
+class Growing(Summed):
+    """Sums whose state has a row for each token."""
+
+    def advance(self, state: Any, tokens: Tensor) -> Any:
+        total, _ = super().advance(None if state is None else (state[0][:, :, -1:],), tokens)
+        return total, (torch.cat((*(state or ()), total), dim=2),)
+
+
+def one_row(sizes: Sizes, params: Any) -> int:
+    return sizes.heads * sizes.width
+
+
+@pytest.mark.parametrize(
+    ("module", "state", "said"),
+    [
+        (
+            Blind,
+            one_row,
+            "hides the first two of 9 tokens .* token 2 by .* give forward an argument",
+        ),
+        (Unheeding, one_row, "the first two .*ignored.*to hide keys, call drop_padding"),
+        (Local, None, "for tokens 1 to 3 only, gives another .* set needs_all_tokens = True"),
+        (Summed, None, "has a method advance, and no state is declared; expected state="),
+        (Still, one_row, r"Still has no method advance\(state, \*operands\); expected one"),
+        (Forgetful, one_row, "advance, called for tokens 1 to 3 only, gives another .* of forward"),
+        (Failing, one_row, "advance, called for tokens 1 to 3 only, raises KeyError: 0"),
+        (Bare, one_row, r"0 to 0 only, returns \(Tensor of shape .*a tuple of tensors whose first"),
+        (Growing, one_row, "1 to 3 only, returns a state of 96 elements .* says 24 at Sizes"),
+        (Summed, lambda s, p: 1, "0 to 0 only, returns a state of 24 elements .* says 1 at Sizes"),
+    ],
+)
+def test_kit_detects_a_broken_state_or_mask(module: Any, state: Any, said: str) -> None:
+    declared = {} if state is None else {"state": state}
+    subject = r"the primitive planted \(tokens: tokens -> tokens\) breaks a promise"
+    with pytest.raises(AssertionError, match=f"^{subject} .*{said}"):
+        check_primitive(planted_on_tokens(module, **declared))
+
+
+def test_state_of_a_primitive_that_needs_no_other_tokens_is_refused() -> None:
+    case = cases(get(planted_on_tokens(Local, state=one_row)))[0]
+    with pytest.raises(AssertionError, match="not need it; expected needs_all_tokens = True"):
+        keep("it", [continues_a_sequence], case)
+
+
+def planted_on_tokens(module: Any, **declared: Any) -> str:
+    fields = {"notation": "{tokens}", "source": "a test"} | declared
+    signature = "tokens: tokens[h,w] -> tokens[h,w]"
+    primitive("planted", signature, role=Role.POSITION, **fields)(module)
+    return "planted"
+
+
+class Weighting(nn.Module):
+    """Weights."""
+
+    rule = None
+
+    def __init__(self, *, form: str) -> None:
+        super().__init__()
+        self.form = form
+
+    def forward(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.rule(scores, mask, self.form)  # type: ignore[misc]
+
+
+def weighting(rule: Any) -> str:
+    Weighting.rule = rule
+    primitive(
+        "planted",
+        "scores: scores[h] -> weights[h]",
+        role=Role.NORMALIZE,
+        parameters={"form": Choice(default="plain", values=("plain", "wrong"))},
+        notation="{scores}",
+        source="a test",
+    )(Weighting)
+    return "planted"
+
+
+def softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    return torch.softmax(hide(scores, mask), dim=-1)
+
+
+def over_rows_with_keys(scores: Tensor, mask: Tensor | None, value: float) -> Tensor:
+    """Return softmax; ``value`` in rows without keys, where it is not a number."""
+    hidden = hide(scores, mask)
+    empty = (hidden == -torch.inf).all(dim=-1, keepdim=True)
+    return torch.softmax(hidden.masked_fill(empty, 0.0), dim=-1).masked_fill(empty, value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (lambda m, s, mask, form: s.softmax(-1), "hides the last two .* call hide.scores, mask"),
+        (
+            lambda m, s, mask, form: softmax(s, mask),
+            "under a mask that hides all keys from query 1, the result has NaN; expected numbers",
+        ),
+        (
+            lambda m, s, mask, form: over_rows_with_keys(s, mask, 1.0),
+            "under a mask that hides all keys from query 1, weights of hidden keys are not zero",
+        ),
+        (
+            lambda m, s, mask, form: over_rows_with_keys(s.clamp(min=-9), mask, 0.0),
+            "with scores of -inf and no mask, an excluded score gets a weight; expected 0",
+        ),
+    ],
+)
+def test_kit_names_the_mask_that_a_normaliser_breaks(rule: Any, said: str) -> None:
+    subject = r"the primitive planted \(form=plain; scores: scores -> weights\) breaks a promise"
+    with pytest.raises(AssertionError, match=f"^{subject} .*{said}"):
+        check_primitive(weighting(rule))
+
+
+def test_kit_names_the_parameters_of_the_broken_case() -> None:
+    def wrong(module: Any, scores: Tensor, mask: Any, form: str) -> Tensor:
+        return over_rows_with_keys(scores, mask, 0.0) * (1 if form == "plain" else math.nan)
+
+    with pytest.raises(AssertionError, match=r"planted \(form=wrong; scores: scores -> weights\)"):
+        check_primitive(weighting(wrong))
+
+
+def test_normaliser_without_a_mask_is_refused() -> None:
+    class Unmasked(nn.Module):
+        def forward(self, scores: Tensor) -> Tensor:
+            return scores.softmax(dim=-1)
+
+    with pytest.raises(GenomeError, match="has no argument mask; expected mask=None, and weights"):
+        primitive(
+            "planted",
+            "scores: scores[h] -> weights[h]",
+            role=Role.NORMALIZE,
+            notation="{scores}",
+            source="a test",
+        )(Unmasked)
+    assert "planted" not in REGISTRY.registered
+
+
+def test_kit_detects_operations_that_no_rule_counts() -> None:
+    normal_cdf = lambda m, q, k: torch.special.ndtr(q @ k.mT)  # noqa: E731
+    said = r"aten::special_ndtr of Planted; expected .* elementwise=\('aten::special_ndtr',\)"
+    with pytest.raises(AssertionError, match=f"operations as pointwise.*{said}"):
+        check_primitive(planted(normal_cdf))
 
 
 def test_kit_detects_a_deviation_from_the_reference() -> None:

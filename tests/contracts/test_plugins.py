@@ -13,11 +13,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 from nas.common.errors import ConfigError, GenomeError, NasWarning
 from nas.common.registry import Registry
-from nas.costs import CostContext, costs_of
+from nas.costs import CostContext, attention_cost, costs_of
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.trial import Trial, run_trials
 from nas.genome import ModelSizes
@@ -76,6 +77,13 @@ def squared(module: Any, query: Tensor, key: Tensor) -> Tensor:
     return (query @ key.mT) ** 2 / query.shape[-1]
 
 
+def moving_average(module: Any, tokens: Tensor, mask: Tensor | None) -> Tensor:
+    share, averages = torch.sigmoid(module.rate[:, 0]), [torch.zeros_like(tokens[:, :, 0])]
+    for token in tokens.unbind(dim=2):
+        averages.append(share * averages[-1] + (1 - share) * token)
+    return torch.stack(averages[1:], dim=2)
+
+
 @pytest.mark.usefixtures("restored_registries")
 def test_examples_pass_the_conformance_kit() -> None:
     for name in ("primitive", "mechanism", "metric", "objective", "algorithm", "export"):
@@ -88,6 +96,33 @@ def test_examples_pass_the_conformance_kit() -> None:
     check_cost("cache_bytes_at_4096")
     check_algorithm("hill-climbing")
     check_export("dot")
+
+
+@pytest.mark.usefixtures("restored_registries")
+def test_example_primitives_pass_the_conformance_kit_and_are_counted() -> None:
+    for name in ("moving_average", "normal_map"):
+        import_module(f"tests.plugins.{name}")
+    check_primitive("moving_average", moving_average)
+    check_primitive("normal_map", lambda module, tokens: 0.5 * torch.erfc(-tokens / 2**0.5))
+    heads, width, n = 2, 8, 9
+    mha = attention_cost(mechanism("mha").genome, dim=16, heads=heads, tokens=n)
+    costs = [
+        attention_cost(
+            build(
+                (name, "v"),
+                ("scaled_dot_product", "qk"),
+                ("softmax", [1]),
+                ("weighted_sum", [2, 0]),
+            ),
+            dim=16,
+            heads=heads,
+            tokens=n,
+        )
+        for name in ("moving_average", "normal_map")
+    ]
+    assert costs[0].macs == mha.macs + heads * n * n * width
+    assert costs[1].macs == mha.macs
+    assert costs[1].elementwise == mha.elementwise + heads * n * width
 
 
 @pytest.mark.usefixtures("restored_registries")

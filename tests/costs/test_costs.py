@@ -3,7 +3,8 @@ from __future__ import annotations
 import warnings
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ from nas.costs import (
     costs_of,
     need_calibration,
 )
-from nas.costs.counting import count_calls
+from nas.costs.counting import _HANDLES, _checked_counts, _is_pointwise, count_calls
 from nas.costs.decoding.memory import kv_cache_bytes_per_token
 from nas.costs.macs import computed_pairs
 from nas.genome import PLACEMENTS, ModelSizes, Placement, Rest, Visibility
@@ -40,7 +41,7 @@ SIZES = ({"dim": 64, "heads": 8, "tokens": 17}, {"dim": 96, "heads": 4, "tokens"
 
 
 @contextmanager
-def registered(forward: Callable[[Tensor], Tensor]) -> Iterator[None]:
+def registered(forward: Callable[[Tensor], Tensor], **declared: Any) -> Iterator[None]:
     """Register a primitive ``custom`` that transforms tokens by a function."""
 
     @primitive(
@@ -49,6 +50,7 @@ def registered(forward: Callable[[Tensor], Tensor]) -> Iterator[None]:
         role=Role.TRANSFORM,
         notation="f({tokens})",
         source="a test",
+        **declared,
     )
     class Custom(torch.nn.Module):
         def forward(self, tokens: Tensor) -> Tensor:
@@ -58,6 +60,7 @@ def registered(forward: Callable[[Tensor], Tensor]) -> Iterator[None]:
         yield
     finally:
         del REGISTRY._members["custom"]
+        _checked_counts.cache_clear()
 
 
 CUSTOM = (
@@ -74,6 +77,27 @@ def test_operation_without_a_counting_rule_is_named(genome: Build) -> None:
         pytest.raises(NasError, match="cdist"),
     ):
         attention_cost(genome(*CUSTOM), dim=16, heads=2, tokens=4)
+
+
+def test_declared_and_pointwise_operations_count_their_elements(genome: Build) -> None:
+    def elementwise(forward: Callable[[Tensor], Tensor], **declared: Any) -> int:
+        with registered(forward, **declared):
+            return attention_cost(genome(*CUSTOM), dim=16, heads=2, tokens=4).elementwise
+
+    plain = elementwise(lambda tokens: tokens.mT.mT)
+    assert elementwise(lambda tokens: torch.atan(tokens)) == plain + 4 * 16
+    assert elementwise(lambda tokens: torch.lerp(tokens, tokens, 0.5).floor()) == plain + 2 * 4 * 16
+    declared = ("aten::special_ndtr",)
+    assert elementwise(lambda t: torch.special.ndtr(t), elementwise=declared) == plain + 4 * 16
+    with pytest.raises(
+        NasError, match=r"aten::special_ndtr of Custom; .*\('aten::special_ndtr',\)"
+    ):
+        elementwise(lambda tokens: torch.special.ndtr(tokens))
+
+
+def test_pointwise_operations_that_fvcore_ignores_have_a_rule() -> None:
+    ignored = import_module("fvcore.nn.jit_analysis")._IGNORED_OPS
+    assert not [op for op in ignored if _is_pointwise(op) and op not in _HANDLES]
 
 
 def test_length_that_a_primitive_refuses_is_a_genome_error(genome: Build) -> None:

@@ -119,7 +119,8 @@ def check_decodable(plan: Plan) -> None:
     if names := undecodable(plan):
         raise GenomeError(
             f"{', '.join(sorted(names))}: reads later tokens, or needs all tokens at once, so "
-            "that no cache continues it; expected a mechanism without."
+            "that no cache continues it; expected a mechanism without, or primitives that declare "
+            "a state."
         )
 
 

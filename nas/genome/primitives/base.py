@@ -213,6 +213,9 @@ class Primitive:
         check: raises ``ValueError`` for parameters that exclude each other.
         caution: returns a warning about training with these parameters, or None.
         macs: returns the number of multiply-adds of one call at batch size 1.
+        elementwise: names of torch operations, such as "aten::special_ndtr", that the cost
+            ``elementwise`` counts by their elements. Operations that torch tags as pointwise need
+            no declaration.
         passes: returns approximately how often one call reads or writes a value for each pair of a
             query and a key (or for each token). The predicted time depends on this number.
         is_stateful: returns whether a call in training mode changes the module's buffers.
@@ -265,6 +268,7 @@ class Primitive:
     check: Callable[[Params], None] = lambda params: None
     caution: Callable[[Params], str | None] = lambda params: None
     macs: Callable[[Sizes, Params], int] = lambda sizes, params: 0
+    elementwise: tuple[str, ...] = ()
     passes: Callable[[Sizes, Params], int] = lambda sizes, params: 1
     is_stateful: Callable[[Params], bool] = lambda params: False
     state: Callable[[Sizes, Params], int | None] = lambda sizes, params: None
@@ -362,7 +366,8 @@ def primitive(
         declared: values of other fields of ``Primitive``.
 
     Raises:
-        GenomeError: another primitive has the same name or a class with the same name.
+        GenomeError: another primitive has the same name or a class with the same name, or a
+            normaliser has no argument ``mask``.
     """
 
     def register(module: type[nn.Module]) -> type[nn.Module]:
@@ -374,7 +379,13 @@ def primitive(
                 )
         roles = role if isinstance(role, tuple) else (role,) * len(signatures)
         parsed = tuple(parse_signature(s, r) for s, r in zip(signatures, roles, strict=True))
-        REGISTRY.register(name)(Primitive(name=name, module=module, signatures=parsed, **declared))
+        made = Primitive(name=name, module=module, signatures=parsed, **declared)
+        if Role.NORMALIZE in roles and "mask" not in made.extras:
+            raise GenomeError(
+                f"{name}: forward of a normaliser has no argument mask; expected mask=None, and "
+                "weights of zero at hidden keys (nas.genome.primitives.masks.hide)"
+            )
+        REGISTRY.register(name)(made)
         return module
 
     return register

@@ -1,0 +1,159 @@
+"""Promises of every primitive about keys that masks hide, and scores that filters exclude."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from nas.genome.primitives import Role
+from nas.genome.primitives.base import Kind
+from nas.testing.cases import (
+    LARGE,
+    SMALL,
+    Case,
+    Inputs,
+    build,
+    call,
+    causal,
+    changed_at,
+    draw,
+    padding,
+    without_row,
+)
+from nas.testing.promises import require
+
+
+def does_not_see_hidden_keys(case: Case) -> None:
+    """Keys that a padding mask hides do not change the result."""
+    first, last = padding(LARGE.tokens).flip(-1), padding(LARGE.tokens)
+    for mask, which in ((last, "the last two"), (first, "the first two")):
+        gap, query = _influence(case, mask, mask[0, 0, 0])
+        require(
+            gap <= 1e-12,
+            f"a padding mask that hides {which} of {LARGE.tokens} tokens is ignored: a hidden key "
+            f"changes the result at token {query} by {gap:.2g}; {_advice(case)}",
+        )
+
+
+def is_as_causal_as_declared(case: Case) -> None:
+    """A causal mask hides later tokens, unless ``is_causal_safe`` is false."""
+    gap, query = _influence(case, causal(LARGE.tokens), torch.arange(LARGE.tokens) < 5)
+    if case.primitive.is_causal_safe(case.params):
+        require(
+            gap <= 1e-12,
+            f"under a causal mask, a later token changes the result at token {query} by {gap:.2g}; "
+            "expected no effect, or is_causal_safe=lambda params: False among the declarations; "
+            f"{_advice(case)}",
+        )
+    else:
+        require(
+            gap > 1e-12,
+            "it is declared to see later tokens, and sees none; expected no is_causal_safe",
+        )
+
+
+def _advice(case: Case) -> str:
+    """Return how the case receives masks and applies them."""
+    has_scores = any(port.kind.is_paired for port in case.signature.inputs)
+    helper = "hide(scores, mask)" if has_scores else "drop_padding(tokens, mask)"
+    change = "" if "mask" in case.primitive.extras else "give forward an argument mask=None, and "
+    return f"to hide keys, {change}call {helper} of nas.genome.primitives.masks"
+
+
+def _influence(case: Case, mask: Tensor, kept: Tensor) -> tuple[float, int]:
+    """Return the largest change of results at ``kept`` tokens when all other tokens change.
+
+    Scores that the mask hides are ignored.
+
+    Args:
+        case: the case.
+        mask: boolean mask, True where attention is allowed.
+        kept: boolean tensor (tokens), True at tokens whose values do not change.
+
+    Returns:
+        The change, and the index of the token or query with this change.
+    """
+    inputs, module = draw(case.signature, LARGE, mask), build(case, LARGE)
+    results = [inputs, changed_at(inputs, case.signature, ~kept)]
+    before, after = (call(module, case, each)[:, :, kept] for each in results)
+    if case.signature.output.kind is Kind.SCORES:
+        visible = mask.expand(*mask.shape[:-2], *kept.shape, *kept.shape)[..., kept, :]
+        before, after = (torch.where(visible, t, 0.0) for t in (before, after))
+    gap = torch.where(before == after, 0.0, before - after).abs()  # two infinities are equal
+    by_token = gap.nan_to_num(math.inf).amax(dim=(0, 1, 3))
+    return by_token.max().item(), int(kept.nonzero()[by_token.argmax()])
+
+
+def survives_a_row_that_sees_no_key(case: Case) -> None:
+    """A query without visible keys causes no NaN, and a normaliser gives it zero weights."""
+    n = SMALL.tokens
+    masks = {
+        "a mask that hides all keys from query 1": without_row(n),
+        "a causal mask that hides all keys from query 1": causal(n) & without_row(n),
+        "a mask that hides all keys from all queries": torch.zeros(n, n).bool(),
+    }
+    for name, mask in masks.items():
+        result = _run_backward(case, draw(case.signature, SMALL, mask), f"under {name}")
+        if case.signature.role is Role.NORMALIZE:
+            require(
+                not result.masked_select(~mask).any(),
+                f"under {name}, weights of hidden keys are not zero; {_advice(case)}",
+            )
+
+
+def leaves_excluded_scores_excluded(case: Case) -> None:
+    """Scores of -inf remain -inf, and a normaliser gives them the weight zero."""
+    if all(port.kind is not Kind.SCORES for port in case.signature.inputs):
+        return
+    inputs = draw(case.signature, SMALL)
+    excluded = torch.zeros(SMALL.tokens, SMALL.tokens, dtype=torch.bool)
+    excluded[0, 2] = excluded[3, :4] = excluded[1] = True
+    inputs.operands[0] = inputs.operands[0].masked_fill(excluded, -math.inf)
+    masks = {
+        "with scores of -inf and no mask": None,
+        "with scores of -inf and a mask that hides all keys from query 2": without_row(
+            SMALL.tokens, 2
+        ),
+        "with scores of -inf and a mask that hides no key": torch.ones(SMALL.tokens).bool(),
+    }
+    for name, inputs.mask in masks.items():
+        results = _run_backward(case, inputs, name).masked_select(excluded)
+        if case.signature.output.kind is Kind.SCORES:
+            require(
+                (results == -math.inf).all(),
+                f"{name}, an excluded score comes back; expected -inf",
+            )
+        elif "scores" not in case.primitive.unread(case.params):
+            require(not results.any(), f"{name}, an excluded score gets a weight; expected 0")
+
+
+def _run_backward(case: Case, inputs: Inputs, name: str) -> Tensor:
+    """Return the result; raise AssertionError if the result or a gradient has NaN.
+
+    Args:
+        name: what the error message calls the mask.
+    """
+    module = build(case, SMALL)
+    leaves = [t.detach().clone().requires_grad_() for t in inputs.tensors()]
+    result = call(module, case, inputs.with_tensors(leaves))
+    require(not result.isnan().any(), f"{name}, the result has NaN; expected numbers")
+    if result.requires_grad:
+        finite = torch.where(torch.isfinite(result), result, 0.0)
+        (finite * torch.randn_like(finite)).sum().backward()
+    require_finite_gradients(case, leaves, module, name)
+    return result.detach()
+
+
+def require_finite_gradients(
+    case: Case, leaves: list[Tensor], module: nn.Module, name: str
+) -> None:
+    """Raise AssertionError if a gradient of operands, of ``x`` or of a parameter is not finite."""
+    names = [*(port.name for port in case.signature.inputs), "x"]
+    tensors = dict(zip(names, leaves, strict=True)) | dict(module.named_parameters())
+    wrong = [n for n, t in tensors.items() if t.grad is not None and not t.grad.isfinite().all()]
+    require(
+        not wrong,
+        f"{name}, a gradient of {', '.join(wrong)} has NaN or infinity; expected finite gradients",
+    )

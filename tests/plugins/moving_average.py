@@ -1,0 +1,52 @@
+"""A primitive with a state: an exponential moving average over the tokens."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nas.genome.primitives.base import Params, Role, Sizes, primitive
+from nas.genome.primitives.masks import drop_padding
+from nas.genome.primitives.shapes import Mask, Tokens
+
+
+def _macs(sizes: Sizes, params: Params) -> int:
+    return sizes.heads * sizes.tokens**2 * sizes.width
+
+
+@primitive(
+    "moving_average",
+    "tokens: tokens[h,w] -> tokens[h,w]",
+    role=Role.POSITION,
+    notation="ema({tokens})",
+    source="an example: where it comes from, with its equation",
+    macs=_macs,
+    state=lambda sizes, params: sizes.heads * sizes.width,
+)
+class MovingAverage(nn.Module):
+    """Each token mixed with the average of earlier tokens, with a learned rate for each head.
+
+    out_t = a out_{t-1} + (1 - a) tokens_t, a = sigmoid(rate). Padding and the token before the
+    first one count as zeros.
+    """
+
+    needs_all_tokens = True
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.rate = nn.Parameter(torch.zeros(heads, 1, 1))
+
+    def forward(self, tokens: Tokens, mask: Mask = None) -> Tokens:
+        return self.advance(None, drop_padding(tokens, mask))[0]
+
+    def advance(
+        self, state: tuple[Tensor, ...] | None, tokens: Tokens
+    ) -> tuple[Tokens, tuple[Float[Tensor, "b h 1 w"], ...]]:
+        share = torch.sigmoid(self.rate.to(tokens.dtype))
+        place = torch.arange(tokens.shape[2], device=tokens.device)
+        age = (place[:, None] - place).clamp(min=0)
+        averages = ((1 - share) * share**age).tril() @ tokens
+        if state is not None:
+            averages = averages + share ** (place[:, None] + 1) * state[0]
+        return averages, (averages[:, :, -1:],)
