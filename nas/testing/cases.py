@@ -170,7 +170,9 @@ def features(kind: Kind, sizes: Sizes) -> int:
     return sizes.tokens if kind.is_paired else 1 if kind is Kind.GATES else sizes.width
 
 
-def changed_at(inputs: Inputs, signature: Signature, tokens: Tensor) -> Inputs:
+def changed_at(
+    inputs: Inputs, signature: Signature, tokens: Tensor, *, are_padding: bool = False
+) -> Inputs:
     """Return the inputs with other values at marked tokens.
 
     An attention score changes if its query or its key is marked, an attention weight only if its
@@ -180,10 +182,13 @@ def changed_at(inputs: Inputs, signature: Signature, tokens: Tensor) -> Inputs:
         inputs: the inputs.
         signature: the signature of the primitive.
         tokens: boolean tensor (tokens), True at marked tokens.
+        are_padding: whether marked tokens are padding, whose forget gates are always 1.
     """
 
     def change(tensor: Tensor, kind: Kind) -> Tensor:
         where = tokens[:, None] | tokens[None, :] if kind is Kind.SCORES else tokens[:, None]
+        if kind.is_gates and are_padding:
+            return tensor
         if kind.is_gates:  # the gate of a token is a part of all later sums
             changed = torch.where(where, torch.rand_like(tensor), torch.zeros_like(tensor))
             return tensor - changed.cumsum(dim=2)

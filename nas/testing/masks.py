@@ -29,7 +29,7 @@ def does_not_see_hidden_keys(case: Case) -> None:
     """Keys that a padding mask hides do not change the result."""
     first, last = padding(LARGE.tokens).flip(-1), padding(LARGE.tokens)
     for mask, which in ((last, "the last two"), (first, "the first two")):
-        gap, query = _influence(case, mask, mask[0, 0, 0])
+        gap, query = _influence(case, mask, mask[0, 0, 0], is_padding=True)
         require(
             gap <= 1e-12,
             f"a padding mask that hides {which} of {LARGE.tokens} tokens is ignored: a hidden key "
@@ -62,7 +62,9 @@ def _advice(case: Case) -> str:
     return f"to hide keys, {change}call {helper} of nas.genome.primitives.masks"
 
 
-def _influence(case: Case, mask: Tensor, kept: Tensor) -> tuple[float, int]:
+def _influence(
+    case: Case, mask: Tensor, kept: Tensor, *, is_padding: bool = False
+) -> tuple[float, int]:
     """Return the largest change of results at ``kept`` tokens when all other tokens change.
 
     Scores that the mask hides are ignored.
@@ -71,12 +73,13 @@ def _influence(case: Case, mask: Tensor, kept: Tensor) -> tuple[float, int]:
         case: the case.
         mask: boolean mask, True where attention is allowed.
         kept: boolean tensor (tokens), True at tokens whose values do not change.
+        is_padding: whether the mask hides padding.
 
     Returns:
         The change, and the index of the token or query with this change.
     """
     inputs, module = draw(case.signature, LARGE, mask), build(case, LARGE)
-    results = [inputs, changed_at(inputs, case.signature, ~kept)]
+    results = [inputs, changed_at(inputs, case.signature, ~kept, are_padding=is_padding)]
     before, after = (call(module, case, each)[:, :, kept] for each in results)
     if case.signature.output.kind is Kind.SCORES:
         visible = mask.expand(*mask.shape[:-2], *kept.shape, *kept.shape)[..., kept, :]
