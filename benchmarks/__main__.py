@@ -22,10 +22,11 @@ from benchmarks.figures import append_history, print_table
 from nas.common.processor import processor_name
 
 # Each name is a function in the module of that name, or in the module that ``MODULES`` names.
-MODULES: Final = {"memory": "kernels", "dispatch": "utilisation"}
+MODULES: Final = {"chunks": "kernels", "memory": "kernels", "dispatch": "utilisation"}
 BENCHMARKS: Final = {
     "validator": "genomes validated, varied, digested per second",
     "kernels": "each mechanism compared with its naive form",
+    "chunks": "gates and the delta rule in chunks, compared with all pairs",
     "memory": "peak memory of 4,096 tokens",
     "timing": "predicted and measured times",
     "sqa": "Sparse Query Attention's claim, on one thread",

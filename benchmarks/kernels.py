@@ -18,6 +18,7 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.figures import Figure, interleaved, ratio, single
-from benchmarks.naive import naive
+from benchmarks.naive import naive, named_with_naive_form
 from nas.compiler import build_attention
 from nas.genome.mechanisms import MECHANISMS
 
@@ -37,6 +38,9 @@ SIZES: Final = ((32, 65), (1, 512))
 SAMPLE_SECONDS: Final = 0.02
 # Tokens and mechanisms of the benchmark of memory.
 LONG: Final = 4096
+# Tokens and mechanisms of the benchmark of chunks. KDA's pairs with 2,048 tokens need 8 GB.
+CHUNKED: Final = 2048
+CHUNKED_MECHANISMS: Final = ("retnet", "mamba2", "deltanet", "gated_deltanet")
 LONG_MECHANISMS: Final = ("mha", "qana", "additive", "neural_attention", "neural_attention_authors")
 
 
@@ -55,8 +59,42 @@ def kernels(options: argparse.Namespace) -> list[Figure]:
                 f"{'middle half':15}{'MiB':>8}{'naive':>8}",
                 flush=True,
             )
-            arguments = [(name, batch, tokens, options.rounds) for name in MECHANISMS]
+            arguments = [(name, batch, tokens, options.rounds) for name in named_with_naive_form()]
             figures += processes.map(_compare, *zip(*arguments, strict=True))
+    return figures
+
+
+def chunks(options: argparse.Namespace) -> list[Figure]:
+    """Return the speed-up of chunks over all pairs, of mechanisms with gates and the delta rule.
+
+    All pairs is the reference interpreter, which calls one primitive after another.
+    """
+    print(
+        f"\n{CHUNKED:,} tokens, causal, dim {DIM}, {HEADS} heads: forward and backward, fastest of "
+        f"{options.rounds} interleaved rounds, peak memory beyond weights and input\n"
+        f"  {'':18}{'ms':>9}{'pairs':>9}{'ratio':>8}  {'middle half':15}{'MiB':>8}{'pairs':>8}"
+    )
+    figures = []
+    for name in CHUNKED_MECHANISMS:
+        torch.manual_seed(0)
+        genome = MECHANISMS[name].genome
+        block = build_attention(genome, DIM, HEADS)
+        pairs = build_attention(genome, DIM, HEADS, reference=True)
+        x = torch.randn(1, CHUNKED, DIM, requires_grad=True)
+        works = {
+            form: _pass(partial(module, is_causal=True), x, [x, *module.parameters()])
+            for form, module in (("block", block), ("pairs", pairs))
+        }
+        mib = [peak_mib(work) for work in works.values()]
+        samples = interleaved(works, options.rounds, SAMPLE_SECONDS)
+        figure = ratio(f"{name}: pairs / chunks", samples["pairs"], samples["block"])
+        block_ms, pairs_ms = (1e3 * min(samples[form]) for form in ("block", "pairs"))
+        print(
+            f"  {name:18}{block_ms:9.1f}{pairs_ms:9.1f}{figure.value:8.2f}  {figure.spread:15}"
+            f"{mib[0]:8.0f}{mib[1]:8.0f}",
+            flush=True,
+        )
+        figures.append(figure)
     return figures
 
 

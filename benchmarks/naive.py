@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from nas.genome.mechanisms import MECHANISMS
+
 Weights = Mapping[str, Tensor]
 
 
@@ -148,3 +150,12 @@ OPERATIONS: Final[Mapping[str, Callable[..., Tensor]]] = {
     "layer_norm": _layer_norm,
     "weighted_sum": _weighted_sum,
 }
+
+
+def named_with_naive_form() -> list[str]:
+    """Return the names of the mechanisms all of whose operations have a naive form."""
+    return [
+        name
+        for name, found in MECHANISMS.items()
+        if {node.op for node in found.genome.nodes} <= OPERATIONS.keys()
+    ]

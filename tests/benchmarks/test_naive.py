@@ -5,15 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks.naive import OPERATIONS, naive
+from benchmarks.naive import naive, named_with_naive_form
 from nas.compiler import build_attention
 from nas.genome.mechanisms import MECHANISMS
 
-NAMES = [
-    name
-    for name, found in MECHANISMS.items()
-    if {node.op for node in found.genome.nodes} <= OPERATIONS.keys()
-]
+NAMES = named_with_naive_form()
 
 
 def test_the_papers_that_define_the_project_have_naive_forms() -> None:
