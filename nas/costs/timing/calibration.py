@@ -15,6 +15,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from functools import partial
+from itertools import cycle
 from typing import Any, Final
 
 import torch
@@ -222,10 +223,10 @@ def _around(
     """
     kinds, name = [port.kind for port in signature.inputs], primitive.name
     if any(kind.is_gates for kind in (*kinds, signature.output.kind)):
-        yield _around_gates(kinds, name, params, signature.output.kind)
+        yield from _around_gates(kinds, name, params, signature.output.kind)
     elif signature.output.kind is Kind.SCORES:
         below = _SCORES[: kinds.count(Kind.SCORES)]
-        scores, streams = iter(range(len(below))), iter("k" if below else "qk")
+        scores, streams = iter(range(len(below))), cycle("k" if below else "qkv")
         inputs = [next(streams if kind is Kind.TOKENS else scores) for kind in kinds]
         nodes = [*below, (name, inputs, params)]
         for normaliser in ("softmax", "relu_squared") if is_first else ("softmax",):
@@ -246,8 +247,8 @@ def _around(
             yield _attention([call, ("uniform", ["v"], {})], around, values=0)
 
 
-def _around_gates(kinds: list[Kind], name: str, params: Params, result: Kind) -> Genome:
-    """Return a mechanism that contains a call of a primitive that reads or returns forget gates.
+def _around_gates(kinds: list[Kind], name: str, params: Params, result: Kind) -> Iterator[Genome]:
+    """Yield mechanisms that contain a call of a primitive that reads or returns forget gates.
 
     Args:
         kinds: kinds of the operands.
@@ -259,14 +260,16 @@ def _around_gates(kinds: list[Kind], name: str, params: Params, result: Kind) ->
     gate: Call = ("feature_gate" if has_features else "forget_gate", ["k"], {})
     if result.is_gates:
         reader: Call = ("gated_product", ["q", "k", 0], {})
-        return _attention([(name, ["k"], params), reader, ("softmax", [1], {})])
-    streams = iter("qkv")
-    if result is Kind.SCORES:
+        yield _attention([(name, ["k"], params), reader, ("softmax", [1], {})])
+    elif result is Kind.SCORES:
+        streams = cycle("qkv")
         inputs = [next(streams) if kind is Kind.TOKENS else int(kind.is_gates) for kind in kinds]
-        nodes: list[Call] = [_SCORES[0], gate, (name, inputs, params), ("softmax", [2], {})]
-        return _attention(nodes)
-    inputs = [0 if kind.is_gates else "v" for kind in kinds]
-    return _attention([gate, (name, inputs, params), ("uniform", ["v"], {})], values=1)
+        for normaliser in ("softmax", "softmax_free"):
+            nodes = [_SCORES[0], gate, (name, inputs, params), (normaliser, [2], {})]
+            yield _attention(nodes)
+    else:
+        operands = [0 if kind.is_gates else "v" for kind in kinds]
+        yield _attention([gate, (name, operands, params), ("uniform", ["v"], {})], values=1)
 
 
 def _attention(
