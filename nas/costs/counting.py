@@ -45,7 +45,8 @@ _ELEMENTWISE: Final = """
     all amax amin any batch_norm cumprod cumsum flip group_norm index_add layer_norm
     linalg_vector_norm log_sigmoid log_softmax logcumsumexp logsumexp mean native_layer_norm norm
     prod repeat rms_norm rsub softmax sort std sum topk var
-    __and__ __or__ bitwise_not clamp clamp_ eq floor ge gt masked_fill max relu relu_ remainder
+    __and__ __or__ __xor__ bitwise_not clamp clamp_ eq floor gather ge gt masked_fill max relu relu_
+    remainder
 """
 _SHAPE: Final = """
     mT index_select unflatten pad repeat_interleave expand_as view_as numel alias lift_fresh tril

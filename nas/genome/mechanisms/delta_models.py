@@ -45,7 +45,7 @@ def _finished(
 def comba() -> Genome:
     """The gated delta rule with weaker feedback, and a corrected query.
 
-        u_t = b_t (v_t - f_t p_t S_(t-1)),   p_t = sigmoid(a) k_t     (section 3)
+        u_t = b_t (v_t - f_t p_t S_(t-1)),   p_t = sigmoid(a) k_t
         S_t = f_t S_(t-1) + k_t^T u_t,   o_t = (q_t - e p_t) S_t
         out = sigmoid(X W_G) * norm(o) W_O
 
@@ -94,7 +94,7 @@ def mesanet() -> Genome:
     """Linear attention that solves a least squares problem for each token.
 
         H_t = f_t H_(t-1) + b_t k_t^T k_t,  S_t = f_t S_(t-1) + b_t k_t^T v_t
-        o_t = q_t (H_t + diag(l))^-1 S_t                                 (eq. 5)
+        o_t = q_t (H_t + diag(l))^-1 S_t
         out = norm(o) W_O
 
     f_t = sigmoid(w.x_t + c), a gate of each head; l: learned, at least 0.25. v has

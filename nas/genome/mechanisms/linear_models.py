@@ -73,8 +73,8 @@ def wall() -> Genome:
 def based() -> Genome:
     """Linear attention by the second-order expansion of the exponential.
 
-        a_ij = 1 + s_ij + s_ij^2 / 2,   s_ij = q_i.k_j / sqrt(r)          (eq. 2)
-        out_i = sum_j a_ij v_j / sum_j a_ij                               (eq. 1)
+        a_ij = 1 + s_ij + s_ij^2 / 2,   s_ij = q_i.k_j / sqrt(r)
+        out_i = sum_j a_ij v_j / sum_j a_ij
 
     q, k: r = d_h / 4 features a head (the paper: 16), which makes 1 + r + r^2
     features of the state.
@@ -93,7 +93,7 @@ def based() -> Genome:
 def rebased() -> Genome:
     """Linear attention by squared products of normalised queries and keys.
 
-        a_ij = (f(q_i).f(k_j))^2 / r,   f(x) = g * norm(x) + b            (eq. 7)
+        a_ij = (f(q_i).f(k_j))^2 / r,   f(x) = g * norm(x) + b
         out_i = sum_j a_ij v_j / sum_j a_ij
 
     norm: layer norm over the r = d_h / 4 features of a head.
@@ -132,7 +132,7 @@ def parallax() -> Genome:
 def path() -> Genome:
     """Softmax attention with Householder maps between key and query as positions.
 
-        score_ij = q_i H_i H_(i-1) ... H_(j+1) k_j / sqrt(d_h)            (eq. 2)
+        score_ij = q_i H_i H_(i-1) ... H_(j+1) k_j / sqrt(d_h)
         H_t = 1 - b_t d_t^T d_t,   b_t = 2 sigmoid(w.x_t + c)
 
     d_t: W_2 W_1 x_t, W_1: 32 x d, after a short convolution with kernel 3 and
@@ -151,7 +151,7 @@ def deltaformer() -> Genome:
 
         u_i = v_i - b_i sum_{j < i} a_ij u_j
         a_ij = softmax over j < i of q_i.k_j / sqrt(d_h),   b_i = w.x_i + c
-        out = softmax(Q K^T / sqrt(d_h)) U W_O                        (section 4)
+        out = softmax(Q K^T / sqrt(d_h)) U W_O
 
     q and k are rotated by their position.
     """
@@ -166,7 +166,7 @@ def deltaformer() -> Genome:
 def abc() -> Genome:
     """Attention with bounded memory: softmax attention over a few slots.
 
-        K_m = sum_j p_jm k_j,  V_m = sum_j p_jm v_j                 (section 3.3)
+        K_m = sum_j p_jm k_j,  V_m = sum_j p_jm v_j
         p_jm = exp(s_jm) / sum_{l <= t} exp(s_lm),   s = x W_s
         o_t = softmax_m(q_t.K_m / sqrt(d_h)) V,   out = swish(X W_G) * norm(o) W_O
 
@@ -188,8 +188,8 @@ def abc() -> Genome:
 def gsa() -> Genome:
     """Gated slot attention: softmax attention over slots that forget.
 
-        f_t = sigmoid(x_t W_f)^(1/8),   p_t = 1 - f_t                 (section 4)
-        K_t = diag(f_t) K_(t-1) + p_t^T k_t,  V_t likewise               (eq. 8)
+        f_t = sigmoid(x_t W_f)^(1/8),   p_t = 1 - f_t
+        K_t = diag(f_t) K_(t-1) + p_t^T k_t,  V_t likewise
         out = norm(swish(softmax_m(q_t K_t^T / sqrt(d_h)) V_t)) W_O
 
     d_h slots a head; q, k and v after swish; the norm is over all heads.
@@ -210,7 +210,7 @@ def gsa() -> Genome:
 def lightnet() -> Genome:
     """Gated linear attention whose keys are softmax weights over the tokens so far.
 
-        z_t = log sum_{j <= t} exp(k_j)                                (section 3)
+        z_t = log sum_{j <= t} exp(k_j)
         S_t = diag(exp(z_(t-1) - z_t)) S_(t-1) + exp(k_t - z_t)^T v_t
         out = swish(X W_G) * norm(o) W_O,   o_t = swish(q_t) S_t
 
@@ -229,13 +229,13 @@ def lightnet() -> Genome:
 def rwkv6() -> Genome:
     """RWKV-6: gated linear attention with a bonus for the current token.
 
-        o_t = r_t (S_(t-1) + diag(u) k_t^T v_t)                          (eq. 18)
-        S_t = diag(f_t) S_(t-1) + k_t^T v_t,   f_t = exp(-exp(w_t))      (eq. 19)
-        out = swish(g_t) * norm(o_t) W_O                                 (eq. 20)
+        o_t = r_t (S_(t-1) + diag(u) k_t^T v_t)
+        S_t = diag(f_t) S_(t-1) + k_t^T v_t,   f_t = exp(-exp(w_t))
+        out = swish(g_t) * norm(o_t) W_O
 
     r, k, v, g: projections of tokens mixed with their predecessor by shares that
-    depend on the token; w: W_2 tanh(W_1 x') + b of such a mix x', W_1: 64 x d
-    (eqs. 14 to 17). The norm is a layer norm of each head.
+    depend on the token; w: W_2 tanh(W_1 x') + b of such a mix x', W_1: 64 x d.
+    The norm is a layer norm of each head.
 
     Decisions. r, k and v are of the width of a head. Each stream has its own W_1 of
     the mix and its own m'; the paper shares m'. All heads share the gain of the
@@ -252,3 +252,29 @@ def rwkv6() -> Genome:
     scores = nodes.add("bonus_product", query, key, gates, nodes.add("delay_gates", gates))
     nodes.gated(nodes.add("layer_norm", nodes.summed(scores, values), shift=False), gate)
     return graph(*nodes, has_wq=False, has_wk=False, has_wv=False)
+
+
+@named(paper="Log-Linear Attention 2025")
+def log_linear() -> Genome:
+    """Mamba-2 whose sums weigh the past by levels of distance in powers of two.
+
+        o_t = sum_j l_t,level(t,j) D_tj (q_t.k_j) r_j v_j / sqrt(d_h)
+        l_t = softplus(a * (W x_t)),  r_t = softplus(w.x_t + b)
+        out = norm(swish(X W_G) * o_t) W_O
+
+    level(t, j): the number of bits of t xor j. f_t = exp(-c r_t), a gate of each
+    head, as in mamba2. The norm is over all heads.
+
+    Decisions. Each head has its own q and k, which are C and B of the paper; the
+    published layer shares them, and adds a multiple of v_t to o_t. There are 16
+    levels, of which the last holds all further keys. v is multiplied by c r_t in
+    place of r_t, where c is a constant of a head.
+    """
+    nodes = Nodes()
+    query, key, values = (nodes.convolved(stream) for stream in "qkv")
+    gates = nodes.add("forget_gate", "v", form="exponential")
+    written = nodes.add("write_gate", values, gates, form="rate")
+    scores = nodes.add("level_scale", nodes.add("gated_product", query, key, gates))
+    nodes.gated(nodes.summed(scores, written), nodes.add("projection", "v"))
+    nodes.add("model_norm", len(nodes) - 1)
+    return graph(*nodes)

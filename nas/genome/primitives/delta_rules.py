@@ -41,7 +41,7 @@ def _strength_macs(sizes: Sizes) -> int:
     role=Role.POSITION,
     notation="delta({erase}, {keys}, {tokens})",
     source="Gated DeltaNet-2 2026 (arXiv 2605.22791); a scaled key: Hu et al. 2025 (Comba, arXiv "
-    "2506.02475), section 3; a preconditioned key: arXiv 2604.21100",
+    "2506.02475); a preconditioned key: arXiv 2604.21100",
     macs=lambda sizes, params: pair_macs(sizes, params) + _solve_macs(sizes),
     state=lambda sizes, params: sizes.heads * (sizes.width**2 + sizes.gates),
 )
@@ -96,7 +96,7 @@ class EraseDelta(nn.Module):
     "query: tokens[h,w], keys: tokens[h,w], tokens: tokens[h,w] -> tokens[h,w]",
     role=Role.POSITION,
     notation="delta_softmax({query}, {keys}, {tokens})",
-    source="Zhong et al. 2025 (DeltaFormer, arXiv 2505.19488), section 4",
+    source="Zhong et al. 2025 (DeltaFormer, arXiv 2505.19488)",
     macs=lambda sizes, params: (
         pair_macs(sizes, params) + _solve_macs(sizes) + _strength_macs(sizes)
     ),
@@ -140,7 +140,7 @@ class SoftmaxDelta(nn.Module):
     "query: tokens[h,w], keys: tokens[h,w], gates: gates[h] -> tokens[h,w]",
     role=Role.POSITION,
     notation="mesa({query}, {keys})",
-    source="von Oswald et al. 2025 (MesaNet, arXiv 2506.05233), eq. 5",
+    source="von Oswald et al. 2025 (MesaNet, arXiv 2506.05233)",
     macs=lambda sizes, params: (
         sizes.heads * sizes.tokens * (sizes.width * (sizes.width**2 - 1) // 3 + sizes.width**2)
     ),
@@ -217,7 +217,7 @@ class Precondition(nn.Module):
     "query: tokens[h,w], key: tokens[h,w], directions: tokens[h,w] -> scores[h]",
     role=Role.SCORE,
     notation="{query}·ΠH({directions})·{key}ᵀ/√d",
-    source="Yang et al. 2025 (PaTH, arXiv 2505.16381), eq. 2 and section 3.2",
+    source="Yang et al. 2025 (PaTH, arXiv 2505.16381)",
     macs=lambda sizes, params: (
         4 * pair_macs(sizes, params)
         + sizes.heads * sizes.tokens**3

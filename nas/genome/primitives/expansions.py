@@ -17,8 +17,8 @@ from nas.genome.primitives.shapes import Key, Query, Scores, Tokens
     "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
     role=Role.SCORE,
     notation="{form}({query}·{key}ᵀ/√d)",
-    source="taylor: Arora et al. 2024 (Based, arXiv 2402.18668), eq. 2; square: Aksenov et al. "
-    "2024 (ReBased, arXiv 2402.10644), eq. 7",
+    source="taylor: Arora et al. 2024 (Based, arXiv 2402.18668); square: Aksenov et al. "
+    "2024 (ReBased, arXiv 2402.10644)",
     parameters={"form": Choice(default="taylor", values=("taylor", "square"))},
     macs=pair_macs,
     factors=Factors(

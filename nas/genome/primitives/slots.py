@@ -54,9 +54,9 @@ def running_logsumexp(tokens: Tokens, visible: Tokens, before: Tensor | None = N
     "tokens: tokens[h,w] -> feature_gates[h,w]",
     role=Role.FORGET,
     notation="f_{form}({tokens})",
-    source="sigmoid: Zhang et al. 2024 (GSA, arXiv 2409.07146), section 4.1; double_exponential: "
-    "Peng et al. 2024 (arXiv 2404.05892), eq. 17; share: Qin et al. 2024 (LightNet, arXiv "
-    "2405.21022), section 3, and Peng et al. 2021 (ABC, arXiv 2110.02488), section 3.3",
+    source="sigmoid: Zhang et al. 2024 (GSA, arXiv 2409.07146); double_exponential: "
+    "Peng et al. 2024 (arXiv 2404.05892); share: Qin et al. 2024 (LightNet, arXiv "
+    "2405.21022), and Peng et al. 2021 (ABC, arXiv 2110.02488)",
     parameters={
         "form": Choice(default="sigmoid", values=("sigmoid", "double_exponential", "share")),
         "root": Integer(default=1, low=1, high=64),
@@ -111,8 +111,7 @@ class TokenGate(nn.Module):
     "tokens: tokens[h,w] -> tokens[h,w]",
     role=Role.POSITION,
     notation="softmax_≤t({tokens})",
-    source="Peng et al. 2021 (ABC, arXiv 2110.02488), section 3.3; Qin et al. 2024 (LightNet, "
-    "arXiv 2405.21022), section 3",
+    source="Peng et al. 2021 (ABC, arXiv 2110.02488); Qin et al. 2024 (LightNet, arXiv 2405.21022)",
     state=lambda sizes, params: sizes.heads * sizes.width,
     sign=non_negative,
 )
@@ -145,7 +144,7 @@ class PrefixSoftmax(nn.Module):
     "weights: weights[h], values: tokens[h,w], gates: feature_gates[h,w] -> tokens[h,w]",
     role=Role.AGGREGATE,
     notation="{weights}·Π{gates}·{values}",
-    source="Zhang et al. 2024 (GSA, arXiv 2409.07146), eq. 8, the readout of the keys' slots",
+    source="Zhang et al. 2024 (GSA, arXiv 2409.07146), the readout of the keys' slots",
     macs=pair_macs,
     sign=zero_of_any,
 )
@@ -173,7 +172,7 @@ class SlotSum(nn.Module):
     "delayed: feature_gates[h,w] -> scores[h]",
     role=Role.SCORE,
     notation="{query}·Π'{gates}·{key}ᵀ/√d",
-    source="Peng et al. 2024 (Eagle and Finch, arXiv 2404.05892), eq. 18 and 19",
+    source="Peng et al. 2024 (Eagle and Finch, arXiv 2404.05892)",
     macs=pair_macs,
 )
 class BonusProduct(nn.Module):

@@ -93,8 +93,8 @@ class Projection(nn.Module):
     "tokens: tokens[h,w] -> tokens[h,w]",
     role=Role.POSITION,
     notation="W shift(x)",
-    source="learned: Peng et al. 2023 (RWKV, arXiv 2305.13048), eq. 11 to 13; dynamic: Peng et al. "
-    "2024 (Eagle and Finch, arXiv 2404.05892), eq. 14 to 16",
+    source="learned: Peng et al. 2023 (RWKV, arXiv 2305.13048); dynamic: Peng et al. "
+    "2024 (Eagle and Finch, arXiv 2404.05892)",
     parameters={
         "form": Choice(default="learned", values=("learned", "dynamic")),
         "rank": _RANK,
@@ -160,7 +160,7 @@ class ShiftedProjection(nn.Module):
     "tokens: tokens[h,w] -> tokens[h,w]",
     role=Role.TRANSFORM,
     notation="σ(w·x)",
-    source="Yang et al. 2024 (DeltaNet, arXiv 2406.06484), section 3.3, the strength of a write",
+    source="Yang et al. 2024 (DeltaNet, arXiv 2406.06484), the strength of a write",
     parameters={"root": Integer(default=1, low=1, high=2)},
     macs=lambda sizes, params: sizes.tokens * sizes.dim * sizes.heads,
     unread=lambda params: ("tokens",),
@@ -189,7 +189,7 @@ class Strength(nn.Module):
     "tokens: tokens[h,w] -> tokens[h,w]",
     role=Role.TRANSFORM,
     notation="a·{tokens}",
-    source="Hu et al. 2025 (Comba, arXiv 2506.02475), section 3",
+    source="Hu et al. 2025 (Comba, arXiv 2506.02475)",
     parameters={
         "bounded": Flag(default=False),
         "initial": Real(default=1.0, low=-16.0, high=16.0),
@@ -246,7 +246,7 @@ class ModelNorm(nn.Module):
     "gates: feature_gates[h,w] -> feature_gates[h,w]",
     role=Role.FORGET,
     notation="delay({gates})",
-    source="elementary; RWKV reads its state before the token is written: arXiv 2404.05892, eq. 19",
+    source="elementary; RWKV reads its state before the token is written: arXiv 2404.05892",
     state=lambda sizes, params: sizes.heads * sizes.gates,
 )
 class DelayGates(nn.Module):

@@ -218,6 +218,17 @@ def test_shifted_projections_mix_each_token_with_the_previous_one(form: str) -> 
     torch.testing.assert_close(module(t, x=x), torch.stack(out, dim=2))
 
 
+def test_levels_count_the_bits_in_which_positions_differ() -> None:
+    module, scores, x = built("level_scale", levels=4), draw(2, HEADS, 12, 12), draw(2, 12, DIM)
+    scales = F.softplus(module.level(x).unflatten(-1, (HEADS, 4)) * module.weight)
+    for start, rows in ((0, slice(None)), (5, slice(5, 9))):
+        found = module(scores[:, :, rows], x[:, rows], start)
+        for i, j in ((5, 5), (6, 3), (8, 0), (7, 6)):
+            level = min((i ^ j).bit_length(), 3)
+            expected = scores[:, :, i, j] * scales[:, i, :, level]
+            torch.testing.assert_close(found[:, :, i - start, j], expected)
+
+
 def test_factors_norms_and_strengths() -> None:
     (t,), x = tokens(5, 1), draw(2, 5, DIM)
     scale = built("head_scale", bounded=True)
