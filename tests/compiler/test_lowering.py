@@ -152,6 +152,11 @@ CASES: dict[str, tuple[Nodes, dict[str, Any], str]] = {
         {},
         "softmax_sink",
     ),
+    "quadratic": (
+        attend(("quadratic_product", "qk"), normaliser="ratio"),
+        {"kv_heads": "1/2"},
+        "quadratic_product",
+    ),
     "gated": (
         (("forget_gate", "k"), ("gated_product", ["q", "k", 0]), *GATED),
         {"kv_heads": "1/4"},

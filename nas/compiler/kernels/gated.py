@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.compiler.kernels import counted_by, faster
+from nas.compiler.kernels import counted_by, faster, is_traced
 from nas.compiler.kernels.runtime import past_keys
 from nas.genome.primitives.base import Sizes
 from nas.genome.primitives.delta import Delta
@@ -77,9 +77,10 @@ def is_in_chunks(tokens: int, gates: int) -> bool:
 
     Args:
         gates: number of gates of a head. With gates of features, the pairs of a chunk are faster
-            than all pairs, each of which has an exponential for each feature.
+            than all pairs, each of which has an exponential for each feature. A traced graph, which
+            is valid for any number of tokens, computes all pairs.
     """
-    return tokens > (4 * CHUNK if gates == 1 else PIECE)
+    return not is_traced() and tokens > (4 * CHUNK if gates == 1 else PIECE)
 
 
 def gated_sums(query: Tokens, key: Tokens, values: Tokens, gates: Gates) -> Tokens:
@@ -201,7 +202,7 @@ def delta_macs(sizes: Sizes) -> int:
 
 
 def _is_long(tokens: int, gates: int) -> bool:
-    return tokens > (2 * CHUNK if gates == 1 else PIECE)
+    return not is_traced() and tokens > (2 * CHUNK if gates == 1 else PIECE)
 
 
 @counted_by(delta_macs)

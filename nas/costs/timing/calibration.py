@@ -13,7 +13,7 @@ after few and after many tokens.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import cycle
 from typing import Any, Final
@@ -256,20 +256,33 @@ def _around_gates(kinds: list[Kind], name: str, params: Params, result: Kind) ->
         params: values of its parameters.
         result: kind of the result.
     """
-    has_features = Kind.FEATURE_GATES in (*kinds, result)
-    gate: Call = ("feature_gate" if has_features else "forget_gate", ["k"], {})
+    nodes: list[Call] = []
+    streams, made = cycle("v" if result is Kind.TOKENS else "qkv"), dict[Kind, int]()
+    inputs: list[Any] = []
+    for kind in kinds:
+        if kind is not Kind.TOKENS and kind not in made:
+            nodes += _OPERANDS[kind](len(nodes))
+            made[kind] = len(nodes) - 1
+        inputs.append(next(streams) if kind is Kind.TOKENS else made[kind])
+    nodes.append((name, inputs, params))
+    last = len(nodes) - 1
     if result.is_gates:
-        reader: Call = ("gated_product", ["q", "k", 0], {})
-        yield _attention([(name, ["k"], params), reader, ("softmax", [1], {})])
+        nodes.append(("gated_product", ["q", "k", last], {}))
+        yield _attention([*nodes, ("softmax", [last + 1], {})])
     elif result is Kind.SCORES:
-        streams = cycle("qkv")
-        inputs = [next(streams) if kind is Kind.TOKENS else int(kind.is_gates) for kind in kinds]
         for normaliser in ("softmax", "softmax_free"):
-            nodes = [_SCORES[0], gate, (name, inputs, params), (normaliser, [2], {})]
-            yield _attention(nodes)
+            yield _attention([*nodes, (normaliser, [last], {})])
     else:
-        operands = [0 if kind.is_gates else "v" for kind in kinds]
-        yield _attention([gate, (name, operands, params), ("uniform", ["v"], {})], values=1)
+        yield _attention([*nodes, ("uniform", ["v"], {})], values=last)
+
+
+# Nodes that compute an operand of a kind, given the number of nodes before them.
+_OPERANDS: Final[dict[Kind, Callable[[int], list[Call]]]] = {
+    Kind.GATES: lambda count: [("forget_gate", ["k"], {})],
+    Kind.FEATURE_GATES: lambda count: [("feature_gate", ["k"], {})],
+    Kind.SCORES: lambda count: [_SCORES[0]],
+    Kind.WEIGHTS: lambda count: [_SCORES[0], ("softmax", [count], {})],
+}
 
 
 def _attention(

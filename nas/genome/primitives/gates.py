@@ -316,7 +316,7 @@ class WriteGate(nn.Module):
     ) -> tuple[Tokens, tuple[Tensor, ...]]:
         *tokens, gates = operands
         before = torch.zeros_like(gates[:, :, :1]) if state is None else state[0]
-        logarithms = gates - torch.cat((before, gates[:, :, :-1]), dim=2)
+        logarithms = gates - torch.cat((before, gates), dim=2)[:, :, :-1]
         written = -logarithms if self.is_rate else -torch.expm1(logarithms)
         result = tokens[0] * written.to(tokens[0].dtype) if tokens else written
         return result, (gates[:, :, -1:],)
@@ -372,11 +372,20 @@ class Scan(nn.Module):
 
     def forward(self, tokens: Tokens, gates: Gates, mask: Mask = None) -> Tokens:
         out, reach = drop_padding(tokens, mask).to(gates.dtype), 1
+        if torch.compiler.is_compiling():  # a graph for any number of tokens has no loop over them
+            return self._by_pairs(out, gates).to(tokens.dtype)
         while reach < max(out.shape[2], 2):  # at least once: traces of costs need the gates
             kept = torch.exp(gates[:, :, reach:] - gates[:, :, :-reach])
             later = out[:, :, reach:] + kept * out[:, :, :-reach]
             out, reach = torch.cat((out[:, :, :reach], later), dim=2), 2 * reach
         return out.to(tokens.dtype)
+
+    def _by_pairs(self, tokens: Tokens, gates: Gates) -> Tokens:
+        count = tokens.shape[2]
+        later = torch.ones(count, count, dtype=torch.bool, device=tokens.device).triu(1)
+        shares = log_share(gates[:, :, :, None], gates[:, :, None])
+        kept = shares.masked_fill(later[:, :, None], -torch.inf).exp()
+        return (kept * tokens[:, :, None]).sum(dim=3)
 
     def advance(
         self, state: tuple[Tensor, ...] | None, tokens: Tokens, gates: Gates

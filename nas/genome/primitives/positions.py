@@ -195,6 +195,6 @@ class TokenShift(nn.Module):
         self, state: tuple[Tensor, ...] | None, tokens: Tokens
     ) -> tuple[Tokens, tuple[Tensor, ...]]:
         first = torch.zeros_like(tokens[:, :, :1]) if state is None else state[0]
-        before = torch.cat((first, tokens[:, :, :-1]), dim=2)
+        before = torch.cat((first, tokens), dim=2)[:, :, :-1]
         mixed = torch.lerp(tokens, before, self.mix.to(tokens.dtype).expand_as(tokens))
         return mixed, (tokens[:, :, -1:],)

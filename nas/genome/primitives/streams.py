@@ -147,7 +147,7 @@ class ShiftedProjection(nn.Module):
         self, state: tuple[Tensor, ...] | None, tokens: Tokens, x: Float[Tensor, "b n d"]
     ) -> tuple[Tokens, tuple[Tensor, ...]]:
         first = torch.zeros_like(x[:, :1]) if state is None else state[0]
-        change = torch.cat((first, x[:, :-1]), dim=1) - x
+        change = torch.cat((first, x), dim=1)[:, :-1] - x
         mix = self.mix.to(x.dtype)
         if self.is_dynamic:
             mix = mix + self.up(torch.tanh(self.down(x + change * self.first_mix.to(x.dtype))))
@@ -262,4 +262,4 @@ class DelayGates(nn.Module):
         self, state: tuple[Tensor, ...] | None, gates: Gates
     ) -> tuple[Gates, tuple[Tensor, ...]]:
         first = torch.zeros_like(gates[:, :, :1]) if state is None else state[0]
-        return torch.cat((first, gates[:, :, :-1]), dim=2), (gates[:, :, -1:],)
+        return torch.cat((first, gates), dim=2)[:, :, :-1], (gates[:, :, -1:],)
