@@ -223,7 +223,7 @@ def _around(
     """
     kinds, name = [port.kind for port in signature.inputs], primitive.name
     if any(kind.is_gates for kind in (*kinds, signature.output.kind)):
-        yield from _around_gates(kinds, name, params, signature.output.kind)
+        yield from _around_any(kinds, name, params, signature.output.kind)
     elif signature.output.kind is Kind.SCORES:
         below = _SCORES[: kinds.count(Kind.SCORES)]
         scores, streams = iter(range(len(below))), cycle("k" if below else "qkv")
@@ -245,10 +245,12 @@ def _around(
         call = (name, ["v"] * len(kinds), params)
         for around in (_NONE, _WIDE) if is_first else (_NONE,):
             yield _attention([call, ("uniform", ["v"], {})], around, values=0)
+    else:
+        yield from _around_any(kinds, name, params, signature.output.kind)
 
 
-def _around_gates(kinds: list[Kind], name: str, params: Params, result: Kind) -> Iterator[Genome]:
-    """Yield mechanisms that contain a call of a primitive that reads or returns forget gates.
+def _around_any(kinds: list[Kind], name: str, params: Params, result: Kind) -> Iterator[Genome]:
+    """Yield mechanisms that contain a call of a primitive with operands of any kinds.
 
     Args:
         kinds: kinds of the operands.
@@ -272,6 +274,8 @@ def _around_gates(kinds: list[Kind], name: str, params: Params, result: Kind) ->
     elif result is Kind.SCORES:
         for normaliser in ("softmax", "softmax_free"):
             yield _attention([*nodes, (normaliser, [last], {})])
+    elif result is Kind.WEIGHTS:
+        yield _attention(nodes)
     else:
         yield _attention([*nodes, ("uniform", ["v"], {})], values=last)
 
