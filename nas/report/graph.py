@@ -11,7 +11,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise, repeat
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -262,9 +262,21 @@ def _arranged(boxes: list[Box]) -> list[Box]:
 
 
 def _apart(layer: list[Box]) -> None:
+    """Move the boxes of a layer apart, with the least sum of squared moves in their order.
+
+    Without their distances the boxes have places that may not decrease: isotonic regression, here
+    by pooling of adjacent violators.
+    """
     layer.sort(key=lambda box: box.x)
-    for _ in layer:
-        for left, right in pairwise(layer):
-            room = (right.width + left.width) / 2 + GAP - (right.x - left.x)
-            if room > 0:
-                right.x, left.x = right.x + room / 2, left.x - room / 2
+    distances = ((left.width + right.width) / 2 + GAP for left, right in pairwise(layer))
+    starts = list(accumulate(distances, initial=0.0))
+    groups: list[tuple[float, int]] = []  # mean place and number of boxes
+    for box, start in zip(layer, starts, strict=True):
+        place, count = box.x - start, 1
+        while groups and groups[-1][0] > place:
+            before, more = groups.pop()
+            place, count = (place * count + before * more) / (count + more), count + more
+        groups.append((place, count))
+    places = chain.from_iterable(repeat(place, count) for place, count in groups)
+    for box, start, place in zip(layer, starts, places, strict=True):
+        box.x = start + place

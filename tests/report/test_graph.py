@@ -31,7 +31,7 @@ def test_boxes_do_not_overlap_and_lie_below_their_inputs(name: str) -> None:
         layers.setdefault(box.layer, []).append(box)
     for own in layers.values():
         for left, right in pairwise(sorted(own, key=lambda box: box.x)):
-            assert right.x - left.x >= (left.width + right.width) / 2 + GAP - 1.5
+            assert right.x - left.x >= (left.width + right.width) / 2 + GAP - 1e-6
 
 
 def test_svg_is_well_formed_and_escapes_text() -> None:

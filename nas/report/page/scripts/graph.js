@@ -76,14 +76,23 @@ function middle(boxes) {
   return boxes.reduce((sum, box) => sum + box.x, 0) / boxes.length;
 }
 
+/** Move the boxes of a layer apart, in their order, with the least sum of squared moves: isotonic regression. */
 function separate(layer) {
   layer.sort((a, b) => a.x - b.x);
-  for (let round = 0; round < layer.length; round++)
-    for (let i = 1; i < layer.length; i++) {
-      const [a, b] = [layer[i - 1], layer[i]];
-      const room = (a.width + b.width) / 2 + GRAPH.gap - (b.x - a.x);
-      if (room > 0) [a.x, b.x] = [a.x - room / 2, b.x + room / 2];
+  const starts = [0];
+  for (let i = 1; i < layer.length; i++)
+    starts.push(starts[i - 1] + (layer[i - 1].width + layer[i].width) / 2 + GRAPH.gap);
+  const groups = []; // mean place and number of boxes
+  layer.forEach((box, i) => {
+    let [place, count] = [box.x - starts[i], 1];
+    while (groups.length && groups.at(-1)[0] > place) {
+      const [before, more] = groups.pop();
+      [place, count] = [(place * count + before * more) / (count + more), count + more];
     }
+    groups.push([place, count]);
+  });
+  const places = groups.flatMap(([place, count]) => Array(count).fill(place));
+  layer.forEach((box, i) => (box.x = starts[i] + places[i]));
 }
 
 /** An edge between two boxes; at a bend it goes straight through. */
