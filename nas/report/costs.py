@@ -304,7 +304,7 @@ def mechanisms_answer(sizes: Sizes, mechanism: NamedMechanism | None = None) -> 
 def mechanisms_lines(sizes: Sizes, width: int | None) -> list[Text]:
     """Return the lines of a table of all named mechanisms with costs, papers and formulas.
 
-    Formulas are on separate lines if rows would be wider than ``width`` characters.
+    Papers and formulas are below the rows if these would be wider than ``width`` characters.
     """
     mechanisms = list(MECHANISMS.values())
     formulas = [formula(m.genome) for m in mechanisms]
@@ -315,18 +315,15 @@ def mechanisms_lines(sizes: Sizes, width: int | None) -> list[Text]:
         )
         for rank, n in enumerate(default_costs())
     ]
-    columns = [
-        TextColumn("name", [m.name for m in mechanisms], style="cyan"),
-        *numbers,
-        TextColumn("paper", [m.paper for m in mechanisms], rank=2),
-    ]
-    lines = table_lines([*columns, TextColumn("formula", formulas)])
+    columns = [TextColumn("name", [m.name for m in mechanisms], style="cyan"), *numbers]
+    papers = TextColumn("paper", [m.paper for m in mechanisms])
+    lines = table_lines([*columns, papers, TextColumn("formula", formulas)])
     if width is None or max(line.cell_len for line in lines) <= width:
         return lines
     head, *rows = table_lines(columns, width)
     lines = [head]
-    for row, text in zip(rows, formulas, strict=True):
-        below = wrap(text, width, initial_indent=GAP * 2, subsequent_indent=GAP * 3)
+    for row, paper, text in zip(rows, papers.cells, formulas, strict=True):
+        below = wrap(f"{paper}: {text}", width, initial_indent=GAP * 2, subsequent_indent=GAP * 3)
         lines += [row, *(Text(line, "dim", no_wrap=True) for line in below)]
     return lines
 
