@@ -124,7 +124,8 @@ def _kinds(block: ReferenceAttention) -> dict[Any, list[str]]:
             if step.primitive.is_featurewise:  # heads and widths matter by their product alone
                 weights = block.get_submodule(step.module).named_parameters()
                 sizes = {name: tuple(weight.shape) for name, weight in weights}
-            unread = {*step.primitive.unread(step.params), "least_heads"}  # the sizes have the heads
+            # The sizes contain the heads that a smallest head count gives.
+            unread = {*step.primitive.unread(step.params), "least_heads"}
             params = {k: v for k, v in step.params.items() if k not in unread}
             key = step.primitive.name, str(sorted(sizes.items())), str(params)
             found.setdefault(key, []).append(step.module)

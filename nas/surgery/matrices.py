@@ -23,8 +23,8 @@ from nas.common.errors import GenomeError
 from nas.compiler import Plan, build_attention, make_plan
 from nas.compiler.interpreter import ReferenceAttention
 from nas.compiler.plan import Step
-from nas.genome import Genome, Ref
-from nas.genome.canonical import digest
+from nas.genome import STREAMS, Genome, Ref
+from nas.genome.canonical import digest, old_names
 from nas.genome.primitives import Role, get
 from nas.genome.types import infer
 
@@ -164,14 +164,15 @@ class MatrixBlock(ReferenceAttention):
                 two equal operations.
         """
         plan = make_plan(genome.pruned())  # dead nodes need not type-check
-        linears = {
-            f"w{s.name}": repeated(
-                maps[s.name] if s.name in maps else self.stream(s.name),
-                s.type.head_count(self.heads),
-            ).flatten(0, 1)
-            for s in plan.streams
-            if s.is_projected
-        }
+        names = {name: name for name in STREAMS} | old_names(genome)
+        linears = {}
+        for stream in (s for s in plan.streams if s.is_projected):
+            name = names[stream.name]
+            heads = maps[name] if name in maps else self.stream(name)
+            # The normal form divides a single head of model width into all heads.
+            heads = heads.reshape(-1, stream.type.channels(self.dim, self.heads), self.dim + 1)
+            count = stream.type.head_count(self.heads)
+            linears[f"w{stream.name}"] = repeated(heads, count).flatten(0, 1)
         has_bias = self.has_bias or any(bool(weight[:, -1].any()) for weight in linears.values())
         if plan.genome.projections.has_wo:
             linears["wo"] = self.linear("wo") if output is None else output
