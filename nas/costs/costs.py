@@ -122,9 +122,18 @@ class Cost:
 
 
 def attention_cost(
-    genome: Genome, *, dim: int, heads: int, tokens: int, qkv_bias: bool = False
+    genome: Genome,
+    *,
+    dim: int,
+    heads: int,
+    tokens: int,
+    qkv_bias: bool = False,
+    names: Iterable[str] | None = None,
 ) -> Cost:
     """Count the costs of one attention block with ``dim`` features and ``heads`` heads.
+
+    Args:
+        names: names of costs; by default all costs that can be counted for one block.
 
     Raises:
         GenomeError, ViolationError: the mechanism does not exist at this size.
@@ -135,8 +144,9 @@ def attention_cost(
     context = CostContext(ModelSizes(dim, heads, 1, tokens), qkv_bias)
     make_plan(genome)  # raises for ill-typed genomes
     resolved = resolve(replace(genome, placement=ALL), context.sizes, is_causal=None)
-    counted = (cost for cost in COSTS.registered.values() if cost.is_counted)
-    return Cost({cost.name: math.ceil(cost.of(resolved, context)) for cost in counted})
+    if names is None:
+        names = [cost.name for cost in COSTS.registered.values() if cost.is_counted]
+    return Cost({name: math.ceil(COSTS.get(name).of(resolved, context)) for name in names})
 
 
 LayerCost = Callable[["Plan", CostContext], float]

@@ -206,10 +206,14 @@ def _timed(
     return [replace(row, time_ms=time) for row, time in zip(rows, times, strict=True)]
 
 
-def price(genome: Genome, sizes: Sizes) -> Priced:
-    """Return the cost of an attention block of these sizes, or why the block cannot be built."""
+def price(genome: Genome, sizes: Sizes, names: Iterable[str] | None = None) -> Priced:
+    """Return the cost of an attention block of these sizes, or why the block cannot be built.
+
+    Args:
+        names: names of costs; by default all costs that can be counted for one block.
+    """
     try:
-        return Priced(attention_cost(genome, **asdict(sizes)))
+        return Priced(attention_cost(genome, **asdict(sizes), names=names))
     except GenomeError as error:
         return Priced(None, f"It does not exist at these sizes: {error}")
 
@@ -308,7 +312,7 @@ def mechanisms_lines(sizes: Sizes, width: int | None) -> list[Text]:
     """
     mechanisms = list(MECHANISMS.values())
     formulas = [formula(m.genome) for m in mechanisms]
-    costs = [price(m.genome, sizes).cost for m in mechanisms]
+    costs = [price(m.genome, sizes, default_costs()).cost for m in mechanisms]
     numbers = [
         TextColumn(
             header(n), [human(getattr(c, n)) if c else "-" for c in costs], "right", rank=rank

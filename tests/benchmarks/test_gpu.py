@@ -94,7 +94,7 @@ def test_gpu_trainings_reports_durations_and_memory(task: Task, data: Data) -> N
 
 
 def test_gpu_numerics_finds_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = ModelSizes(16, 8, 1, 9)
+    sizes = ModelSizes(128, 8, 1, 9)
     values = [figure.value for figure in gpu_blocks.numerics(CPU, sizes)]
     assert values[0] < 1e-5
     assert values[1] < 1e-4
