@@ -107,8 +107,6 @@ def wrapped(text: str, pad: str) -> list[str]:
         return [(pad + text).rstrip()]
     start = text.index("(") + 1
     depths = list(accumulate((sign in "([{") - (sign in ")]}") for sign in text))
-    if 0 not in depths[start:]:  # a part of a long docstring
-        return [pad + text]
     stop = depths.index(0, start)
     commas = [i for i in range(start, stop) if text[i] == "," and depths[i] == 1]
     parts = [text[i + 1 : j].strip() for i, j in pairwise([start - 1, *commas, stop])]

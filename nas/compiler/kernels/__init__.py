@@ -93,4 +93,5 @@ def pieces(scores: Float[Tensor, "p q k"], numbers: int = 1) -> list[tuple[slice
 
 def is_traced() -> bool:
     """Whether torch is tracing or compiling the code that calls this function."""
-    return bool(torch.jit.is_tracing() or torch.compiler.is_compiling())  # type: ignore[attr-defined]
+    is_tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
+    return bool(is_tracing or torch.compiler.is_compiling())
