@@ -38,8 +38,15 @@ class Waiting(nn.Module):
         return self.inner(x, is_causal=is_causal) * float(x.sum().isfinite())
 
 
+# They call solvers of cuBLAS and cuSOLVER, which are not emulated.
+SOLVERS = {"delta", "erase_delta", "softmax_delta", "mesa_query", "path_product"}
+
+
 def some_designs(tokens, designs=calibration.designs):
-    return list(designs(tokens))[::6]
+    """Every tenth mechanism, and those with sparsemax; without solvers."""
+    operations = [({node.op for node in genome.nodes}, genome) for genome in designs(tokens)]
+    emulated = [(ops, genome) for ops, genome in operations if not ops & SOLVERS]
+    return [g for i, (ops, g) in enumerate(emulated) if i % 10 == 0 or "sparsemax" in ops]
 
 
 def test_each_mechanism_is_timed_by_ten_replays_between_two_events(monkeypatch):
@@ -92,7 +99,8 @@ def test_a_mechanism_that_waits_is_left_out(monkeypatch):
     monkeypatch.setattr(calibration, "build_attention", build_attention)
     emulation.reset()
     found = calibrate(SIZES, **OPTIONS)
-    assert {kind for kind in whole["units"] if kind not in found["units"]} == {"sparsemax"}
+    # Some of the mechanisms with sparsemax are the only ones with a window's mask.
+    assert "sparsemax" in whole["units"].keys() - found["units"].keys() <= {"sparsemax", "mask"}
     assert emulation.counter("replays") == emulation.counter("captures") * 3 * REPLAYS
     assert not CudaGraphs.broken
     monkeypatch.setattr(calibration, "build_attention", lambda *_, **__: Waiting())
