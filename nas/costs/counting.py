@@ -17,7 +17,9 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Final
 
 import torch
@@ -36,7 +38,7 @@ with warnings.catch_warnings():
     from fvcore.nn import FlopCountAnalysis
 
 ELEMENTWISE: Final = "elementwise"
-TRACED_LENGTHS: Final = (8, 12, 16)  # evenly spaced; they determine a polynomial of degree two
+TRACED_LENGTHS: Final = (8, 12, 16, 20)  # evenly spaced; they determine a cubic polynomial
 _STEP: Final = TRACED_LENGTHS[1] - TRACED_LENGTHS[0]
 _COMPUTED_NUMBERS: Final = 2**18  # largest block that is counted by running it
 
@@ -66,7 +68,8 @@ def elementwise(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:
     total = _checked_counts(plan.genome, sizes, sizes.tokens, qkv_bias)[ELEMENTWISE]
     if skipped := sizes.tokens**2 - computed_pairs(plan, sizes.tokens):
         few, more, most = (
-            _checked_counts(plan.genome, sizes, n, qkv_bias)[ELEMENTWISE] for n in TRACED_LENGTHS
+            _checked_counts(plan.genome, sizes, n, qkv_bias)[ELEMENTWISE]
+            for n in TRACED_LENGTHS[:3]
         )
         # The quadratic coefficient is the number of elements per pair of query and key.
         total -= skipped * ((few - 2 * more + most) // (2 * _STEP**2))
@@ -149,7 +152,8 @@ def count_operations(
     if is_small or not any(isinstance(m, nn.Conv1d | nn.Conv2d) for m in module.modules()):
         return count_calls(module, torch.zeros(1, tokens, dim, device=device), declared)
     # torch cannot trace a convolution without data. Counts are polynomials of degree two in the
-    # length, so three short traces give the long one exactly.
+    # length, or three for path_product, so four short traces give the long one exactly. Only the
+    # elements of a scan, whose rounds are the logarithm of the length, are approximate.
     module = built("cpu")
     traces = [count_calls(module, torch.zeros(1, n, dim), declared) for n in TRACED_LENGTHS]
     names = set().union(*traces)
@@ -158,10 +162,13 @@ def count_operations(
 
 def _extrapolate(counts: list[int], tokens: int) -> int:
     """Return the count at a length, by the polynomial through the counts at ``TRACED_LENGTHS``."""
-    first, second = counts[1] - counts[0], counts[2] - 2 * counts[1] + counts[0]
-    distance = tokens - TRACED_LENGTHS[0]
-    quadratic = distance * (distance - _STEP) * second // (2 * _STEP**2)
-    return counts[0] + distance * first // _STEP + quadratic
+    distance = Fraction(tokens - TRACED_LENGTHS[0], _STEP)
+    total, factor, differences = Fraction(0), Fraction(1), counts
+    for order in range(len(counts)):  # Newton's forward differences
+        total += factor * differences[0]
+        differences = [after - before for before, after in pairwise(differences)]
+        factor *= (distance - order) / (order + 1)
+    return int(total)
 
 
 def count_parameters(plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -> int:
