@@ -153,7 +153,8 @@ def count_operations(
         return count_calls(module, torch.zeros(1, tokens, dim, device=device), declared)
     # torch cannot trace a convolution without data. Counts are polynomials of degree two in the
     # length, or three for path_product, so four short traces give the long one exactly. Only the
-    # elements of a scan, whose rounds are the logarithm of the length, are approximate.
+    # elements of scan, mesa_query and level_scale, which grow with the logarithm of the length, are
+    # approximate.
     module = built("cpu")
     traces = [count_calls(module, torch.zeros(1, n, dim), declared) for n in TRACED_LENGTHS]
     names = set().union(*traces)
