@@ -247,8 +247,8 @@ def test_interrupt_ends_driver_and_workers_without_a_trace(tmp_path, number, key
         out, err = process.communicate(timeout=60)
     *losses, last = err.splitlines()
     assert (out, last) == ("", "stopped"), err
-    # A machine that starts workers slowly may try "exits" again before it begins "sleeps".
-    assert bool(losses) == ("exits" in keys), err
+    # On a loaded machine "exits" may be tried again before "sleeps" begins, or not be lost yet.
+    assert "exits" in keys or not losses, err
     assert all(re.match(r"a worker was lost \(process\): .*\.$", line) for line in losses)
     worker = int((tmp_path / "asleep").read_text())
     assert not Path(f"/proc/{worker}").exists()
