@@ -260,21 +260,21 @@ def log_linear() -> Genome:
 
         o_t = sum_j l_t,level(t,j) D_tj (q_t.k_j) r_j v_j / sqrt(d_h)
         l_t = softplus(a * (W x_t)),  r_t = softplus(w.x_t + b)
-        out = norm(swish(X W_G) * o_t) W_O
+        out = norm(swish(X W_G) * (o_t + D v_t)) W_O
 
     level(t, j): the number of bits of t xor j. f_t = exp(-c r_t), a gate of each
     head, as in mamba2. The norm is over all heads.
 
     Decisions. Each head has its own q and k, which are C and B of the paper; the
-    published layer shares them, and adds a multiple of v_t to o_t. There are 16
-    levels, of which the last holds all further keys. v is multiplied by c r_t in
-    place of r_t, where c is a constant of a head.
+    published layer shares them. There are 16 levels, of which the last holds all
+    further keys. v is multiplied by c r_t in place of r_t, where c is a constant of
+    a head.
     """
     nodes = Nodes()
     query, key, values = (nodes.convolved(stream) for stream in "qkv")
     gates = nodes.add("forget_gate", "v", form="exponential")
     written = nodes.add("write_gate", values, gates, form="rate")
     scores = nodes.add("level_scale", nodes.add("gated_product", query, key, gates))
-    nodes.gated(nodes.summed(scores, written), nodes.add("projection", "v"))
-    nodes.add("model_norm", len(nodes) - 1)
+    out = nodes.add("value_skip", nodes.summed(scores, written), values)
+    nodes.add("model_norm", nodes.gated(out, nodes.add("projection", "v")))
     return graph(*nodes)

@@ -108,12 +108,12 @@ def mamba2() -> Genome:
 
         r_t = softplus(w·x_t + b),  f_t = exp(-a r_t)
         S_t = f_t S_{t-1} + k_t^T (r_t v_t)
-        out = norm(swish(X W_G) * o) W_O
+        out = norm(swish(X W_G) * (o + D v)) W_O
 
     q, k, v are C, B and X of the paper, each after a short convolution and swish.
+    D: one number of a head. The norm is over all heads.
 
-    Decisions. The published layer shares B and C between heads, and adds D v_t to
-    the output; this one does neither. The norm precedes the gate. The factor a of
+    Decisions. The published layer shares B and C between heads. The factor a of
     r_t v_t, which ``write_gate`` includes, is a constant of a head.
     """
     return graph(
@@ -121,7 +121,9 @@ def mamba2() -> Genome:
         ("forget_gate", "v", {"form": "exponential"}),
         ("write_gate", [5, 6], {"form": "rate"}),
         *_summed([1, 3, 6], 7, at=8),
-        *_finished(10, "swish_gate"),
+        ("value_skip", [10, 5]),
+        ("swish_gate", [11]),
+        ("model_norm", [12]),
     )
 
 
@@ -192,21 +194,24 @@ def kda() -> Genome:
 
 @named(paper="Qin et al. 2023 (HGRN)")
 def hgrn() -> Genome:
-    """A gated recurrence of each feature, without queries and keys.
+    """A gated recurrence of each feature, without queries.
 
-        h_t = f_t h_{t-1} + (1 - f_t) swish(v_t)
+        f_t = l + (1 - l) sigmoid(k_t),  h_t = f_t h_{t-1} + (1 - f_t) swish(v_t)
         out = (swish(X W_G) * norm(h)) W_O
 
-    Decisions. f_t = sigmoid(W_2 W_1 x_t + b)^(1/16) as in gla, which starts near 1;
-    the paper reaches this by a lower bound that grows with the layer. The state is
-    real; the paper's phases are left out, as in its code.
+    The norm is over all heads. Decisions. The lower bounds l of the features are
+    learned in each layer; the paper's are sums of a softmax over layers. The state
+    is real; the paper's phases are left out, as in its code.
     """
     return graph(
-        ("feature_gate", "v"),
+        ("token_gate", "k"),
+        ("bound_gates", [0]),
         ("silu", "v"),
-        ("write_gate", [1, 0]),
-        ("scan", [2, 0]),
-        *_finished(3, "swish_gate"),
+        ("write_gate", [2, 1]),
+        ("scan", [3, 1]),
+        ("model_norm", [4]),
+        ("swish_gate", [5]),
+        has_wq=False,
     )
 
 
@@ -214,15 +219,16 @@ def hgrn() -> Genome:
 def hgrn2() -> Genome:
     """Gated linear attention whose keys are what the gates forget.
 
-        S_t = diag(f_t) S_{t-1} + (1 - f_t)^T v_t
-        out = norm(o) W_O
+        f_t = l + (1 - l) sigmoid(k_t),  S_t = diag(f_t) S_{t-1} + (1 - f_t)^T v_t
+        out = norm(o) W_O,  o_t = swish(q_t) S_t
 
-    q: swish. Decisions. f_t as in hgrn, in place of the paper's lower bounds.
+    The norm is over all heads. Decisions. The lower bounds l as in hgrn.
     """
     return graph(
         ("silu", "q"),
-        ("feature_gate", "v"),
-        ("write_gate", [1]),
-        *_summed([0, 2, 1], "v", at=3),
-        ("rms_norm", [5]),
+        ("token_gate", "k"),
+        ("bound_gates", [1]),
+        ("write_gate", [2]),
+        *_summed([0, 3, 2], "v", at=4),
+        ("model_norm", [6]),
     )

@@ -53,6 +53,40 @@ def summed(
     return total if before is None else total + before
 
 
+class GateOfInput(nn.Module):
+    """Base of forget gates that are computed from the block's input x.
+
+    A subclass has a method ``raw(x)`` that returns a number for each gate, (b, h, n, g). The gates
+    are sigmoid(raw)^(1 / root), or exp(-r softplus(raw)) with a rate r of each head if ``rate`` is
+    a parameter. Rates start evenly between 1 and 16.
+    """
+
+    needs_all_tokens = True
+
+    def __init__(self, heads: int, form: str, root: float = 1.0) -> None:
+        super().__init__()
+        is_exponential = form == "exponential"
+        self.rate = nn.Parameter(torch.linspace(1.0, 16.0, heads).log()) if is_exponential else None
+        self.root = root
+
+    def forward(self, tokens: Tokens, x: Float[Tensor, "b n d"], mask: Mask = None) -> Gates:
+        return summed(self.logarithms(x), mask, None)
+
+    def advance(
+        self, state: tuple[Tensor, ...] | None, tokens: Tokens, x: Float[Tensor, "b n d"]
+    ) -> tuple[Gates, tuple[Tensor, ...]]:
+        total = summed(self.logarithms(x), None, state[0] if state else None)
+        return total, (total[:, :, -1:],)
+
+    def logarithms(self, x: Float[Tensor, "b n d"]) -> Gates:
+        """Return log f for each gate and token."""
+        raw = self.raw(x)
+        raw = raw.to(torch.promote_types(raw.dtype, torch.float32))
+        if self.rate is None:
+            return F.logsigmoid(raw) / self.root
+        return -self.rate.exp().view(-1, 1, 1) * F.softplus(raw)
+
+
 @primitive(
     "forget_gate",
     "tokens: tokens[h,w] -> gates[h]",
@@ -70,7 +104,7 @@ def summed(
     macs=lambda sizes, params: sizes.tokens * sizes.dim * sizes.heads,
     state=lambda sizes, params: sizes.heads,
 )
-class ForgetGate(nn.Module):
+class ForgetGate(GateOfInput):
     """Forget gates of each head, computed from the block's input x.
 
     sigmoid: f = sigmoid(w_h·x + b_h). Gates start near 1 - 2^(-8 (h + 1) / H) for heads h = 0 to
@@ -79,38 +113,21 @@ class ForgetGate(nn.Module):
     0.1 (published: both at random in these intervals). The operand supplies the heads only.
     """
 
-    needs_all_tokens = True
-
     def __init__(
         self, dim: int, heads: int, *, form: str = "sigmoid", least_heads: str = "one"
     ) -> None:
-        super().__init__()
+        super().__init__(heads, form)
         self.gate = nn.Linear(dim, heads)
-        self.rate = nn.Parameter(torch.linspace(1.0, 16.0, heads).log()) if form[0] == "e" else None
         with torch.no_grad():
-            if self.rate is None:
+            if form == "sigmoid":
                 share = 2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads)
                 self.gate.bias.copy_(torch.logit(1.0 - share))
             else:
-                step = torch.logspace(-3.0, -1.0, heads)
-                self.gate.bias.copy_(step.expm1().log())
+                self.gate.bias.copy_(torch.logspace(-3.0, -1.0, heads).expm1().log())
 
-    def forward(self, tokens: Tokens, x: Float[Tensor, "b n d"], mask: Mask = None) -> Gates:
-        return summed(self.logarithms(x), mask, None)
-
-    def advance(
-        self, state: tuple[Tensor, ...] | None, tokens: Tokens, x: Float[Tensor, "b n d"]
-    ) -> tuple[Gates, tuple[Tensor, ...]]:
-        total = summed(self.logarithms(x), None, state[0] if state else None)
-        return total, (total[:, :, -1:],)
-
-    def logarithms(self, x: Float[Tensor, "b n d"]) -> Gates:
-        """Return log f for each head and token."""
-        raw = self.gate(x).mT[..., None]
-        raw = raw.to(torch.promote_types(raw.dtype, torch.float32))
-        if self.rate is None:
-            return F.logsigmoid(raw)
-        return -self.rate.exp().view(-1, 1, 1) * F.softplus(raw)
+    def raw(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n 1"]:
+        """Return the numbers of which the gates are functions."""
+        return self.gate(x).mT[..., None]
 
 
 @primitive(
@@ -161,7 +178,7 @@ class ConstantGate(nn.Module):
     ),
     state=lambda sizes, params: sizes.heads * sizes.width,
 )
-class FeatureGate(nn.Module):
+class FeatureGate(GateOfInput):
     """Forget gates of each feature of each head, computed from the block's input x.
 
     sigmoid: f = sigmoid(W_2 W_1 x + b)^(1/16). exponential: f = exp(-r_h softplus(W_2 W_1 x + b)),
@@ -169,37 +186,55 @@ class FeatureGate(nn.Module):
     operand supplies heads and features only.
     """
 
-    needs_all_tokens = True
-
     def __init__(
         self, dim: int, heads: int, width: int, *, form: str = "sigmoid", rank: int = 16
     ) -> None:
-        super().__init__()
+        super().__init__(heads, form, root=16.0)
         self.heads = heads
         self.down = nn.Linear(dim, rank, bias=False)
         self.up = nn.Linear(rank, heads * width)
-        self.rate = nn.Parameter(torch.linspace(1.0, 16.0, heads).log()) if form[0] == "e" else None
-        if self.rate is not None:
+        if form == "exponential":
             with torch.no_grad():
                 step = torch.logspace(-3.0, -1.0, heads).repeat_interleave(width)
                 self.up.bias.copy_(step.expm1().log())
 
-    def forward(self, tokens: Tokens, x: Float[Tensor, "b n d"], mask: Mask = None) -> Gates:
-        return summed(self.logarithms(x), mask, None)
+    def raw(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n w"]:
+        """Return the numbers of which the gates are functions."""
+        return self.up(self.down(x)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+@primitive(
+    "bound_gates",
+    "gates: feature_gates[h,w] -> feature_gates[h,w]",
+    role=Role.FORGET,
+    notation="bound({gates})",
+    source="Qin et al. 2023 (HGRN, NeurIPS); Qin et al. 2024 (HGRN2, arXiv 2404.07904)",
+    state=lambda sizes, params: 2 * sizes.heads * sizes.width,
+)
+class BoundGates(nn.Module):
+    """Forget gates raised above a learned lower bound of each feature: l + (1 - l) f.
+
+    l = sigmoid(b) with b initially 0. In the published models, bounds grow from layer to layer.
+    """
+
+    needs_all_tokens = True
+
+    def __init__(self, heads: int, width: int) -> None:
+        super().__init__()
+        self.bound = nn.Parameter(torch.zeros(heads, 1, width))
+
+    def forward(self, gates: Gates) -> Gates:
+        return self.advance(None, gates)[0]
 
     def advance(
-        self, state: tuple[Tensor, ...] | None, tokens: Tokens, x: Float[Tensor, "b n d"]
+        self, state: tuple[Tensor, ...] | None, gates: Gates
     ) -> tuple[Gates, tuple[Tensor, ...]]:
-        total = summed(self.logarithms(x), None, state[0] if state else None)
-        return total, (total[:, :, -1:],)
-
-    def logarithms(self, x: Float[Tensor, "b n d"]) -> Gates:
-        """Return log f for each head, token and feature."""
-        raw = self.up(self.down(x)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        raw = raw.to(torch.promote_types(raw.dtype, torch.float32))
-        if self.rate is None:
-            return F.logsigmoid(raw) / 16.0
-        return -self.rate.exp().view(-1, 1, 1) * F.softplus(raw)
+        zero = torch.zeros_like(gates[:, :, :1])
+        before, total = (zero, zero) if state is None else state
+        logarithms = gates - torch.cat((before, gates), dim=2)[:, :, :-1]
+        low, rest = F.logsigmoid(self.bound), F.logsigmoid(-self.bound)
+        out = total + torch.logaddexp(low, rest + logarithms).cumsum(dim=2)
+        return out, (gates[:, :, -1:], out[:, :, -1:])
 
 
 @primitive(

@@ -219,3 +219,29 @@ class ExcludeValue(nn.Module):
     def forward(self, tokens: Tokens, own: Tokens) -> Tokens:
         unit = unit_length(own)
         return tokens - (tokens * unit).sum(dim=-1, keepdim=True) * unit
+
+
+@primitive(
+    "value_skip",
+    "tokens: tokens[h,w], own: tokens[h,w] -> tokens[h,w]",
+    role=Role.TRANSFORM,
+    notation="({tokens} + D·{own})",
+    source="Gu et al. 2021 (state spaces, arXiv 2111.00396), the term D u; one number of a head: "
+    "Dao and Gu 2024 (Mamba-2, arXiv 2405.21060)",
+)
+class ValueSkip(nn.Module):
+    """Tokens plus a multiple of the own value of the same token and head.
+
+    out_i = o_i + D_h v_i with a learned number D_h of each head, initially 1. The second term is
+    zero for a token that may read no key.
+    """
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(heads, 1, 1))
+
+    def forward(self, tokens: Tokens, own: Tokens, mask: Mask = None) -> Tokens:
+        skip = own * self.factor.to(own.dtype)
+        if mask is not None:
+            skip = skip.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
+        return tokens + skip

@@ -236,6 +236,27 @@ def test_named_mechanism_decodes_with_the_counted_cache(name: str, tokens: int) 
         check_cost(MECHANISMS[name].genome, tokens)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in MECHANISMS if n not in ("path", "deltaformer")])
+def test_named_mechanism_decodes_4096_tokens_one_by_one(name: str) -> None:
+    """The cache has the size that is charged, from the first token to the last."""
+    torch.manual_seed(0)
+    sizes, genome = ModelSizes(32, 4, 1, 4096), MECHANISMS[name].genome
+    block = build_attention(genome, sizes.dim, sizes.heads).double().eval()
+    x = torch.randn(1, sizes.tokens, sizes.dim, dtype=torch.float64)
+    charged = sizes.tokens * kv_cache_bytes_per_token(make_plan(genome), sizes)
+    decoder, rows = Decoder(block, sizes.tokens), []
+    with torch.no_grad():
+        for token in x.split(1, dim=1):
+            rows.append(decoder.step(token))
+            states = (tensor for state in decoder.states.values() for tensor in state)
+            held = sum(kept.numel() for kept in (*decoder.cache.values(), *states))
+            assert BYTES_PER_NUMBER * held <= round(charged)
+        whole = block(x, is_causal=True)
+    assert BYTES_PER_NUMBER * held == round(charged)
+    torch.testing.assert_close(torch.cat(rows, dim=1), whole, rtol=1e-8, atol=1e-8)
+
+
 def test_caches_of_all_layers_of_a_hybrid_have_the_stated_size(genome: Build) -> None:
     """Running sums in three layers of four, the last six keys and values in the fourth."""
     linear = genome(("scaled_dot_product", "qk"), ("softmax_free", [0]), ("weighted_sum", [1, "v"]))

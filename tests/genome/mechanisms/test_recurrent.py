@@ -67,6 +67,17 @@ def normed(block: Any, out: Tensor) -> Tensor:
     return out / (out.square().mean(-1, keepdim=True) + 1e-6).sqrt() * norm.gain
 
 
+def model_normed(block: Any, out: Tensor) -> Tensor:
+    (norm,) = (m for name, m in block.named_children() if name.startswith("model_norm"))
+    return out / (out.square().mean((1, 3), keepdim=True) + 1e-6).sqrt() * norm.gain
+
+
+def bounded(block: Any, raw: Tensor) -> Tensor:
+    (bound,) = (m for name, m in block.named_children() if name.startswith("bound_gates"))
+    low = torch.sigmoid(bound.bound)
+    return low + (1 - low) * torch.sigmoid(heads_of(raw))
+
+
 def merged(block: Any, out: Tensor) -> Tensor:
     return block.wo(out.transpose(1, 2).flatten(2))
 
@@ -99,7 +110,9 @@ def gla(block: Any, x: Tensor) -> Tensor:
 def mamba2(block: Any, x: Tensor) -> Tensor:
     q, k, v = convolved(block, x)
     f = gates_of(block, x)
-    return merged(block, normed(block, states(q, k, -f.log() * v, f)) * swish(block, x))
+    (skip,) = (m for name, m in block.named_children() if name.startswith("value_skip"))
+    out = states(q, k, -f.log() * v, f) + skip.factor * v
+    return merged(block, model_normed(block, out * swish(block, x)))
 
 
 def deltanet(block: Any, x: Tensor) -> Tensor:
@@ -126,17 +139,17 @@ def kda(block: Any, x: Tensor) -> Tensor:
 
 
 def hgrn(block: Any, x: Tensor) -> Tensor:
-    v, f, out = F.silu(heads_of(block.wv(x))), gates_of(block, x), []
+    v, f, out = F.silu(heads_of(block.wv(x))), bounded(block, block.wq(x)), []
     state = torch.zeros_like(v[:, :, 0])
     for t in range(TOKENS):
         state = f[:, :, t] * state + (1 - f[:, :, t]) * v[:, :, t]
         out.append(state)
-    return merged(block, normed(block, torch.stack(out, dim=2)) * swish(block, x))
+    return merged(block, model_normed(block, torch.stack(out, dim=2)) * swish(block, x))
 
 
 def hgrn2(block: Any, x: Tensor) -> Tensor:
-    q, v, f = F.silu(heads_of(block.wq(x))), heads_of(block.wv(x)), gates_of(block, x)
-    return merged(block, normed(block, states(q, 1 - f, v, f)))
+    q, v, f = F.silu(heads_of(block.wq(x))), heads_of(block.wv(x)), bounded(block, block.wk(x))
+    return merged(block, model_normed(block, states(q, 1 - f, v, f)))
 
 
 @pytest.mark.parametrize(
@@ -148,6 +161,9 @@ def test_equals_the_loop_over_tokens(reference: Any) -> None:
     name = reference.__name__
     block = nas.build_attention(MECHANISMS[name].genome, DIM, HEADS).double()
     x = torch.randn(2, TOKENS, DIM, dtype=torch.float64, requires_grad=True)
+    with torch.no_grad():
+        for parameter in block.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
     leaves = [x, *block.parameters()]
     found = with_gradients(block(x, is_causal=True), leaves)
     check_same(found, with_gradients(reference(block, x), leaves))

@@ -138,6 +138,16 @@ def test_gates_are_sums_of_logarithms(name: str, params: dict[str, Any]) -> None
     torch.testing.assert_close(torch.exp(module(tokens, x)), gates.cumprod(dim=2))
 
 
+def test_bounded_gates_lie_above_their_bound() -> None:
+    logs = drawn(9, WIDTH)[4]
+    module: Any = get("bound_gates").module(HEADS, WIDTH).double()
+    with torch.no_grad():
+        module.bound.normal_()
+    low = torch.sigmoid(module.bound)
+    wanted = (low + (1 - low) * logs.exp()).cumprod(dim=2)
+    torch.testing.assert_close(torch.exp(module(logs.cumsum(dim=2))), wanted)
+
+
 def test_heads_start_to_forget_at_different_rates() -> None:
     start = {
         form: get("forget_gate").module(dim=8, heads=4, form=form)

@@ -212,3 +212,23 @@ def test_policies_accept_excluded_values_after_an_aggregation_only(
     assert not validate(genome(*nodes, ("rope", "v"), ("exclude_value", [2, 3])), rules)
     assert validate(genome(*nodes, ("exclude_value", ["v", 2])), rules)
     assert validate(genome(("exclude_value", "qv")), rules)
+
+
+def test_a_skip_adds_a_multiple_of_the_own_value_where_a_key_is_visible(genome: Build) -> None:
+    def loop(module: nn.Module, tokens: Tensor, own: Tensor, mask: Tensor | None) -> Tensor:
+        (factor,) = module.parameters()
+        out = tokens.clone()
+        for query in range(tokens.shape[2]):
+            if mask is None or mask.expand(2, 1, tokens.shape[2], -1)[0, 0, query].any():
+                out[:, :, query] += factor[:, 0] * own[:, :, query]
+        return out
+
+    check_primitive("value_skip", loop)
+    nodes = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
+    found = genome(*nodes, ("value_skip", [2, "v"]), kv_heads="1/4")
+    check_rows(found, (4, 1, 4))
+    check_cost(found, 9)
+    for policy in ("score_normalize_aggregate", "two_stage"):
+        rules = load_policy(policy)
+        assert not validate(found, rules)
+        assert validate(genome(*nodes, ("value_skip", ["v", 2])), rules)
