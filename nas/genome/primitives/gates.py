@@ -56,9 +56,8 @@ def summed(
 class GateOfInput(nn.Module):
     """Base of forget gates that are computed from the block's input x.
 
-    A subclass has a method ``raw(x)`` that returns a number for each gate, (b, h, n, g). The gates
-    are sigmoid(raw)^(1 / root), or exp(-r softplus(raw)) with a rate r of each head if ``rate`` is
-    a parameter. Rates start evenly between 1 and 16.
+    The gates are sigmoid(raw)^(1 / root), or exp(-r softplus(raw)) with a rate r of each head if
+    ``rate`` is a parameter. Rates start evenly between 1 and 16.
     """
 
     needs_all_tokens = True
@@ -77,6 +76,10 @@ class GateOfInput(nn.Module):
     ) -> tuple[Gates, tuple[Tensor, ...]]:
         total = summed(self.logarithms(x), None, state[0] if state else None)
         return total, (total[:, :, -1:],)
+
+    def raw(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n g"]:
+        """Return the numbers of which the gates are functions."""
+        raise NotImplementedError
 
     def logarithms(self, x: Float[Tensor, "b n d"]) -> Gates:
         """Return log f for each gate and token."""
@@ -126,7 +129,6 @@ class ForgetGate(GateOfInput):
                 self.gate.bias.copy_(torch.logspace(-3.0, -1.0, heads).expm1().log())
 
     def raw(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n 1"]:
-        """Return the numbers of which the gates are functions."""
         return self.gate(x).mT[..., None]
 
 
@@ -199,7 +201,6 @@ class FeatureGate(GateOfInput):
                 self.up.bias.copy_(step.expm1().log())
 
     def raw(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n w"]:
-        """Return the numbers of which the gates are functions."""
         return self.up(self.down(x)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
