@@ -74,7 +74,7 @@ def check_equal(genome: Genome, dim: int = 32, heads: int = 8, n: int = 9) -> No
 
 @pytest.mark.parametrize("space", ["attention_v1", "attention_v2"])
 def test_random_genomes_equal_the_interpreter(space: str) -> None:
-    for genome in random_genomes(space, 100, seed=7):
+    for genome in random_genomes(space, 50, seed=7):
         check_equal(genome)
 
 

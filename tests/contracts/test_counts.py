@@ -61,7 +61,7 @@ def genomes() -> tuple[Genome, ...]:
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_counts_agree_with_formulas_and_torch(sizes: ModelSizes) -> None:
-    for genome in (*EXAMPLES, *genomes()[:: len(genomes()) // 60]):
+    for genome in (*EXAMPLES, *genomes()[:: len(genomes()) // 30]):
         if not _is_too_narrow(genome, sizes):
             check(genome, sizes)
 
@@ -223,7 +223,7 @@ def test_normal_form_has_the_same_costs() -> None:
 def test_meta_tensors_give_the_same_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large blocks are counted without computing them; some elements are approximate."""
     dim, heads, _, tokens = SIZES[0]
-    plans = [dense_plan(make_plan(g)) for g in (*EXAMPLES, *genomes()[::25])]
+    plans = [dense_plan(make_plan(g)) for g in (*EXAMPLES, *genomes()[::50])]
     logarithmic = {"scan", "mesa_query", "level_scale"}
     plans = [p for p in plans if not logarithmic & {step.primitive.name for step in p.steps}]
     computed = [count_operations(plan, dim, heads, tokens) for plan in plans]

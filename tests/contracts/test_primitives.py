@@ -9,15 +9,14 @@ from nas.compiler.kernels import fast_class
 from nas.genome.primitives import get, names
 from nas.testing.cases import Case, cases
 from nas.testing.primitives import PROMISES
-from nas.testing.promises import Promise, keep
+from nas.testing.promises import keep
 
 CASES = [case for name in names() for case in cases(get(name))]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
-def test_primitive(promise: Promise, case: Case) -> None:
-    keep(case, [promise], case)
+def test_primitive(case: Case) -> None:
+    keep(case, PROMISES, case)
 
 
 @pytest.mark.parametrize("is_fast", [False, True], ids=["plain", "fast"])

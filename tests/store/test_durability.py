@@ -87,7 +87,7 @@ def try_to_write(folder):
 
 def test_kill_9_loses_no_reported_training(new_run, samples):
     with new_run() as writer:
-        writer.record_proposals([samples.proposal(i) for i in range(10_000)])
+        writer.record_proposals([samples.proposal(i) for i in range(6_000)])
         folder = writer.run.folder
     moments, reported = random.Random(0), set()
     for _ in range(6):
@@ -132,11 +132,11 @@ def test_child_of_a_killed_writer_does_not_hold_the_lock(new_run, samples):
 
 def test_run_is_read_while_another_process_writes(new_run, samples):
     with new_run() as writer:
-        writer.record_proposals([samples.proposal(i) for i in range(10_000)])
+        writer.record_proposals([samples.proposal(i) for i in range(6_000)])
         folder = writer.run.folder
     counts = []
     with started(WRITE, folder) as process:
-        for _ in range(20):
+        for _ in range(10):
             reported = process.stdout.readline().strip()
             with open_run(folder) as run:
                 assert run.status == "running"

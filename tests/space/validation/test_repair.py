@@ -57,7 +57,7 @@ def test_each_violation_carries_the_repair(genome: Build) -> None:
 def test_repairs_of_random_graphs_are_legal_and_well_typed(policy: Policy) -> None:
     rng = np.random.default_rng(0)
     ops = names()
-    for _ in range(25):
+    for _ in range(10):
         nodes: list[Node] = []
         for index in range(int(rng.integers(1, 6))):
             op = ops[int(rng.integers(len(ops)))]

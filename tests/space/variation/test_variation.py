@@ -124,7 +124,7 @@ def test_mutants_differ_from_their_parent_and_stay_near() -> None:
     parents = [canonicalise(variation.sample(rng)) for _ in range(200)]
     children = [variation.mutate(p, rng) for p in parents]
     changed = sum(digest(c) != digest(p) for p, (c, _) in zip(parents, children, strict=True))
-    assert changed > 150  # the others are their parents on paper
+    assert changed > 140  # the others are their parents on paper
     names = {name for _, name in children}
     assert names >= {"regrow", "rewire", "insert", "remove", "swap", "retune", "project"}
 
@@ -145,7 +145,7 @@ def test_crossover_children_carry_nodes_of_both_parents() -> None:
 
 def test_two_stage_attention_grows_where_the_policy_allows_it() -> None:
     variation, rng = operators(changed("quickstart", policy="two_stage")), np.random.default_rng(11)
-    found = [variation.sample(rng) for _ in range(600)]
+    found = [variation.sample(rng) for _ in range(250)]
     assert not any(validate(g, load_policy("two_stage")) for g in found)
     assert any(sum(n.op == "weighted_sum" for n in g.nodes) > 1 for g in found)
 
@@ -270,7 +270,7 @@ def test_choices_that_do_not_exist_are_named(change: dict[str, Any], words: str)
 
 
 def test_causal_variation_yields_only_causal_genomes() -> None:
-    found = population("attention_v2", 6_000, seed=20, is_causal=True)
+    found = population("attention_v2", 2_500, seed=20, is_causal=True)
     unsafe = [g for g in dict.fromkeys(found) if make_plan(g).unsafe]
     assert not unsafe, unsafe[0].to_json()
     convolutions = [dict(n.params) for g in found for n in g.nodes if n.op == "short_conv"]
