@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields
 from functools import partial
@@ -63,6 +63,8 @@ def search(
     lag: int | None = SearchConfig.lag,
     seed: int = SearchConfig.seed,
     repeats: int = SearchConfig.repeats,
+    objectives: Sequence[str] | None = None,
+    region: Mapping[str, float] | None = None,
     run: str | None = None,
     runs: str | Path = RUNS,
     listener: Listener | None = None,
@@ -90,6 +92,11 @@ def search(
             trainings of whole generations.
         seed: seed of the search, from which the seeds of trainings derive.
         repeats: number of trainings of each mechanism, each with its own seed.
+        objectives: metrics and costs to optimise; by default those of the space.
+        region: limits of a mechanism in the front, by objective; by default those of the space. The
+            limit of a metric is a share of the way from the plain mean (0) to standard attention
+            (1), such as ``{"quality": 0.7}``; the limit of a cost is a multiple of standard
+            attention's cost, such as ``{"time_ms": 1.5}``.
         run: name of the run; by default date, space and seed.
         runs: the folder of runs.
         listener: object that receives events; see ``nas.searching.listener``.
@@ -102,7 +109,7 @@ def search(
     Raises:
         NasError: an argument cannot be used; the message names it and what was expected.
     """
-    chosen = load_space(space)
+    chosen = load_space(space).asked(objectives, region)
     result = run_search(
         chosen,
         task_of(chosen, task, data),

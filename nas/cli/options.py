@@ -12,6 +12,7 @@ import typer
 
 from nas.cli import completion
 from nas.cli.sudden_end import announced_sudden_end
+from nas.common.errors import ConfigError
 
 MOST_TOKENS: Final = 2**20
 MOST_SIZE: Final = 65_536
@@ -149,3 +150,21 @@ def pairs(texts: Sequence[str]) -> dict[str, str]:
             raise typer.BadParameter(f"found {text!r}; expected TASK=SPEC, once a task")
         specs[name] = value
     return specs
+
+
+def limits(text: str) -> dict[str, float]:
+    """Return limits by name from a text such as "quality=0.7,time_ms=1.5"; "none" for no limits.
+
+    Raises:
+        ConfigError: a part of the text is no name with a number.
+    """
+    found = {}
+    for part in text.split(",") if text != "none" else ():
+        name, _, number = part.partition("=")
+        try:
+            found[name.strip()] = float(number)
+        except ValueError:
+            raise ConfigError(
+                f"--region: found {part!r}; expected NAME=LIMIT, such as quality=0.7."
+            ) from None
+    return found

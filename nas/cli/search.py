@@ -45,6 +45,18 @@ def search(
         int | None,
         typer.Option(min=1, help="Propose from all results but this many, not by generations."),
     ] = SearchConfig.lag,
+    objectives: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,...", help="Metrics and costs to optimise, if not the space's."),
+    ] = None,
+    region: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=LIMIT,...",
+            help="Limits of the front: of the quality as a share of the way from the plain mean to "
+            "mha, of a cost as a multiple of mha's; none for no limits.",
+        ),
+    ] = None,
     run: Annotated[str | None, typer.Option(help="The run's name.")] = None,
     runs: options.Runs = Path("runs"),
     tensorboard: options.EventFolder = None,
@@ -54,7 +66,11 @@ def search(
     from nas.api import runs as api
     from nas.cli.display import search_display
 
-    arguments = options.arguments(context, "tensorboard")
+    arguments = options.arguments(context, "tensorboard", "objectives", "region")
+    if objectives is not None:
+        arguments["objectives"] = objectives.split(",")
+    if region is not None:
+        arguments["region"] = options.limits(region)
     with search_display(tensorboard) as listener:
         result = api.search(**arguments, listener=listener, command=_command_line())
     _show_end(result, runs)

@@ -3,11 +3,14 @@
 An objective is a metric, which training measures, or a cost, which is counted or predicted without
 training. A task declares its metrics; `nas.costs` declares the costs. A search space lists the
 names of objectives. Each objective has an ideal and a reference value, between which the dominated
-hypervolume of a front is computed. This module imports no torch.
+hypervolume of a front is computed. An objective may have a limit. The limits of all objectives
+bound the region of interest: a mechanism that exceeds a limit is trained and recorded, but it is in
+no front. This module imports no torch.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
@@ -59,9 +62,10 @@ class Objective:
         unit: unit of the value, such as "fraction" or "ms".
         about: description in a line.
         ideal: best possible value; zero for a cost.
-        reference: value from which the hypervolume is measured: for a metric its value at chance,
-            for a cost twice the cost of standard attention.
+        reference: for a metric its value at chance, for a cost twice the cost of standard
+            attention. The hypervolume is measured from it if there is no limit.
         is_metric: whether training measures the objective; a cost is known before training.
+        limit: worst value of a mechanism in a front; None if any value is permitted.
     """
 
     __pydantic_config__ = _STRICT
@@ -72,6 +76,12 @@ class Objective:
     ideal: float
     reference: float
     is_metric: bool
+    limit: float | None = None
+
+    @property
+    def corner(self) -> float:
+        """The value from which the hypervolume is measured: the limit, or else the reference."""
+        return self.reference if self.limit is None else self.limit
 
     def as_cost(self, value: float) -> float:
         """Return the value so that less is better: negated if the objective is maximised."""
@@ -94,3 +104,19 @@ def of_metric(metric: Metric) -> Objective:
 def as_costs(objectives: Sequence[Objective], values: Mapping[str, float]) -> tuple[float, ...]:
     """Return the values of objectives, in their order, negated where more is better."""
     return tuple(objective.as_cost(values[objective.name]) for objective in objectives)
+
+
+def front_costs(objectives: Sequence[Objective], values: Mapping[str, float]) -> tuple[float, ...]:
+    """Return ``as_costs``; all values are infinite if one of them exceeds its objective's limit.
+
+    Functions of ``nas.common.pareto`` leave infinite rows out of fronts.
+    """
+    costs = as_costs(objectives, values)
+    limits = limits_of(objectives)
+    is_inside = all(cost <= limit for cost, limit in zip(costs, limits, strict=True))
+    return costs if is_inside else (math.inf,) * len(costs)
+
+
+def limits_of(objectives: Sequence[Objective]) -> tuple[float, ...]:
+    """Return the limits of objectives as costs; infinity stands for no limit."""
+    return tuple(math.inf if o.limit is None else o.as_cost(o.limit) for o in objectives)

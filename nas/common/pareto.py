@@ -97,12 +97,12 @@ def scaled_hypervolume(
 ) -> float:
     """Return the hypervolume of a front, as a fraction from 0 to 1.
 
-    It is a fraction of the box between the ideal and the reference value of each objective.
+    It is a fraction of the box between the ideal value and the corner of each objective.
 
     Args:
         members: the values of the objectives, by name, of each mechanism in the front.
     """
     ideal = [o.as_cost(o.ideal) for o in objectives]
-    reference = [o.as_cost(o.reference) for o in objectives]
-    scaled = normalise([as_costs(objectives, row) for row in members], ideal, reference)
+    corner = [o.as_cost(o.corner) for o in objectives]
+    scaled = normalise([as_costs(objectives, row) for row in members], ideal, corner)
     return hypervolume(scaled, (1.0,) * len(objectives))

@@ -180,8 +180,9 @@ def tally(view: RunView) -> list[tuple[str, str]]:
     counts = view.counts
     reasons = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in view.failures.items())
     busy = "" if view.busy is None else f"; workers busy {percent(view.busy)} %"
-    reference = ", ".join(
-        f"{header(o.name)} {amount(o.reference, o.unit)}{' %' if o.unit == FRACTION else ''}"
+    corner = ", ".join(
+        f"{header(o.name)} {amount(o.corner, o.unit)}{' %' if o.unit == FRACTION else ''}"
+        f"{'' if o.limit is None else ' (limit)'}"
         for o in view.setup.objectives
     )
     proposed = (
@@ -194,7 +195,7 @@ def tally(view: RunView) -> list[tuple[str, str]]:
         ("failed", f"{counts.failed}" + (f" ({reasons})" if reasons else "")),
         *([("stopped at a gate", str(counts.stopped))] if counts.stopped else []),
         ("time", time),
-        ("hypervolume", f"{view.hypervolume:.4f} (reference: {reference})"),
+        ("hypervolume", f"{view.hypervolume:.4f} (reference: {corner})"),
     ]
 
 

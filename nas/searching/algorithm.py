@@ -8,16 +8,17 @@ proposals.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import le
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
-from nas.common.objectives import Objective
+from nas.common.objectives import Objective, limits_of
 from nas.common.registry import Registry
 from nas.genome import Genome
-from nas.searching.results import Attempt, TrialResult
+from nas.searching.results import Attempt, Costs, TrialResult
 from nas.space.variation import Variation
 
 if TYPE_CHECKING:
@@ -83,6 +84,16 @@ class SearchContext:
                 result arrives, or ``DRAW`` for offspring after ``number`` results.
         """
         return np.random.default_rng([self.seed, number, purpose])
+
+    def inside(self, results: Iterable[TrialResult]) -> list[tuple[TrialResult, Costs]]:
+        """Return the successful results inside the limits of all objectives, with their costs.
+
+        If none is inside, return all successful results.
+        """
+        limits = limits_of(self.objectives)
+        rows = [(result, result.costs) for result in results if result.costs is not None]
+        inside = [row for row in rows if all(map(le, row[1], limits))]
+        return inside or rows
 
     def sample(self, rng: np.random.Generator) -> Attempt:
         """Return a random genome of the search space."""

@@ -16,7 +16,7 @@ import numpy as np
 from moocore import is_nondominated
 from numpy.typing import NDArray
 
-from nas.common.objectives import Objective, as_costs
+from nas.common.objectives import Objective, as_costs, limits_of
 from nas.genome import Genome
 from nas.searching.quality_model import NoisyGP, features
 from nas.searching.results import Costs, TrialResult
@@ -55,6 +55,7 @@ class Archive:
         self._first: dict[str, TrialResult] = {}
         self._bad: set[str] = set()
         self.known: list[TrialResult] = []
+        self._limits = np.array(limits_of(self.objectives))
         metrics = [i for i, objective in enumerate(self.objectives) if objective.is_metric]
         self.models = {column: NoisyGP() for column in metrics}
         self._num_results = 0
@@ -122,7 +123,7 @@ class Archive:
         if not self.known:
             return [], False
         means, before = self.estimates()[0], self._reported
-        states = zip(map(tuple, means.tolist()), _non_dominated(means).tolist(), strict=True)
+        states = zip(map(tuple, means.tolist()), self._members(means).tolist(), strict=True)
         keys = [result.key for result in self.known]
         self._reported = dict(zip(keys, states, strict=True))
         has_others = bool(before) and before.keys() <= self._reported.keys()
@@ -135,7 +136,7 @@ class Archive:
 
     def _estimates_of(self, rows: Iterable[int]) -> list[Estimate]:
         means, errors = (values.tolist() for values in self.estimates())
-        members, p = _non_dominated(self.estimates()[0]).tolist(), self.p_non_dominated().tolist()
+        members, p = self._members(self.estimates()[0]).tolist(), self.p_non_dominated().tolist()
         signs = [(i, o.name, o.as_cost(1.0)) for i, o in enumerate(self.objectives)]
         metrics = [(i, o.name) for i, o in enumerate(self.objectives) if o.is_metric]
         return [
@@ -169,19 +170,23 @@ class Archive:
         return means, errors
 
     def p_non_dominated(self) -> Array:
-        """Return, for each mechanism in ``known``, the probability that none dominates it."""
+        """Return the probability of each mechanism in ``known`` to be in the front.
+
+        That is the probability that it is inside the limits of all objectives, and that no other
+        mechanism inside dominates it.
+        """
         if self._p is None:
             means, errors = self.estimates()
-            self._p = _non_dominated(means).astype(float)
+            self._p = self._members(means).astype(float)
             if self.is_informed:
-                rows = np.flatnonzero(_contenders(means, errors))
+                rows = np.flatnonzero(_contenders(means, errors, self._limits))
                 self._p[:] = 0.0
                 keys = [result.key for result in self.known]
                 self._p[rows] = self._p_of_draws(means[rows], [keys[i] for i in rows])
         return self._p
 
     def _p_of_draws(self, means: Array, keys: Sequence[str]) -> Array:
-        """Return the fraction of posterior samples in which each mechanism is non-dominated.
+        """Return the fraction of posterior samples in which each mechanism is in the front.
 
         Args:
             means: estimated objectives of the compared mechanisms, (mechanisms, objectives).
@@ -191,8 +196,12 @@ class Archive:
         drawn = np.repeat(means[None], DRAWS, axis=0)
         for column, model in self.models.items():
             drawn[:, :, column] = model.draws(keys, DRAWS, rng)
-        p: Array = np.mean([_non_dominated(rows) for rows in drawn], axis=0)
+        p: Array = np.mean([self._members(rows) for rows in drawn], axis=0)
         return p
+
+    def _members(self, rows: Array) -> NDArray[np.bool_]:
+        """Return a mask of the rows that are in the front, of shape (rows,)."""
+        return front_members(rows, self._limits)
 
     def select_reevaluation(self) -> TrialResult | None:
         """Return the mechanism that is most useful to train again; None if none may be trained.
@@ -253,24 +262,30 @@ class Archive:
             )
 
 
-def _contenders(means: Array, errors: Array) -> NDArray[np.bool_]:
+def _contenders(means: Array, errors: Array, limits: Array) -> NDArray[np.bool_]:
     """Return a mask of the mechanisms with a realistic chance to be in the front, (mechanisms,).
 
-    A mechanism has no chance if its lower confidence bounds are dominated by the upper confidence
-    bounds of another mechanism. Lower objectives are better.
+    A mechanism has no chance if its lower confidence bounds exceed a limit, or are dominated by the
+    upper confidence bounds of another mechanism. Lower objectives are better.
     """
     worst = means + FAR * errors
-    worst = worst[_non_dominated(worst)]
-    best = (means - FAR * errors)[:, None]
-    is_beaten = np.all(worst <= best, axis=2) & np.any(worst < best, axis=2)
-    is_contender: NDArray[np.bool_] = ~np.any(is_beaten, axis=1)
+    worst = worst[front_members(worst, limits)]
+    best = means - FAR * errors
+    is_beaten = np.all(worst <= best[:, None], axis=2) & np.any(worst < best[:, None], axis=2)
+    is_contender: NDArray[np.bool_] = ~np.any(is_beaten, axis=1) & np.all(best <= limits, axis=1)
     return is_contender
 
 
-def _non_dominated(rows: Array) -> NDArray[np.bool_]:
-    """Return a mask of the rows that no other row dominates, of shape (rows,).
+def front_members(rows: Array, limits: Array) -> NDArray[np.bool_]:
+    """Return a mask of the rows inside the limits that no other row inside dominates, (rows,).
 
     Equal rows do not dominate each other.
+
+    Args:
+        rows: costs, (mechanisms, objectives); lower is better.
+        limits: largest values of the columns, (objectives,).
     """
-    is_member: NDArray[np.bool_] = is_nondominated(rows, keep_weakly=True)
+    is_member: NDArray[np.bool_] = np.all(rows <= limits, axis=1)
+    if is_member.any():
+        is_member[is_member] = is_nondominated(rows[is_member], keep_weakly=True)
     return is_member

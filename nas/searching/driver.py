@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from nas.common.errors import NasWarning
+from nas.common.objectives import Objective
 from nas.common.search_config import SearchConfig, check_count
 from nas.costs import need_calibration
 from nas.evaluation.trial import REASONS, RETRIED, Evaluator, Reason
@@ -22,13 +23,20 @@ from nas.searching.front_file import write_front
 from nas.searching.listener import EndStatus, Listener, SearchResult, Started
 from nas.searching.loop import Loop
 from nas.searching.proposing import MAX_ATTEMPTS
-from nas.searching.references import is_lacking_references, provisional, train_references
+from nas.searching.references import (
+    is_lacking_references,
+    provisional,
+    reference_of,
+    train_references,
+    with_references,
+)
 from nas.searching.setup import (
     check_space,
     cost_context,
     make_objectives,
     make_proposer,
     objective_names,
+    region_of,
     run_cost_context,
 )
 from nas.space import SearchSpace
@@ -45,10 +53,16 @@ from nas.store import (
     this_session,
 )
 from nas.store.files import run_argument, sweep
-from nas.store.frozen import frozen_space, frozen_task, load_frozen_task, load_unchanged
+from nas.store.frozen import (
+    from_text,
+    frozen_space,
+    frozen_task,
+    load_frozen_task,
+    load_unchanged,
+)
 from nas.store.lock import acquire
 from nas.tasks.base import Data, Task
-from nas.tasks.suite import Suite
+from nas.tasks.suite import Reference, Suite
 
 if TYPE_CHECKING:
     MakeEvaluator: TypeAlias = Callable[[Task, Data], Evaluator]
@@ -86,12 +100,13 @@ def run_search(
     listener = listener or Listener()
     measured = provisional(task, data) if is_lacking_references(task) else task
     names = objective_names(space, measured.metrics(data))
+    region = region_of(space, measured.metrics(data))
     evaluator = make_evaluator(measured, data)
     try:
         calibration = evaluator.calibrate() if need_calibration(names) else {}
         session = this_session(command, workers=evaluator.workers)
         context = cost_context(task, calibration, space.context)
-        objectives = make_objectives(names, measured.metrics(data), context)
+        objectives = make_objectives(names, measured.metrics(data), context, region)
         space_copy, policy_copy = frozen_space(space)
         # Without a metric nothing is trained.
         repeats = config.repeats if any(o.is_metric for o in objectives) else 1
@@ -201,14 +216,15 @@ def _work(
         retried: reasons of failure. Recorded trainings that failed for one of them are repeated.
     """
     run = writer.run
-    if is_lacking_references(task):
-        evaluator.close()
-        try:
-            task = _complete_setup(writer, task, data, make_evaluator, listener)
-        except (KeyboardInterrupt, SystemExit):
-            return _interrupted(run)
-        with closing(make_evaluator(task, data)) as final:
-            return _work(writer, task, data, final, make_evaluator, listener, retried)
+    try:
+        if is_lacking_references(task):
+            evaluator.close()
+            task = _complete_suite(writer, task, data, make_evaluator, listener)
+            with closing(make_evaluator(task, data)) as final:
+                return _work(writer, task, data, final, make_evaluator, listener, retried)
+        _complete_limits(writer, task, data, evaluator, listener)
+    except (KeyboardInterrupt, SystemExit):
+        return _interrupted(run)
     setup = run.setup
     proposer = make_proposer(setup, run_cost_context(setup, task))
     done = sum(t.evaluation.reason not in retried for t in run.trainings("search"))
@@ -233,7 +249,7 @@ def _work(
     return result
 
 
-def _complete_setup(
+def _complete_suite(
     writer: RunWriter,
     suite: Suite,
     data: Data,
@@ -245,13 +261,38 @@ def _complete_setup(
     The suite with these reference scores is recorded in the run.
     """
     with closing(make_evaluator(suite.without_gates(), data)) as evaluator:
-        complete = train_references(writer, suite, data, evaluator, listener.on_reference)
-    setup, metrics = writer.run.setup, complete.metrics(data)
-    names = [objective.name for objective in setup.objectives]
-    objectives = make_objectives(names, metrics, run_cost_context(setup, complete))
-    document = frozen_task(complete, data)
-    writer.complete_setup(replace(setup, task=document, objectives=objectives, metrics=metrics))
+        short = suite.without_gates()
+        trainings = train_references(writer, short, data, evaluator, listener.on_reference)
+    complete = with_references(suite, data, trainings)
+    found = {f"{name}.{r.metric}": r for name, r in complete.references.items()}
+    document, metrics = frozen_task(complete, data), complete.metrics(data)
+    setup = replace(writer.run.setup, task=document, metrics=metrics)
+    writer.complete_setup(replace(setup, objectives=_limited(setup, complete, found)))
     return complete
+
+
+def _complete_limits(
+    writer: RunWriter, task: Task, data: Data, evaluator: Evaluator, listener: Listener
+) -> None:
+    """Record limits of metrics that are relative to reference mechanisms, which are trained."""
+    setup = writer.run.setup
+    region = region_of(from_text(setup.space, SearchSpace), setup.metrics)
+    unknown = {o.name for o in setup.objectives if o.is_metric and o.limit is None}
+    metrics = [metric for metric in setup.metrics if metric.name in unknown & region.keys()]
+    if metrics:
+        trainings = train_references(writer, task, data, evaluator, listener.on_reference)
+        found = {metric.name: reference_of(task, metric, trainings) for metric in metrics}
+        writer.complete_setup(replace(setup, objectives=_limited(setup, task, found)))
+
+
+def _limited(
+    setup: RunSetup, task: Task, references: Mapping[str, Reference]
+) -> tuple[Objective, ...]:
+    """Return the objectives of a run with limits, from the references of metrics."""
+    region = region_of(from_text(setup.space, SearchSpace), setup.metrics)
+    names = [objective.name for objective in setup.objectives]
+    context = run_cost_context(setup, task)
+    return make_objectives(names, setup.metrics, context, region, references)
 
 
 def _interrupted(run: Run) -> SearchResult:

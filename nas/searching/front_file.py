@@ -42,7 +42,7 @@ def front_answer(
         "objectives": [
             {"name": o.name, "direction": o.direction, "unit": o.unit} for o in setup.objectives
         ],
-        "reference_point": [o.reference for o in setup.objectives],
+        "reference_point": [o.corner for o in setup.objectives],
         "hypervolume": hypervolume,
         "counts": {name: getattr(counts, name) for name in names},
         "members": [_member(member, setup) for member in members],

@@ -29,7 +29,7 @@ class LocalSearch:
     def tell(self, results: Sequence[TrialResult]) -> None:
         """Update the set of non-dominated candidates among all results so far."""
         candidates = [result for result in (*self._front, *results) if not result.is_repeat]
-        rows = [(result, result.costs) for result in candidates if result.costs is not None]
+        rows = self._context.inside(candidates)
         self._front = [rows[i][0] for i in non_dominated([costs for _, costs in rows])]
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:

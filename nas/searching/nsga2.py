@@ -19,6 +19,7 @@ from pymoo.core.population import Population
 from pymoo.core.problem import Problem
 from pymoo.operators.survival.rank_and_crowding import RankAndCrowding
 
+from nas.common.objectives import limits_of
 from nas.searching.algorithm import ALGORITHMS, PATIENCE, TELL, SearchContext
 from nas.searching.results import Attempt, TrialResult
 
@@ -28,6 +29,8 @@ from nas.searching.results import Attempt, TrialResult
 CROSSOVER_SHARE: Final = 0.75
 # Any finite number: pymoo ranks NaN above a valid candidate. The constraint ranks failures last.
 FAILED_COST: Final = 0.0
+FAILED: Final = 1e9  # violation of the constraint by a failed candidate
+TINY: Final = 1e-30  # avoids a division by zero
 RESULT: Final = "result"
 
 # Otherwise pymoo prints an advertisement for its compiled modules.
@@ -36,13 +39,22 @@ Config.warnings["not_compiled"] = False
 
 @ALGORITHMS.register("nsga2")
 class Nsga2:
-    """NSGA-II. A failed candidate is infeasible and ranks behind every successful candidate."""
+    """NSGA-II with constraints (section VI of the paper).
+
+    Candidates that exceed limits of objectives rank behind all candidates that do not, by the sum
+    of the excesses, each relative to the distance between the ideal value and the limit. A failed
+    candidate ranks last.
+    """
 
     def __init__(self, context: SearchContext) -> None:
         self._context = context
         width = len(context.objectives)
         self._problem = Problem(n_var=1, n_obj=width, n_ieq_constr=1, vtype=object)
         self._survival = RankAndCrowding()
+        self._limits = np.array(limits_of(context.objectives))
+        ideal = np.array([o.as_cost(o.ideal) for o in context.objectives])
+        is_limited = np.isfinite(self._limits)
+        self._scale = np.where(is_limited, np.abs(self._limits - ideal), 1.0) + TINY
         self._members: Any = Population.empty()
 
     @property
@@ -82,14 +94,22 @@ class Nsga2:
     def _population(self, results: Sequence[TrialResult]) -> Any:
         failed = (FAILED_COST,) * len(self._context.objectives)
         costs = [failed if result.costs is None else result.costs for result in results]
-        violation = [[float(result.costs is None)] for result in results]
+        violation = [[self._violation(result)] for result in results]
         return Population.new(
             "F", np.array(costs, float), "G", np.array(violation), RESULT, list(results)
         )
 
+    def _violation(self, result: TrialResult) -> float:
+        """Return by how much a candidate exceeds limits; 0 inside, ``FAILED`` for a failure."""
+        if result.costs is None:
+            return FAILED
+        excess = np.maximum(np.array(result.costs) - self._limits, 0.0) / self._scale
+        return min(float(excess.sum()), FAILED / 2)
 
-def _standing(member: Any) -> tuple[bool, float, float]:
-    """Return a sort key for members: failures last, then by rank, then by crowding distance."""
-    if member.get(RESULT).costs is None:
-        return True, 0.0, 0.0
-    return False, float(member.get("rank")), -float(member.get("crowding"))
+
+def _standing(member: Any) -> tuple[float, float, float]:
+    """Return a sort key for members: by violation, then by rank, then by crowding distance."""
+    violation = float(member.get("CV")[0])
+    if violation > 0:
+        return violation, 0.0, 0.0
+    return 0.0, float(member.get("rank")), -float(member.get("crowding"))

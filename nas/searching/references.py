@@ -1,18 +1,19 @@
-"""Reference scores of a suite, that is, of a task that consists of several tasks.
+"""Scores of two reference mechanisms, which are trained before the first proposal and recorded.
 
-A suite measures regrets: how much worse a mechanism is in a task than standard attention, where the
-distance to ``uniform`` (the plain mean of all tokens) is 1. These two reference mechanisms are
-trained once, before the first proposal, and recorded.
+The reference mechanisms are standard attention and ``uniform``, the plain mean of all tokens. A
+suite, that is, a task that consists of several tasks, measures regrets relative to both. The limit
+of a metric (``SearchSpace.region``) is a share of the way from one to the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from nas.common.differences import mean_and_error
 from nas.common.errors import RunError
-from nas.common.objectives import of_metric
+from nas.common.objectives import Metric, of_metric
 from nas.evaluation.study import study
 from nas.evaluation.trial import Evaluator, Training
 from nas.genome.mechanisms import mechanism
@@ -49,31 +50,30 @@ def provisional(suite: Suite, data: Data) -> Suite:
 
 def train_references(
     writer: RunWriter,
-    suite: Suite,
+    task: Task,
     data: Data,
     evaluator: Evaluator,
     on_reference: Callable[[int, int], None],
-) -> Suite:
-    """Train standard attention and ``uniform`` under a suite; return the suite with their scores.
+) -> list[Training]:
+    """Train standard attention and ``uniform`` under a task, and return the trainings.
 
     Each training is recorded. Trainings that are recorded already are not repeated.
 
     Args:
-        data: data of the suite.
-        evaluator: an evaluator for ``suite.without_gates()``, the tasks of the suite that measure a
-            regret.
+        task: a task that needs no references itself, such as ``Suite.without_gates()``.
+        data: data of the task.
+        evaluator: an evaluator for the task.
         on_reference: called with the number of finished trainings and the total number.
 
     Raises:
-        RunError: a training failed, or standard attention is not clearly better than the mean of
-            all tokens in one of the tasks.
+        RunError: a training failed.
     """
     recorded = writer.run.trainings("reference")
     done = {(training.key, training.repeat) for training in recorded}
     trainings = []
     for training in study(
         [(name, mechanism(name).genome) for name in NAMES],
-        suite.without_gates(),
+        task,
         data,
         evaluator,
         repeats=TRAININGS,
@@ -86,36 +86,49 @@ def train_references(
             writer.record_training(training)
         if not training.evaluation.is_ok:
             raise RunError(
-                f"task {suite.name!r}: {training.name}, which regrets are relative to, could not "
-                f"be trained: {training.evaluation.error}"
+                f"task {task.name!r}: {training.name}, to which others are compared, could not be "
+                f"trained: {training.evaluation.error}"
             )
         on_reference(len(trainings), len(NAMES) * TRAININGS)
-    return suite.with_references(
-        {name: _reference(suite, name, data, trainings) for name in suite.regret_tasks}
-    )
+    return trainings
 
 
-def _reference(suite: Suite, name: str, data: Data, trainings: Iterable[Training]) -> Reference:
-    """Return the mean scores of standard attention and ``uniform`` in one task of a suite.
+def with_references(suite: Suite, data: Data, trainings: Iterable[Training]) -> Suite:
+    """Return a suite with the scores of standard attention and ``uniform`` in each of its tasks.
 
     Args:
-        trainings: trainings of both mechanisms under the suite.
+        trainings: trainings of both mechanisms under ``suite.without_gates()``.
+
+    Raises:
+        RunError: standard attention is not clearly better than the mean of all tokens in a task.
+    """
+    references = {}
+    for name, task in suite.regret_tasks.items():
+        metric = task.metrics(data.parts[name])[0]
+        found = reference_of(suite, replace(metric, name=f"{name}.{metric.name}"), trainings)
+        references[name] = found.model_copy(update={"metric": metric.name})
+    return suite.with_references(references)
+
+
+def reference_of(task: Task, metric: Metric, trainings: Iterable[Training]) -> Reference:
+    """Return the mean scores of standard attention and ``uniform`` in a metric.
+
+    Args:
+        trainings: trainings of both mechanisms under the task.
 
     Raises:
         RunError: standard attention is not clearly better than the mean of all tokens.
     """
-    metric = suite.regret_tasks[name].metrics(data.parts[name])[0]
     scores: dict[str, list[float]] = {mechanism: [] for mechanism in NAMES}
     for training in sorted(trainings, key=lambda training: training.repeat):
-        value = training.evaluation.metrics[f"{name}.{metric.name}"]
-        scores[str(training.name)].append(value)
+        scores[str(training.name)].append(training.evaluation.metrics[metric.name])
     (mha, error_mha), (uniform, error_uniform) = (mean_and_error(scores[n]) for n in NAMES)
     error = ((error_mha or 0.0) ** 2 + (error_uniform or 0.0) ** 2) ** 0.5
     if not of_metric(metric).as_cost(uniform - mha) > LEAST * error:
         raise RunError(
-            f"task {suite.name!r}: in {name} standard attention is not clearly better than the "
-            f"mean of all tokens ({metric.name} {mha:.4g} and {uniform:.4g}, standard error of the "
-            f"difference {error:.2g}), so there is no regret in it; expected a longer training or "
-            "a gate."
+            f"task {task.name!r}: standard attention is not clearly better than the mean of all "
+            f"tokens ({metric.name} {mha:.4g} and {uniform:.4g}, standard error of the difference "
+            f"{error:.2g}), so nothing can be relative to both; expected a longer training, or for "
+            "a task of a suite a gate."
         )
     return Reference(metric=metric.name, mha=mha, uniform=uniform)

@@ -42,7 +42,7 @@ class RegularizedEvolution:
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
         """Return a mutant of the best candidate in a random sample of the population."""
-        fit = [(result, result.costs) for result in self._alive if result.costs is not None]
+        fit = self._context.inside(self._alive)
         if not fit:
             return self._context.sample(rng)
         size = max(2, round(SAMPLE_SHARE * len(fit)))

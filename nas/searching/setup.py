@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,6 +25,10 @@ from nas.space.variation import Variation
 from nas.store import RunSetup
 from nas.store.frozen import from_text
 from nas.tasks.base import Task
+from nas.tasks.suite import WORST, Reference
+
+# Standard attention has no regret, and the plain mean of all tokens has the regret 1.
+REGRETS: Final = Reference(metric=WORST, mha=0.0, uniform=1.0)
 
 
 def check_space(space: SearchSpace, *, is_causal: bool = False) -> None:
@@ -61,10 +66,33 @@ def objective_names(space: SearchSpace, metrics: Sequence[Metric]) -> tuple[str,
     return names
 
 
+def region_of(space: SearchSpace, metrics: Sequence[Metric]) -> dict[str, float]:
+    """Return the limits of a space's region by the names of objectives.
+
+    Raises:
+        SpaceError: a limit does not belong to an objective of the space.
+    """
+    names, region = objective_names(space, metrics), dict[str, float]()
+    for name, limit in space.region.items():
+        full = metrics[0].name if name == QUALITY else name
+        if full not in names:
+            known = dict.fromkeys([*space.objectives, *names])
+            raise SpaceError(
+                f"space {space.name}, region: {name!r} is no objective{near(name, known)}; "
+                f"expected some of {', '.join(known)}."
+            )
+        region[full] = limit
+    return region
+
+
 def make_objectives(
-    names: Sequence[str], metrics: Sequence[Metric], context: CostContext
+    names: Sequence[str],
+    metrics: Sequence[Metric],
+    context: CostContext,
+    region: Mapping[str, float] | None = None,
+    references: Mapping[str, Reference] | None = None,
 ) -> tuple[Objective, ...]:
-    """Return objectives with the best possible (ideal) values and with reference values.
+    """Return objectives with ideal values, reference values and limits.
 
     The reference value of a metric is the score of an untrained model. The reference value of a
     cost is twice the cost of standard attention, and the ideal value is 0.
@@ -73,15 +101,23 @@ def make_objectives(
         names: names of metrics of the task and of costs.
         metrics: the metrics of the task.
         context: sizes and options at which costs are computed.
+        region: limits by objective, as in ``SearchSpace.region``.
+        references: scores of standard attention and of the plain mean, by metric. A metric without
+            them has no limit yet.
     """
+    region, references = region or {}, {WORST: REGRETS} | dict(references or {})
     objectives = {metric.name: of_metric(metric) for metric in metrics}
     mha = standard_attention(context.sizes, context.is_causal)
     costs = [name for name in names if name not in objectives]
     for name, value in costs_of(mha, context, costs).items():
         cost, reference = COSTS.get(name), COST_REFERENCE * value
+        limit = region[name] * value if name in region else None
         objectives[name] = Objective(
-            name, "min", cost.unit, cost.about, 0.0, reference, is_metric=False
+            name, "min", cost.unit, cost.about, 0.0, reference, is_metric=False, limit=limit
         )
+    for name in region.keys() & references.keys():
+        limit = references[name].score(1.0 - region[name])
+        objectives[name] = replace(objectives[name], limit=limit)
     return tuple(objectives[name] for name in names)
 
 

@@ -25,8 +25,10 @@ import numpy as np
 from moocore import hypervolume, is_nondominated
 from numpy.typing import NDArray
 
+from nas.common.objectives import limits_of
 from nas.genome import Genome
 from nas.searching.algorithm import ALGORITHMS, DRAW, SearchContext
+from nas.searching.archive import front_members
 from nas.searching.nsga2 import Nsga2
 from nas.searching.results import REPEAT, Attempt, TrialResult
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 DRAWN: Final = 50  # offspring in a pool for each proposal, including offspring that are not new
 MOST_DRAWN: Final = 600  # offspring in a pool
+NO_LIMITS: Final = np.array(np.inf)
 UNSCREENED: Final = 0.2  # share of proposals without screening
 # Seven equally likely points of a standard normal distribution.
 POINTS: Final = (-1.47, -0.79, -0.37, 0.0, 0.37, 0.79, 1.47)
@@ -71,8 +74,9 @@ class Surrogate:
         self._context = context
         self._archive = context.archive
         self._ideal = np.array([o.as_cost(o.ideal) for o in context.objectives])
-        reference = [o.as_cost(o.reference) for o in context.objectives]
-        self._span = np.array(reference) - self._ideal
+        corner = [o.as_cost(o.corner) for o in context.objectives]
+        self._span = np.array(corner) - self._ideal
+        self._limits = np.array(limits_of(context.objectives))
         self._parents: Nsga2 | None = None
         self._beliefs: _Beliefs | None = None
         self._num_told = 0
@@ -102,7 +106,7 @@ class Surrogate:
             self._parents = Nsga2(self._context)
             known, (means, _) = self._archive.known, self._archive.estimates()
             if known:
-                best = _first_fronts(means, self._context.population)
+                best = _first_fronts(means, self._limits, self._context.population)
                 self._parents.tell([replace(known[i], costs=tuple(means[i])) for i in best])
         return self._parents
 
@@ -200,17 +204,21 @@ class Surrogate:
         return _members(np.vstack([beliefs.front, *rows]))
 
     def _scaled(self, rows: Array) -> Array:
-        """Return objectives scaled so that ideal values are 0 and reference values are 1."""
+        """Return objectives scaled so that ideal values are 0 and corners are 1."""
         scaled: Array = (rows - self._ideal) / self._span
         return scaled
 
 
-def _first_fronts(rows: Array, count: int) -> list[int]:
-    """Return the indices of the first non-dominated fronts that hold ``count`` rows together."""
+def _first_fronts(rows: Array, limits: Array, count: int) -> list[int]:
+    """Return the indices of the first non-dominated fronts that hold ``count`` rows together.
+
+    The fronts of the rows inside the limits come first.
+    """
     chosen: list[int] = []
     left = np.arange(len(rows))
     while len(left) and len(chosen) < count:
-        is_member = is_nondominated(rows[left], keep_weakly=True)
+        is_inside = (rows[left] <= limits).all(axis=1)
+        is_member = front_members(rows[left], limits if is_inside.any() else NO_LIMITS)
         chosen += left[is_member].tolist()
         left = left[~is_member]
     return sorted(chosen)
@@ -234,13 +242,13 @@ def _expected_gain(front: Array, row: Array, spread: Array) -> float:
 
 
 def _gain(front: Array, row: Array) -> float:
-    """Return the hypervolume, up to the reference values 1, that a row adds to a front."""
+    """Return the hypervolume, up to the corner 1, that a row adds to a front."""
     if (row >= 1).any():
         return 0.0
     return float(np.prod(1 - row)) - _volume(np.maximum(front, row))
 
 
 def _volume(rows: Array) -> float:
-    """Return the hypervolume of rows of scaled objectives, up to the reference values 1."""
+    """Return the hypervolume of rows of scaled objectives, up to the corner 1."""
     inside = rows[(rows < 1).all(axis=1)]
     return float(hypervolume(inside, np.ones(rows.shape[1]))) if len(inside) else 0.0

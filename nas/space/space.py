@@ -9,7 +9,7 @@ only searches; other uses of the package accept any genome.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import islice, product
@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import ConfigDict, Field, StrictBool, StrictInt, field_validator
 from typing_extensions import TypedDict
 
-from nas.common.config import Frozen, Name, find_named, read_model
+from nas.common.config import Frozen, Name, find_named, parse_model, read_model
 from nas.common.errors import GenomeError, SpaceError
 from nas.genome import (
     ALL,
@@ -108,6 +108,9 @@ class SearchSpace(Frozen):
         primitives: for each primitive the choices of each parameter; a missing parameter always
             has its default.
         mechanisms: names of the mechanisms with which a search starts.
+        region: limits of a mechanism in a front, by objective. For the quality, or another metric,
+            this is a share of the way from the plain mean of all tokens (0) to standard attention
+            (1). For a cost it is a multiple of standard attention's cost.
     """
 
     name: Name
@@ -122,6 +125,7 @@ class SearchSpace(Frozen):
     context: StrictInt | None = Field(default=None, ge=1, le=MAX_CONTEXT)
     mechanisms: tuple[str, ...] = ()
     objectives: Choices[str] = ("quality", "macs")
+    region: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = {}
     task: TaskChoice = TaskChoice()
 
     @field_validator("primitives", mode="before")
@@ -152,6 +156,26 @@ class SearchSpace(Frozen):
             return {op: _accepted(op, choices) for op, choices in value.items()}
         except GenomeError as error:
             raise ValueError(str(error)) from None
+
+    def asked(
+        self, objectives: Sequence[str] | None, region: Mapping[str, float] | None
+    ) -> SearchSpace:
+        """Return the space with other objectives and another region, where they are given.
+
+        If objectives are given without a region, limits of other objectives are dropped.
+
+        Raises:
+            ConfigError: a limit is no positive number.
+        """
+        changes: dict[str, Any] = {}
+        if objectives is not None:
+            changes["objectives"] = list(objectives)
+            changes["region"] = {n: limit for n, limit in self.region.items() if n in objectives}
+        if region is not None:
+            changes["region"] = dict(region)
+        if not changes:
+            return self
+        return parse_model(self.model_dump() | changes, SearchSpace, f"space {self.name}")
 
     def choices(self, field: str) -> tuple[Any, ...]:
         """Return the values that the space allows for a field of ``Projections``."""

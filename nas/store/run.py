@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from nas.common.errors import NasError, RunError
-from nas.common.objectives import as_costs
+from nas.common.objectives import front_costs
 from nas.common.pareto import non_dominated, scaled_hypervolume
 from nas.evaluation.trial import RETRIED, Incident, Purpose, Training
 from nas.store import lock, rows
@@ -203,7 +203,7 @@ class Run(AbstractContextManager["Run"]):
             elif estimated := [candidate for candidate in candidates if candidate.estimate]:
                 candidates = estimated
             members = [candidate for candidate in candidates if candidate.is_ok]
-        costs = [as_costs(objectives, member.objectives) for member in members]
+        costs = [front_costs(objectives, member.objectives) for member in members]
         ranked = sorted(non_dominated(costs), key=lambda i: (costs[i], members[i].proposal.number))
         return tuple(members[i] for i in ranked)
 
@@ -219,7 +219,7 @@ class Run(AbstractContextManager["Run"]):
         complete = {row["key"] for row in self._database.query(statement)}
         estimates = [estimate for estimate in estimates if estimate.key in complete]
         objectives = self.setup.objectives
-        costs = self._read(lambda es: [as_costs(objectives, e.means) for e in es], estimates)
+        costs = self._read(lambda es: [front_costs(objectives, e.means) for e in es], estimates)
         return [estimates[i].key for i in non_dominated(costs)]
 
     def hypervolume(self, members: Sequence[Candidate]) -> float:

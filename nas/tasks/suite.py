@@ -97,6 +97,10 @@ class Reference(Frozen):
         """Return a metric's value rescaled so that mha's value becomes 0 and uniform's 1."""
         return (score - self.mha) / (self.uniform - self.mha)
 
+    def score(self, regret: float) -> float:
+        """Return the metric's value that has the given regret."""
+        return self.mha + regret * (self.uniform - self.mha)
+
 
 @TASKS.register("suite")
 class Suite(Task):
