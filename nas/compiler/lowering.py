@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from nas.common.config import near
 from nas.common.errors import ConfigError
 from nas.genome import Ref
-from nas.genome.algebra import sign_of
 from nas.genome.primitives import get, names
 from nas.genome.primitives.factors import Weights
+from nas.genome.signs import sign_of
 
 if TYPE_CHECKING:
     from nas.compiler.plan import Operand, Plan, Step

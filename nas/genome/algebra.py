@@ -29,16 +29,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import product
 from typing import Any, Final
 
-from nas.genome import Genome, ModelSizes, Node, Placement, Ref, Visibility
+from nas.genome import Genome, ModelSizes, Node, Ref
 from nas.genome.primitives import get
 from nas.genome.primitives.base import Kind, Primitive, Signature, Sizes
-from nas.genome.primitives.factors import Sign, Weights
 from nas.genome.rescaling import first_rescaled, without_factor
-from nas.genome.types import MODEL, Typing, head_fraction, infer, width_of
+from nas.genome.signs import sign_of
+from nas.genome.types import Typing, head_fraction, infer, width_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ def _keeps_types(genome: Genome, new_typing: Typing, old_typing: Typing) -> bool
         is_parametric = get(genome.nodes[index].op).is_parametric
         if is_parametric or Kind.TOKENS in (new.kind, old.kind) or new.kind is not old.kind:
             return False
-    streams = _streams(genome)
+    streams = genome.streams()
     return all(new_typing.streams[name] == old_typing.streams[name] for name in streams)
 
 
@@ -374,110 +373,8 @@ def _readers(genome: Genome, ref: Ref) -> list[int]:
     return [index for index in genome.live() if ref in genome.nodes[index].inputs]
 
 
-def _streams(genome: Genome) -> set[str]:
-    refs = (ref for index in genome.live() for ref in genome.nodes[index].inputs)
-    return {ref for ref in refs if isinstance(ref, str)}
-
-
 def _has_kernel(genome: Genome, ref: Ref) -> bool:
     if isinstance(ref, str):
         return False
     node = genome.nodes[ref]
     return get(node.op).weights(_params(node)) is not None
-
-
-@lru_cache(maxsize=16)
-def _signs(nodes: tuple[Node, ...]) -> tuple[Sign, ...]:
-    signs: list[Sign] = []
-    for node in nodes:
-        operands = [signs[ref] if isinstance(ref, int) else Sign() for ref in node.inputs]
-        signs.append(get(node.op).sign(operands, len(node.inputs) > len({*node.inputs})))
-    return tuple(signs)
-
-
-def sign_of(genome: Genome, ref: Ref) -> Sign:
-    """Return the provable sign of a node's result; unknown for a stream."""
-    return _signs(genome.nodes)[ref] if isinstance(ref, int) else Sign()
-
-
-def is_constant(genome: Genome) -> bool:
-    """Return whether the output of a genome is provably the same for every input.
-
-    The genome must type-check.
-    """
-    constant: list[bool] = []
-    for node, sign in zip(genome.nodes, _signs(genome.nodes), strict=True):
-        primitive = get(node.op)
-        reads_constants = all(isinstance(ref, int) and constant[ref] for ref in node.inputs)
-        reads_tokens = "x" in primitive.extras or not node.inputs
-        is_mean = primitive.weights(_params(node)) is Weights.MEAN
-        constant.append(sign.is_zero or is_mean or (reads_constants and not reads_tokens))
-    return constant[-1]
-
-
-def with_cut_heads(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
-    """Return an equal mechanism with all heads of the backbone, for one with a head of model width.
-
-    A head has model width if ``Projections`` has ``raw="shared"`` or ``merge="sum"``. If all
-    operations treat each feature alone, cutting this head into the heads of the backbone preserves
-    the function, the projections' shapes and their initial distribution. Any other genome is
-    returned unchanged.
-
-    Args:
-        sizes: model sizes at which head labels are evaluated; None if the rewritten mechanism must
-            be equal at all sizes.
-    """
-    typing, live = infer(genome), genome.live()
-    if typing.problems or not all(get(genome.nodes[i].op).is_featurewise for i in live):
-        return genome
-    for tensor in (*map(typing.of, live), *map(typing.of, _streams(genome))):
-        fraction = head_fraction(tensor.heads)
-        is_one_head = fraction == 0 or (sizes is not None and fraction * sizes.heads <= 1)
-        if not is_one_head or tensor.width not in (None, MODEL):
-            return genome
-    cut = replace(genome.projections, q_heads="all", kv_heads="all", raw="slice", merge="concat")
-    return replace(genome, projections=cut)
-
-
-def plain_visibility(
-    visibility: Visibility, tokens: int | None = None, is_causal: bool | None = None
-) -> Visibility:
-    """Return the normal form of a mask, which is the same for equal masks.
-
-    Args:
-        tokens: sequence length for which masks are compared; None compares them for all lengths.
-        is_causal: True compares masks in causal calls, where a window of w tokens reaches w - 1
-            tokens back. False compares them in calls that are not causal, where it reaches w // 2
-            tokens to either side. None compares them in both kinds of call.
-    """
-    window = visibility.window
-    local = None if tokens is None else tokens - visibility.global_tokens
-    if window is None or (local is not None and _covers(window, local, is_causal)):
-        return Visibility()
-    if window > 1 and (is_causal is False or (is_causal is None and local and window > local)):
-        window -= window % 2
-    return replace(visibility, window=window)
-
-
-def _covers(window: int, local: int, is_causal: bool | None) -> bool:
-    """Return whether a window hides no pair of the ``local`` tokens that are not global."""
-    covers_past, covers_sides = window >= local, window // 2 >= local - 1
-    return (covers_past or is_causal is False) and (covers_sides or is_causal is True)
-
-
-def plain_placement(
-    placement: Placement, sizes: ModelSizes | None = None, is_causal: bool | None = None
-) -> Placement:
-    """Return the normal form of a placement, which is equal for equal layers and equal rest.
-
-    Args:
-        sizes: model sizes; None for a normal form that is valid at all sizes.
-        is_causal: as in ``plain_visibility``.
-
-    Raises:
-        GenomeError: the placement selects no layer of the model.
-    """
-    placement = placement.simplified(sizes and sizes.depth)
-    mask = plain_visibility(placement.rest.visibility, sizes and sizes.tokens, is_causal)
-    rest = replace(placement.rest, window=mask.window, global_tokens=mask.global_tokens)
-    return replace(placement, rest=rest)

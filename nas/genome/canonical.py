@@ -28,7 +28,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from nas.genome import ALL, STREAMS, Genome, ModelSizes, Node, Projections, Ref
-from nas.genome.algebra import plain_placement, plain_visibility, rewrite, with_cut_heads
+from nas.genome.algebra import rewrite
+from nas.genome.plain import plain_placement, plain_visibility, with_cut_heads
 from nas.genome.primitives import get
 from nas.genome.types import Type, infer
 

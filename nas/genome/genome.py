@@ -183,6 +183,11 @@ class Genome:
                 live.update(self.nodes[index].inputs)
         return tuple(index for index in range(len(self.nodes)) if index in live)
 
+    def streams(self) -> set[str]:
+        """Return the streams that the output depends on."""
+        refs = (ref for index in self.live() for ref in self.nodes[index].inputs)
+        return {ref for ref in refs if isinstance(ref, str)}
+
 
 class ModelSizes(NamedTuple):
     """The sizes at which a mechanism runs: model width, heads of the backbone, layers, tokens."""

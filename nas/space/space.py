@@ -37,9 +37,9 @@ from nas.genome import (
     WidthLabel,
     Window,
 )
-from nas.genome.algebra import plain_placement
 from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import NamedMechanism, mechanism
+from nas.genome.plain import plain_placement
 from nas.genome.primitives import check_params, get
 from nas.space.validation import Policy, validate
 
@@ -216,7 +216,7 @@ class SearchSpace(Frozen):
         around = genome.projections
         # The normal form may exchange queries and keys.
         mirrored = replace(around, has_wq=around.has_wk, has_wk=around.has_wq)
-        streams = {ref for node in genome.nodes for ref in node.inputs if isinstance(ref, str)}
+        streams = genome.streams()
         reasons = [self._excludes_projections(each, streams) for each in (around, mirrored)]
         return reasons[0] if all(reasons) else None
 

@@ -10,9 +10,9 @@ import torch
 
 from nas.compiler import resolve
 from nas.genome import MAX_NODES, PLACEMENTS, Genome, ModelSizes, Visibility
-from nas.genome.algebra import is_constant
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.mechanisms import MECHANISMS
+from nas.genome.signs import is_constant
 from nas.genome.types import infer
 from nas.space import load_space
 from nas.space.validation import load_policy, validate

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nas.genome import STREAMS, Genome, Ref
-from nas.genome.algebra import is_constant
+from nas.genome.signs import is_constant
 from nas.genome.types import Problem, Typing, infer
 from nas.space.validation.automaton import Symbol
 from nas.space.validation.policy import Policy, Rule

@@ -15,7 +15,7 @@ import numpy as np
 
 from nas.common.errors import SpaceError
 from nas.genome import Genome, Placement
-from nas.genome.algebra import is_constant
+from nas.genome.signs import is_constant
 from nas.genome.types import infer
 from nas.space import SearchSpace
 from nas.space.validation import Policy

@@ -1,0 +1,77 @@
+"""Normal forms of a genome's options: equal projections, masks and placements have one form."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nas.genome import Genome, ModelSizes, Placement, Visibility
+from nas.genome.primitives import get
+from nas.genome.types import MODEL, head_fraction, infer
+
+
+def with_cut_heads(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
+    """Return an equal mechanism with all heads of the backbone, for one with a head of model width.
+
+    A head has model width if ``Projections`` has ``raw="shared"`` or ``merge="sum"``. If all
+    operations treat each feature alone, cutting this head into the heads of the backbone preserves
+    the function, the projections' shapes and their initial distribution. Any other genome is
+    returned unchanged.
+
+    Args:
+        sizes: model sizes at which head labels are evaluated; None if the rewritten mechanism must
+            be equal at all sizes.
+    """
+    typing, live = infer(genome), genome.live()
+    if typing.problems or not all(get(genome.nodes[i].op).is_featurewise for i in live):
+        return genome
+    for tensor in (*map(typing.of, live), *map(typing.of, genome.streams())):
+        fraction = head_fraction(tensor.heads)
+        is_one_head = fraction == 0 or (sizes is not None and fraction * sizes.heads <= 1)
+        if not is_one_head or tensor.width not in (None, MODEL):
+            return genome
+    cut = replace(genome.projections, q_heads="all", kv_heads="all", raw="slice", merge="concat")
+    return replace(genome, projections=cut)
+
+
+def plain_visibility(
+    visibility: Visibility, tokens: int | None = None, is_causal: bool | None = None
+) -> Visibility:
+    """Return the normal form of a mask, which is the same for equal masks.
+
+    Args:
+        tokens: sequence length for which masks are compared; None compares them for all lengths.
+        is_causal: True compares masks in causal calls, where a window of w tokens reaches w - 1
+            tokens back. False compares them in calls that are not causal, where it reaches w // 2
+            tokens to either side. None compares them in both kinds of call.
+    """
+    window = visibility.window
+    local = None if tokens is None else tokens - visibility.global_tokens
+    if window is None or (local is not None and _covers(window, local, is_causal)):
+        return Visibility()
+    if window > 1 and (is_causal is False or (is_causal is None and local and window > local)):
+        window -= window % 2
+    return replace(visibility, window=window)
+
+
+def _covers(window: int, local: int, is_causal: bool | None) -> bool:
+    """Return whether a window hides no pair of the ``local`` tokens that are not global."""
+    covers_past, covers_sides = window >= local, window // 2 >= local - 1
+    return (covers_past or is_causal is False) and (covers_sides or is_causal is True)
+
+
+def plain_placement(
+    placement: Placement, sizes: ModelSizes | None = None, is_causal: bool | None = None
+) -> Placement:
+    """Return the normal form of a placement, which is equal for equal layers and equal rest.
+
+    Args:
+        sizes: model sizes; None for a normal form that is valid at all sizes.
+        is_causal: as in ``plain_visibility``.
+
+    Raises:
+        GenomeError: the placement selects no layer of the model.
+    """
+    placement = placement.simplified(sizes and sizes.depth)
+    mask = plain_visibility(placement.rest.visibility, sizes and sizes.tokens, is_causal)
+    rest = replace(placement.rest, window=mask.window, global_tokens=mask.global_tokens)
+    return replace(placement, rest=rest)
