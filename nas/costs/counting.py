@@ -200,27 +200,28 @@ def _module_parameters(module: Any, arguments: tuple[tuple[str, Any], ...], devi
             raise GenomeError(f"{error}.") from None
 
 
-class _WithProjections(nn.Module):
-    """A block that returns its output and its projections.
+class _WithResults(nn.Module):
+    """A block that returns its output and the results of its projections and primitives.
 
-    A trace drops operations whose result is not returned. A block computes every projection, even
-    if the score does not use one (QANA without its skip), so all projections must be counted.
+    A trace drops operations whose result is not returned. A block computes all of them, even if
+    the score does not use a projection (QANA without its skip) or if only the shape of a result is
+    read (by a forget gate), so all of them must be counted.
     """
 
     def __init__(self, block: nn.Module) -> None:
         super().__init__()
         self.block = block
-        self.projected: list[Tensor] = []
-        for name in ("wq", "wk", "wv"):
-            if hasattr(block, name):
-                block.get_submodule(name).register_forward_hook(self._keep)
+        self.results: list[Tensor] = []
+        for child in block.children():
+            child.register_forward_hook(self._keep)
 
-    def _keep(self, module: nn.Module, inputs: Any, result: Tensor) -> None:
-        self.projected.append(result)
+    def _keep(self, module: nn.Module, inputs: Any, result: Any) -> None:
+        if isinstance(result, Tensor):
+            self.results.append(result)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        self.projected.clear()
-        return (self.block(x), *self.projected)
+        self.results.clear()
+        return (self.block(x), *self.results)
 
 
 def count_calls(module: nn.Module, x: Tensor, declared: Iterable[str] = ()) -> Counter[str]:
@@ -235,7 +236,7 @@ def count_calls(module: nn.Module, x: Tensor, declared: Iterable[str] = ()) -> C
         GenomeError: the module raises ValueError for ``x``.
         NasError: the module has an operation without a counting rule.
     """
-    counted = _WithProjections(module)
+    counted = _WithResults(module)
     analysis = FlopCountAnalysis(counted, (x,))
     analysis.set_op_handle(**(dict.fromkeys(declared, _elementwise) | _HANDLES))
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)

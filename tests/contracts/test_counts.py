@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nas.compiler import Plan
+    from tests.genomes import Build
 
 SPACES: Final = ("attention_v1", "attention_v2")
 EACH: Final = 500
@@ -218,6 +219,12 @@ def test_normal_form_has_the_same_costs() -> None:
         assert sum(p.numel() for p in block.parameters()) == cost.params
         form = canonicalise(genome, ModelSizes(dim, heads, 1, tokens))
         assert attention_cost(form, dim=dim, heads=heads, tokens=tokens) == cost
+
+
+def test_results_of_which_only_the_shape_is_read_are_counted(genome: Build) -> None:
+    """The block computes them; a trace would drop them."""
+    nodes = (("output_gate", "q"), ("forget_gate", [0]), ("scan", ["v", 1]))
+    check(genome(*nodes, q_heads="1/2"), SIZES[0])
 
 
 def test_meta_tensors_give_the_same_counts(monkeypatch: pytest.MonkeyPatch) -> None:

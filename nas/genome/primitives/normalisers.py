@@ -231,7 +231,10 @@ class Softpick(nn.Module):
         exact = hidden.to(torch.promote_types(scores.dtype, torch.float32))
         top = exact.detach().amax(dim=-1, keepdim=True).clamp(min=0.0)
         # An excluded key, with exponential zero, does not count in the sum.
-        parts = ((exact - top).exp() - (-top).exp()).masked_fill(hidden == -torch.inf, 0.0)
+        # Of scores near zero, the difference of the exponentials would lose most digits.
+        small = exact.clamp(max=1.0).expm1() * (-top).exp()
+        parts = torch.where(exact < 1.0, small, (exact - top).exp() - (-top).exp())
+        parts = parts.masked_fill(hidden == -torch.inf, 0.0)
         total = parts.abs().sum(dim=-1, keepdim=True) + 1e-6
         return (parts.relu() / total).to(scores.dtype)
 
