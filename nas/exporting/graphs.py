@@ -155,7 +155,9 @@ def _refusal(
 
 def _stack_of(program: ExportedProgram, error: Exception) -> str:
     """Return the stack traces of a program's operations that an error message names."""
-    names = re.findall(r"torch\.ops\.\w+\.(\w+)", f"{error} {error.__cause__}")
+    # Decomposed operations are private variants, such as _linalg_solve_ex of linalg_solve.
+    named = re.findall(r"torch\.ops\.\w+\._?(\w+)", f"{error} {error.__cause__}")
+    names = [name.removesuffix("_ex") for name in named]
     return "\n".join(
         str(node.meta.get("stack_trace", ""))
         for node in program.graph.nodes

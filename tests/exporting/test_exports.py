@@ -214,6 +214,13 @@ def test_a_failed_trace_names_the_node(genome: Build, format_: str, op: str, wor
         EXPORTS.get(format_).content(ExportRequest(found, 16, 4, Provenance("x")))
 
 
+@pytest.mark.parametrize(("name", "op"), [("deltanet", "delta"), ("mesanet", "mesa_query")])
+def test_onnx_names_the_node_that_needs_a_solver(name: str, op: str) -> None:
+    request = ExportRequest(MECHANISMS[name].genome, 16, 4, Provenance(name))
+    with pytest.raises(ExportError, match=rf"ONNX has no operation for node \d+ \({op}\)"):
+        EXPORTS.get("onnx").content(request)
+
+
 def test_a_mechanism_that_sees_later_tokens_cannot_be_causal(genome: Build) -> None:
     found = genome(
         ("short_conv", ["v"], {"causal": False}),
