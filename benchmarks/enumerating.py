@@ -14,8 +14,8 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from nas.genome import Genome, Projections, Visibility
-from nas.genome.algebra import is_constant
 from nas.genome.canonical import canonicalise, resolved_digest
+from nas.genome.signs import is_constant
 from nas.genome.types import infer
 from nas.space.validation import validate
 from nas.space.variation.draft import Draft

@@ -161,8 +161,10 @@ def limits(text: str) -> dict[str, float]:
     found = {}
     for part in text.split(",") if text != "none" else ():
         name, _, number = part.partition("=")
+        if name in found:
+            raise ConfigError(f"--region: {name!r} stands twice.")
         try:
-            found[name.strip()] = float(number)
+            found[name] = float(number)
         except ValueError:
             raise ConfigError(
                 f"--region: found {part!r}; expected NAME=LIMIT, such as quality=0.7."

@@ -2,10 +2,10 @@
 
 An objective is a metric, which training measures, or a cost, which is counted or predicted without
 training. A task declares its metrics; `nas.costs` declares the costs. A search space lists the
-names of objectives. Each objective has an ideal and a reference value, between which the dominated
-hypervolume of a front is computed. An objective may have a limit. The limits of all objectives
-bound the region of interest: a mechanism that exceeds a limit is trained and recorded, but it is in
-no front. This module imports no torch.
+names of objectives. Each objective has an ideal and a reference value, and may have a limit. The
+hypervolume of a front is measured from the limit, or without a limit from the reference value, to
+the ideal. The limits of all objectives bound the region of interest: a mechanism that is worse than
+a limit is trained and recorded, but it is in no front. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def as_costs(objectives: Sequence[Objective], values: Mapping[str, float]) -> tu
 
 
 def front_costs(objectives: Sequence[Objective], values: Mapping[str, float]) -> tuple[float, ...]:
-    """Return ``as_costs``; all values are infinite if one of them exceeds its objective's limit.
+    """Return ``as_costs``; all values are infinite if one is worse than its limit.
 
     Functions of ``nas.common.pareto`` leave infinite rows out of fronts.
     """

@@ -137,8 +137,8 @@ def _use_stream_as_shape(site: Site) -> Iterator[Genome]:
     """Yield the genome in which a node of whose operand only the shape matters reads a stream.
 
     Examples are ``uniform``, which averages values, and forget gates. Another node must read the
-    stream too, unless the stream is the block's input without a projection. The parameter that is
-    the least head count of the result is set where the head count would otherwise change.
+    stream too. The parameter that is the least head count of the result is set where the head count
+    would otherwise change.
     """
     if not _reads_shapes(site.node, site.typing.signatures[site.index]):
         return
@@ -150,8 +150,7 @@ def _use_stream_as_shape(site: Site) -> Iterator[Genome]:
         proposal = site.replaced(Node(site.node.op, (stream,), params))
         signatures = infer(proposal).signatures
         others = (i for i in proposal.live() if stream in proposal.nodes[i].inputs)
-        is_read = any(not _reads_shapes(proposal.nodes[i], signatures[i]) for i in others)
-        if is_read or not getattr(proposal.projections, f"has_w{stream}"):
+        if any(not _reads_shapes(proposal.nodes[i], signatures[i]) for i in others):
             if proposal == site.genome:
                 return
             yield proposal

@@ -92,7 +92,7 @@ class Placement:
     Attributes:
         every: period of the pattern in layers; None if the pattern does not repeat.
         count: number of layers of a period that hold the mechanism.
-        offset: first layer that holds the mechanism.
+        offset: layer at which a group of ``count`` layers begins.
         rest: attention of the other layers.
 
     Raises:

@@ -134,9 +134,25 @@ def show_front(console: Console, view: RunView) -> None:
     say_table(console, next_commands(view))
 
 
+def outside_limits(view: RunView) -> str:
+    """Return that all trained mechanisms of a run are beyond its limits; "" if it has none."""
+    limits = [
+        f"{header(o.name)} at {'most' if o.direction == 'min' else 'least'} "
+        f"{amount(o.limit, o.unit)}{' %' if o.unit == FRACTION else ''}"
+        for o in view.setup.objectives
+        if o.limit is not None
+    ]
+    if not limits or not view.candidates:
+        return ""
+    number, texts = len(view.candidates), ", ".join(limits)
+    return f"none of {number} trained mechanisms is within the limits ({texts})"
+
+
 def no_front(view: RunView) -> str:
     """Return the message for a run with an empty Pareto front: the reason, and what to do."""
     words = dict(tally(view))
+    if inside := outside_limits(view):
+        return f"run {view.name!r} has no front: {inside}; `--region` of a new search widens them."
     more = {
         "running": "It is running: look again later.",
         "stopped": f"`nas resume {shlex.quote(view.label)}` goes on with it.",

@@ -91,6 +91,8 @@ def verdict_of(view: RunView) -> Verdict:
         counts = view.counts
         proposals = f"{plural(counts.proposed, 'proposal')}, {counts.failed} failed."
         headline = "No training has ended well yet, so there is no front."
+        if view.candidates:
+            headline = "No trained mechanism is within the limits, so there is no front."
         return Verdict(headline, (proposals,), ())
     if view.metric is not None:
         confirmed = _Confirmed(view, view.metric)

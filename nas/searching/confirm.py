@@ -276,8 +276,8 @@ def _likely_members(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
     members = run.front()
     if not members:
         raise RunError(
-            f"run {run.name!r} has no candidate yet whose training ended well, so there is "
-            "nothing to confirm; let it run on."
+            f"run {run.name!r} has no candidate yet whose training ended well and that is within "
+            "its limits, so there is nothing to confirm; let it run on."
         )
     others = [c for c in known if c.p is not None and c.p >= LIKELY]
     objectives = run.setup.objectives

@@ -81,6 +81,8 @@ def region_of(space: SearchSpace, metrics: Sequence[Metric]) -> dict[str, float]
                 f"space {space.name}, region: {name!r} is no objective{near(name, known)}; "
                 f"expected some of {', '.join(known)}."
             )
+        if full in region:
+            raise SpaceError(f"space {space.name}, region: {full!r} has two limits.")
         region[full] = limit
     return region
 
@@ -116,8 +118,13 @@ def make_objectives(
             name, "min", cost.unit, cost.about, 0.0, reference, is_metric=False, limit=limit
         )
     for name in region.keys() & references.keys():
-        limit = references[name].score(1.0 - region[name])
-        objectives[name] = replace(objectives[name], limit=limit)
+        limit, found = references[name].score(1.0 - region[name]), objectives[name]
+        if found.as_cost(limit) < found.as_cost(found.ideal):
+            raise SpaceError(
+                f"region: the limit {region[name]:g} of {name} is {limit:.4g}, beyond the best "
+                f"possible value {found.ideal:g}; expected a smaller share."
+            )
+        objectives[name] = replace(found, limit=limit)
     return tuple(objectives[name] for name in names)
 
 

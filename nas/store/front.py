@@ -117,8 +117,8 @@ def _find_named(run: Run, name: str) -> Candidate:
     members = named_members(run.setup.objectives, run.front())
     if not members:
         raise RunError(
-            f"run {run.name!r} has no candidate yet whose training ended well, so none is {name}; "
-            "let it run on, or name a digest."
+            f"run {run.name!r} has no candidate yet whose training ended well and that is within "
+            f"its limits, so none is {name}; let it run on, or name a digest."
         )
     if name not in members:
         raise RunError(

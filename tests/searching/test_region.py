@@ -10,20 +10,26 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nas.cli.options import limits
 from nas.common.errors import ConfigError, SpaceError
 from nas.common.objectives import Metric, Objective, front_costs
 from nas.common.pareto import scaled_hypervolume
 from nas.common.search_config import SearchConfig
+from nas.costs import CostContext
 from nas.evaluation.local import LocalEvaluator
 from nas.genome.mechanisms import mechanism
+from nas.report.front import no_front
+from nas.report.run_view import RunView
+from nas.report.verdict import verdict_of
 from nas.searching.archive import Archive
 from nas.searching.driver import resume_search, run_search
 from nas.searching.nsga2 import Nsga2
 from nas.searching.results import TrialResult
-from nas.searching.setup import region_of
+from nas.searching.setup import make_objectives, region_of
 from nas.store import candidates, open_run
 from nas.tasks import parse_task
-from nas.testing.algorithms import OBJECTIVES, SPACE, proposer_of
+from nas.tasks.suite import Reference
+from nas.testing.algorithms import OBJECTIVES, SIZES, SPACE, proposer_of
 from tests.searching.test_suites import RECALL, Interrupted
 from tests.searching.test_suites import SPACE as SMALL
 
@@ -121,6 +127,7 @@ def test_limit_of_a_metric_is_relative_to_reference_trainings(
         assert not {"mha", "uniform"} & {c.proposal.name for c in run.front()}
         assert run.front()
     monkeypatch.setattr(Interrupted, "left", 4)
+    monkeypatch.setattr(Interrupted, "trained", [])
     ended = run_search(space, task, config, make_evaluator=Interrupted, root=tmp_path, name="part")
     assert ended.status == "interrupted"
     monkeypatch.setattr(Interrupted, "left", 1000)
@@ -133,3 +140,28 @@ def test_limit_of_a_metric_is_relative_to_reference_trainings(
 
 def without_task(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != "task"}
+
+
+def test_run_without_a_mechanism_within_the_limits_says_so(tmp_path: Path) -> None:
+    space = SMALL.asked(["quality", "macs"], {"macs": 0.001})
+    task = parse_task({"kind": "recall", "name": "r", **without_task(RECALL)}, "here")
+    config = SearchConfig(population=2, generations=1)
+    ended = run_search(space, task, config, make_evaluator=LocalEvaluator, root=tmp_path)
+    with open_run(ended.folder) as run:
+        view = RunView.read(run)
+        assert not run.front()
+    assert "none of 2 trained mechanisms is within the limits (MACs at most" in no_front(view)
+    assert "within the limits" in verdict_of(view).headline
+
+
+def test_limit_beyond_the_best_value_and_two_limits_are_refused() -> None:
+    metric = Metric("accuracy", "fraction", "max", 0.1, 1.0)
+    setting = CostContext(SIZES, False, False, {})
+    references = {"accuracy": Reference(metric="accuracy", mha=0.9, uniform=0.2)}
+    with pytest.raises(SpaceError, match=r"the limit 2 of accuracy is 1.6, beyond the best"):
+        make_objectives(("accuracy",), [metric], setting, {"accuracy": 2.0}, references)
+    twice = SPACE.model_copy(update={"region": {"quality": 0.7, "accuracy": 0.8}})
+    with pytest.raises(SpaceError, match="'accuracy' has two limits"):
+        region_of(twice, [metric])
+    with pytest.raises(ConfigError, match="'macs' stands twice"):
+        limits("macs=1,macs=2")

@@ -110,10 +110,11 @@ class GateOfInput(nn.Module):
 class ForgetGate(GateOfInput):
     """Forget gates of each head, computed from the block's input x.
 
-    sigmoid: f = sigmoid(w_h·x + b_h). Gates start near 1 - 2^(-8 (h + 1) / H) for heads h = 0 to
-    H - 1, which are the slopes of ALiBi. exponential: f = exp(-r_h softplus(w_h·x + b_h)), where
-    rates r_h start evenly between 1 and 16, and softplus(b_h) evenly in logarithm between 0.001 and
-    0.1 (published: both at random in these intervals). The operand supplies the heads only.
+    sigmoid: f = sigmoid(w_h·x + b_h). Gates start near 1 - s_h for heads h = 0 to H - 1,
+    where s_h = 2^(-8 (h + 1) / H) are the slopes of ALiBi. exponential: f = exp(-r_h
+    softplus(w_h·x + b_h)), where rates r_h start evenly between 1 and 16, and softplus(b_h) evenly
+    in logarithm between 0.001 and 0.1 (published: both at random in these intervals). The operand
+    supplies the heads only.
     """
 
     def __init__(
@@ -333,7 +334,7 @@ class GatedProduct(nn.Module):
 class WriteGate(nn.Module):
     """Tokens times what their forget gate f takes from the past: 1 - f, or -log f.
 
-    complement: 1 - f, so that a state forgets as much as it reads. rate: -log f, which is the step
+    complement: 1 - f, so that a state forgets as much as it writes. rate: -log f, which is the step
     size of Mamba-2 times the rate of the head. Without tokens, the result is the factor itself.
     """
 

@@ -36,7 +36,7 @@ def prose(text: str) -> Markup:
     become spaces without a line break.
     """
     text = _NUMBER.sub(lambda match: match[0].replace(" ", "\u00a0"), printable(text))
-    return Markup(_CODE.sub(r"<code>\1</code>", escape(text)))  # noqa: S704 - escaped before
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
 
 
 def gain(mean: float, error: float | None, unit: str) -> str:
