@@ -135,7 +135,10 @@ def show_front(console: Console, view: RunView) -> None:
 
 
 def outside_limits(view: RunView) -> str:
-    """Return that all trained mechanisms of a run are beyond its limits; "" if it has none."""
+    """Return a clause that says that no trained mechanism is within the limits of the run.
+
+    The clause is empty if the run has no limits or no trained mechanism.
+    """
     limits = [
         f"{header(o.name)} at {'most' if o.direction == 'min' else 'least'} "
         f"{amount(o.limit, o.unit)}{' %' if o.unit == FRACTION else ''}"
@@ -151,8 +154,8 @@ def outside_limits(view: RunView) -> str:
 def no_front(view: RunView) -> str:
     """Return the message for a run with an empty Pareto front: the reason, and what to do."""
     words = dict(tally(view))
-    if inside := outside_limits(view):
-        return f"run {view.name!r} has no front: {inside}; `--region` of a new search widens them."
+    if reason := outside_limits(view):
+        return f"run {view.name!r} has no front: {reason}; `--region` of a new search widens them."
     more = {
         "running": "It is running: look again later.",
         "stopped": f"`nas resume {shlex.quote(view.label)}` goes on with it.",

@@ -1,7 +1,7 @@
-"""Scores of two reference mechanisms, which are trained before the first proposal and recorded.
+"""Scores of two reference mechanisms: standard attention and ``uniform``, the mean of all tokens.
 
-The reference mechanisms are standard attention and ``uniform``, the plain mean of all tokens. A
-suite, that is, a task that consists of several tasks, measures regrets relative to both. The limit
+A search under a suite, or with a limit of a metric, trains them before the first proposal. A suite,
+that is, a task that consists of several tasks, measures regrets relative to both. The limit
 of a metric (``SearchSpace.region``) is a share of the way from one to the other.
 """
 
@@ -128,7 +128,7 @@ def reference_of(task: Task, metric: Metric, trainings: Iterable[Training]) -> R
         raise RunError(
             f"task {task.name!r}: standard attention is not clearly better than the mean of all "
             f"tokens ({metric.name} {mha:.4g} and {uniform:.4g}, standard error of the difference "
-            f"{error:.2g}), so nothing can be relative to both; expected a longer training, or for "
-            "a task of a suite a gate."
+            f"{error:.2g}), so scores relative to both are undefined; expected a longer training, "
+            "or a gate for this task of a suite."
         )
     return Reference(metric=metric.name, mha=mha, uniform=uniform)

@@ -125,7 +125,7 @@ class SearchSpace(Frozen):
     context: StrictInt | None = Field(default=None, ge=1, le=MAX_CONTEXT)
     mechanisms: tuple[str, ...] = ()
     objectives: Choices[str] = ("quality", "macs")
-    region: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = {}
+    region: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]] = {}
     task: TaskChoice = TaskChoice()
 
     @field_validator("primitives", mode="before")

@@ -22,7 +22,7 @@ from nas.compiler.kernels import counted_by, faster, is_traced
 from nas.compiler.kernels.runtime import past_keys
 from nas.genome.primitives.base import Sizes
 from nas.genome.primitives.delta import Delta
-from nas.genome.primitives.gates import decayed_products, log_share
+from nas.genome.primitives.gated import decayed_products, log_share
 from nas.genome.primitives.masks import count_visible
 from nas.genome.primitives.shapes import Gates, Key, Mask, Query, Sums, Tokens, Values
 

@@ -1,4 +1,4 @@
-"""The delta rule: values without what a state already returns for their keys."""
+"""The delta rule: each value minus what the state already returns for its key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.genome.primitives.base import Role, pair_macs, primitive
-from nas.genome.primitives.gates import decayed_products
+from nas.genome.primitives.gated import decayed_products
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Gates, Mask, Tokens
 
@@ -31,7 +31,7 @@ from nas.genome.primitives.shapes import Gates, Mask, Tokens
     scale_free=("keys",),
 )
 class Delta(nn.Module):
-    """Values without what a state already returns for their key: the delta rule.
+    """The delta rule: each value minus what the state already returns for its key.
 
     u_t = b_t (v_t - k_t diag(f_t) S_{t-1}) and S_t = diag(f_t) S_{t-1} + k_t^T u_t, with keys k of
     unit length, strengths b_t = sigmoid(w_h·x_t + c_h), and forget gates f_t (1 without gates). The
@@ -40,7 +40,8 @@ class Delta(nn.Module):
 
         u_i + b_i sum_{j < i} (k_i D_ij·k_j) u_j = b_i v_i
 
-    Linear attention over keys of unit length and the values u, with the same gates, is DeltaNet.
+    Linear attention over keys of unit length and the values u is DeltaNet; with the same gates of
+    heads it is Gated DeltaNet.
     """
 
     needs_all_tokens = True

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from nas.genome.primitives.base import Role, Sizes, pair_macs, primitive
 from nas.genome.primitives.factors import zero_of_first
-from nas.genome.primitives.gates import Scan, decayed_products
+from nas.genome.primitives.gated import Scan, decayed_products
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Gates, Key, Mask, Query, Scores, Tokens
 

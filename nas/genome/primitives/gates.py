@@ -1,12 +1,12 @@
-"""Forget gates, and what they do to scores, tokens and sums of tokens.
+"""Forget gates, of which module ``gated`` has the uses.
 
-A forget gate f_t between 0 and 1 says which share of the past remains at token t. A primitive
+A forget gate f_t between 0 and 1 says which share of the past remains at token t. A gate
 returns the sums c_t = log f_0 + ... + log f_t, so that exp(c_i - c_j) is the product of the gates
 after token j up to token i: the share of token j that remains at token i. Without a causal mask,
 exp(-|c_i - c_j|) is the product of the gates between two tokens in either order.
 
-Differences of sums never exceed zero, so that no exponential overflows. Sums are in float32 at
-least: 16 bits are too few for sums over long sequences.
+The exponents -|c_i - c_j| never exceed zero, so that no exponential overflows. Sums are in
+float32 at least: 16 bits are too few for sums over long sequences.
 """
 
 from __future__ import annotations
@@ -17,23 +17,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.genome import LABELS
-from nas.genome.primitives.base import Role, pair_macs, primitive
+from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Choice, Integer
-from nas.genome.primitives.factors import (
-    Factors,
-    non_positive_like_first,
-    sign_of_product,
-    zero_of_first,
-)
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import (
     Gates,
-    Key,
-    KeyGates,
     Mask,
-    Query,
-    QueryGates,
-    Scores,
     Tokens,
 )
 
@@ -237,198 +226,3 @@ class BoundGates(nn.Module):
         low, rest = F.logsigmoid(self.bound), F.logsigmoid(-self.bound)
         out = total + torch.logaddexp(low, rest + logarithms).cumsum(dim=2)
         return out, (gates[:, :, -1:], out[:, :, -1:])
-
-
-@primitive(
-    "decay",
-    "scores: scores[h], gates: gates[h] -> scores[h]",
-    role=Role.ADJUST,
-    notation="({scores} + log Π{gates})",
-    source="Lin et al. 2025 (FoX, arXiv 2503.02130); both directions: symmetric, ours",
-    sign=non_positive_like_first,
-)
-class Decay(nn.Module):
-    """Scores plus the logarithm of the product of all forget gates between query and key.
-
-    out_ij = scores_ij - |c_i - c_j|, with the sums c of the gates' logarithms
-    """
-
-    has_parameters = False
-
-    def forward(self, scores: Scores, query: QueryGates, key: KeyGates) -> Scores:
-        return scores + log_share(query, key.mT).to(scores.dtype)
-
-
-def log_share(
-    query_gates: Float[Tensor, "..."], key_gates: Float[Tensor, "..."]
-) -> Float[Tensor, "..."]:
-    """Return -|c_i - c_j| for sums c of logarithms of gates.
-
-    Equal sums, as of gates that round to 1, have the derivatives of an earlier key j. The absolute
-    value's derivative would be zero, and such gates would not be trained.
-    """
-    difference = query_gates - key_gates
-    return torch.where(difference > 0, -difference, difference)
-
-
-def decayed_products(
-    query: Query, key: Key, query_gates: QueryGates, key_gates: KeyGates
-) -> Scores:
-    """Return sum_u q_iu k_ju exp(-|c_iu - c_ju|) over the features u, for queries i and keys j.
-
-    Gates of a head have one feature, whose exponential is a factor of the whole product.
-    """
-    if query_gates.shape[-1] == 1:
-        decay = torch.exp(log_share(query_gates, key_gates.mT))
-        return query @ key.mT * decay.to(query.dtype)
-    decay = torch.exp(log_share(query_gates[:, :, :, None], key_gates[:, :, None]))
-    rows = query[:, :, :, None] * decay.to(query.dtype)
-    return torch.einsum("bhqkw,bhkw->bhqk", rows, key)
-
-
-@primitive(
-    "gated_product",
-    "query: tokens[h,w], key: tokens[h,w], gates: gates[h] -> scores[h]",
-    "query: tokens[h,w], key: tokens[h,w], gates: feature_gates[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="{query}·Π{gates}·{key}ᵀ/√d",
-    source="gates of a head: Dao and Gu 2024 (arXiv 2405.21060); of a feature: Yang et "
-    "al. 2024 (GLA, arXiv 2312.06635)",
-    macs=pair_macs,
-    factors=Factors(is_scaled=True, is_gated=True),
-    sign=lambda operands, is_square: sign_of_product(operands[:2], is_square=False),
-)
-class GatedProduct(nn.Module):
-    """Scaled dot products in which each feature is multiplied by all gates between query and key.
-
-    scores_ij = sum_u q_iu k_ju exp(-|c_iu - c_ju|) / sqrt(r), with the sums c of the gates'
-    logarithms (the same for all features, if gates belong to heads) and r = ``rank``. Weights that
-    equal these scores give gated linear attention: its state S_t = diag(f_t) S_{t-1} + k_t^T v_t.
-    """
-
-    has_parameters = False
-
-    def __init__(self, rank: int) -> None:
-        super().__init__()
-        self.scale = rank**-0.5
-
-    def forward(
-        self, query: Query, key: Key, query_gates: QueryGates, key_gates: KeyGates
-    ) -> Scores:
-        return decayed_products(query * self.scale, key, query_gates, key_gates)
-
-
-@primitive(
-    "write_gate",
-    "tokens: tokens[h,w], gates: gates[h] -> tokens[h,w]",
-    "tokens: tokens[h,w], gates: feature_gates[h,w] -> tokens[h,w]",
-    "gates: feature_gates[h,w] -> tokens[h,w]",
-    role=Role.TRANSFORM,
-    notation="write_{form}",
-    source="complement: Qin et al. 2024 (HGRN2, arXiv 2404.07904); rate: Dao and Gu 2024 "
-    "(Mamba-2, arXiv 2405.21060)",
-    parameters={"form": Choice(default="complement", values=("complement", "rate"))},
-    sign=zero_of_first,
-    state=lambda sizes, params: sizes.heads * sizes.gates,
-)
-class WriteGate(nn.Module):
-    """Tokens times what their forget gate f takes from the past: 1 - f, or -log f.
-
-    complement: 1 - f, so that a state forgets as much as it writes. rate: -log f, which is the step
-    size of Mamba-2 times the rate of the head. Without tokens, the result is the factor itself.
-    """
-
-    needs_all_tokens = True
-    has_parameters = False
-
-    def __init__(self, *, form: str = "complement") -> None:
-        super().__init__()
-        self.is_rate = form == "rate"
-
-    def forward(self, *operands: Tensor) -> Tokens:
-        return self.advance(None, *operands)[0]
-
-    def advance(
-        self, state: tuple[Tensor, ...] | None, *operands: Tensor
-    ) -> tuple[Tokens, tuple[Tensor, ...]]:
-        *tokens, gates = operands
-        before = torch.zeros_like(gates[:, :, :1]) if state is None else state[0]
-        logarithms = gates - torch.cat((before, gates), dim=2)[:, :, :-1]
-        written = -logarithms if self.is_rate else -torch.expm1(logarithms)
-        result = tokens[0] * written.to(tokens[0].dtype) if tokens else written
-        return result, (gates[:, :, -1:],)
-
-
-@primitive(
-    "swish_gate",
-    "tokens: tokens[h,w] -> tokens[h,w]",
-    role=Role.GATE,
-    notation="{tokens} ⊙ SiLU(W x)",
-    source="Sun et al. 2023 (RetNet, arXiv 2307.08621)",
-    macs=lambda sizes, params: sizes.tokens * sizes.dim * sizes.heads * sizes.width,
-    sign=zero_of_first,
-    homogeneous=("tokens",),
-    is_additive=True,
-    is_featurewise=True,
-)
-class SwishGate(nn.Module):
-    """Features multiplied by a gate computed from the block's input x, which may be negative.
-
-    out_i = tokens_i * silu(W_h x_i), elementwise, with a learned map W_h for each head h
-    """
-
-    def __init__(self, dim: int, heads: int, width: int, bias: bool = False) -> None:
-        super().__init__()
-        self.heads = heads
-        self.gate = nn.Linear(dim, heads * width, bias=bias)
-
-    def forward(self, tokens: Tokens, x: Float[Tensor, "b n d"]) -> Tokens:
-        gate = self.gate(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        return tokens * F.silu(gate)
-
-
-@primitive(
-    "scan",
-    "tokens: tokens[h,w], gates: gates[h] -> tokens[h,w]",
-    "tokens: tokens[h,w], gates: feature_gates[h,w] -> tokens[h,w]",
-    role=Role.AGGREGATE,
-    notation="scan({tokens}, {gates})",
-    source="Qin et al. 2023 (HGRN, NeurIPS); in parallel: Hillis and Steele 1986",
-    sign=zero_of_first,
-    state=lambda sizes, params: sizes.heads * (sizes.width + sizes.gates),
-)
-class Scan(nn.Module):
-    """The recurrence out_t = f_t out_{t-1} + tokens_t of each feature, with forget gates f.
-
-    Sums over 1, 2, 4, ... tokens are computed from sums over half as many, so that the number of
-    operations on whole sequences is the logarithm of the number of tokens.
-    """
-
-    needs_all_tokens = True
-    has_parameters = False
-
-    def forward(self, tokens: Tokens, gates: Gates, mask: Mask = None) -> Tokens:
-        out, reach = drop_padding(tokens, mask).to(gates.dtype), 1
-        if torch.compiler.is_compiling():  # a graph for any number of tokens has no loop over them
-            return self._by_pairs(out, gates).to(tokens.dtype)
-        while reach < max(out.shape[2], 2):  # at least once: traces of costs need the gates
-            kept = torch.exp(gates[:, :, reach:] - gates[:, :, :-reach])
-            later = out[:, :, reach:] + kept * out[:, :, :-reach]
-            out, reach = torch.cat((out[:, :, :reach], later), dim=2), 2 * reach
-        return out.to(tokens.dtype)
-
-    def _by_pairs(self, tokens: Tokens, gates: Gates) -> Tokens:
-        count = tokens.shape[2]
-        later = torch.ones(count, count, dtype=torch.bool, device=tokens.device).triu(1)
-        shares = log_share(gates[:, :, :, None], gates[:, :, None])
-        kept = shares.masked_fill(later[:, :, None], -torch.inf).exp()
-        return (kept * tokens[:, :, None]).sum(dim=3)
-
-    def advance(
-        self, state: tuple[Tensor, ...] | None, tokens: Tokens, gates: Gates
-    ) -> tuple[Tokens, tuple[Tensor, ...]]:
-        out = self(tokens, gates)
-        if state is not None:
-            total, before = state
-            out = out + (torch.exp(gates - before) * total).to(out.dtype)
-        return out, (out[:, :, -1:], gates[:, :, -1:])

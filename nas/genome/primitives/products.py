@@ -230,9 +230,9 @@ class ExcludeValue(nn.Module):
     "Dao and Gu 2024 (Mamba-2, arXiv 2405.21060)",
 )
 class ValueSkip(nn.Module):
-    """Tokens plus a multiple of the own value of the same token and head.
+    """Each token plus a learned multiple of its value, one number for each head.
 
-    out_i = o_i + D_h v_i with a learned number D_h of each head, initially 1. The second term is
+    out_i = o_i + D_h v_i, with D_h initially 1. The second term is
     zero for a token that may read no key.
     """
 

@@ -14,7 +14,8 @@ from torch.nn import functional as F
 from nas.genome.primitives.base import Role, pair_macs, primitive
 from nas.genome.primitives.domains import Choice, Integer
 from nas.genome.primitives.factors import non_negative, zero_of_any
-from nas.genome.primitives.gates import log_share, summed
+from nas.genome.primitives.gated import log_share
+from nas.genome.primitives.gates import summed
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import (
     Gates,

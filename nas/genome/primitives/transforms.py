@@ -344,3 +344,31 @@ class Multiply(nn.Module):
         self, first: Float[Tensor, "b h n m"], second: Float[Tensor, "b h n m"]
     ) -> Float[Tensor, "b h n m"]:
         return first * second
+
+
+@primitive(
+    "swish_gate",
+    "tokens: tokens[h,w] -> tokens[h,w]",
+    role=Role.GATE,
+    notation="{tokens} ⊙ SiLU(W x)",
+    source="Sun et al. 2023 (RetNet, arXiv 2307.08621)",
+    macs=lambda sizes, params: sizes.tokens * sizes.dim * sizes.heads * sizes.width,
+    sign=zero_of_first,
+    homogeneous=("tokens",),
+    is_additive=True,
+    is_featurewise=True,
+)
+class SwishGate(nn.Module):
+    """Features multiplied by a gate that is computed from the block's input x and may be negative.
+
+    out_i = tokens_i * silu(W_h x_i), elementwise, with a learned map W_h for each head h
+    """
+
+    def __init__(self, dim: int, heads: int, width: int, bias: bool = False) -> None:
+        super().__init__()
+        self.heads = heads
+        self.gate = nn.Linear(dim, heads * width, bias=bias)
+
+    def forward(self, tokens: Tokens, x: Float[Tensor, "b n d"]) -> Tokens:
+        gate = self.gate(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return tokens * F.silu(gate)

@@ -1,0 +1,198 @@
+"""What forget gates do to scores, tokens and sums of tokens.
+
+Gates arrive as sums c of their logarithms (module ``gates``): exp(-|c_i - c_j|) is the product of
+the gates between two tokens.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nas.genome.primitives.base import Role, pair_macs, primitive
+from nas.genome.primitives.domains import Choice
+from nas.genome.primitives.factors import (
+    Factors,
+    non_positive_like_first,
+    sign_of_product,
+    zero_of_first,
+)
+from nas.genome.primitives.masks import drop_padding
+from nas.genome.primitives.shapes import (
+    Gates,
+    Key,
+    KeyGates,
+    Mask,
+    Query,
+    QueryGates,
+    Scores,
+    Tokens,
+)
+
+
+@primitive(
+    "decay",
+    "scores: scores[h], gates: gates[h] -> scores[h]",
+    role=Role.ADJUST,
+    notation="({scores} + log Π{gates})",
+    source="Lin et al. 2025 (FoX, arXiv 2503.02130); both directions: symmetric, ours",
+    sign=non_positive_like_first,
+)
+class Decay(nn.Module):
+    """Scores plus the logarithm of the product of all forget gates between query and key.
+
+    out_ij = scores_ij - |c_i - c_j|, with the sums c of the gates' logarithms
+    """
+
+    has_parameters = False
+
+    def forward(self, scores: Scores, query: QueryGates, key: KeyGates) -> Scores:
+        return scores + log_share(query, key.mT).to(scores.dtype)
+
+
+def log_share(
+    query_gates: Float[Tensor, "..."], key_gates: Float[Tensor, "..."]
+) -> Float[Tensor, "..."]:
+    """Return -|c_i - c_j| for sums c of logarithms of gates.
+
+    Where sums are equal, as of gates that round to 1, the derivative is that for a key before the
+    query. The derivative of the absolute value would be zero, and such gates would not be trained.
+    """
+    difference = query_gates - key_gates
+    return torch.where(difference > 0, -difference, difference)
+
+
+def decayed_products(
+    query: Query, key: Key, query_gates: QueryGates, key_gates: KeyGates
+) -> Scores:
+    """Return sum_u q_iu k_ju exp(-|c_iu - c_ju|) over the features u, for queries i and keys j.
+
+    A gate of a head has one feature; its exponential multiplies the whole dot product.
+    """
+    if query_gates.shape[-1] == 1:
+        decay = torch.exp(log_share(query_gates, key_gates.mT))
+        return query @ key.mT * decay.to(query.dtype)
+    decay = torch.exp(log_share(query_gates[:, :, :, None], key_gates[:, :, None]))
+    rows = query[:, :, :, None] * decay.to(query.dtype)
+    return torch.einsum("bhqkw,bhkw->bhqk", rows, key)
+
+
+@primitive(
+    "gated_product",
+    "query: tokens[h,w], key: tokens[h,w], gates: gates[h] -> scores[h]",
+    "query: tokens[h,w], key: tokens[h,w], gates: feature_gates[h,w] -> scores[h]",
+    role=Role.SCORE,
+    notation="{query}·Π{gates}·{key}ᵀ/√d",
+    source="gates of a head: Dao and Gu 2024 (arXiv 2405.21060); of a feature: Yang et "
+    "al. 2024 (GLA, arXiv 2312.06635)",
+    macs=pair_macs,
+    factors=Factors(is_scaled=True, is_gated=True),
+    sign=lambda operands, is_square: sign_of_product(operands[:2], is_square=False),
+)
+class GatedProduct(nn.Module):
+    """Scaled dot products in which each feature is multiplied by all gates between query and key.
+
+    scores_ij = sum_u q_iu k_ju exp(-|c_iu - c_ju|) / sqrt(r), with the sums c of the gates'
+    logarithms (the same for all features, if gates belong to heads) and r = ``rank``. Weights that
+    equal these scores give gated linear attention: its state S_t = diag(f_t) S_{t-1} + k_t^T v_t.
+    """
+
+    has_parameters = False
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.scale = rank**-0.5
+
+    def forward(
+        self, query: Query, key: Key, query_gates: QueryGates, key_gates: KeyGates
+    ) -> Scores:
+        return decayed_products(query * self.scale, key, query_gates, key_gates)
+
+
+@primitive(
+    "write_gate",
+    "tokens: tokens[h,w], gates: gates[h] -> tokens[h,w]",
+    "tokens: tokens[h,w], gates: feature_gates[h,w] -> tokens[h,w]",
+    "gates: feature_gates[h,w] -> tokens[h,w]",
+    role=Role.TRANSFORM,
+    notation="write_{form}",
+    source="complement: Qin et al. 2024 (HGRN2, arXiv 2404.07904); rate: Dao and Gu 2024 "
+    "(Mamba-2, arXiv 2405.21060)",
+    parameters={"form": Choice(default="complement", values=("complement", "rate"))},
+    sign=zero_of_first,
+    state=lambda sizes, params: sizes.heads * sizes.gates,
+)
+class WriteGate(nn.Module):
+    """Tokens times what their forget gate f takes from the past: 1 - f, or -log f.
+
+    complement: 1 - f, so that a state forgets as much as it writes. rate: -log f, which is the step
+    size of Mamba-2 times the rate of the head. Without tokens, the result is the factor itself.
+    """
+
+    needs_all_tokens = True
+    has_parameters = False
+
+    def __init__(self, *, form: str = "complement") -> None:
+        super().__init__()
+        self.is_rate = form == "rate"
+
+    def forward(self, *operands: Tensor) -> Tokens:
+        return self.advance(None, *operands)[0]
+
+    def advance(
+        self, state: tuple[Tensor, ...] | None, *operands: Tensor
+    ) -> tuple[Tokens, tuple[Tensor, ...]]:
+        *tokens, gates = operands
+        before = torch.zeros_like(gates[:, :, :1]) if state is None else state[0]
+        logarithms = gates - torch.cat((before, gates), dim=2)[:, :, :-1]
+        written = -logarithms if self.is_rate else -torch.expm1(logarithms)
+        result = tokens[0] * written.to(tokens[0].dtype) if tokens else written
+        return result, (gates[:, :, -1:],)
+
+
+@primitive(
+    "scan",
+    "tokens: tokens[h,w], gates: gates[h] -> tokens[h,w]",
+    "tokens: tokens[h,w], gates: feature_gates[h,w] -> tokens[h,w]",
+    role=Role.AGGREGATE,
+    notation="scan({tokens}, {gates})",
+    source="Qin et al. 2023 (HGRN, NeurIPS); in parallel: Hillis and Steele 1986",
+    sign=zero_of_first,
+    state=lambda sizes, params: sizes.heads * (sizes.width + sizes.gates),
+)
+class Scan(nn.Module):
+    """The recurrence out_t = f_t out_{t-1} + tokens_t of each feature, with forget gates f.
+
+    Each step doubles the number of tokens that are summed, so that a sequence of n tokens takes
+    about log2(n) steps.
+    """
+
+    needs_all_tokens = True
+    has_parameters = False
+
+    def forward(self, tokens: Tokens, gates: Gates, mask: Mask = None) -> Tokens:
+        out, reach = drop_padding(tokens, mask).to(gates.dtype), 1
+        if torch.compiler.is_compiling():  # a graph for any number of tokens has no loop over them
+            return self._by_pairs(out, gates).to(tokens.dtype)
+        while reach < max(out.shape[2], 2):  # at least once: traces of costs need the gates
+            kept = torch.exp(gates[:, :, reach:] - gates[:, :, :-reach])
+            later = out[:, :, reach:] + kept * out[:, :, :-reach]
+            out, reach = torch.cat((out[:, :, :reach], later), dim=2), 2 * reach
+        return out.to(tokens.dtype)
+
+    def _by_pairs(self, tokens: Tokens, gates: Gates) -> Tokens:
+        count = tokens.shape[2]
+        later = torch.ones(count, count, dtype=torch.bool, device=tokens.device).triu(1)
+        shares = log_share(gates[:, :, :, None], gates[:, :, None])
+        kept = shares.masked_fill(later[:, :, None], -torch.inf).exp()
+        return (kept * tokens[:, :, None]).sum(dim=3)
+
+    def advance(
+        self, state: tuple[Tensor, ...] | None, tokens: Tokens, gates: Gates
+    ) -> tuple[Tokens, tuple[Tensor, ...]]:
+        out = self(tokens, gates)
+        if state is not None:
+            total, before = state
+            out = out + (torch.exp(gates - before) * total).to(out.dtype)
+        return out, (out[:, :, -1:], gates[:, :, -1:])
