@@ -263,7 +263,9 @@ def _notes(view: RunView) -> list[str]:
     elif not is_estimated(view) and view.metric is not None:
         lines.append("One training each and no estimate yet: the best of many scores is too high.")
     if any(mark(view, member).startswith(">") for member in view.members):
-        lines.append(f"> name: dominates that published mechanism with p of at least {SURE}.")
+        lines.append(
+            f"> name: dominates that mechanism with p of at least {SURE} by values and errors."
+        )
     if len(view.hardware) > 1:
         kinds = ", ".join(view.hardware)
         lines.append(f"Trained on different hardware, which rounds differently: {kinds}.")
