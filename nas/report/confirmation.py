@@ -37,7 +37,8 @@ class ConfirmRow(Result):
             none.
         estimate: value of the metric that the search's model predicts; None if there is none.
         error: standard error of ``estimate``.
-        p: probability, by the estimates, that no trained mechanism dominates this mechanism.
+        p: probability, by the estimates, that this mechanism is within the limits of the objectives
+            and that no trained mechanism within them dominates it.
         fresh, long, test: ``mean``, standard ``error`` and ``values`` of the metric in each part;
             None if the part was not requested.
         over_mha: by part, ``mean``, standard ``error`` and ``values`` of the differences between

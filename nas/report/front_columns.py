@@ -13,7 +13,7 @@ from nas.common.differences import LEVEL
 from nas.common.objectives import REGRET, Objective
 from nas.costs import default_costs
 from nas.report.columns import Column
-from nas.report.run_view import UNIFORM
+from nas.report.run_view import UNIFORM, p_front
 from nas.report.units import header
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
             "p(front)",
             lambda c: c.p,
             text=lambda c: f"{c.p:.2f}" if c.is_estimated else "",
-            about="p(front): probability that no trained mechanism dominates the member.",
+            about=f"p(front): {p_front(setup.objectives)}.",
             in_json=False,
             rank=4,
         ),

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from nas.common.text import last_line, plural
 from nas.evaluation.trial import Evaluation, Incident
-from nas.report.run_view import id_length, on_gpu
+from nas.report.run_view import id_length, on_gpu, outside_text, p_front
 from nas.report.table import TextColumn, named_values
 from nas.report.units import amount, duration, header, human
 from nas.store import Candidate, Proposal, RunSetup, lineage, open_run
@@ -106,8 +106,10 @@ def results(history: History) -> list[TextColumn]:
                 scores = [evaluation.metrics[metric.name] for evaluation in history.evaluations]
                 texts = ", ".join(amount(score, metric.unit) for score in scores)
                 rows.append((f"{header(metric.name, metric.unit)} by seed", texts))
-            text = f"{candidate.p:.2f}: probability that no trained mechanism dominates it"
+            text = f"{candidate.p:.2f}: {p_front(setup.objectives)}"
             rows.append(("p(front)", text))
+        if outside := outside_text(setup.objectives, candidate.objectives):
+            rows.append(("limits", outside))
     rows += _trained(history)
     if not history.evaluations:
         rows.append(("trained", proposal.note or "not yet"))

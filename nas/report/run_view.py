@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from nas.common.config import parse_yaml
 from nas.common.differences import Gain, gain_of, mean_and_error, paired, successful
-from nas.common.objectives import Objective, as_costs
+from nas.common.objectives import Objective, as_costs, beyond_limits
 from nas.common.pareto import dominates, scaled_hypervolume
 from nas.evaluation.trial import Evaluation, Incident, Training
-from nas.report.units import duration
+from nas.report.units import duration, limit_text
 from nas.store import (
     Candidate,
     Counts,
@@ -368,6 +368,25 @@ class RunView:
             error = math.hypot(*(m.errors.get(name, math.inf) for m in (candidate, other)))
             p *= NormalDist().cdf(lead / error) if error else 1.0
         return p
+
+
+def p_front(objectives: Sequence[Objective]) -> str:
+    """Return what p(front) is in a run with these objectives, which may have limits."""
+    if all(objective.limit is None for objective in objectives):
+        return "probability that no trained mechanism dominates it"
+    return (
+        "probability that it is within the limits and that no trained mechanism within them "
+        "dominates it"
+    )
+
+
+def outside_text(objectives: Sequence[Objective], values: Mapping[str, float]) -> str:
+    """Return which limits a mechanism's values exceed, such as "outside: MACs at most 1.20 M".
+
+    The text is empty if the mechanism is within the limits.
+    """
+    limits = ", ".join(map(limit_text, beyond_limits(objectives, values)))
+    return f"outside: {limits}" if limits else ""
 
 
 def spread_answer(values: Sequence[float]) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 A mechanism is confirmed if ``nas confirm`` trained it again with fresh seeds, that is, seeds that
 the search never used. A verdict follows these rules, which tests check on random confirmations:
 
-1. The verdict is about the confirmed mechanism with the best estimate, published or not. It is
-   chosen before its trainings with fresh seeds, so its mean over fresh seeds has no selection bias.
-   The controls, standard attention and ``uniform``, are never chosen and never counted.
+1. The verdict is about the confirmed mechanism with the best estimate, published or not. If
+   objectives have limits, a mechanism within them precedes all mechanisms outside. It is chosen
+   before its trainings with fresh seeds, so its mean over fresh seeds has no selection bias. The
+   controls, standard attention and ``uniform``, are never chosen and never counted.
 2. A mechanism "leads" or "falls behind" standard attention if it is better or worse by the rules of
    ``nas.common.differences``. If a training of either one failed, the two are not compared.
 3. Three numbers are distinguished. A *score* is the mean of a mechanism's trainings in the search;
@@ -25,10 +26,10 @@ from statistics import fmean
 from typing import Final, NamedTuple, get_args
 
 from nas.common.differences import Gain, Side
-from nas.common.objectives import Objective
+from nas.common.objectives import Objective, beyond_limits
 from nas.common.text import plural
 from nas.costs import cost_noun
-from nas.report.run_view import FRESH, STANDARD, RunView, Spread
+from nas.report.run_view import FRESH, STANDARD, RunView, Spread, outside_text
 from nas.report.units import FRACTION, duration, percent, points, quantity
 from nas.store import Candidate
 
@@ -119,11 +120,20 @@ class _Confirmed:
 
     @cached_property
     def mechanisms(self) -> list[Candidate]:
-        """The confirmed mechanisms without the controls (mha, uniform), best estimate first."""
+        """The confirmed mechanisms without the controls (mha, uniform), best estimate first.
+
+        Mechanisms outside the limits of the objectives come last.
+        """
         view, name = self.view, self.metric.name
         keys = view.fresh.get(SEARCHED, {}).keys() - view.controls
         candidates = [c for c in view.candidates if c.key in keys]
-        return sorted(candidates, key=lambda c: self.metric.as_cost(c.objectives[name]))
+        objectives = view.setup.objectives
+
+        def rank(candidate: Candidate) -> tuple[bool, float]:
+            values = candidate.objectives
+            return bool(beyond_limits(objectives, values)), self.metric.as_cost(values[name])
+
+        return sorted(candidates, key=rank)
 
     @cached_property
     def gains(self) -> dict[str, Gain]:
@@ -150,6 +160,7 @@ class _Confirmed:
         sentences = (
             self._means(best, fresh, gain),
             *(self._longer(best, title, lead, gain) for title, lead in later),
+            self._outside(best),
             self._failed(best),
             self._counts(leading),
             self._cheapest(best, leading),
@@ -281,6 +292,11 @@ class _Confirmed:
             f"scores were too good by {_points(scores, None, unit)}, estimates by "
             f"{_points(estimates, None, unit)}."
         )
+
+    def _outside(self, best: Candidate) -> str:
+        """Return a sentence that says which limits ``best`` exceeds; empty if it exceeds none."""
+        text = outside_text(self.view.setup.objectives, best.objectives)
+        return text and f"It is not in the front ({text})."
 
     def _failed(self, best: Candidate) -> str:
         """Return a sentence on failed trainings of ``best`` and of standard attention, else ""."""

@@ -310,7 +310,7 @@ class Candidate:
 
     @property
     def p(self) -> float | None:
-        """The probability that no trained mechanism dominates this one; None if not estimated."""
+        """The probability of being in the front (``Estimate.p``); None if not estimated."""
         return None if self.estimate is None else self.estimate.p
 
 

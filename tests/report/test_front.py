@@ -231,6 +231,16 @@ def test_a_mark_needs_a_lead_that_exceeds_the_errors(view: RunView) -> None:
         assert mark.startswith(f"> {name}") == (p >= 0.95)
 
 
+def test_legend_of_p_names_limits_if_there_are_any(view: RunView) -> None:
+    plain = "p(front): probability that no trained mechanism dominates it."
+    assert plain in shown(view).text
+    objectives = tuple(dataclasses.replace(o, limit=o.reference) for o in view.setup.objectives)
+    setup = dataclasses.replace(view.setup, objectives=objectives)
+    text = shown(dataclasses.replace(view, setup=setup)).text
+    assert plain not in text
+    assert "p(front): probability that it is within the limits and that no trained" in text
+
+
 def test_legend_says_if_nothing_was_trained_twice(view: RunView) -> None:
     once = tuple(dataclasses.replace(c, trainings=c.trainings[:1]) for c in view.mechanisms)
     words = "No mechanism was trained twice"

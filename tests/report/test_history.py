@@ -10,6 +10,7 @@ from nas.evaluation.trial import Incident
 from nas.report.history import MAX_ANCESTORS, History, history_of, lineage_columns, results
 from nas.report.table import table_lines
 from nas.store import lineage, open_run
+from tests.report.page.conftest import limit_macs
 
 
 def of(folder: Path, number: int) -> History:
@@ -60,6 +61,19 @@ def test_results_show_estimate_scores_by_seed_and_p_front(recorded_run: Path) ->
     assert told["accuracy % by seed"].strip() == f"{first:.1f}, {second:.1f}"
     assert told["accuracy %"].strip().startswith(f"{100 * candidate.objectives['accuracy']:.1f} ± ")
     assert told["p(front)"].strip().startswith(f"{candidate.p:.2f}: ")
+
+
+def test_mechanism_outside_the_limits_is_shown_with_the_limit(
+    recorded_run: Path, tmp_path: Path
+) -> None:
+    with open_run(recorded_run) as run:
+        proposals = run.proposals()
+        number = next(i for i, p in enumerate(proposals) if p.is_new and p.costs["macs"] > 0)
+    limit = proposals[number].costs["macs"]
+    for name, shown, inside in (("narrow", limit - 1, False), ("wide", limit, True)):
+        told = "\n".join(lines(of(limit_macs(recorded_run, tmp_path / name, shown), number)))
+        assert ("outside: MACs at most" in told) != inside
+        assert "within the limits and that no trained mechanism within them" in told
 
 
 def test_execution_is_shown_unless_it_is_eager(recorded_run: Path) -> None:

@@ -275,6 +275,28 @@ def test_the_best_of_an_unconfirmed_run_is_no_control(example: RunView) -> None:
     assert found.headline == "No mechanism but the controls is in the front."
 
 
+def test_a_mechanism_within_the_limits_precedes_those_outside(example: RunView) -> None:
+    """Of three confirmed ones the best two are outside; then all are."""
+    best, second, third = finds(example)[:3]
+    view = confirmed(alone(example), dict.fromkeys((best.key, second.key, third.key), NONE))
+
+    def limited(limit: float) -> Verdict:
+        objectives = tuple(
+            dataclasses.replace(o, limit=limit if o.name == "macs" else None)
+            for o in view.setup.objectives
+        )
+        setup = dataclasses.replace(view.setup, objectives=objectives)
+        return verdict_of(dataclasses.replace(view, setup=setup))
+
+    by_macs = sorted((best, second, third), key=lambda one: one.costs["macs"])
+    found = limited(by_macs[0].costs["macs"])
+    assert view.called(by_macs[0].key) in found.headline
+    assert not sentence(found, "It is not in the front")
+    found = limited(1.0)
+    assert "06ce36bb" in found.headline
+    assert "It is not in the front (outside: MACs at most 1)." in found.sentences
+
+
 def test_a_cost_is_no_estimate(example: RunView) -> None:
     costs = tuple(o for o in example.setup.objectives if not o.is_metric)
     setup = dataclasses.replace(example.setup, objectives=costs)

@@ -97,7 +97,8 @@ def tick_label(value: float) -> str:
 def front_figure(views: Sequence[RunView]) -> dict[str, Any]:
     """Return the data of the static figure of all mechanisms by cost and metric.
 
-    Mechanisms of the front and published mechanisms have marks, all other mechanisms dots. The axes
+    Mechanisms of the front and published mechanisms have marks, all other mechanisms dots. Lines
+    mark the limits of the objectives, if they are on the axes. The axes
     show two objectives of the first run; runs without these objectives are not drawn.
     """
     axes = FrontAxes.of(views[0].setup.objectives)
@@ -127,7 +128,11 @@ def front_figure(views: Sequence[RunView]) -> dict[str, Any]:
             }
         )
     titles = [header(objective.name, objective.unit) for objective in (axes.across, axes.up)]
-    return {"x": x, "y": y, "width": WIDTH, "titles": titles, "runs": runs}
+    limits = [
+        scale(limit) if limit is not None and scale.low <= limit <= scale.high else None
+        for scale, limit in zip((x, y), axes.limits(), strict=True)
+    ]
+    return {"x": x, "y": y, "width": WIDTH, "titles": titles, "runs": runs, "limits": limits}
 
 
 def _mark(view: RunView, axes: FrontAxes, key: str, at: Point, y: Scale) -> dict[str, Any]:

@@ -217,6 +217,7 @@ def _quantities(
                 "direction": o.direction,
                 "isMetric": o.is_metric,
                 "isObjective": is_objective,
+                "limit": o.limit,
                 "estimate": estimate,
                 "score": score,
             }
