@@ -100,7 +100,10 @@ def results(history: History) -> list[TextColumn]:
     rows = [("proposed", f"generation {generation} by {_maker(proposal)}")]
     if candidate is not None:
         units = {name: setup.unit(name) for name in candidate.objectives}
-        rows += [(header(n, unit), _value(candidate, n, unit)) for n, unit in units.items()]
+        for name, unit in units.items():
+            is_estimate = candidate.is_estimated and name in candidate.errors
+            title = f"{header(name, unit)}, estimate" if is_estimate else header(name, unit)
+            rows.append((title, _value(candidate, name, unit)))
         if candidate.p is not None and candidate.errors:
             for metric in (o for o in setup.objectives if o.name in candidate.scores):
                 scores = [evaluation.metrics[metric.name] for evaluation in history.evaluations]

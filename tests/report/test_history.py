@@ -59,7 +59,11 @@ def test_results_show_estimate_scores_by_seed_and_p_front(recorded_run: Path) ->
     told = dict(line.split("  ", 1) for line in lines(found) if "  " in line)
     first, second = (100 * e.metrics["accuracy"] for e in found.evaluations)
     assert told["accuracy % by seed"].strip() == f"{first:.1f}, {second:.1f}"
-    assert told["accuracy %"].strip().startswith(f"{100 * candidate.objectives['accuracy']:.1f} ± ")
+    assert (
+        told["accuracy %, estimate"]
+        .strip()
+        .startswith(f"{100 * candidate.objectives['accuracy']:.1f} ± ")
+    )
     assert told["p(front)"].strip().startswith(f"{candidate.p:.2f}: ")
 
 
