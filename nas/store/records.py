@@ -202,7 +202,8 @@ class Estimate:
         key: key of the mechanism, see ``Proposal.key``.
         means: posterior mean of each objective, by name, in the objective's unit.
         errors: standard error of each metric, by name. Costs have no error.
-        p: probability that no trained mechanism dominates this mechanism.
+        p: probability that this mechanism is within the limits of the objectives and that no other
+            mechanism within them dominates it.
         is_member: whether the mechanism is in the front, that is, no other mechanism's means
             dominate its means.
     """
