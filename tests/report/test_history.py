@@ -35,7 +35,7 @@ def test_lineage_is_that_of_the_store_and_a_long_one_is_cut(recorded_run: Path) 
 def test_repeats_are_counted(make_run: Callable[..., Path], tmp_path: Path) -> None:
     told = lines(of(make_run(tmp_path, repeats=3, generations=1), 0))
     assert told[0].split() == ["proposed", "generation", "1", "by", "mechanism", "mha"]
-    assert any(line.startswith("accuracy %  ") and " ± " in line for line in told)
+    assert any(line.startswith("accuracy %, estimate  ") and " ± " in line for line in told)
     assert any("3 times, 2 epochs x 1024 examples" in line for line in told)
 
 
@@ -96,5 +96,5 @@ def test_restarts_are_counted_by_cause(recorded_run: Path) -> None:
     node, error = (Incident(kind, "gone", "host:1", "k", 0) for kind in ("node", "error"))
     unlucky = dataclasses.replace(found, incidents=(node, node, error))
     (line,) = (line for line in lines(unlucky) if line.startswith("begun again"))
-    assert line.split("  ")[-1] == "3 times: node 2, error 1"
+    assert line.split("  ")[-1].strip() == "3 times: node 2, error 1"
     assert [one["kind"] for one in unlucky.to_dict()["incidents"]] == ["node", "node", "error"]
