@@ -3,8 +3,8 @@
 The difference between a mechanism and the reference is the mean difference of the metric over pairs
 of trainings that share their seed. It has a 95 % confidence interval and a p-value by Student's
 t-test. It is significant if p is below .05 after Holm's correction over all differences (Holm 1979,
-"A simple sequentially rejective multiple test procedure"). A mechanism with a failed training has
-no difference, because its successful trainings are a biased sample.
+"A simple sequentially rejective multiple test procedure"). See ``nas.common.differences`` for the
+rules, also for mechanisms with a failed training.
 """
 
 from __future__ import annotations
@@ -19,13 +19,23 @@ from typing import Any, Final
 import numpy as np
 from rich.console import Console
 
-from nas.common.differences import LEVEL, difference, holm, mean_and_error, paired
+from nas.common.differences import (
+    LEVEL,
+    Side,
+    difference,
+    holm,
+    mean_and_error,
+    paired,
+    side_of,
+    successful,
+)
+from nas.common.objectives import Direction
 from nas.report.result import MetricInfo, Result, TableResult
 from nas.report.table import TextColumn, say, say_table
 from nas.report.trials import ON_TEST, TrainingRow, why
 from nas.report.units import amount, header
 
-MARKS: Final = {"better": "+", "worse": "-", "undecided": "=", None: " "}
+MARKS: Final[dict[Side | None, str]] = {"better": "+", "worse": "-", "undecided": "?", None: " "}
 SENSE: Final = {"max": "higher is better", "min": "lower is better"}
 MIN_MECHANISMS: Final = 10  # a rank correlation of fewer is too uncertain
 NUM_DRAWS: Final = 1000
@@ -58,7 +68,7 @@ class BenchmarkCell(Result):
     core_seconds: float | None
     costs: Mapping[str, float]
     difference: Mapping[str, float] | None
-    verdict: str | None
+    verdict: Side | None
 
 
 @dataclass(frozen=True)
@@ -160,17 +170,12 @@ def make_benchmark(
         for source in digests
         if source not in absent[task]
     }
-    values = {
-        key: {row.repeat: row.value for row in group if row.value is not None}
-        for key, group in groups.items()
-    }
+    scores = {key: {row.repeat: row.value for row in group} for key, group in groups.items()}
     differences: dict[tuple[str, str], dict[str, float]] = {}
     for task, source in groups:
-        pair = [groups[task, name] for name in (source, against) if (task, name) in groups]
-        is_complete = all(row.value is not None for group in pair for row in group)
-        if source != against and len(pair) == 2 and is_complete:
-            result = difference(paired(values[task, source], values[task, against]))
-            if result is not None:
+        if source != against:
+            gains = paired(scores[task, source], scores.get((task, against), {}))
+            if (result := difference(gains)) is not None:
                 differences[task, source] = result
     corrected = holm([result["p"] for result in differences.values()])
     for result, p in zip(differences.values(), corrected, strict=True):
@@ -179,7 +184,9 @@ def make_benchmark(
     cells: dict[str, dict[str, BenchmarkCell]] = {task: {} for task in trainings}
     for (task, source), group in groups.items():
         direction, between = metrics[task].direction, differences.get((task, source))
-        cells[task][source] = _cell(group, values[task, source], between, direction, seeds)
+        cells[task][source] = _cell(
+            group, successful(scores[task, source]), between, direction, seeds
+        )
     signs = {task: 1 if metric.direction == "max" else -1 for task, metric in metrics.items()}
     ranked = {
         task: {n: sign * (c.mean or 0) for n, c in cells[task].items() if not c.failed}
@@ -207,7 +214,7 @@ def _cell(
     trainings: Sequence[TrainingRow],
     values: Mapping[int, float],
     difference: Mapping[str, float] | None,
-    direction: str,
+    direction: Direction,
     seeds: int,
 ) -> BenchmarkCell:
     failures = [t.evaluation for t in trainings if not t.evaluation.is_ok]
@@ -215,9 +222,7 @@ def _cell(
     mean, error = mean_and_error([*values.values()]) if values else (None, None)
     verdict = None
     if difference is not None:
-        is_better = (difference["mean"] > 0) == (direction == "max")
-        decided = "better" if is_better else "worse"
-        verdict = decided if difference["p_holm"] < LEVEL else "undecided"
+        verdict = side_of(difference["mean"], difference["p_holm"], direction)
     return BenchmarkCell(
         mean=mean,
         error=error,
@@ -285,8 +290,9 @@ def benchmark_table(console: Console, result: BenchmarkResult) -> None:
         say(
             console,
             f"±: standard error of the mean over {result.seeds} seeds.",
-            f"+ better than {result.against}, - worse, = undecided: pairs of trainings that "
-            f"share their seed, p below {LEVEL} after Holm's correction over the whole table.",
+            f"+ better than {result.against}, - worse, ? undecided, which is not equal: pairs of "
+            f"trainings that share their seed, p below {LEVEL} after Holm's correction over the "
+            "whole table. A mechanism with a failed training is not compared.",
         )
     for pair in result.rank_correlations:
         first, second = pair["tasks"]

@@ -9,14 +9,14 @@ from typing import Any
 
 from rich.console import Console
 
-from nas.common.differences import difference, paired
-from nas.common.objectives import Metric
+from nas.common.differences import Gain, Side, difference, gain_of, paired, successful
+from nas.common.objectives import Metric, Objective
 from nas.report.benchmark import SENSE
 from nas.report.result import MetricInfo, Result, TableResult
 from nas.report.run_view import FRESH, ID_LENGTH, spread_answer
 from nas.report.table import TextColumn, say, say_table
-from nas.report.trials import MEASURED, cost_cell, why
-from nas.report.units import FRACTION, amount, header, points
+from nas.report.trials import MEASURED, UNDECIDED, cost_cell, why
+from nas.report.units import FRACTION, amount, gain_cell, header, points
 from nas.searching.confirm import STANDARD, ComparedMechanism, ConfirmationPlan, ConfirmationStage
 from nas.store import Run
 from nas.tasks.suite import Suite
@@ -37,17 +37,19 @@ class ConfirmRow(Result):
             none.
         estimate: value of the metric that the search's model predicts; None if there is none.
         error: standard error of ``estimate``.
-        p: probability, by the estimates, that no trained mechanism dominates this mechanism.
+        p: probability, by the estimates, that this mechanism is within the limits of the objectives
+            and that no trained mechanism within them dominates it.
         fresh, long, test: ``mean``, standard ``error`` and ``values`` of the metric in each part;
             None if the part was not requested.
         over_mha: by part, ``mean``, standard ``error`` and ``values`` of the differences between
-            this mechanism and standard attention at equal seeds; None for standard attention.
+            this mechanism and standard attention at equal seeds, and ``verdict``: "better",
+            "worse" or "undecided" by a test of this difference alone. Without a difference ``mean``
+            and ``verdict`` are None. ``over_mha`` is None for standard attention.
         over_mha_in: by part and task of a suite of tasks, ``mean`` of these differences, bounds
             ``low`` and ``high`` of its confidence interval, and p-value ``p``; None for standard
             attention.
-        over_against: by part, ``mean``, standard ``error`` and ``values`` of the differences
-            between this mechanism and ``ConfirmResult.against`` at equal seeds; None for that
-            mechanism itself, and if there is none.
+        over_against: the same as ``over_mha`` for the differences between this mechanism and
+            ``ConfirmResult.against``; None for that mechanism itself, and if there is none.
         failed: number of failed trainings, by a text that states the part and the reason.
         costs: total costs of the attention layers of the model, by name of the cost.
         measured: whether the costs were measured, because the mechanism is a user's own torch
@@ -115,6 +117,8 @@ class ConfirmResult(TableResult):
                     record[f"{part}_{name}"] = values.get(name)
                     record[f"{part}_over_mha_{name}"] = over.get(name)
                     record[f"{part}_over_against_{name}"] = over_against.get(name)
+                record[f"{part}_over_mha_verdict"] = over.get("verdict")
+                record[f"{part}_over_against_verdict"] = over_against.get("verdict")
             records.append({**record, **row.costs})
         return records
 
@@ -122,8 +126,8 @@ class ConfirmResult(TableResult):
 def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
     """Return the result of a confirmation, computed from the trainings recorded in its run."""
     metric = plan.metric
-    # Metrics of successful trainings, by part, key and repeat.
-    results: dict[str, dict[str, dict[int, Mapping[str, float]]]] = {
+    # Metrics of trainings by part, key and repeat; None for a failed training.
+    results: dict[str, dict[str, dict[int, Mapping[str, float] | None]]] = {
         stage.stage: {} for stage in plan.stages
     }
     failed: dict[str, Counter[str]] = defaultdict(Counter)  # reasons, by key
@@ -132,18 +136,18 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
         evaluation, stage_name = training.evaluation, training.stage
         if (stage_name, training.task) not in planned or training.repeat >= plan.seeds:
             continue
-        if evaluation.is_ok:
-            by_repeat = results[stage_name].setdefault(training.key, {})
-            by_repeat[training.repeat] = evaluation.metrics
-        else:
+        by_repeat = results[stage_name].setdefault(training.key, {})
+        by_repeat[training.repeat] = evaluation.metrics if evaluation.is_ok else None
+        if not evaluation.is_ok:
             failed[training.key][f"{FRESH[stage_name]}: {why(evaluation)}"] += 1
     standard = next(c.key for c in plan.candidates if c.proposal.name == STANDARD)
     against = plan.against.key if plan.against else None
     known = {candidate.key: candidate for candidate in plan.candidates}
     judged = {FRESH[stage.stage]: _suite_metrics(stage) for stage in plan.stages}
 
-    def scores(part: str, key: str, name: str) -> dict[int, float]:
-        return {repeat: metrics[name] for repeat, metrics in results[part].get(key, {}).items()}
+    def scores(part: str, key: str, name: str) -> dict[int, float | None]:
+        by_repeat = results[part].get(key, {})
+        return {r: None if m is None else m[name] for r, m in by_repeat.items()}
 
     def over(part: str, key: str, name: str, base: str = standard) -> list[float]:
         return paired(scores(part, key, name), scores(part, base, name))
@@ -152,13 +156,18 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
         if base is None or key == base:
             return None
         found = {FRESH[part]: over(part, key, metric.name, base) for part in results}
-        return dict.fromkeys(FRESH.values()) | {p: spread_answer(v) for p, v in found.items()}
+        return dict.fromkeys(FRESH.values()) | {
+            part: spread_answer(gains) | {"verdict": _verdict(gains, metric)}
+            for part, gains in found.items()
+        }
 
     def row(mechanism: ComparedMechanism) -> ConfirmRow:
         key, candidate = mechanism.key, known.get(mechanism.key)
         parts: dict[str, Any] = dict.fromkeys(FRESH.values())
         for part in results:
-            parts[FRESH[part]] = spread_answer([*scores(part, key, metric.name).values()])
+            parts[FRESH[part]] = spread_answer(
+                [*successful(scores(part, key, metric.name)).values()]
+            )
         over_mha_in = None
         if key != standard:
             over_mha_in = {
@@ -222,10 +231,7 @@ def confirmation_table(console: Console, result: ConfirmResult) -> None:
         cells = [f"{value(s['mean'], s['error'])} ({len(s['values'])})" for s in spreads]
         columns.append(TextColumn(part, cells, "right"))
         for name, leads in _comparisons(result):
-            given = [over[part] if over else {"mean": None} for over in leads]
-            over = [
-                "-" if d["mean"] is None else points(d["mean"], d["error"], unit) for d in given
-            ]
+            over = [gain_cell(_gain(lead and lead[part]), unit) for lead in leads]
             columns.append(TextColumn(f"over {name}", over, "right", rank=1))
     for cost in members[0].costs:
         shown = [cost_cell(row.costs, cost, is_measured=row.measured) for row in members]
@@ -243,6 +249,7 @@ def confirmation_table(console: Console, result: ConfirmResult) -> None:
             f"over {name}: difference in {what}, between trainings that share their seed."
             for name, _ in _comparisons(result)
         ),
+        UNDECIDED,
     )
     if any(row.measured for row in members):
         say(console, MEASURED)
@@ -253,6 +260,18 @@ def confirmation_table(console: Console, result: ConfirmResult) -> None:
             say(console, f"{_label(row)}, {count} of {result.seeds} trainings, {reason}")
     if "test" in result.tasks:
         say(console, "test: judged on the data's test set, which no search sees.")
+
+
+def _verdict(gains: Sequence[float], metric: Metric | Objective) -> Side | None:
+    gain = gain_of(gains, metric.direction)
+    return gain and gain.side
+
+
+def _gain(answer: Mapping[str, Any] | None) -> Gain | None:
+    """Return a difference of ``ConfirmRow``; None if there is none."""
+    if answer is None or answer["mean"] is None:
+        return None
+    return Gain(answer["mean"], answer["error"], answer["verdict"])
 
 
 def _comparisons(
