@@ -9,6 +9,7 @@ nodes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Final
 
 import numpy as np
@@ -80,21 +81,21 @@ def insert_pair(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> D
     Some operations help only on both sides, for example a rotation of queries and keys. Return None
     if no node has two operands at which the same operation is legal.
     """
-    readers = [i for i, vertex in enumerate(draft.vertices) if len(vertex.inputs) > 1]
-    if not readers:
-        return None
-    reader = pick(readers, rng)
-    inputs = draft.vertices[reader].inputs
-    slots = rng.choice(len(inputs), size=2, replace=False).tolist()
-    first, second = (_unary(draft, (reader, slot)) for slot in slots)
-    ways = [production for op, production in first.items() if op in second]
-    if not ways:
-        return None
-    operation = pick_production(ways, rng).operation
-    params = draw_params(operation.op, space, rng)
-    fresh = _before(draft, reader)
-    new = {inputs[slot]: fresh.add(operation, [inputs[slot]], params) for slot in slots}
-    return _with_edges(draft, fresh, reader, {slot: new[inputs[slot]] for slot in slots})
+    pairs = [
+        (reader, slots)
+        for reader, vertex in enumerate(draft.vertices)
+        for slots in combinations(range(len(vertex.inputs)), 2)
+    ]
+    for choice in rng.permutation(len(pairs)):
+        reader, slots = pairs[choice]
+        first, second = (_unary(draft, (reader, slot)) for slot in slots)
+        if ways := [production for op, production in first.items() if op in second]:
+            operation = pick_production(ways, rng).operation
+            params = draw_params(operation.op, space, rng)
+            fresh, inputs = _before(draft, reader), draft.vertices[reader].inputs
+            new = {inputs[s]: fresh.add(operation, [inputs[s]], params) for s in slots}
+            return _with_edges(draft, fresh, reader, {s: new[inputs[s]] for s in slots})
+    return None
 
 
 def _unary(draft: Draft, edge: tuple[int, int]) -> dict[OpSignature, Production]:

@@ -12,9 +12,9 @@ import torch
 from nas.common.config import parse_model
 from nas.common.errors import ConfigError, SpaceError
 from nas.compiler import build_attention, make_plan
-from nas.genome import ALL, Genome, Node, Placement, Rest, canonical
+from nas.genome import ALL, Genome, Node, Placement, Projections, Rest, Visibility, canonical
 from nas.genome.canonical import canonicalise, digest
-from nas.genome.mechanisms import MECHANISMS, NamedMechanism
+from nas.genome.mechanisms import MECHANISMS, NamedMechanism, mechanism
 from nas.genome.primitives import REGISTRY, Role, get
 from nas.genome.primitives.base import parse_signature
 from nas.genome.types import infer
@@ -22,6 +22,8 @@ from nas.space import SearchSpace, load_space
 from nas.space.space import seeds
 from nas.space.validation import PolicyFile, compile_policy, load_policy, validate
 from nas.space.variation import Variation
+from nas.space.variation.draft import Draft
+from nas.space.variation.mutation import insert_pair
 
 if TYPE_CHECKING:
     from nas.space.validation import Policy
@@ -127,6 +129,22 @@ def test_mutants_differ_from_their_parent_and_stay_near() -> None:
     assert changed > 140  # the others are their parents on paper
     names = {name for _, name in children}
     assert names >= {"regrow", "rewire", "insert", "remove", "swap", "retune", "project"}
+
+
+def test_insert_pair_puts_one_operation_on_both_operands() -> None:
+    space, policy, variation = setup("attention_v2")
+    draft, rng = Draft.of(mechanism("mha").genome, variation.grammar), np.random.default_rng(0)
+    names = set()
+    for _ in range(200):
+        grown = insert_pair(draft, space, rng)
+        assert grown is not None
+        genome = grown.genome(Projections(), ALL, Visibility())
+        assert not validate(genome, policy)
+        first, second, reader = genome.nodes[:3]
+        if reader.op == "scaled_dot_product" and reader.inputs == (0, 1):
+            assert (first.op, first.params) == (second.op, second.params)
+            names.add(first.op)
+    assert {"rope", "rms_norm", "short_conv"} <= names
 
 
 def test_crossover_children_carry_nodes_of_both_parents() -> None:
