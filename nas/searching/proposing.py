@@ -24,8 +24,9 @@ import numpy as np
 
 from nas.searching.algorithm import Algorithm, SearchContext
 from nas.searching.results import REPEAT, Attempt, TrialResult
+from nas.searching.target_archive import TargetArchive
 from nas.store import Proposal
-from nas.store.records import Estimate
+from nas.store.records import TARGET, Estimate
 
 # Number of attempts in a row without a new mechanism after which a space counts as exhausted.
 MAX_ATTEMPTS: Final = 1000
@@ -82,8 +83,10 @@ class Proposer:
         attempts: list[Proposal] = []
         while len(attempts) < MAX_ATTEMPTS and not (attempts and attempts[-1].is_trained):
             attempt = self._reevaluation(number) or self._draw(number, rng, len(attempts))
+            attempt = self._known(number, attempt) or attempt
             proposal = self._filter.propose(attempt, number, len(attempts))
-            attempts.append(self._repeated(proposal) if attempt.operator == REPEAT else proposal)
+            is_known = attempt.operator in (REPEAT, TARGET)
+            attempts.append(self._repeated(proposal) if is_known else proposal)
         if attempts[-1].is_trained:
             self._add(attempts[-1])
         return attempts
@@ -132,6 +135,27 @@ class Proposer:
             return None
         chosen = self._archive.select_reevaluation()
         return None if chosen is None else Attempt(chosen.genome, REPEAT)
+
+    def _known(self, number: int, new: Attempt) -> Attempt | None:
+        """Return a training of a known mechanism that is worth more than a new mechanism, or None.
+
+        Without a target task, this is the algorithm's decision, and the result is None.
+
+        Args:
+            new: the attempt that is trained otherwise.
+        """
+        archive = self._archive
+        if not isinstance(archive, TargetArchive):
+            return None
+        if number % 2 and (chosen := archive.next_spread()) is not None:
+            return Attempt(chosen.genome, TARGET)
+        option = archive.best_option()
+        if option is None:
+            return None
+        info = self._filter.inspect(new.genome)
+        if info.is_new and archive.gain_of(info.genome, info.costs) >= option.gain:
+            return None
+        return Attempt(option.result.genome, TARGET if option.is_target else REPEAT)
 
     def _repeated(self, proposal: Proposal) -> Proposal:
         """Return a re-evaluation with the verdict "repeated" if the run has trained its mechanism.

@@ -14,6 +14,7 @@ from nas.common.errors import SpaceError
 from nas.common.objectives import COST_REFERENCE, QUALITY, Metric, Objective, of_metric
 from nas.compiler import standard_attention
 from nas.costs import COSTS, CostContext, costs_of
+from nas.evaluation.trial import Budget
 from nas.searching.algorithm import ALGORITHMS, SearchContext
 from nas.searching.archive import Archive
 from nas.searching.filtering import CandidateFilter
@@ -140,6 +141,15 @@ def cost_context(
     """
     model = task.main
     return CostContext(model.sizes, model.qkv_bias, model.is_causal, calibration, context)
+
+
+def work_of(context: CostContext, budget: Budget) -> float:
+    """Return multiply-adds of attention in a training of standard attention, as a measure of time.
+
+    Only ratios of the values of two tasks of a family are meaningful.
+    """
+    mha = standard_attention(context.sizes, context.is_causal)
+    return budget.epochs * budget.examples * costs_of(mha, context, ["macs"])["macs"]
 
 
 def run_cost_context(setup: RunSetup, task: Task) -> CostContext:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from nas.common.differences import mean_and_error
 from nas.common.objectives import Metric, Objective
@@ -21,6 +21,7 @@ from nas.genome import Genome
 
 Verdict: TypeAlias = Literal["new", "repeated", "replayed", "rejected"]
 RunStatus: TypeAlias = Literal["running", "stopped", "finished"]
+TARGET: Final = "target"  # operator of a proposal that is trained under the target task
 CandidateStatus: TypeAlias = Literal["ok", "failed", "stopped", "waiting", "duplicate", "rejected"]
 
 
@@ -158,6 +159,11 @@ class Proposal:
     def is_repeat(self) -> bool:
         """Whether the run trains this mechanism again with another seed."""
         return self.verdict == "repeated"
+
+    @property
+    def is_target(self) -> bool:
+        """Whether the mechanism, which the run has trained, is trained under the target task."""
+        return self.operator == TARGET and self.is_repeat
 
     @property
     def is_trained(self) -> bool:
