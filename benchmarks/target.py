@@ -17,25 +17,27 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from moocore import is_nondominated
 from numpy.typing import NDArray
 
 from benchmarks.figures import Figure
 from benchmarks.peers.problem import Bench, bench
 from nas.common.differences import mean_and_error
 from nas.common.objectives import as_costs
+from nas.costs import costs_of
 from nas.evaluation.trial import Evaluation
 from nas.genome import Genome
 from nas.searching.algorithm import SearchContext
 from nas.searching.filtering import CandidateFilter
 from nas.searching.gains import expected_gain
-from nas.searching.proposing import Proposer
+from nas.searching.proposing import REPEAT_EVERY, Proposer
 from nas.searching.results import Attempt, TrialResult
 from nas.searching.setup import work_of
 from nas.searching.tabular.table import Table, load_table
@@ -160,11 +162,32 @@ class Replay:
         """Train a mechanism, and add the result to the archive."""
         self.archive.tell([self.train(key, is_target=is_target)])
 
-    def pick(self, archive: TargetArchive) -> float:
-        """Return the regret of the best estimate of the mechanisms with a long training."""
+    def score(self, archive: TargetArchive) -> dict[str, float]:
+        """Return the regret of the pick, and the missing share of the true hypervolume.
+
+        The front consists of the mechanisms with a long training that are non-dominated by
+        estimates.
+        """
         rows = [i for i, r in enumerate(archive.known) if self._num.get((r.key, True))]
-        best = min(rows, key=lambda i: archive.estimates()[0][i, 0])
-        return self.regret(archive.known[best].key)
+        estimates = archive.estimates()[0][rows]
+        keys = [archive.known[i].key for i in rows]
+        members = is_nondominated(estimates, keep_weakly=True)
+        front = [key for key, is_member in zip(keys, members, strict=True) if is_member]
+        missing = 100 * (1 - self._volume(front) / self._volume(self.tables.genomes))
+        return {"": self.regret(keys[int(np.argmin(estimates[:, 0]))]), " missing": missing}
+
+    def _volume(self, keys: Iterable[str]) -> float:
+        truths, setting = self.truths(), self.tables.settings[1].setting
+        names = ["macs"]
+        return self.tables.bench.hypervolume(
+            [
+                (
+                    truths[k],
+                    costs_of(setting.resolve(self.tables.genomes[k]), setting, names)["macs"],
+                )
+                for k in keys
+            ]
+        )
 
     def regret(self, key: str) -> float:
         """Return the regret of a mechanism in percentage points."""
@@ -218,14 +241,18 @@ def _long(order: int) -> tuple[float, float]:
 def _greedy(order: int) -> Iterator[tuple[str, float]]:
     replay = Replay(order)
     archive = replay.archive
-    archive.tell([replay.train(key, is_target=False) for key in replay.tables.genomes])
+    genomes = list(replay.tables.genomes)
+    # A search trains one in ten mechanisms again.
+    keys = [*genomes, *genomes[::REPEAT_EVERY]]
+    archive.tell([replay.train(key, is_target=False) for key in keys])
     for number in range(1, max(NUMBERS) + 1):
         chosen = archive.next_spread()
         if chosen is None:
             chosen = _likely(archive, ())
         replay.tell(chosen.key, is_target=True)
         if number in NUMBERS:
-            yield f"greedy {number}", replay.pick(archive)
+            for name, value in replay.score(archive).items():
+                yield f"greedy {number}{name}", value
             yield f"greedy {number} core-seconds", replay.seconds
         if number == COVERED:
             yield "coverage", _coverage(replay)
@@ -272,7 +299,9 @@ def _proposer(order: int) -> Iterator[tuple[str, float]]:
         if replay.seconds >= left[0]:
             told = replay.new_archive()
             told.tell(replay.results)
-            yield f"proposer {left.pop(0)}", replay.pick(told)
+            limit = left.pop(0)
+            for name, value in replay.score(told).items():
+                yield f"proposer {limit}{name}", value
 
 
 def _order(order: int) -> dict[str, float]:
@@ -289,6 +318,12 @@ def target(options: argparse.Namespace) -> list[Figure]:
     figures = []
     for name in orders[0]:
         mean, error = mean_and_error([values[name] for values in orders])
-        unit = "%" if name == "coverage" else "s" if name.endswith("core-seconds") else "points"
+        unit = (
+            "%"
+            if name.endswith(("coverage", "missing"))
+            else "s"
+            if name.endswith("core-seconds")
+            else "points"
+        )
         figures.append(Figure(name, mean, unit, mean - (error or 0.0), mean + (error or 0.0)))
     return figures

@@ -405,14 +405,14 @@ def id_length(digests: Sequence[str]) -> int:
 
 def task_and_data(setup: RunSetup) -> str:
     """Return the names of a run's task and data, from the task's copy saved with the run."""
-    document = parse_yaml(setup.task.text, setup.task.name)
+    document = parse_yaml(setup.front_task.text, setup.front_task.name)
     data = document.get("data") if isinstance(document, dict) else None
     if not data:
-        return setup.task.name
+        return setup.front_task.name
     # Only the last part of a path is shown: the whole path may be private.
     _, _, path = str(data).partition(":")
     is_path = path.startswith(("/", "~"))
-    return f"{setup.task.name} on {f'folder {PurePath(path).name}' if is_path else data}"
+    return f"{setup.front_task.name} on {f'folder {PurePath(path).name}' if is_path else data}"
 
 
 def session_seconds(run: Run) -> tuple[float, float]:

@@ -37,7 +37,7 @@ def front_answer(
     names = ("proposed", "evaluated", "repeated", "replayed", "rejected", "failed")
     return {
         "run": name,
-        "task": setup.task.name,
+        "task": setup.front_task.name,
         "seed": setup.config.seed,
         "objectives": [
             {"name": o.name, "direction": o.direction, "unit": o.unit} for o in setup.objectives

@@ -53,6 +53,12 @@ class Proposer:
         self._recorded, self._num_recorded = context.archive.twin(), 0
         self._num_named = 0  # named mechanisms that have been proposed
 
+    @property
+    def work_ratio(self) -> float:
+        """The work of a target training relative to a training under the run's task."""
+        archive = self._archive
+        return archive.work_ratio if isinstance(archive, TargetArchive) else 1.0
+
     def follow(self, recorded: Iterable[Proposal]) -> None:
         """Restore the state of a resumed run from its recorded proposals, given in order."""
         for proposal in recorded:

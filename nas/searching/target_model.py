@@ -29,7 +29,7 @@ Cov[s_A, t_B | y] is rho C_AB, from which one more short training's effect on t 
 The hyperparameters have the greatest posterior density given z. The priors keep the model close to
 t = a + rho s + e while target trainings are few: the logarithms of v, r and the noise have normal
 priors, and v's prior median is a thirtieth of the variance of transformed scores. The noise's prior
-is centred at the noise of the short task, in the metric's unit.
+median is half of the short task's noise, in the metric's unit: longer trainings vary less.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ PRIOR_RHO: Final = (1.0, 0.5)  # mean and standard deviation, per standard devia
 # Prior medians of v and r, and standard deviations of their logarithms.
 PRIOR_DELTA: Final = (0.03, 0.7)
 PRIOR_RESIDUAL: Final = (0.1, 1.0)
-PRIOR_NOISE: Final = 0.5  # standard deviation of the logarithm of the noise's variance
+# Prior median of the noise's variance, relative to the short task's, and standard deviation of its
+# logarithm.
+PRIOR_NOISE: Final = (0.5, 0.7)
 FEWEST: Final = 8  # mechanisms with target trainings that are needed to fit the model
 LEAST: Final = 1e-4  # least variance v or r
 
@@ -324,11 +326,13 @@ def _fit(
             0.5 * ((rho - PRIOR_RHO[0]) / PRIOR_RHO[1]) ** 2
             + 0.5 * ((delta - math.log(PRIOR_DELTA[0])) / PRIOR_DELTA[1]) ** 2
             + 0.5 * ((residual - math.log(PRIOR_RESIDUAL[0])) / PRIOR_RESIDUAL[1]) ** 2
-            + 0.5 * (log_noise / PRIOR_NOISE) ** 2
+            + 0.5 * ((log_noise - math.log(PRIOR_NOISE[0])) / PRIOR_NOISE[1]) ** 2
         )
         return float(fit + repeats + prior)
 
     low = math.log(LEAST)
-    start = np.array([1.0, math.log(PRIOR_DELTA[0]), math.log(PRIOR_RESIDUAL[0]), 0.0])
+    start = np.array(
+        [1.0, math.log(PRIOR_DELTA[0]), math.log(PRIOR_RESIDUAL[0]), math.log(PRIOR_NOISE[0])]
+    )
     bounds = [(0.0, 3.0), (low, 1.0), (low, 1.0), (-3.0, 3.0)]
     return link(minimize(cost, start, method="L-BFGS-B", bounds=bounds).x)

@@ -59,6 +59,7 @@ class RunSetup:
         calibration: measured times of elementary operations, from which ``time_ms`` is predicted,
             as JSON data; empty if no objective is predicted from them.
         metrics: all metrics that a training measures, including metrics that are no objectives.
+        target: the longer task whose front the run searches; None if it is ``task``.
     """
 
     config: SearchConfig
@@ -68,6 +69,18 @@ class RunSetup:
     objectives: tuple[Objective, ...]
     calibration: Mapping[str, Any] = field(default_factory=dict)
     metrics: tuple[Metric, ...] = ()
+    target: Document | None = None
+
+    @property
+    def front_task(self) -> Document:
+        """The task whose front the run searches: the target task, or without one the only task."""
+        return self.target or self.task
+
+    @property
+    def documents(self) -> Mapping[str, Document]:
+        """The copies of space, policy, task and, if there is one, target task, by kind."""
+        copies = {"space": self.space, "policy": self.policy, "task": self.task}
+        return copies if self.target is None else {**copies, "target": self.target}
 
     def unit(self, name: str) -> str:
         """Return the unit of a metric or objective; empty if it has no unit or is unknown."""
@@ -231,12 +244,15 @@ class Candidate:
         estimate: estimate after the last generation; None before the end of the first generation,
             and if a training failed.
         num_repeats: number of trainings that the mechanism needs for a result.
+        target: finished trainings under the run's target task, which are needed for a result; None
+            if the run has no target task.
     """
 
     proposal: Proposal
     trainings: tuple[Training, ...] = ()
     estimate: Estimate | None = None
     num_repeats: int = 1
+    target: tuple[Training, ...] | None = None
 
     @property
     def digest(self) -> str:
@@ -265,12 +281,14 @@ class Candidate:
         """
         if not self.proposal.is_new:
             return "rejected" if self.proposal.verdict == "rejected" else "duplicate"
-        statuses = {training.evaluation.status for training in self.trainings}
+        trainings = (*self.trainings, *(self.target or ()))
+        statuses = {training.evaluation.status for training in trainings}
         if "failed" in statuses:
             return "failed"
         if "stopped" in statuses:
             return "stopped"
-        return "ok" if len(self.trainings) >= self.num_repeats else "waiting"
+        is_complete = len(self.trainings) >= self.num_repeats and self.target != ()
+        return "ok" if is_complete else "waiting"
 
     @property
     def is_ok(self) -> bool:
@@ -286,12 +304,16 @@ class Candidate:
     def _measured(self) -> dict[str, tuple[float, float | None]]:
         if not self.is_ok:
             return {}
-        metrics = [training.evaluation.metrics for training in self.trainings]
+        trainings = self.trainings if self.target is None else self.target
+        metrics = [training.evaluation.metrics for training in trainings]
         return {name: mean_and_error([row[name] for row in metrics]) for name in metrics[0]}
 
     @cached_property
     def scores(self) -> Mapping[str, float]:
-        """Mean of each measured metric over the trainings, by name; empty unless ``is_ok``."""
+        """Mean of each measured metric over the trainings, by name; empty unless ``is_ok``.
+
+        With a target task, these are the trainings under the target task.
+        """
         return {name: mean for name, (mean, _) in self._measured.items()}
 
     @cached_property
