@@ -201,7 +201,7 @@ def _provenance(source: Source) -> Provenance:
         about = f"{run.name} ({origin})"
         if candidate is None:
             return Provenance(source.text, about)
-        scored = candidate.trainings if candidate.target is None else candidate.target
+        scored = candidate.scored
         trainings, date = plural(len(scored), "training"), run.started.date()
     seeds = ", ".join(str(training.evaluation.seed) for training in scored)
     results = [f"{trainings} (seeds {seeds}) of task {setup.front_task.name}, run started {date}:"]

@@ -80,7 +80,8 @@ class RunView:
         members: the mechanisms of the Pareto front, sorted by the first objective, best first.
         names: names of the published mechanisms, by key. A mechanism may have several names,
             because different published mechanisms can be equal at small sizes.
-        trainings: trainings of the search, sorted by key and index of the seed.
+        trainings: trainings of the search under its task and its target task, sorted by key,
+            purpose and index of the seed.
         confirmations: all trainings with fresh seeds, that is, seeds that the search never used.
         incidents: worker failures.
         explained: recorded results of ``nas explain``.
@@ -135,7 +136,7 @@ class RunView:
             for proposal in (mechanism.proposal for mechanism in mechanisms):
                 if proposal.key and proposal.name:
                     names[proposal.key] = (*names.get(proposal.key, ()), proposal.name)
-            trainings = [training for candidate in candidates for training in candidate.trainings]
+            trainings = [t for c in candidates for t in (*c.trainings, *(c.target or ()))]
             wall, available = session_seconds(run)
             busy = math.fsum(training.evaluation.wall_seconds for training in trainings)
             return cls(
@@ -147,7 +148,7 @@ class RunView:
                 mechanisms=tuple(mechanisms),
                 members=run.front(candidates),
                 names=names,
-                trainings=tuple(sorted(trainings, key=lambda t: (t.key, t.repeat))),
+                trainings=tuple(sorted(trainings, key=lambda t: (t.key, t.purpose, t.repeat))),
                 confirmations=run.trainings("confirm"),
                 incidents=run.incidents(),
                 explained=run.answers("explain"),

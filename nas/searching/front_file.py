@@ -90,6 +90,6 @@ def _member(member: Any, setup: RunSetup) -> dict[str, Any]:
         "formula": member.proposal.formula,
         "standard_errors": {n: member.errors.get(n, 0.0) for n in names if member.errors},
         "scores": {n: member.scores[n] for n in names if n in member.scores},
-        "repeats": len(member.trainings),
+        "repeats": len(member.scored),
         "p_non_dominated": member.p,
     }

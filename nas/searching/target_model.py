@@ -135,6 +135,7 @@ class TargetPosterior:
         counts = np.array([len(row.scores) for row in target.values()], float)
         self.transform = YeoJohnson.fit(means)
         joint, z = short.joint(self._known), self.transform.transform(means)
+        self._joint, self._z = joint, z
         slopes = self.transform.derivative(means)
         squares = sum(float(np.var(row.scores)) * len(row.scores) for row in target.values())
         self.link = _fit(
@@ -151,6 +152,17 @@ class TargetPosterior:
         self._noise = noise + JITTER
         self._factor = cho_factor(covariance + np.diag(self._noise))
         self._weights: Array = cho_solve(self._factor, z - self.link.rho * joint.mean)
+
+    def bias(self) -> tuple[Array, Array]:
+        """Return by how much the short task overrates each mechanism with target trainings.
+
+        Returns:
+            The differences z - rho m of transformed costs, up to a constant, and the covariances of
+            their errors: the uncertainty of s, the residual and the noise.
+        """
+        joint, link = self._joint, self.link
+        errors = link.residual_variance * np.eye(len(self._z)) + np.diag(self._noise)
+        return self._z - link.rho * joint.mean, link.rho**2 * joint.covariance + errors
 
     def joint(
         self, observed: Mapping[str, Observations], candidates: Sequence[Features] = ()

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
@@ -300,13 +300,21 @@ class Candidate:
         """Whether the metrics in ``objectives`` are posterior means with standard errors."""
         return self.estimate is not None and bool(self.estimate.errors)
 
+    @property
+    def scored(self) -> tuple[Training, ...]:
+        """The trainings that ``scores`` are of: under the target task, or without one all."""
+        return self.trainings if self.target is None else self.target
+
+    @cached_property
+    def short_scores(self) -> Mapping[str, float]:
+        """Mean of each metric over the trainings under the run's task; empty unless ``is_ok``."""
+        return {n: mean for n, (mean, _) in _means(self.trainings).items()} if self.is_ok else {}
+
     @cached_property
     def _measured(self) -> dict[str, tuple[float, float | None]]:
         if not self.is_ok:
             return {}
-        trainings = self.trainings if self.target is None else self.target
-        metrics = [training.evaluation.metrics for training in trainings]
-        return {name: mean_and_error([row[name] for row in metrics]) for name in metrics[0]}
+        return _means(self.scored)
 
     @cached_property
     def scores(self) -> Mapping[str, float]:
@@ -341,6 +349,12 @@ class Candidate:
     def p(self) -> float | None:
         """The probability of being in the front (``Estimate.p``); None if not estimated."""
         return None if self.estimate is None else self.estimate.p
+
+
+def _means(trainings: Sequence[Training]) -> dict[str, tuple[float, float | None]]:
+    """Return mean and standard error of each metric over trainings that succeeded."""
+    metrics = [training.evaluation.metrics for training in trainings]
+    return {name: mean_and_error([row[name] for row in metrics]) for name in metrics[0]}
 
 
 @dataclass(frozen=True, slots=True)
