@@ -255,21 +255,24 @@ class Posterior:
         features = [*(row.features for row in observed.values()), *candidates]
         unseen = sorted({name for row in features for name in row} - set(self._names))
         more = np.array([[row.get(name, 0.0) for name in unseen] for row in features])
-        x = np.hstack([self._matrix(features), more.reshape(len(features), len(unseen))])
-        fitted = np.pad(self._x, ((0, 0), (0, len(unseen))))
-        centre = fitted.mean(axis=0)
-        unit = float(((fitted - centre) ** 2).sum(axis=1).mean()) or 1.0
-        across = self._covariance(x, fitted)
+        seen, more = self._matrix(features), more.reshape(len(features), len(unseen))
+        across = self._covariance(seen, (more**2).sum(axis=1))
         for row, key in enumerate(observed):
             if (column := self._rows.get(key)) is not None:
                 across[row, column] += self.kernel.residual_variance
-        residual = self.kernel.residual_variance * np.eye(len(x))
-        covariance = self._covariance(x, x) + residual - across @ self._inverse @ across.T
+        residual = self.kernel.residual_variance * np.eye(len(features))
+        centred = np.hstack([seen - self._origin, more])
+        linear = centred @ centred.T / self._norm
+        distances = np.sqrt(_squared_distances(centred, centred))
+        matern = self.kernel.signal_variance * np.exp(-distances / self.kernel.length)
+        prior = matern + self.kernel.linear_variance * linear + residual
+        covariance = prior - across @ self._inverse @ across.T
         mean, num = self._centre + across @ self._weights, len(observed)
         before = np.maximum(np.diag(covariance)[:num], TINY)
         mean[:num], variance = self._updated(observed, mean[:num], before)
-        shrunk = np.append(np.sqrt(np.minimum(variance / before, 1.0)), np.ones(len(x) - num))
-        linear = (x - centre) @ (x - centre).T / unit
+        shrunk = np.append(
+            np.sqrt(np.minimum(variance / before, 1.0)), np.ones(len(features) - num)
+        )
         return Joint(mean, covariance * shrunk[:, None] * shrunk, linear)
 
     def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
