@@ -182,7 +182,7 @@ class Replay:
         return self.tables.bench.hypervolume(
             [
                 (
-                    truths[k],
+                    -truths[k],
                     costs_of(setting.resolve(self.tables.genomes[k]), setting, names)["macs"],
                 )
                 for k in keys

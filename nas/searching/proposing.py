@@ -31,6 +31,7 @@ from nas.store.records import TARGET, Estimate
 # Number of attempts in a row without a new mechanism after which a space counts as exhausted.
 MAX_ATTEMPTS: Final = 1000
 GROWTH: Final = 20  # in long searches, results are passed on in parts of this fraction of them
+MOST_REDRAWN: Final = 16  # attempts after which known mechanisms may replace a new one
 REPEAT_EVERY: Final = 10  # one in this number of proposals trains a known mechanism again
 
 
@@ -89,7 +90,7 @@ class Proposer:
         attempts: list[Proposal] = []
         while len(attempts) < MAX_ATTEMPTS and not (attempts and attempts[-1].is_trained):
             attempt = self._reevaluation(number) or self._draw(number, rng, len(attempts))
-            attempt = self._known(number, attempt) or attempt
+            attempt = self._known(number, attempt, len(attempts)) or attempt
             proposal = self._filter.propose(attempt, number, len(attempts))
             is_known = attempt.operator in (REPEAT, TARGET)
             attempts.append(self._repeated(proposal) if is_known else proposal)
@@ -142,16 +143,18 @@ class Proposer:
         chosen = self._archive.select_reevaluation()
         return None if chosen is None else Attempt(chosen.genome, REPEAT)
 
-    def _known(self, number: int, new: Attempt) -> Attempt | None:
+    def _known(self, number: int, new: Attempt, num_failed: int) -> Attempt | None:
         """Return a training of a known mechanism that is worth more than a new mechanism, or None.
 
         Without a target task, this is the algorithm's decision, and the result is None.
 
         Args:
-            new: the attempt that is trained otherwise.
+            new: the attempt that is made otherwise.
+            num_failed: number of earlier attempts, none of which gave a new mechanism. After
+                ``MOST_REDRAWN`` attempts, a known mechanism is trained if any is worth it.
         """
-        archive = self._archive
-        if not isinstance(archive, TargetArchive):
+        archive, is_first = self._archive, number < self._context.population
+        if not isinstance(archive, TargetArchive) or is_first or new.operator == REPEAT:
             return None
         if number % 2 and (chosen := archive.next_spread()) is not None:
             return Attempt(chosen.genome, TARGET)
@@ -159,6 +162,8 @@ class Proposer:
         if option is None:
             return None
         info = self._filter.inspect(new.genome)
+        if not info.is_new and num_failed < MOST_REDRAWN:
+            return None
         if info.is_new and archive.gain_of(info.genome, info.costs) >= option.gain:
             return None
         return Attempt(option.result.genome, TARGET if option.is_target else REPEAT)

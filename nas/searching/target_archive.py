@@ -92,8 +92,22 @@ class TargetArchive(Archive):
         return self._estimates_of(rows), False
 
     def repeatable(self) -> list[int]:
-        """Return no mechanism: ``best_option`` selects re-evaluations."""
+        """Return no mechanism, so that algorithms draw new ones: ``best_option`` selects others."""
         return []
+
+    def select_reevaluation(self) -> TrialResult | None:
+        """Return the mechanism that is most useful to train again under the short task, or None.
+
+        The usefulness is as in ``Archive.select_reevaluation``, of the target estimates.
+        """
+        rows = super().repeatable() if self.is_informed else []
+        if not rows:
+            return None
+        shifts = (
+            self._expected_shifts()[0] if self._is_linked else self.expected_shift() / self._span
+        )
+        worth = self.p_non_dominated() * (shifts**2).sum(axis=1)
+        return self.known[max(rows, key=lambda i: worth[i])]
 
     def next_spread(self) -> TrialResult | None:
         """Return the next mechanism of the first target trainings; None if there is none.
