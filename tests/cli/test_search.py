@@ -43,7 +43,7 @@ def test_front_members_are_confirmed_once(nas: Any) -> None:
 
 @pytest.mark.usefixtures("at_tasks")
 def test_search_of_a_target_task_shows_short_scores(nas: Any) -> None:
-    options = ("--gens", 4, "--pop", 8, "--run", "a", "--target", "more.yaml", *LOCAL)
+    options = ("--gens", 5, "--pop", 8, "--run", "a", "--target", "more.yaml", *LOCAL)
     searched = nas("search", "--space", "quickstart", "--task", "tiny.yaml", *options)
     assert searched.status == 0
     assert "short: mean of the member's trainings under tiny." in searched.out

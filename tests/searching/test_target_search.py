@@ -17,7 +17,7 @@ from nas.space import load_space
 from nas.store import open_run, open_writer
 from nas.tasks import load_task
 
-SETTINGS = SearchConfig(population=8, generations=7, seed=4)
+SETTINGS = SearchConfig(population=8, generations=9, seed=4)
 
 
 @pytest.fixture
