@@ -39,6 +39,7 @@ BENCHMARKS: Final = {
     "gpu": "everything about a CUDA device, in eight minutes",
     "peers": "other optimisers and ours on the same trainings",
     "beliefs": "bias and calibration of estimates and probabilities",
+    "target": "searches with a target task, replayed, --seeds orders",
     "utilisation": "busy share of up to 1,000 simulated workers",
     "dispatch": "driver time with up to 1,000 simulated workers",
     "driver": "processor time and memory of a search of simulated trainings",

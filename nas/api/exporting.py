@@ -197,13 +197,14 @@ def _provenance(source: Source) -> Provenance:
         return Provenance(source.text)
     with open_run(source.run) as run:
         setup, candidate = run.setup, find_candidate(run, source.digest or "")
-        origin = f"space {setup.space.name}, task {setup.task.name}, seed {setup.config.seed}"
+        origin = f"space {setup.space.name}, task {setup.front_task.name}, seed {setup.config.seed}"
         about = f"{run.name} ({origin})"
         if candidate is None:
             return Provenance(source.text, about)
-        trainings, date = plural(len(candidate.trainings), "training"), run.started.date()
-    seeds = ", ".join(str(training.evaluation.seed) for training in candidate.trainings)
-    results = [f"{trainings} (seeds {seeds}) of task {setup.task.name}, run started {date}:"]
+        scored = candidate.scored
+        trainings, date = plural(len(scored), "training"), run.started.date()
+    seeds = ", ".join(str(training.evaluation.seed) for training in scored)
+    results = [f"{trainings} (seeds {seeds}) of task {setup.front_task.name}, run started {date}:"]
     for objective in setup.objectives:
         name, unit = objective.name, objective.unit
         value = quantity(candidate.objectives[name], unit, candidate.errors.get(name))

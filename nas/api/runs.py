@@ -25,6 +25,7 @@ from nas.report.verdict import verdict_of
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
 from nas.searching.listener import Listener, SearchResult
+from nas.searching.setup import longer_task
 from nas.space import load_space
 from nas.store import RUNS, find_run, open_run, open_writer
 from nas.store.sources import resolve_trainable
@@ -58,6 +59,7 @@ def search(
     generations: int = SearchConfig.generations,
     population: int = SearchConfig.population,
     task: str | None = None,
+    target: str | None = None,
     data: str | None = None,
     algorithm: str = SearchConfig.algorithm,
     lag: int | None = SearchConfig.lag,
@@ -83,6 +85,8 @@ def search(
         generations: number of generations, including the first.
         population: number of proposals in a generation.
         task: name or path of a task; the space's task by default.
+        target: name or path of a longer task of the same family, whose front is searched; some of
+            the mechanisms are trained under it. By default that of the space, which may have none.
         data: training data, in the form that the task's family accepts; the task's own data by
             default.
         algorithm: "surrogate", "nsga2", "random", "regularized-evolution", "local-search", or the
@@ -110,9 +114,10 @@ def search(
         NasError: an argument cannot be used; the message names it and what was expected.
     """
     chosen = load_space(space).asked(objectives, region)
+    short, name = task_of(chosen, task, data), target or chosen.target
     result = run_search(
         chosen,
-        task_of(chosen, task, data),
+        short,
         SearchConfig(
             algorithm=algorithm,
             population=population,
@@ -121,6 +126,7 @@ def search(
             repeats=repeats,
             lag=lag,
         ),
+        target=None if name is None else longer_task(name, short, "target"),
         make_evaluator=partial(make_evaluator, Execution(**execution)),
         root=Path(runs),
         name=run,

@@ -28,6 +28,13 @@ def search(
         int, typer.Option("--pop", min=1, help="Trainings of a generation.")
     ] = SearchConfig.population,
     task: options.Task = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="A longer task of the same family, whose front is searched.",
+            autocompletion=completion.tasks,
+        ),
+    ] = None,
     data: options.Data = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search and of all trainings.")] = (
         SearchConfig.seed

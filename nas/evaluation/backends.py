@@ -13,8 +13,13 @@ from nas.tasks import Data, Task
 BACKENDS: Final = ("ray", "local")
 
 
-def make_evaluator(execution: Execution, task: Task, data: Data) -> Evaluator:
+def make_evaluator(
+    execution: Execution, task: Task, data: Data, target: tuple[Task, Data] | None = None
+) -> Evaluator:
     """Return a new evaluator, which runs trainings on a backend; the caller must close it.
+
+    Args:
+        target: a second task and its data, for trials with ``Trial.is_target``.
 
     Raises:
         ConfigError: the backend of ``execution`` is unknown, or does not support an option.
@@ -23,7 +28,7 @@ def make_evaluator(execution: Execution, task: Task, data: Data) -> Evaluator:
     if execution.backend == "ray":
         from nas.evaluation.ray_backend import RayEvaluator
 
-        return RayEvaluator(task, data, execution)
+        return RayEvaluator(task, data, execution, target=target)
     if execution.backend != "local":
         raise ConfigError(
             f"backend: found {execution.backend!r}{near(execution.backend, BACKENDS)}, expected "
@@ -44,4 +49,5 @@ def make_evaluator(execution: Execution, task: Task, data: Data) -> Evaluator:
     gpus = 0 if execution.gpus_per_worker == 0 else usable_gpus()
     resources, *_ = allocate(execution, [Machine(cores=1, gpus=gpus)])
     check_computes(torch.device(resources.device))
-    return LocalEvaluator(task, data, device=resources.device, time_limit=execution.time_limit)
+    limit = execution.time_limit
+    return LocalEvaluator(task, data, device=resources.device, time_limit=limit, target=target)

@@ -50,7 +50,8 @@ class Dispatcher:
         pool: starts, calls and ends workers.
         workers: largest number of workers. All are requested at once; the pool starts as many as
             there is room for, and the other requests wait.
-        budget: epochs, examples and precision of every trial, which failed evaluations contain.
+        budgets: epochs, examples and precision of trials of the task and of the target task, which
+            failed evaluations contain.
         patience: seconds after which a worker that has not answered is ended; math.inf for never.
         start_seconds: seconds without any worker after which `wait` raises DeviceError.
         clock: function that returns a monotonic time in seconds.
@@ -60,7 +61,7 @@ class Dispatcher:
         self,
         pool: Pool,
         workers: int,
-        budget: Budget,
+        budgets: tuple[Budget, Budget],
         *,
         patience: float,
         start_seconds: float,
@@ -68,7 +69,7 @@ class Dispatcher:
     ) -> None:
         self.workers = workers
         self.on_incident: Callable[[Incident], None] = log
-        self._pool, self._budget, self._patience, self._clock = pool, budget, patience, clock
+        self._pool, self._budgets, self._patience, self._clock = pool, budgets, patience, clock
         self._pending: list[_Ticket] = []  # a heap
         self._finished: list[tuple[_Ticket, Any]] = []  # tickets with their answers
         self._slots: set[_Slot] = set()
@@ -310,7 +311,7 @@ class Dispatcher:
         self._replace(slot)
         if ticket.trial is None:
             raise DeviceError(f"no worker could measure its speed: {text}.")
-        budget, seconds = self._budget, self._clock() - slot.since
+        budget, seconds = self._budgets[ticket.trial.is_target], self._clock() - slot.since
         failure = Evaluation.failure(ticket.trial, budget, reason, text, slot.name, seconds)
         self._finished.append((ticket, failure))
 

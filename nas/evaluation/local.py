@@ -20,10 +20,11 @@ class LocalEvaluator:
     """An `Evaluator` that trains in this process. Each call of `wait` trains the next trial.
 
     Args:
-        task, data: the task and data of all trials.
+        task, data: the task and data of trials.
         device: the torch device, "cpu" or "cuda".
         time_limit: longest duration of one training in seconds; None for no limit.
         train: training function with the arguments of `train_candidate`.
+        target: the task and data of trials with ``Trial.is_target``.
     """
 
     workers = 1
@@ -36,15 +37,17 @@ class LocalEvaluator:
         device: str = "cpu",
         time_limit: float | None = None,
         train: Train = train_candidate,
+        target: tuple[Task, Data] | None = None,
     ) -> None:
-        self._task, self._data, self._train = task, data, train
+        self._task, self._train = (task, data), train
+        self._target = target or self._task
         self._device, self._time_limit = device, time_limit
         self._pending: deque[Trial] = deque()
         self.on_incident: Callable[[Incident], None] = log
 
     def calibrate(self) -> Mapping[str, Any]:
         """Measure the unit times of operations on this evaluator's device, and return them."""
-        return calibrate_for(self._task, self._device)
+        return calibrate_for(self._target[0], self._device)
 
     def submit(self, trials: Sequence[Trial]) -> None:
         """Queue trials, which `wait` trains one by one."""
@@ -62,9 +65,10 @@ class LocalEvaluator:
         if not self._pending:
             return []
         trial = self._pending.popleft()
+        task, data = self._target if trial.is_target else self._task
         with record_interrupts() as interrupts:
             evaluation = train_guarded(
-                self._train, trial, self._task, self._data, self._device, self._time_limit
+                self._train, trial, task, data, self._device, self._time_limit
             )
         if interrupts:  # even if the training swallowed the exception
             raise KeyboardInterrupt

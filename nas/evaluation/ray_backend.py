@@ -58,11 +58,12 @@ class RayEvaluator(Dispatcher):
     """An `Evaluator` whose workers are Ray actors.
 
     Args:
-        task, data: the task and data of all trials, which are put into Ray's object store once.
+        task, data: the task and data of trials, which are put into Ray's object store once.
         execution: options of the workers. If its ``ray_address`` is None, the evaluator uses the
             cluster that this process is connected to, or else starts a cluster on this machine.
         grace: seconds beyond the time limit after which a worker that has not answered is ended.
         train: training function with the arguments of `train_candidate`.
+        target: the task and data of trials with ``Trial.is_target``.
 
     Raises:
         DeviceError: the cluster cannot be reached, or has too few cores or GPUs.
@@ -76,7 +77,10 @@ class RayEvaluator(Dispatcher):
         *,
         grace: float = 30.0,
         train: Train = train_candidate,
+        target: tuple[Task, Data] | None = None,
     ) -> None:
+        target_task, target_data = target or (task, data)
+        tasks, loaded = (task, target_task), (data, target_data)
         limit, most = execution.time_limit, execution.most or 0
         self._connection = Connection(execution)
         try:
@@ -84,9 +88,9 @@ class RayEvaluator(Dispatcher):
             if self._connection.is_local:  # a cluster of one machine does not grow
                 most = 0 if resources[0].gpus else min(most, sum(m.cores for m in machines()))
             super().__init__(
-                ActorPool(resources, ray.put((task, train, limit)), ray.put(data)),
+                ActorPool(resources, ray.put((tasks, train, limit)), ray.put(loaded)),
                 max(len(resources), most),
-                budget_of(task, data),
+                (budget_of(task, data), budget_of(target_task, target_data)),
                 patience=math.inf if limit is None else limit + grace,
                 start_seconds=execution.start_seconds,
             )
@@ -121,8 +125,9 @@ class ActorPool:
     Args:
         resources: cores and GPUs of each worker that starts at the beginning. Each later worker
             has the resources of the last of these workers, and starts on any machine.
-        options: Ray reference to the tuple (task, training function, time limit).
-        data: Ray reference to the data.
+        options: Ray reference to the tuple (tasks, training function, time limit). The tasks are
+            the task and the target task, which is the same without a target.
+        data: Ray reference to the data of both tasks.
     """
 
     def __init__(self, resources: Sequence[WorkerResources], options: Any, data: Any) -> None:

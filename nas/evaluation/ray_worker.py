@@ -142,8 +142,8 @@ class Worker:
         Args:
             driver: identity of the driver, which the worker's must match.
             plugins: names of the plug-in modules to import.
-            references: Ray references to the tuple (task, training function, time limit) and to
-                the data.
+            references: Ray references to the tuple (tasks, training function, time limit) and to
+                the data of both tasks, see ``ActorPool``.
 
         Raises:
             UnfitError: code or plug-ins differ from the driver's, or torch cannot use the GPU.
@@ -158,7 +158,7 @@ class Worker:
             if lacking := worker.lacks(driver):
                 raise DeviceError(f"there is {lacking}")
             options, self._data = map(ray.get, references)
-            self._task, self._train, self._time_limit = options
+            self._tasks, self._train, self._time_limit = options
             self._gpus = ray.get_runtime_context().get_assigned_resources().get("GPU", 0.0)
             self._device = "cuda" if self._gpus else "cpu"
             if self._gpus:
@@ -171,7 +171,7 @@ class Worker:
 
     def calibrate(self) -> Mapping[str, Any]:
         """Measure the unit times of operations on this worker's device, and return them."""
-        return calibrate_for(self._task, self._device)
+        return calibrate_for(self._tasks[1], self._device)
 
     def evaluate(self, trial: Trial, is_alone: bool = False) -> Evaluation:
         """Train one candidate and return its evaluation.
@@ -187,11 +187,12 @@ class Worker:
         if self._is_gpu_unusable:
             raise GpuUnusableError
         is_shared = 0 < self._gpus < 1
+        task, data = self._tasks[trial.is_target], self._data[trial.is_target]
         if is_shared and is_alone:
             torch.cuda.set_per_process_memory_fraction(1.0)
         try:
             evaluation = train_guarded(
-                self._train, trial, self._task, self._data, self._device, self._time_limit
+                self._train, trial, task, data, self._device, self._time_limit
             )
         except DeviceError as error:
             raise _unfit(str(error)) from error

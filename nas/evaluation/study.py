@@ -34,6 +34,7 @@ def study(
     first: int = 0,
     purpose: Purpose = "evaluate",
     known: Iterable[Training] = (),
+    is_target: bool = False,
 ) -> Iterator[Training]:
     """Train every mechanism with several seeds, and yield trainings as they finish.
 
@@ -52,6 +53,7 @@ def study(
             those for all other commands.
         known: earlier trainings. Those of this purpose and task that did not fail are yielded
             first, and are not run again.
+        is_target: whether ``task`` is the evaluator's target task.
 
     Raises:
         GenomeError: a mechanism does not exist at the task's width, heads or number of tokens.
@@ -74,7 +76,14 @@ def study(
         labels.setdefault(form.key, []).append((name, form.digest))
     work = {key: costs_under(form, context, ["macs"])["macs"] for key, form in resolved.items()}
     trials = [
-        Trial(key, to_train(form), training_seed(seed, seeds_of, repeat), repeat, work=work[key])
+        Trial(
+            key,
+            to_train(form),
+            training_seed(seed, seeds_of, repeat),
+            repeat,
+            work=work[key],
+            is_target=is_target,
+        )
         for repeat in range(first, repeats)
         for key, form in resolved.items()
     ]

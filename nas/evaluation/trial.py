@@ -54,6 +54,7 @@ class Trial:
         repeat: index among the trainings of this mechanism, from 0.
         work: expected duration in any unit; trials with most work start first.
         keeps_weights: whether the evaluation returns the weights of the attention layers.
+        is_target: whether the evaluator's target task trains it, not its task.
     """
 
     key: str
@@ -62,6 +63,7 @@ class Trial:
     repeat: int = 0
     work: float = 0.0
     keeps_weights: bool = False
+    is_target: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,9 @@ class Evaluation:
 
 _ADAPTER: Final = TypeAdapter(Evaluation)
 
-Purpose: TypeAlias = Literal["search", "confirm", "evaluate", "benchmark", "explain", "reference"]
+Purpose: TypeAlias = Literal[
+    "search", "target", "confirm", "evaluate", "benchmark", "explain", "reference"
+]
 Stage: TypeAlias = Literal["", "search", "long", "test"]
 
 
@@ -178,12 +182,14 @@ class Training:
     """A finished training: its evaluation, with the purpose, the task and the mechanism.
 
     Attributes:
-        purpose: the command that ran the training, or "reference" if a search trained a known
+        purpose: the command that ran the training, "target" if a search trained a mechanism under
+            its target task, or "reference" if a search trained a known
             mechanism to compare its candidates with it.
         task: digest of task and data, see `task_fingerprint`.
         task_name: name of the task.
         key: digest of the mechanism at the task's sizes (width, heads, layers and tokens). The
-            command ``confirm`` uses the sizes of the search's task in all its stages.
+            command ``confirm`` uses the sizes of the search's task in all its stages, as does a
+            search for trainings under its target task.
         name: name of the mechanism, or the command-line argument that defines it; empty if it has
             neither.
         repeat: index among the trainings of this mechanism, from 0.

@@ -105,7 +105,8 @@ def _write_all(view: RunView, root: Path) -> int:
         _write_member(view, member, root / MEMBERS / view.short(member))
     trainings = [training for training in view.trainings if training.key in members]
     for training in trainings:
-        name = f"{view.short(members[training.key])}-{training.repeat}"
+        task = "-target" if training.purpose == "target" else ""
+        name = f"{view.short(members[training.key])}-{training.repeat}{task}"
         with _writer(root / CURVES / name) as writer:
             for report in training.evaluation.reports:
                 values = {**report.metrics, "train_loss": report.train_loss}

@@ -26,6 +26,7 @@ from nas.report.columns import (
 from nas.report.front_columns import SURE, front_columns, is_estimated, mark
 from nas.report.result import TableResult, data_frame
 from nas.report.run_view import RunView, task_and_data
+from nas.report.short_task import short_task_notes
 from nas.report.table import TextColumn, named_values, say, say_table
 from nas.report.units import (
     FRACTION,
@@ -267,7 +268,7 @@ def runs_columns(runs: Sequence[RunSummary]) -> list[TextColumn]:
 def _notes(view: RunView) -> list[str]:
     """Return the legend of the front's table, and notes on the reliability of its numbers."""
     lines = legend(front_columns(view), view.members)
-    if is_estimated(view) and max(len(c.trainings) for c in view.candidates) == 1:
+    if is_estimated(view) and max(len(c.scored) for c in view.candidates) == 1:
         lines.append("No mechanism was trained twice: noise, ± and p(front) are rough guesses.")
     elif not is_estimated(view) and view.setup.config.repeats > 1:
         repeats = plural(view.setup.config.repeats, "training")
@@ -278,6 +279,7 @@ def _notes(view: RunView) -> list[str]:
         lines.append(
             f"> name: dominates that mechanism with p of at least {SURE} by values and errors."
         )
+    lines += short_task_notes(view)
     if len(view.hardware) > 1:
         kinds = ", ".join(view.hardware)
         lines.append(f"Trained on different hardware, which rounds differently: {kinds}.")

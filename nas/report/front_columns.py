@@ -37,6 +37,8 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
     ]
     for objective in setup.objectives:
         columns += (_metric if objective.is_metric else _cost)(view, objective)
+    if setup.target is not None and view.metric is not None:
+        columns.append(_short(view.metric, setup.task.name))
     columns += [_score(name, setup.unit(name)) for name in metrics if name not in objectives]
     if view.metric is not None:
         columns += [c for title in view.fresh for c in _fresh(view, view.metric, title)]
@@ -48,7 +50,7 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
         Column(
             "seeds",
             "seeds" if is_estimated(view) else "",
-            lambda c: len(c.trainings),
+            lambda c: len(c.scored),
             in_json=False,
             rank=4,
         ),
@@ -134,6 +136,19 @@ def _cost(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
 def _score(name: str, unit: str) -> Column[Candidate]:
     """Return the column of a metric that is not an objective."""
     return Column(f"{name}_score", "", lambda c: c.scores.get(name), unit=unit, in_json=False)
+
+
+def _short(metric: Objective, task: str) -> Column[Candidate]:
+    """Return the column of a metric's means under the short task of a run with a target task."""
+    return Column(
+        _key(metric.name, "short", metric.unit),
+        "short",
+        lambda c: c.short_scores.get(metric.name),
+        unit=metric.unit,
+        about=f"short: mean of the member's trainings under {task}.",
+        in_json=False,
+        rank=2,
+    )
 
 
 def _extra(name: str) -> Column[Candidate]:

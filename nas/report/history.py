@@ -86,7 +86,10 @@ def history_of(folder: Path, digest: str) -> History:
             run=run.name,
             setup=run.setup,
             ancestors=tuple((p, by_key.get(p.key)) for p in proposals),
-            evaluations=tuple(training.evaluation for training in run.trainings(key=key)),
+            evaluations=tuple(
+                training.evaluation
+                for training in (*run.trainings(key=key), *run.trainings("target", key=key))
+            ),
             incidents=tuple(incident for incident in run.incidents() if incident.key == key),
             id_length=id_length(run.digests()),
         )

@@ -80,7 +80,8 @@ class RunView:
         members: the mechanisms of the Pareto front, sorted by the first objective, best first.
         names: names of the published mechanisms, by key. A mechanism may have several names,
             because different published mechanisms can be equal at small sizes.
-        trainings: trainings of the search, sorted by key and index of the seed.
+        trainings: trainings of the search under its task and its target task, sorted by key,
+            purpose and index of the seed.
         confirmations: all trainings with fresh seeds, that is, seeds that the search never used.
         incidents: worker failures.
         explained: recorded results of ``nas explain``.
@@ -135,7 +136,7 @@ class RunView:
             for proposal in (mechanism.proposal for mechanism in mechanisms):
                 if proposal.key and proposal.name:
                     names[proposal.key] = (*names.get(proposal.key, ()), proposal.name)
-            trainings = [training for candidate in candidates for training in candidate.trainings]
+            trainings = [t for c in candidates for t in (*c.trainings, *(c.target or ()))]
             wall, available = session_seconds(run)
             busy = math.fsum(training.evaluation.wall_seconds for training in trainings)
             return cls(
@@ -147,7 +148,7 @@ class RunView:
                 mechanisms=tuple(mechanisms),
                 members=run.front(candidates),
                 names=names,
-                trainings=tuple(sorted(trainings, key=lambda t: (t.key, t.repeat))),
+                trainings=tuple(sorted(trainings, key=lambda t: (t.key, t.purpose, t.repeat))),
                 confirmations=run.trainings("confirm"),
                 incidents=run.incidents(),
                 explained=run.answers("explain"),
@@ -405,14 +406,14 @@ def id_length(digests: Sequence[str]) -> int:
 
 def task_and_data(setup: RunSetup) -> str:
     """Return the names of a run's task and data, from the task's copy saved with the run."""
-    document = parse_yaml(setup.task.text, setup.task.name)
+    document = parse_yaml(setup.front_task.text, setup.front_task.name)
     data = document.get("data") if isinstance(document, dict) else None
     if not data:
-        return setup.task.name
+        return setup.front_task.name
     # Only the last part of a path is shown: the whole path may be private.
     _, _, path = str(data).partition(":")
     is_path = path.startswith(("/", "~"))
-    return f"{setup.task.name} on {f'folder {PurePath(path).name}' if is_path else data}"
+    return f"{setup.front_task.name} on {f'folder {PurePath(path).name}' if is_path else data}"
 
 
 def session_seconds(run: Run) -> tuple[float, float]:

@@ -30,6 +30,7 @@ from nas.common.objectives import Objective, beyond_limits
 from nas.common.text import plural
 from nas.costs import cost_noun
 from nas.report.run_view import FRESH, STANDARD, RunView, Spread, outside_text
+from nas.report.short_task import short_task_notes
 from nas.report.units import FRACTION, duration, percent, points, quantity
 from nas.store import Candidate
 
@@ -104,6 +105,7 @@ def _unconfirmed(view: RunView) -> Verdict:
         f"The search's best by {kind} is {name}{ahead}: {_words(objective)} {shown}.",
         "No result is confirmed: the best score of many is too high, and an estimate rests on a "
         f"model. `nas confirm {view.label}` trains the best again with fresh seeds.",
+        *short_task_notes(view),
         effort(view),
     )
     figure = Figure(shown, f"{_words(objective)}, {kind}", kind)
@@ -166,6 +168,7 @@ class _Confirmed:
             self._cheapest(best, leading),
             self._calibration(best),
             self._missing(),
+            *short_task_notes(view),
             effort(view),
         )
         return Verdict(

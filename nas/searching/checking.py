@@ -16,7 +16,6 @@ from nas.searching.front_file import FRONT_FILE, run_answer
 from nas.store import Run, is_checkpointed, open_run, weights_path
 from nas.store.files import STAGING, has_content, leftovers, run_argument
 from nas.store.lock import is_held
-from nas.store.rows import DOCUMENTS
 from nas.store.weights import check_weights_file
 
 MAX_BYTES: Final = 2**27  # size of a file front.json
@@ -66,9 +65,9 @@ def _folder_faults(run: Run) -> Iterator[str]:
         yield f"{path}: is missing; {resume} writes it."
     elif path.is_file() and not _is_same_front(path, run_answer(run)):
         yield f"{path}: does not say what the record says; {resume} writes it again."
-    for kind in DOCUMENTS:
+    for kind, document in run.setup.documents.items():
         copy = folder / f"{kind}.yaml"
-        text = getattr(run.setup, kind).text.encode("utf-8", "replace")
+        text = document.text.encode("utf-8", "replace")
         if not has_content(copy, text):
             yield (
                 f"{copy}: differs from the record's copy, which is the one that counts; `nas "

@@ -35,7 +35,7 @@ from nas.evaluation.trial import (
 from nas.genome import Genome
 from nas.genome.mechanisms import mechanism
 from nas.searching.loop import LIKELY
-from nas.searching.setup import cost_context, run_cost_context
+from nas.searching.setup import check_measures, cost_context, longer_task, run_cost_context
 from nas.store import (
     Candidate,
     Proposal,
@@ -47,7 +47,7 @@ from nas.store import (
 )
 from nas.store.frozen import load_frozen_task, load_unchanged
 from nas.store.sources import AnyTrainable
-from nas.tasks import Data, Task, load_task
+from nas.tasks import Data, Task
 from nas.training.user_module import Mechanism
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ class ConfirmationStage:
     """A task that all selected mechanisms are trained under.
 
     Attributes:
-        stage: "search" for the run's own task, "long" for a longer task, "test" for a task that
-            computes its metrics on the test set.
+        stage: "search" for the task whose front the run searches, "long" for a longer task, "test"
+            for a task that computes its metrics on the test set.
         data: data of the task.
     """
 
@@ -169,11 +169,15 @@ def plan_confirmation(
             f"run {run.name!r} has no metric among its objectives, so there is no score to "
             "confirm; `nas evaluate` trains its members."
         )
-    task = load_frozen_task(setup.task, data)
+    task = load_frozen_task(setup.front_task, data)
     chosen = _select(run, task, ids, members)
-    stages = [ConfirmationStage("search", task, load_unchanged(run.folder, setup.task, task))]
+    loaded = load_unchanged(run.folder, setup.front_task, task)
+    stages = [ConfirmationStage("search", task, loaded)]
     if long is not None:
-        stages.append(ConfirmationStage("long", *_longer_task(long, task, metric)))
+        longer = longer_task(long, task, "long")
+        data_of_longer = longer.load()
+        check_measures(longer, data_of_longer, metric.name)
+        stages.append(ConfirmationStage("long", longer, data_of_longer))
     if is_tested:
         last = stages[-1].task
         stages.append(ConfirmationStage("test", last, last.load_test()))
@@ -210,14 +214,20 @@ def confirm_run(
 
 
 def _select(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Candidate, ...]:
-    """Return the selected mechanisms of the run, then standard attention and ``uniform``."""
+    """Return the selected mechanisms of the run, then standard attention and ``uniform``.
+
+    Args:
+        task: the task whose front the run searches, at the sizes of which costs are computed.
+    """
+    searched = load_frozen_task(run.setup.task)  # its sizes determine keys
     known = {c.key: c for c in candidates(run)}
     context, names = run_cost_context(run.setup, task), _cost_names(run)
     chosen: dict[str, Candidate] = {}
 
     def add(genome: Genome, name: str | None) -> None:
-        resolved = task.resolve(genome)
-        digest, key, costs = resolved.digest, resolved.key, costs_of(resolved, context, names)
+        resolved = searched.resolve(genome)
+        digest, key = resolved.digest, resolved.key
+        costs = costs_of(context.resolve(resolved.genome), context, names)
         new = Proposal(0, 0, digest, key, resolved.genome, "", "control", None, (), "new")
         base = known.get(key) or Candidate(new)
         proposal = replace(base.proposal, name=name, costs=costs)
@@ -259,8 +269,12 @@ def _compared(
             if reason := why_not(source.mechanism, model):
                 raise ConfigError(f"against, under task {stage.task.name}: {reason}")
     task = stages[0].task
-    resolved = resolve_under(task, source.mechanism)
-    costs = costs_under(resolved, run_cost_context(run.setup, task), _cost_names(run))
+    costs = costs_under(
+        resolve_under(task, source.mechanism),
+        run_cost_context(run.setup, task),
+        _cost_names(run),
+    )
+    resolved = resolve_under(load_frozen_task(run.setup.task), source.mechanism)
     return ComparedMechanism(source.text, resolved.key, resolved.digest, source.mechanism, costs)
 
 
@@ -295,35 +309,6 @@ def _likely_members(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
     for other in sorted(others, key=lambda c: -(c.p or 0.0)):
         chosen.setdefault(other.key, other)
     return list(chosen.values())
-
-
-def _longer_task(name: str, run_task: Task, metric: Objective) -> tuple[Task, Data]:
-    """Load a task of the same family as the run's task (``Task.kind``), with the same data.
-
-    Args:
-        name: name or path of the task.
-        run_task: the run's task.
-        metric: the metric that the task has to measure.
-
-    Raises:
-        ConfigError: the task is of another family or does not measure the metric.
-    """
-    task = load_task(name)
-    if task.kind != run_task.kind:
-        raise ConfigError(
-            f"long: task {name!r} is of the family {task.kind!r}; expected one of the run's "
-            f"family, {run_task.kind!r}, so that {metric.name} means the same."
-        )
-    if run_task.data:
-        task = load_task(name, data=run_task.data)
-    data = task.load()
-    names = [measured.name for measured in task.metrics(data)]
-    if metric.name not in names:
-        raise ConfigError(
-            f"task {name!r} measures {', '.join(names)}; expected one that measures "
-            f"{metric.name}, which is to be confirmed."
-        )
-    return task, data
 
 
 def _missing_trials(

@@ -7,16 +7,17 @@ SIGTERM, an error or ``kill -9``, only the trainings that were running are lost.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from nas.common.errors import NasWarning
+from nas.common.errors import ConfigError, NasWarning
 from nas.common.objectives import Objective
 from nas.common.search_config import SearchConfig, check_count
 from nas.costs import need_calibration
+from nas.evaluation.trainer import budget_of
 from nas.evaluation.trial import REASONS, RETRIED, Evaluator, Reason
 from nas.searching.algorithm import ALGORITHMS
 from nas.searching.front_file import write_front
@@ -31,6 +32,8 @@ from nas.searching.references import (
     with_references,
 )
 from nas.searching.setup import (
+    TargetSizes,
+    check_measures,
     check_space,
     cost_context,
     make_objectives,
@@ -38,6 +41,7 @@ from nas.searching.setup import (
     objective_names,
     region_of,
     run_cost_context,
+    work_of,
 )
 from nas.space import SearchSpace
 from nas.store import (
@@ -65,7 +69,37 @@ from nas.tasks.base import Data, Task
 from nas.tasks.suite import Reference, Suite
 
 if TYPE_CHECKING:
-    MakeEvaluator: TypeAlias = Callable[[Task, Data], Evaluator]
+    # The arguments are a task and its data, and as ``target`` a target task with its data, if any.
+    MakeEvaluator: TypeAlias = Callable[..., Evaluator]
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The task of a run and its target task, if it has one, each with its data."""
+
+    task: Task
+    data: Data
+    target: tuple[Task, Data] | None = None
+
+    @property
+    def front(self) -> tuple[Task, Data]:
+        """The task whose front is searched, and its data."""
+        return self.target or (self.task, self.data)
+
+    def make(self, make_evaluator: MakeEvaluator) -> Evaluator:
+        """Return an evaluator of these tasks."""
+        if self.target is None:
+            return make_evaluator(self.task, self.data)
+        return make_evaluator(self.task, self.data, target=self.target)
+
+    def target_sizes(self, setup: RunSetup) -> TargetSizes | None:
+        """Return what proposals depend on of the target task; None without a target task."""
+        if self.target is None:
+            return None
+        contexts = [run_cost_context(setup, task) for task in (self.task, self.target[0])]
+        budgets = [budget_of(self.task, self.data), budget_of(*self.target)]
+        short, long = (work_of(*pair) for pair in zip(contexts, budgets, strict=True))
+        return TargetSizes(contexts[1], long / short)
 
 
 def run_search(
@@ -73,6 +107,7 @@ def run_search(
     task: Task,
     config: SearchConfig,
     *,
+    target: Task | None = None,
     make_evaluator: MakeEvaluator,
     root: Path = RUNS,
     name: str | None = None,
@@ -82,8 +117,10 @@ def run_search(
     """Create a run and search until the run is complete, or until Ctrl-C or SIGTERM.
 
     Args:
-        make_evaluator: a function that returns an evaluator for a task and its data.
-            ``run_search`` closes the returned evaluators.
+        target: a longer task of the same family (``longer_task``), whose front is searched.
+        make_evaluator: a function that returns an evaluator for a task and its data, and, if there
+            is a target task, for trials of this task. ``run_search`` closes the returned
+            evaluators.
         root: the folder that contains all runs.
         name: name of the run's folder, see ``create_run``.
         command: the command line, which is recorded.
@@ -99,14 +136,18 @@ def run_search(
     data = task.load()
     listener = listener or Listener()
     measured = provisional(task, data) if is_lacking_references(task) else task
-    names = objective_names(space, measured.metrics(data))
-    region = region_of(space, measured.metrics(data))
-    evaluator = make_evaluator(measured, data)
+    tasks = Tasks(measured, data, None if target is None else (target, target.load()))
+    final, final_data = tasks.front
+    metrics = final.metrics(final_data)
+    names = objective_names(space, metrics)
+    _check_target(tasks, [metric.name for metric in metrics if metric.name in names])
+    region = region_of(space, metrics)
+    evaluator = tasks.make(make_evaluator)
     try:
         calibration = evaluator.calibrate() if need_calibration(names) else {}
         session = this_session(command, workers=evaluator.workers)
-        context = cost_context(task, calibration, space.context)
-        objectives = make_objectives(names, measured.metrics(data), context, region)
+        context = cost_context(final, calibration, space.context)
+        objectives = make_objectives(names, metrics, context, region)
         space_copy, policy_copy = frozen_space(space)
         # Without a metric nothing is trained.
         repeats = config.repeats if any(o.is_metric for o in objectives) else 1
@@ -116,11 +157,13 @@ def run_search(
             policy=policy_copy,
             task=frozen_task(task, data),
             objectives=objectives,
-            metrics=tuple(measured.metrics(data)),
+            metrics=tuple(metrics),
             calibration=calibration,
+            target=None if target is None else frozen_task(*tasks.front),
         )
         with create_run(root, setup, session, name=name) as writer:
-            return _work(writer, task, data, evaluator, make_evaluator, listener)
+            tasks = replace(tasks, task=task)
+            return _work(writer, tasks, evaluator, make_evaluator, listener)
     finally:
         evaluator.close()
 
@@ -161,7 +204,8 @@ def resume_search(
         complete = _result_if_complete(run, generations, retried)
     if complete is not None:
         if data is not None:
-            load_unchanged(folder, setup.task, load_frozen_task(setup.task, data))
+            for document in filter(None, (setup.task, setup.target)):
+                load_unchanged(folder, document, load_frozen_task(document, data))
         checkpoint_wal(folder)
         sweep(folder)
         with open_run(folder) as run:
@@ -169,8 +213,11 @@ def resume_search(
         return complete
     acquire(folder).release()  # refuse a second process before anything is loaded
     task = load_frozen_task(setup.task, data)
-    loaded = load_unchanged(folder, setup.task, task)
-    evaluator = make_evaluator(task, loaded)
+    tasks = Tasks(task, load_unchanged(folder, setup.task, task))
+    if setup.target is not None:
+        target = load_frozen_task(setup.target, data)
+        tasks = replace(tasks, target=(target, load_unchanged(folder, setup.target, target)))
+    evaluator = tasks.make(make_evaluator)
     try:
         session = this_session(command, workers=evaluator.workers)
         if sessions:
@@ -178,9 +225,32 @@ def resume_search(
         with open_writer(folder, session) as writer:
             writer.raise_generations(generations or setup.config.generations)
             listener = listener or Listener()
-            return _work(writer, task, loaded, evaluator, make_evaluator, listener, retried)
+            return _work(writer, tasks, evaluator, make_evaluator, listener, retried)
     finally:
         evaluator.close()
+
+
+def _check_target(tasks: Tasks, metrics: Sequence[str]) -> None:
+    """Raise ConfigError if the target task of a run cannot be used.
+
+    Args:
+        metrics: the metrics that the run optimises.
+    """
+    if tasks.target is None:
+        return
+    task, (target, _) = tasks.task, tasks.target
+    if isinstance(task, Suite) or isinstance(target, Suite):
+        raise ConfigError(
+            f"target: the tasks {task.name!r} and {target.name!r} must each be a single task; "
+            "expected none of the family 'suite'."
+        )
+    if task.main.is_causal != target.main.is_causal:
+        raise ConfigError(
+            f"target: one of the tasks {task.name!r} and {target.name!r} is causal; expected both "
+            "or none."
+        )
+    for metric in metrics:
+        check_measures(task, tasks.data, metric)
 
 
 def _warn_of_changes(before: Mapping[str, str], now: Mapping[str, str]) -> None:
@@ -200,8 +270,7 @@ def _warn_of_changes(before: Mapping[str, str], now: Mapping[str, str]) -> None:
 
 def _work(
     writer: RunWriter,
-    task: Task,
-    data: Data,
+    tasks: Tasks,
     evaluator: Evaluator,
     make_evaluator: MakeEvaluator,
     listener: Listener,
@@ -215,19 +284,21 @@ def _work(
         make_evaluator: makes the evaluators of such a suite.
         retried: reasons of failure. Recorded trainings that failed for one of them are repeated.
     """
-    run = writer.run
+    run, task = writer.run, tasks.task
     try:
         if is_lacking_references(task):
             evaluator.close()
-            task = _complete_suite(writer, task, data, make_evaluator, listener)
-            with closing(make_evaluator(task, data)) as final:
-                return _work(writer, task, data, final, make_evaluator, listener, retried)
-        _complete_limits(writer, task, data, evaluator, listener)
+            task = _complete_suite(writer, task, tasks.data, make_evaluator, listener)
+            tasks = replace(tasks, task=task)
+            with closing(tasks.make(make_evaluator)) as final:
+                return _work(writer, tasks, final, make_evaluator, listener, retried)
+        _complete_limits(writer, tasks, evaluator, listener)
     except (KeyboardInterrupt, SystemExit):
         return _interrupted(run)
     setup = run.setup
-    proposer = make_proposer(setup, run_cost_context(setup, task))
-    done = sum(t.evaluation.reason not in retried for t in run.trainings("search"))
+    proposer = make_proposer(setup, run_cost_context(setup, task), tasks.target_sizes(setup))
+    recorded = (*run.trainings("search"), *run.trainings("target"))
+    done = sum(t.evaluation.reason not in retried for t in recorded)
     listener.on_start(Started(run.name, run.folder, setup, evaluator.workers, done))
     try:
         is_exhausted = Loop(writer, proposer, evaluator, listener, retried=retried).run()
@@ -272,15 +343,22 @@ def _complete_suite(
 
 
 def _complete_limits(
-    writer: RunWriter, task: Task, data: Data, evaluator: Evaluator, listener: Listener
+    writer: RunWriter, tasks: Tasks, evaluator: Evaluator, listener: Listener
 ) -> None:
     """Record limits of metrics that are relative to reference mechanisms, which are trained."""
-    setup = writer.run.setup
+    setup, (task, data) = writer.run.setup, tasks.front
     region = region_of(from_text(setup.space, SearchSpace), setup.metrics)
     unknown = {o.name for o in setup.objectives if o.is_metric and o.limit is None}
     metrics = [metric for metric in setup.metrics if metric.name in unknown & region.keys()]
     if metrics:
-        trainings = train_references(writer, task, data, evaluator, listener.on_reference)
+        trainings = train_references(
+            writer,
+            task,
+            data,
+            evaluator,
+            listener.on_reference,
+            is_target=tasks.target is not None,
+        )
         found = {metric.name: reference_of(task, metric, trainings) for metric in metrics}
         writer.complete_setup(replace(setup, objectives=_limited(setup, task, found)))
 
@@ -314,7 +392,8 @@ def _result_if_complete(
     """
     total = max(run.setup.config.generations, generations or 0)
     is_short = len(run.generations()) < total and not run.is_exhausted
-    is_lost = any(t.evaluation.reason in retried for t in run.trainings("search"))
+    recorded = (*run.trainings("search"), *run.trainings("target"))
+    is_lost = any(t.evaluation.reason in retried for t in recorded)
     if run.status != "finished" or is_short or is_lost:
         return None
     if run.is_exhausted:

@@ -58,10 +58,18 @@ class CandidateFilter:
     Args:
         context: the task's sizes and options, for normal forms and costs.
         costs: names of costs to compute in addition to the default costs.
+        target: sizes and options of the target task, at which costs are computed; None if the run
+            has no target task. A genome that cannot be built at these sizes is rejected.
     """
 
-    def __init__(self, policy: Policy, context: CostContext, costs: Iterable[str]) -> None:
-        self._policy, self._context = policy, context
+    def __init__(
+        self,
+        policy: Policy,
+        context: CostContext,
+        costs: Iterable[str],
+        target: CostContext | None = None,
+    ) -> None:
+        self._policy, self._context, self._target = policy, context, target
         self._names = tuple(dict.fromkeys([*default_costs(), *costs]))
         self._known: set[str] = set()
         self._inspected = lru_cache(maxsize=MOST_CACHED)(self._inspect)
@@ -117,7 +125,12 @@ class CandidateFilter:
         try:
             if violations := validate(genome, self._policy):
                 return CandidateInfo(genome, name, "", "", {}, ILLEGAL + violations[0].message)
-            costs = costs_of(resolved, self._context, self._names)
+            costs = self._costs(resolved)
             return CandidateInfo(genome, name, resolved.key, formula_of(resolved.plan), costs, "")
         except NasError as error:
             return CandidateInfo(genome, digest(genome), "", "", {}, str(error))
+
+    def _costs(self, resolved: ResolvedGenome) -> dict[str, float]:
+        if self._target is None:
+            return costs_of(resolved, self._context, self._names)
+        return costs_of(self._target.resolve(resolved.genome), self._target, self._names)

@@ -37,7 +37,7 @@ def front_answer(
     names = ("proposed", "evaluated", "repeated", "replayed", "rejected", "failed")
     return {
         "run": name,
-        "task": setup.task.name,
+        "task": setup.front_task.name,
         "seed": setup.config.seed,
         "objectives": [
             {"name": o.name, "direction": o.direction, "unit": o.unit} for o in setup.objectives
@@ -90,6 +90,6 @@ def _member(member: Any, setup: RunSetup) -> dict[str, Any]:
         "formula": member.proposal.formula,
         "standard_errors": {n: member.errors.get(n, 0.0) for n in names if member.errors},
         "scores": {n: member.scores[n] for n in names if n in member.scores},
-        "repeats": len(member.trainings),
+        "repeats": len(member.scored),
         "p_non_dominated": member.p,
     }

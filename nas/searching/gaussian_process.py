@@ -80,6 +80,22 @@ class Observations:
 
 
 @dataclass(frozen=True)
+class Joint:
+    """A joint normal distribution of the transformed qualities of mechanisms.
+
+    Attributes:
+        mean: means, (mechanisms,).
+        covariance: covariances, (mechanisms, mechanisms).
+        linear: inner products of the scaled features about their mean, (mechanisms, mechanisms).
+            Their unit is the mean square distance of the process's mechanisms from this mean.
+    """
+
+    mean: Array
+    covariance: Array
+    linear: Array
+
+
+@dataclass(frozen=True)
 class Kernel:
     """Hyperparameters of the process.
 
@@ -227,6 +243,37 @@ class Posterior:
             drawn = rng.standard_normal((number, int((~inside).sum())))
             sample[:, ~inside] = mean[~inside] + drawn * np.sqrt(np.maximum(variance[~inside], 0.0))
         return sample
+
+    def joint(
+        self, observed: Mapping[str, Observations], candidates: Sequence[Features] = ()
+    ) -> Joint:
+        """Return the joint distribution of the qualities of trained and untrained mechanisms.
+
+        The trained mechanisms come first. Their scores that the fit does not contain shrink the
+        variances; the correlations remain.
+        """
+        features = [*(row.features for row in observed.values()), *candidates]
+        unseen = sorted({name for row in features for name in row} - set(self._names))
+        more = np.array([[row.get(name, 0.0) for name in unseen] for row in features])
+        seen, more = self._matrix(features), more.reshape(len(features), len(unseen))
+        across = self._covariance(seen, (more**2).sum(axis=1))
+        for row, key in enumerate(observed):
+            if (column := self._rows.get(key)) is not None:
+                across[row, column] += self.kernel.residual_variance
+        residual = self.kernel.residual_variance * np.eye(len(features))
+        centred = np.hstack([seen - self._origin, more])
+        linear = centred @ centred.T / self._norm
+        distances = np.sqrt(_squared_distances(centred, centred))
+        matern = self.kernel.signal_variance * np.exp(-distances / self.kernel.length)
+        prior = matern + self.kernel.linear_variance * linear + residual
+        covariance = prior - across @ self._inverse @ across.T
+        mean, num = self._centre + across @ self._weights, len(observed)
+        before = np.maximum(np.diag(covariance)[:num], TINY)
+        mean[:num], variance = self._updated(observed, mean[:num], before)
+        shrunk = np.append(
+            np.sqrt(np.minimum(variance / before, 1.0)), np.ones(len(features) - num)
+        )
+        return Joint(mean, covariance * shrunk[:, None] * shrunk, linear)
 
     def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
         """Return mean and variance of the qualities of untrained mechanisms."""

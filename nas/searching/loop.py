@@ -80,12 +80,14 @@ class Loop:
         self._proposer, self._evaluator, self._listener = proposer, evaluator, listener
         self._retried = retried
         setup = writer.run.setup
-        self._config, self._objectives, self._task = setup.config, setup.objectives, setup.task
+        self._config, self._objectives, self._setup = setup.config, setup.objectives, setup
         self._is_trained = any(objective.is_metric for objective in setup.objectives)
         self._work: list[_Work] = []  # by number of the proposal
-        self._num_trainings: Counter[str] = Counter()  # proposed trainings of each mechanism
+        # Proposed trainings of each mechanism, and whether under the target task.
+        self._num_trainings: Counter[tuple[str, bool]] = Counter()
         self._results: list[TrialResult] = []  # up to the first proposal without a result
-        self._running: dict[tuple[str, int], int] = {}  # numbers of proposals, by key and repeat
+        # Numbers of proposals by key, repeat, and whether under the target task.
+        self._running: dict[tuple[str, int, bool], int] = {}
         self._num_generations, self._counts = 0, Counts()
         self._front_written = -math.inf  # monotonic time in seconds
         self._is_exhausted = False
@@ -126,10 +128,14 @@ class Loop:
                     "database from a copy."
                 )
             self._add([*attempts][-1])
-        trained = {(t.key, t.repeat): t.evaluation for t in self._run.trainings("search")}
+        recorded_trainings = (*self._run.trainings("search"), *self._run.trainings("target"))
+        trained = {
+            (t.key, t.repeat, t.purpose == "target"): t.evaluation for t in recorded_trainings
+        }
         for work in self._work:
             for repeat in work.repeats:
-                evaluation = trained.get((str(work.proposal.key), repeat))
+                which = (str(work.proposal.key), repeat, work.proposal.is_target)
+                evaluation = trained.get(which)
                 if evaluation is not None and evaluation.reason not in self._retried:
                     self._learn(work, repeat, evaluation)
 
@@ -141,9 +147,9 @@ class Loop:
         """
         self._is_exhausted = not last.is_trained
         if last.is_trained:
-            first = self._num_trainings[str(last.key)]
+            first = self._num_trainings[str(last.key), last.is_target]
             repeats = range(first, first + (1 if last.is_repeat else self._config.repeats))
-            self._num_trainings[str(last.key)] = repeats.stop
+            self._num_trainings[str(last.key), last.is_target] = repeats.stop
             self._work.append(_Work(last, repeats))
 
     def _propose(self) -> bool:
@@ -182,20 +188,24 @@ class Loop:
                 if repeat not in work.evaluations:
                     trial = self._trial(work.proposal, repeat)
                     trials.append(trial)
-                    self._running[trial.key, trial.repeat] = number
+                    self._running[trial.key, trial.repeat, trial.is_target] = number
         if self._is_trained:
             self._evaluator.submit(trials)
         else:
             self._record_all([(trial, _untrained(trial)) for trial in trials])
 
     def _trial(self, proposal: Proposal, repeat: int) -> Trial:
+        is_target, work = proposal.is_target, proposal.costs
+        kept = is_target or self._setup.target is None  # weights are of the front's task
         return Trial(
             key=str(proposal.key),
             mechanism=proposal.genome,
-            seed=training_seed(self._config.seed, str(proposal.key), repeat),
+            seed=training_seed(self._config.seed, f"{'target ' * is_target}{proposal.key}", repeat),
             repeat=repeat,
-            work=proposal.costs.get("time_ms", proposal.costs.get("macs", 0.0)),
-            keeps_weights=repeat == 0 and self._is_trained,
+            work=work.get("time_ms", work.get("macs", 0.0))
+            * (self._proposer.work_ratio if is_target else 1.0),
+            keeps_weights=repeat == 0 and self._is_trained and kept,
+            is_target=is_target,
         )
 
     def _wait(self) -> None:
@@ -220,17 +230,20 @@ class Loop:
             self._end_generations()
 
     def _record(self, trial: Trial, evaluation: Evaluation) -> int:
-        number = self._running.pop((trial.key, trial.repeat))
+        number = self._running.pop((trial.key, trial.repeat, trial.is_target))
         names = {objective.name for objective in self._objectives}
         missing = names - self._work[number].proposal.costs.keys() - evaluation.metrics.keys()
         if evaluation.is_ok and missing:
+            task = self._setup.front_task if trial.is_target else self._setup.task
             raise RunError(
-                f"task {self._task.name!r} did not measure {', '.join(sorted(missing))}, which the "
+                f"task {task.name!r} did not measure {', '.join(sorted(missing))}, which the "
                 "run optimises; expected its score to give all of its metrics."
             )
         keep_weights(self._run.folder, trial.key, evaluation)
         generation = number // self._config.population
-        self._writer.record_evaluation(trial.key, trial.repeat, evaluation, generation)
+        self._writer.record_evaluation(
+            trial.key, trial.repeat, evaluation, generation, is_target=trial.is_target
+        )
         return number
 
     def _on_incident(self, incident: Incident) -> None:

@@ -24,12 +24,14 @@ import numpy as np
 
 from nas.searching.algorithm import Algorithm, SearchContext
 from nas.searching.results import REPEAT, Attempt, TrialResult
+from nas.searching.target_archive import TargetArchive
 from nas.store import Proposal
-from nas.store.records import Estimate
+from nas.store.records import TARGET, Estimate
 
 # Number of attempts in a row without a new mechanism after which a space counts as exhausted.
 MAX_ATTEMPTS: Final = 1000
 GROWTH: Final = 20  # in long searches, results are passed on in parts of this fraction of them
+MOST_REDRAWN: Final = 16  # attempts after which known mechanisms may replace a new one
 REPEAT_EVERY: Final = 10  # one in this number of proposals trains a known mechanism again
 
 
@@ -51,6 +53,12 @@ class Proposer:
         # The archive of the algorithm may lack results of the generations to record.
         self._recorded, self._num_recorded = context.archive.twin(), 0
         self._num_named = 0  # named mechanisms that have been proposed
+
+    @property
+    def work_ratio(self) -> float:
+        """The work of a target training relative to a training under the run's task."""
+        archive = self._archive
+        return archive.work_ratio if isinstance(archive, TargetArchive) else 1.0
 
     def follow(self, recorded: Iterable[Proposal]) -> None:
         """Restore the state of a resumed run from its recorded proposals, given in order."""
@@ -82,8 +90,10 @@ class Proposer:
         attempts: list[Proposal] = []
         while len(attempts) < MAX_ATTEMPTS and not (attempts and attempts[-1].is_trained):
             attempt = self._reevaluation(number) or self._draw(number, rng, len(attempts))
+            attempt = self._known(number, attempt, len(attempts)) or attempt
             proposal = self._filter.propose(attempt, number, len(attempts))
-            attempts.append(self._repeated(proposal) if attempt.operator == REPEAT else proposal)
+            is_known = attempt.operator in (REPEAT, TARGET)
+            attempts.append(self._repeated(proposal) if is_known else proposal)
         if attempts[-1].is_trained:
             self._add(attempts[-1])
         return attempts
@@ -132,6 +142,31 @@ class Proposer:
             return None
         chosen = self._archive.select_reevaluation()
         return None if chosen is None else Attempt(chosen.genome, REPEAT)
+
+    def _known(self, number: int, new: Attempt, num_failed: int) -> Attempt | None:
+        """Return a training of a known mechanism that is worth more than a new mechanism, or None.
+
+        Without a target task, this is the algorithm's decision, and the result is None.
+
+        Args:
+            new: the attempt that is made otherwise.
+            num_failed: number of earlier attempts, none of which gave a new mechanism. After
+                ``MOST_REDRAWN`` attempts, a known mechanism is trained if any is worth it.
+        """
+        archive, is_first = self._archive, number < self._context.population
+        if not isinstance(archive, TargetArchive) or is_first or new.operator == REPEAT:
+            return None
+        if number % 2 and (chosen := archive.next_spread()) is not None:
+            return Attempt(chosen.genome, TARGET)
+        option = archive.best_option()
+        if option is None:
+            return None
+        info = self._filter.inspect(new.genome)
+        if not info.is_new and num_failed < MOST_REDRAWN:
+            return None
+        if info.is_new and archive.gain_of(info.genome, info.costs) >= option.gain:
+            return None
+        return Attempt(option.result.genome, TARGET if option.is_target else REPEAT)
 
     def _repeated(self, proposal: Proposal) -> Proposal:
         """Return a re-evaluation with the verdict "repeated" if the run has trained its mechanism.

@@ -108,7 +108,7 @@ class NoisyGP:
     @property
     def kernel(self) -> Kernel:
         """The hyperparameters of the last fit."""
-        return self._fitted().kernel
+        return self.posterior.kernel
 
     @property
     def noise(self) -> float:
@@ -117,7 +117,7 @@ class NoisyGP:
 
     def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
         """Return posterior mean and standard error of the quality of each trained mechanism."""
-        posterior = self._fitted()
+        posterior = self.posterior
         if missing := [key for key in keys if key not in self._estimates]:
             mean, variance = posterior.estimate({key: self.observed[key] for key in missing})
             columns = posterior.transform.moments(mean, np.sqrt(np.maximum(variance, 0.0)))
@@ -128,18 +128,19 @@ class NoisyGP:
 
     def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
         """Return posterior mean and standard error of the quality of each untrained mechanism."""
-        posterior = self._fitted()
+        posterior = self.posterior
         mean, variance = posterior.predict(candidates)
         return posterior.transform.moments(mean, np.sqrt(variance))
 
     def draws(self, keys: Sequence[str], number: int, rng: np.random.Generator) -> Array:
         """Return joint posterior samples of the mechanisms' qualities, of shape (number, keys)."""
-        posterior = self._fitted()
+        posterior = self.posterior
         sample = posterior.draws({key: self.observed[key] for key in keys}, number, rng)
         return posterior.transform.inverse(sample)
 
-    def _fitted(self) -> Posterior:
-        """Return the process after the first trainings, as many as ``num_fitted`` returns.
+    @property
+    def posterior(self) -> Posterior:
+        """The process after the first trainings, as many as ``num_fitted`` returns.
 
         The number depends on the number of trainings alone, so that a resumed search continues with
         the same estimates.

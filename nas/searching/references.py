@@ -54,6 +54,8 @@ def train_references(
     data: Data,
     evaluator: Evaluator,
     on_reference: Callable[[int, int], None],
+    *,
+    is_target: bool = False,
 ) -> list[Training]:
     """Train standard attention and ``uniform`` under a task, and return the trainings.
 
@@ -64,6 +66,7 @@ def train_references(
         data: data of the task.
         evaluator: an evaluator for the task.
         on_reference: called with the number of finished trainings and the total number.
+        is_target: whether ``task`` is the evaluator's target task.
 
     Raises:
         RunError: a training failed.
@@ -80,6 +83,7 @@ def train_references(
         seed=writer.run.setup.config.seed,
         purpose="reference",
         known=recorded,
+        is_target=is_target,
     ):
         trainings.append(training)
         if (training.key, training.repeat) not in done or not training.evaluation.is_ok:

@@ -47,6 +47,7 @@ class TrialResult:
             its task requires has the worst possible metrics.
         known_costs: all costs that need no training, by name.
         is_repeat: whether the proposal trained a known mechanism again.
+        is_target: whether the mechanism was trained under the target task.
     """
 
     number: int
@@ -57,6 +58,7 @@ class TrialResult:
     trainings: tuple[Costs, ...] = ()
     known_costs: Mapping[str, float] = field(default_factory=dict)
     is_repeat: bool = False
+    is_target: bool = False
 
     @classmethod
     def of(
@@ -78,4 +80,5 @@ class TrialResult:
             trainings=tuple(trainings or ()),
             known_costs=proposal.costs,
             is_repeat=proposal.is_repeat,
+            is_target=proposal.is_target,
         )

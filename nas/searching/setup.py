@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from nas.common.config import near
-from nas.common.errors import SpaceError
+from nas.common.errors import ConfigError, SpaceError
 from nas.common.objectives import COST_REFERENCE, QUALITY, Metric, Objective, of_metric
 from nas.compiler import standard_attention
 from nas.costs import COSTS, CostContext, costs_of
+from nas.evaluation.trial import Budget
 from nas.searching.algorithm import ALGORITHMS, SearchContext
 from nas.searching.archive import Archive
 from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
+from nas.searching.target_archive import TargetArchive
 from nas.space import SearchSpace
 from nas.space.space import seeds
 from nas.space.validation import PolicyFile, compile_policy, load_policy
 from nas.space.variation import Variation
 from nas.store import RunSetup
 from nas.store.frozen import from_text
-from nas.tasks.base import Task
+from nas.tasks import load_task
+from nas.tasks.base import Data, Task
 from nas.tasks.suite import WORST, Reference
 
 # Standard attention has no regret, and the plain mean of all tokens has the regret 1.
@@ -142,6 +145,45 @@ def cost_context(
     return CostContext(model.sizes, model.qkv_bias, model.is_causal, calibration, context)
 
 
+def work_of(context: CostContext, budget: Budget) -> float:
+    """Return multiply-adds of attention in a training of standard attention, as a measure of time.
+
+    Only ratios of the values of two tasks of a family are meaningful.
+    """
+    mha = standard_attention(context.sizes, context.is_causal)
+    return budget.epochs * budget.examples * costs_of(mha, context, ["macs"])["macs"]
+
+
+def longer_task(name: str, run_task: Task, argument: str) -> Task:
+    """Load a task of the same family as the run's task (``Task.kind``), with the same data.
+
+    Args:
+        name: name or path of the task.
+        run_task: the run's task.
+        argument: name of the argument in the error message.
+
+    Raises:
+        ConfigError: the task is of another family.
+    """
+    task = load_task(name)
+    if task.kind != run_task.kind:
+        raise ConfigError(
+            f"{argument}: task {name!r} is of the family {task.kind!r}; expected one of the run's "
+            f"family, {run_task.kind!r}, so that scores mean the same."
+        )
+    return load_task(name, data=run_task.data) if run_task.data else task
+
+
+def check_measures(task: Task, data: Data, metric: str) -> None:
+    """Raise ConfigError if a longer task does not measure a metric of the run's task."""
+    names = [measured.name for measured in task.metrics(data)]
+    if metric not in names:
+        raise ConfigError(
+            f"task {task.name!r} measures {', '.join(names)}; expected one that measures {metric}, "
+            "as the run's task does."
+        )
+
+
 def run_cost_context(setup: RunSetup, task: Task) -> CostContext:
     """Return the sizes and options at which costs of a run's mechanisms are computed.
 
@@ -151,8 +193,27 @@ def run_cost_context(setup: RunSetup, task: Task) -> CostContext:
     return cost_context(task, setup.calibration, from_text(setup.space, SearchSpace).context)
 
 
-def make_proposer(setup: RunSetup, context: CostContext) -> Proposer:
+@dataclass(frozen=True)
+class TargetSizes:
+    """What proposals depend on of a target task.
+
+    Attributes:
+        context: sizes and options at which costs are computed.
+        work_ratio: work of a target training relative to a short training.
+    """
+
+    context: CostContext
+    work_ratio: float
+
+
+def make_proposer(
+    setup: RunSetup, context: CostContext, target: TargetSizes | None = None
+) -> Proposer:
     """Return a proposer for a run, made from the copies of its space and its policy (path rules).
+
+    Args:
+        context: sizes and options of the run's task.
+        target: sizes of the run's target task; None if it has none.
 
     Raises:
         ConfigError: the space contradicts its policy or its named mechanisms.
@@ -161,15 +222,23 @@ def make_proposer(setup: RunSetup, context: CostContext) -> Proposer:
     policy = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
     config = setup.config
     costs = (objective.name for objective in setup.objectives if not objective.is_metric)
+    # Several trainings of each mechanism show the seed noise without re-evaluations.
+    most_trainings = math.inf if config.repeats == 1 else 1
+    archive = (
+        Archive(setup.objectives, most_trainings=most_trainings)
+        if target is None
+        else TargetArchive(
+            setup.objectives, most_trainings=most_trainings, work_ratio=target.work_ratio
+        )
+    )
     search_context = SearchContext(
         operators=Variation(space, policy, context.is_causal),
         mechanisms=tuple((m.name, m.genome) for m in seeds(space, policy, context.is_causal)),
         population=config.population,
         objectives=setup.objectives,
         seed=config.seed,
-        filter=CandidateFilter(policy, context, costs),
-        # Several trainings of each mechanism show the seed noise without re-evaluations.
-        archive=Archive(setup.objectives, most_trainings=math.inf if config.repeats == 1 else 1),
+        filter=CandidateFilter(policy, context, costs, None if target is None else target.context),
+        archive=archive,
         lag=config.lag,
     )
     return Proposer(ALGORITHMS.get(config.algorithm)(search_context), search_context)

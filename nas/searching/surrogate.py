@@ -26,12 +26,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from moocore import hypervolume, is_nondominated
+from moocore import is_nondominated
 from numpy.typing import NDArray
 
 from nas.common.objectives import limits_of
 from nas.searching.algorithm import ALGORITHMS, DRAW, SearchContext
 from nas.searching.archive import front_members
+from nas.searching.gains import POINTS, expected_gain, volume
 from nas.searching.nsga2 import Nsga2
 from nas.searching.results import REPEAT, Attempt, TrialResult
 
@@ -45,8 +46,6 @@ OPTIMISM: Final = 1.0  # standard errors by which predictions of parents are imp
 WALK: Final = "walk"  # operator of an offspring that is several changes away from its parents
 NO_LIMITS: Final = np.array(np.inf)
 UNSCREENED: Final = 0.1  # share of proposals without screening
-# Seven equally likely points of a standard normal distribution.
-POINTS: Final = (-1.47, -0.79, -0.37, 0.0, 0.37, 0.79, 1.47)
 
 
 @dataclass
@@ -207,7 +206,7 @@ class Surrogate:
             if not self._context.filter.inspect(attempts[row].genome).is_new:
                 heapq.heappop(heap)
                 continue
-            gain = _expected_gain(front, beliefs.means[row], beliefs.errors[row])
+            gain = expected_gain(front, beliefs.means[row], beliefs.errors[row])
             heapq.heapreplace(heap, (-gain, row))
             if heap[0] == (-gain, row):
                 return gain, attempts[row]
@@ -225,14 +224,14 @@ class Surrogate:
         front = estimates[members]
         best = estimates + POINTS[0] * shifts
         is_out = (front[None] <= best[:, None]).all(axis=2).any(axis=1)
-        total = _volume(front)
+        total = volume(front)
         options = []
         for i in archive.repeatable():
             if not is_out[i]:
                 # Without a member of the front, mechanisms behind it may enter the front.
                 others = np.delete(estimates, i, axis=0) if members[i] else front
                 others = _members(others) if members[i] else others
-                gain = _volume(others) + _expected_gain(others, estimates[i], shifts[i]) - total
+                gain = volume(others) + expected_gain(others, estimates[i], shifts[i]) - total
                 options.append((gain, archive.known[i]))
         options.sort(key=lambda option: -option[0])
         return [option for option in options if option[0] > 0]
@@ -289,27 +288,3 @@ def _members(rows: Array) -> Array:
     """Return the non-dominated rows."""
     members: Array = rows[is_nondominated(rows, keep_weakly=True)]
     return members
-
-
-def _expected_gain(front: Array, row: Array, spread: Array) -> float:
-    """Return the expected hypervolume that a mechanism with uncertain objectives adds to a front.
-
-    Args:
-        front: scaled objectives of other mechanisms, (mechanisms, objectives).
-        row: means of the mechanism's scaled objectives, which are normally distributed.
-        spread: standard deviations of these objectives.
-    """
-    return float(np.mean([_gain(front, row + point * spread) for point in POINTS]))
-
-
-def _gain(front: Array, row: Array) -> float:
-    """Return the hypervolume, up to the corner 1, that a row adds to a front."""
-    if (row >= 1).any():
-        return 0.0
-    return float(np.prod(1 - row)) - _volume(np.maximum(front, row))
-
-
-def _volume(rows: Array) -> float:
-    """Return the hypervolume of rows of scaled objectives, up to the corner 1."""
-    inside = rows[(rows < 1).all(axis=1)]
-    return float(hypervolume(inside, np.ones(rows.shape[1]))) if len(inside) else 0.0

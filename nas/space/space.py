@@ -111,6 +111,8 @@ class SearchSpace(Frozen):
         region: limits of a mechanism in a front, by objective. For the quality, or another metric,
             this is a share of the way from the plain mean of all tokens (0) to standard attention
             (1). For a cost it is a multiple of standard attention's cost.
+        target: name or path of a longer task, whose front a search is for; None if it is for that
+            of ``task``.
     """
 
     name: Name
@@ -127,6 +129,7 @@ class SearchSpace(Frozen):
     objectives: Choices[str] = ("quality", "macs")
     region: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]] = {}
     task: TaskChoice = TaskChoice()
+    target: str | None = None
 
     @field_validator("primitives", mode="before")
     @classmethod

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from nas.common.config import near
 from nas.common.errors import RunError
-from nas.store import lock, rows
+from nas.store import lock
 from nas.store.files import RUNS, STAGING, run_argument, sweep
 from nas.store.run import DATABASE_FILE, open_run
 from nas.store.writer import RunWriter, open_writer, utc_now, write_setup
@@ -154,8 +154,8 @@ def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> P
     staging = root / f"{STAGING}{uuid.uuid4().hex}"
     staging.mkdir()
     try:
-        for kind in rows.DOCUMENTS:
-            text = getattr(setup, kind).text
+        for kind, document in setup.documents.items():
+            text = document.text
             (staging / f"{kind}.yaml").write_text(text, encoding="utf-8", errors="replace")
         write_setup(staging / DATABASE_FILE, setup, now)
         for name in names:

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from nas.common.differences import mean_and_error
 from nas.common.objectives import Metric, Objective
@@ -21,6 +21,7 @@ from nas.genome import Genome
 
 Verdict: TypeAlias = Literal["new", "repeated", "replayed", "rejected"]
 RunStatus: TypeAlias = Literal["running", "stopped", "finished"]
+TARGET: Final = "target"  # operator of a proposal that is trained under the target task
 CandidateStatus: TypeAlias = Literal["ok", "failed", "stopped", "waiting", "duplicate", "rejected"]
 
 
@@ -58,6 +59,7 @@ class RunSetup:
         calibration: measured times of elementary operations, from which ``time_ms`` is predicted,
             as JSON data; empty if no objective is predicted from them.
         metrics: all metrics that a training measures, including metrics that are no objectives.
+        target: the longer task whose front the run searches; None if it is ``task``.
     """
 
     config: SearchConfig
@@ -67,6 +69,18 @@ class RunSetup:
     objectives: tuple[Objective, ...]
     calibration: Mapping[str, Any] = field(default_factory=dict)
     metrics: tuple[Metric, ...] = ()
+    target: Document | None = None
+
+    @property
+    def front_task(self) -> Document:
+        """The task whose front the run searches: the target task, or without one the only task."""
+        return self.target or self.task
+
+    @property
+    def documents(self) -> Mapping[str, Document]:
+        """The copies of space, policy, task and, if there is one, target task, by kind."""
+        copies = {"space": self.space, "policy": self.policy, "task": self.task}
+        return copies if self.target is None else {**copies, "target": self.target}
 
     def unit(self, name: str) -> str:
         """Return the unit of a metric or objective; empty if it has no unit or is unknown."""
@@ -160,6 +174,11 @@ class Proposal:
         return self.verdict == "repeated"
 
     @property
+    def is_target(self) -> bool:
+        """Whether the mechanism, which the run has trained, is trained under the target task."""
+        return self.operator == TARGET and self.is_repeat
+
+    @property
     def is_trained(self) -> bool:
         """Whether the run trains this mechanism, for the first time or again."""
         return self.is_new or self.is_repeat
@@ -225,12 +244,15 @@ class Candidate:
         estimate: estimate after the last generation; None before the end of the first generation,
             and if a training failed.
         num_repeats: number of trainings that the mechanism needs for a result.
+        target: finished trainings under the run's target task, which are needed for a result; None
+            if the run has no target task.
     """
 
     proposal: Proposal
     trainings: tuple[Training, ...] = ()
     estimate: Estimate | None = None
     num_repeats: int = 1
+    target: tuple[Training, ...] | None = None
 
     @property
     def digest(self) -> str:
@@ -259,12 +281,14 @@ class Candidate:
         """
         if not self.proposal.is_new:
             return "rejected" if self.proposal.verdict == "rejected" else "duplicate"
-        statuses = {training.evaluation.status for training in self.trainings}
+        trainings = (*self.trainings, *(self.target or ()))
+        statuses = {training.evaluation.status for training in trainings}
         if "failed" in statuses:
             return "failed"
         if "stopped" in statuses:
             return "stopped"
-        return "ok" if len(self.trainings) >= self.num_repeats else "waiting"
+        is_complete = len(self.trainings) >= self.num_repeats and self.target != ()
+        return "ok" if is_complete else "waiting"
 
     @property
     def is_ok(self) -> bool:
@@ -276,16 +300,28 @@ class Candidate:
         """Whether the metrics in ``objectives`` are posterior means with standard errors."""
         return self.estimate is not None and bool(self.estimate.errors)
 
+    @property
+    def scored(self) -> tuple[Training, ...]:
+        """The trainings that ``scores`` are of: under the target task, or without one all."""
+        return self.trainings if self.target is None else self.target
+
+    @cached_property
+    def short_scores(self) -> Mapping[str, float]:
+        """Mean of each metric over the trainings under the run's task; empty unless ``is_ok``."""
+        return {n: mean for n, (mean, _) in _means(self.trainings).items()} if self.is_ok else {}
+
     @cached_property
     def _measured(self) -> dict[str, tuple[float, float | None]]:
         if not self.is_ok:
             return {}
-        metrics = [training.evaluation.metrics for training in self.trainings]
-        return {name: mean_and_error([row[name] for row in metrics]) for name in metrics[0]}
+        return _means(self.scored)
 
     @cached_property
     def scores(self) -> Mapping[str, float]:
-        """Mean of each measured metric over the trainings, by name; empty unless ``is_ok``."""
+        """Mean of each measured metric over the trainings, by name; empty unless ``is_ok``.
+
+        With a target task, these are the trainings under the target task.
+        """
         return {name: mean for name, (mean, _) in self._measured.items()}
 
     @cached_property
@@ -313,6 +349,12 @@ class Candidate:
     def p(self) -> float | None:
         """The probability of being in the front (``Estimate.p``); None if not estimated."""
         return None if self.estimate is None else self.estimate.p
+
+
+def _means(trainings: Sequence[Training]) -> dict[str, tuple[float, float | None]]:
+    """Return mean and standard error of each metric over trainings that succeeded."""
+    metrics = [training.evaluation.metrics for training in trainings]
+    return {name: mean_and_error([row[name] for row in metrics]) for name in metrics[0]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from nas.genome import Genome
 from nas.store.records import Document, Estimate, PastSession, Proposal, RunSetup, Session
 
 Row = dict[str, Any]
-DOCUMENTS: Final = ("space", "policy", "task")
+DOCUMENTS: Final = ("space", "policy", "task", "target")
 # Fields of a training that are columns, in addition to the fields of its evaluation.
 TRAINING: Final = ("purpose", "stage", "task", "task_name", "key", "name", "repeat")
 _OBJECTIVES: Final = TypeAdapter(tuple[Objective, ...])
@@ -36,7 +36,9 @@ def to_row(record: RunSetup | Session | Proposal | Estimate | Incident) -> Row:
     row: Row = {}
     for field in fields(record):
         value = getattr(record, field.name)
-        if isinstance(value, Document):
+        if field.name == "target" and value is None:
+            row |= dict.fromkeys(("target_name", "target_text", "target_fingerprint"))
+        elif isinstance(value, Document):
             row |= {f"{field.name}_{part}": text(item) for part, item in asdict(value).items()}
         elif isinstance(value, SearchConfig):
             row |= asdict(value)
@@ -57,6 +59,7 @@ def setup_from_row(row: Row) -> RunSetup:
     documents = {
         kind: Document(*(row[f"{kind}_{field.name}"] for field in fields(Document)))
         for kind in DOCUMENTS
+        if row[f"{kind}_name"] is not None
     }
     setup = RunSetup(
         config=SearchConfig(**{field.name: row[field.name] for field in fields(SearchConfig)}),

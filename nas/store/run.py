@@ -151,7 +151,7 @@ class Run(AbstractContextManager["Run"]):
         Failures that a resumed search trains again do not count.
         """
         statement = (
-            "SELECT count(*) AS ended FROM trainings WHERE purpose = 'search' "
+            "SELECT count(*) AS ended FROM trainings WHERE purpose IN ('search', 'target') "
             "AND ifnull(reason, '') NOT IN (SELECT value FROM json_each(:retried))"
         )
         retried = json.dumps(sorted(RETRIED))
@@ -178,7 +178,7 @@ class Run(AbstractContextManager["Run"]):
                 )
             trainings = self._all(
                 rows.training_from_row,
-                f"SELECT * FROM trainings WHERE purpose = 'search' AND {chosen} "  # noqa: S608
+                f"SELECT * FROM trainings WHERE purpose IN ('search', 'target') AND {chosen} "  # noqa: S608
                 "ORDER BY key, repeat",
                 **values,
             )
@@ -213,7 +213,7 @@ class Run(AbstractContextManager["Run"]):
         Mechanisms with a failed or missing training are left out before the comparison.
         """
         statement = (
-            "SELECT key FROM trainings WHERE purpose = 'search' GROUP BY key "
+            "SELECT key FROM trainings WHERE purpose IN ('search', 'target') GROUP BY key "
             "HAVING count(*) >= (SELECT repeats FROM run) AND min(status = 'ok')"
         )
         complete = {row["key"] for row in self._database.query(statement)}
@@ -401,8 +401,15 @@ def _join(
     candidates = []
     for proposal in proposals:
         key = str(proposal.key)
-        repeats = setup.config.repeats
-        candidate = Candidate(proposal, tuple(by_key[key]), estimates.get(key), repeats)
+        short = tuple(t for t in by_key[key] if t.purpose == "search")
+        target = tuple(t for t in by_key[key] if t.purpose == "target")
+        candidate = Candidate(
+            proposal,
+            short,
+            estimates.get(key),
+            setup.config.repeats,
+            None if setup.target is None else target,
+        )
         if candidate.is_ok and (missing := names - candidate.objectives.keys()):
             raise ValueError(f"{candidate.digest} lacks {sorted(missing)}")
         candidates.append(candidate)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 APPLICATION_ID: Final = 0x6E61731A  # "nas" and a control character; marks the file as a run's
-VERSION: Final = 5
+VERSION: Final = 6
 
 SESSIONS: Final = """CREATE TABLE sessions (  -- a process that began or resumed the run
     id INTEGER PRIMARY KEY,
@@ -42,7 +42,8 @@ TABLES: Final = (
     calibration TEXT NOT NULL,      -- JSON: unit times measured at the start
     space_name TEXT NOT NULL, space_text TEXT NOT NULL, space_fingerprint TEXT NOT NULL,
     policy_name TEXT NOT NULL, policy_text TEXT NOT NULL, policy_fingerprint TEXT NOT NULL,
-    task_name TEXT NOT NULL, task_text TEXT NOT NULL, task_fingerprint TEXT NOT NULL
+    task_name TEXT NOT NULL, task_text TEXT NOT NULL, task_fingerprint TEXT NOT NULL,
+    target_name TEXT, target_text TEXT, target_fingerprint TEXT  -- NULL: no target task
 ) STRICT""",
     SESSIONS,
     """CREATE TABLE proposals (  -- every genome that was drawn; generation: number / population
@@ -66,11 +67,12 @@ TABLES: Final = (
     "CREATE UNIQUE INDEX proposals_by_key ON proposals (key) WHERE verdict = 'new'",
     """CREATE TABLE trainings (  -- every finished training, of the search and of later commands
     purpose TEXT NOT NULL CHECK (purpose IN
-        ('search', 'confirm', 'evaluate', 'benchmark', 'explain', 'reference')),
+        ('search', 'target', 'confirm', 'evaluate', 'benchmark', 'explain', 'reference')),
     stage TEXT NOT NULL CHECK (stage IN ('', 'search', 'long', 'test')),  -- of a confirmation
     task TEXT NOT NULL,             -- fingerprint of task and data
     task_name TEXT NOT NULL,
-    key TEXT NOT NULL,              -- digest resolved at the task's sizes; run.task's to confirm
+    key TEXT NOT NULL,              -- digest resolved at the sizes of the task; of run.task for
+                                    -- the purposes target and confirm
     name TEXT,                      -- of the mechanism, where it has one
     repeat INTEGER NOT NULL CHECK (repeat >= 0),
     seed INTEGER NOT NULL,

@@ -66,7 +66,7 @@ class Source:
         if self.run is None:
             return None
         with open_run(self.run) as run:
-            return load_frozen_task(run.setup.task)
+            return load_frozen_task(run.setup.front_task)
 
     @property
     def mechanism(self) -> Genome:

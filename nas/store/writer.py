@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from nas.common.errors import RunError
 from nas.common.processor import processor_name
 from nas.common.registry import plugin_versions
-from nas.evaluation.trial import Evaluation, Incident, Training
+from nas.evaluation.trial import Evaluation, Incident, Purpose, Training
 from nas.store import lock, rows
 from nas.store.database import Database
 from nas.store.files import sweep, write_whole
@@ -30,7 +30,7 @@ from nas.store.records import Session
 from nas.store.run import DATABASE_FILE, Run, database_file
 
 if TYPE_CHECKING:
-    from nas.store.records import Document, Estimate, Proposal, RunSetup
+    from nas.store.records import Estimate, Proposal, RunSetup
 
     Clock = Callable[[], datetime]
 
@@ -59,7 +59,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._clock = clock
         self._has_session = self._is_finished = False
         self._is_open = True
-        self._task: Document | None = None  # of the setup, read once
+        self._setup: RunSetup | None = None  # read once
 
     def record_proposals(self, proposals: Iterable[Proposal]) -> None:
         """Record proposals in one transaction, including attempts that are not trained."""
@@ -81,25 +81,33 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         """
         row = rows.training_to_row(training) | {"recorded": self._now()}
         with self._database.transaction():
-            if delete_failure(self._database, row) and training.purpose == "search":
+            if delete_failure(self._database, row) and training.purpose in ("search", "target"):
                 later = {"number": generation}
                 self._database.execute("DELETE FROM generations WHERE number >= :number", **later)
                 self._database.execute("DELETE FROM estimates WHERE generation >= :number", **later)
             self._database.insert("trainings", row)
 
     def record_evaluation(
-        self, key: str, repeat: int, evaluation: Evaluation, generation: int = 0
+        self,
+        key: str,
+        repeat: int,
+        evaluation: Evaluation,
+        generation: int = 0,
+        *,
+        is_target: bool = False,
     ) -> None:
-        """Record a training of the search under the run's own task, see ``record_training``.
+        """Record a training of the search, see ``record_training``.
 
         Args:
             key: key of the trained mechanism.
-            repeat: index among the trainings of this mechanism, from 0.
+            repeat: index among the trainings of this mechanism under the task, from 0.
+            is_target: whether the target task trained it, not the run's task.
         """
-        if self._task is None:
-            self._task = self.run.setup.task
-        name, fingerprint = self._task.name, self._task.fingerprint
-        training = Training("search", fingerprint, name, key, "", repeat, evaluation)
+        if self._setup is None:
+            self._setup = self.run.setup
+        task = self._setup.front_task if is_target else self._setup.task
+        purpose: Purpose = "target" if is_target else "search"
+        training = Training(purpose, task.fingerprint, task.name, key, "", repeat, evaluation)
         self.record_training(training, generation)
 
     def complete_setup(self, setup: RunSetup) -> None:
@@ -108,7 +116,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         A run of several tasks calls this after it has trained standard attention and ``uniform``,
         whose scores its objectives refer to.
         """
-        self._task = None
+        self._setup = None
         row = rows.to_row(setup)
         names = [name for name in row if name.startswith(("task_", "objectives", "metrics"))]
         columns = ", ".join(f"{name} = :{name}" for name in names)

@@ -41,6 +41,18 @@ def test_front_members_are_confirmed_once(nas: Any) -> None:
     assert "with fresh seeds" in Path("front.svg").read_text()
 
 
+@pytest.mark.usefixtures("at_tasks")
+def test_search_of_a_target_task_shows_short_scores(nas: Any) -> None:
+    options = ("--gens", 5, "--pop", 8, "--run", "a", "--target", "more.yaml", *LOCAL)
+    searched = nas("search", "--space", "quickstart", "--task", "tiny.yaml", *options)
+    assert searched.status == 0
+    assert "short: mean of the member's trainings under tiny." in searched.out
+    assert json.loads(nas("front", "a", "--json").out)["task"] == "more"
+    refused = nas("search", "--space", "quickstart", "--task", "tiny.yaml", "--target", "bytes")
+    assert refused.status == 2
+    assert "target: task 'bytes' is of the family 'bytes'" in refused.err
+
+
 def test_confirm_of_a_missing_run_is_one_sentence(nas: Any, at_tasks: Path) -> None:
     refused = nas("confirm", "b", *LOCAL)
     assert refused.status == 2

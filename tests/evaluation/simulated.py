@@ -70,11 +70,12 @@ class SimulatedPool:
         return self._count, what
 
 
+BUDGET = Budget(1, 1, "float32")
+
+
 def make_dispatcher(pool: SimulatedPool, workers: int) -> Dispatcher:
     """A dispatcher on the pool's clock, without incident reports."""
     options = {"patience": 1800.0, "start_seconds": 300.0}
-    dispatcher = Dispatcher(
-        pool, workers, Budget(1, 1, "float32"), clock=lambda: pool.now, **options
-    )
+    dispatcher = Dispatcher(pool, workers, (BUDGET, BUDGET), clock=lambda: pool.now, **options)
     dispatcher.on_incident = lambda _: None
     return dispatcher

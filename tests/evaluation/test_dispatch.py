@@ -106,7 +106,7 @@ def make_dispatcher(
     pool: ScriptedPool, workers: int = 2, patience: float = math.inf, start: float = 300.0
 ) -> Dispatcher:
     options: dict[str, Any] = {"patience": patience, "start_seconds": start}
-    return Dispatcher(pool, workers, BUDGET, clock=lambda: pool.now, **options)
+    return Dispatcher(pool, workers, (BUDGET, BUDGET), clock=lambda: pool.now, **options)
 
 
 def run(dispatcher: Dispatcher, trials: Sequence[Trial]) -> dict[str, Evaluation]:

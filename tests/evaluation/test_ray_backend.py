@@ -127,18 +127,21 @@ def test_worker_has_one_thread_driver_priority_and_shared_data(outcome):
 
 
 def test_results_depend_on_neither_workers_nor_backend(cluster, task, data):
+    target = (task.model_copy(update={"epochs": task.epochs + 1}), data)
     trials = [
-        Trial(name, mechanism(name).genome, seed=n, keeps_weights=True, work=n)
+        Trial(name, mechanism(name).genome, seed=n, keeps_weights=True, work=n, is_target=n > 2)
         for n, name in enumerate(("mha", "gqa", "uniform", "sqa"))
     ]
     by_ray = []
     # Of CORES + 1 workers one has no core; it waits for a machine to join.
     for workers, most in ((1, 1), (f"1:{CORES + 1}", CORES + 1)):
         execution = Execution(workers=workers, gpus_per_worker=0)
-        with closing(RayEvaluator(task, data, execution)) as evaluator:
+        with closing(RayEvaluator(task, data, execution, target=target)) as evaluator:
             assert evaluator.workers == most
             by_ray.append(results(evaluator, trials))
-    assert by_ray[0] == by_ray[1] == results(LocalEvaluator(task, data), trials)
+    assert by_ray[0] == by_ray[1] == results(LocalEvaluator(task, data, target=target), trials)
+    epochs = {name: len(reports) for name, (_, reports, _) in by_ray[0].items()}
+    assert (epochs["mha"], epochs["sqa"]) == (task.epochs, task.epochs + 1)
 
 
 def results(evaluator: Evaluator, trials: list[Trial]) -> dict[str, Any]:

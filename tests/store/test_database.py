@@ -153,7 +153,7 @@ def test_database_with_other_tables_is_refused(folder, samples, statement, words
 def test_database_of_another_schema_is_refused(folder, samples, version, what):
     change(folder, "DROP TABLE trainings", f"PRAGMA user_version = {version}")
     for message in refusals(folder, samples):
-        assert f"has schema {version}, written by nas 0.1; this nas reads schema 5" in message
+        assert f"has schema {version}, written by nas 0.1; this nas reads schema 6" in message
         assert what in message
         assert "damaged" not in message
 

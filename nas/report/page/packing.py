@@ -235,7 +235,7 @@ def _sources(view: RunView) -> dict[str, str]:
     from nas.compiler import make_plan, plain_source  # imports torch
     from nas.tasks import parse_task
 
-    task = view.setup.task
+    task = view.setup.front_task
     try:
         model = parse_task(parse_yaml(task.text, task.name), task.name).main
     except NasError as error:

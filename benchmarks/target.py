@@ -1,0 +1,329 @@
+"""Replay searches with a target task on recorded trainings of a short and of a longer task.
+
+The tables attention-bench and attention-bench-long share 60 mechanisms. Each order draws which long
+training of each mechanism a strategy may use; the mean of the other two is the truth. A strategy
+picks the mechanism with the best accuracy under the longer task. Its regret is the greatest truth
+of all mechanisms minus the truth of the pick. Strategies:
+
+- short: train all mechanisms under the short task, and pick the best score
+- long: train all mechanisms under the longer task, and pick the best score
+- greedy N: train all under the short task; then N under the longer task, the first of them spread
+  over cost, the others the most likely members of its front; pick the best estimate of these
+- proposer: the search's own proposer, restricted to the mechanisms of the tables, until it has
+  spent the core-seconds of its name
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from moocore import is_nondominated
+from numpy.typing import NDArray
+
+from benchmarks.figures import Figure
+from benchmarks.peers.problem import Bench, bench
+from nas.common.differences import mean_and_error
+from nas.common.objectives import as_costs
+from nas.costs import costs_of
+from nas.evaluation.trial import Evaluation
+from nas.genome import Genome
+from nas.searching.algorithm import SearchContext
+from nas.searching.filtering import CandidateFilter
+from nas.searching.gains import expected_gain
+from nas.searching.proposing import REPEAT_EVERY, Proposer
+from nas.searching.results import Attempt, TrialResult
+from nas.searching.setup import work_of
+from nas.searching.tabular.table import Table, load_table
+from nas.searching.target_archive import TargetArchive
+from nas.space.variation import Variation
+from nas.store.records import TARGET
+
+if TYPE_CHECKING:
+    Array = NDArray[np.float64]
+
+SHORT: Final = "attention-bench"
+LONG: Final = "attention-bench-long"
+METRIC: Final = "accuracy"
+NUMBERS: Final = (12, 16, 20, 24)  # long trainings
+SECONDS: Final = (700, 1000, 1300)  # core-seconds
+COVERED: Final = 20  # long trainings after which coverage is measured
+Z_80: Final = 1.2816  # half-width of a normal's 80 % interval, in standard deviations
+POPULATION: Final = 12
+SEED_ROWS: Final = 3  # trainings of each mechanism in each table
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The shared mechanisms of both tables, by their key under the short task.
+
+    Attributes:
+        bench: space and objectives; costs are at the sizes of the longer task.
+        filter: a filter of both tasks, which decides nothing yet.
+        genomes: mechanisms in normal form.
+        short, long: trainings of each mechanism.
+        ratio: work of a long training relative to a short one.
+    """
+
+    bench: Bench
+    settings: tuple[Table, Table]
+    genomes: dict[str, Genome]
+    short: dict[str, Sequence[Evaluation]]
+    long: dict[str, Sequence[Evaluation]]
+    ratio: float
+
+    def filter(self) -> CandidateFilter:
+        """Return a filter without trained mechanisms."""
+        short, long = self.settings
+        return CandidateFilter(self.bench.policy, short.setting, ["macs"], long.setting)
+
+
+@cache
+def _tables() -> Tables:
+    short, long = load_table(SHORT), load_table(LONG)
+    keys = {short.key_of(genome): key for key, genome in long.mechanisms.items()}
+    return Tables(
+        bench=bench(LONG),
+        settings=(short, long),
+        genomes={key: short.mechanisms[key] for key in keys},
+        short={key: short.trainings[key] for key in keys},
+        long={key: long.trainings[name] for key, name in keys.items()},
+        ratio=_work(long) / _work(short),
+    )
+
+
+def _work(table: Table) -> float:
+    trainings = next(iter(table.trainings.values()))
+    return work_of(table.setting, trainings[0].budget)
+
+
+class Replay:
+    """The trainings of one order, and those that a strategy has used.
+
+    Attributes:
+        results: results of all trainings so far.
+        seconds: core-seconds of these trainings.
+    """
+
+    def __init__(self, order: int) -> None:
+        self.tables, self.order = _tables(), order
+        rng = np.random.default_rng(order)
+        self._rows = {
+            key: (rng.permutation(SEED_ROWS), rng.permutation(SEED_ROWS))
+            for key in self.tables.genomes
+        }
+        self._filter = self.tables.filter()
+        self._num: dict[tuple[str, bool], int] = {}
+        self.results: list[TrialResult] = []
+        self.seconds = 0.0
+        self.archive = self.new_archive()
+
+    def new_archive(self) -> TargetArchive:
+        """Return an empty archive."""
+        return TargetArchive(
+            self.tables.bench.objectives,
+            most_trainings=SEED_ROWS,
+            work_ratio=self.tables.ratio,
+            most_target=1,
+        )
+
+    def truths(self) -> dict[str, float]:
+        """Return the mean accuracy of the long trainings that no strategy uses."""
+        return {
+            key: float(np.mean([self.tables.long[key][i].metrics[METRIC] for i in rows[1:]]))
+            for key, (_, rows) in self._rows.items()
+        }
+
+    def train(self, key: str, *, is_target: bool) -> TrialResult:
+        """Return the result of the next training of a mechanism under one of the tasks."""
+        table = self.tables.long if is_target else self.tables.short
+        number = self._num.get((key, is_target), 0)
+        self._num[key, is_target] = number + 1
+        evaluation = table[key][self._rows[key][is_target][number]]
+        self.seconds += evaluation.core_seconds
+        info = self._filter.inspect(self.tables.genomes[key])
+        values = {**info.costs, METRIC: evaluation.metrics[METRIC]}
+        costs = as_costs(self.tables.bench.objectives, values)
+        is_repeat = is_target or number > 0
+        result = TrialResult(
+            len(self.results), info.genome, info.digest, key, costs, (costs,), info.costs,
+            is_repeat=is_repeat, is_target=is_target,
+        )  # fmt: skip
+        self.results.append(result)
+        return result
+
+    def tell(self, key: str, *, is_target: bool) -> None:
+        """Train a mechanism, and add the result to the archive."""
+        self.archive.tell([self.train(key, is_target=is_target)])
+
+    def score(self, archive: TargetArchive) -> dict[str, float]:
+        """Return the regret of the pick, and the missing share of the true hypervolume.
+
+        The front consists of the mechanisms with a long training that are non-dominated by
+        estimates.
+        """
+        rows = [i for i, r in enumerate(archive.known) if self._num.get((r.key, True))]
+        estimates = archive.estimates()[0][rows]
+        keys = [archive.known[i].key for i in rows]
+        members = is_nondominated(estimates, keep_weakly=True)
+        front = [key for key, is_member in zip(keys, members, strict=True) if is_member]
+        missing = 100 * (1 - self._volume(front) / self._volume(self.tables.genomes))
+        return {"": self.regret(keys[int(np.argmin(estimates[:, 0]))]), " missing": missing}
+
+    def _volume(self, keys: Iterable[str]) -> float:
+        truths, setting = self.truths(), self.tables.settings[1].setting
+        names = ["macs"]
+        return self.tables.bench.hypervolume(
+            [
+                (
+                    -truths[k],
+                    costs_of(setting.resolve(self.tables.genomes[k]), setting, names)["macs"],
+                )
+                for k in keys
+            ]
+        )
+
+    def regret(self, key: str) -> float:
+        """Return the regret of a mechanism in percentage points."""
+        truths = self.truths()
+        return 100 * (max(truths.values()) - truths[key])
+
+
+class TableAlgorithm:
+    """Proposes the new mechanism of the tables with the greatest expected gain.
+
+    If there is none, it proposes a target training of a likely member of the front.
+    """
+
+    def __init__(self, replay: Replay, context: SearchContext) -> None:
+        self._replay, self._context = replay, context
+
+    def tell(self, results: Sequence[TrialResult]) -> None:
+        """Ignore the results; the archive has them."""
+
+    def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
+        """Return a new mechanism, or a known one if all mechanisms are trained."""
+        context, genomes = self._context, list(self._replay.tables.genomes.values())
+        infos = [context.filter.inspect(genome) for genome in genomes]
+        new = [info for info in infos if info.is_new]
+        archive = context.archive
+        if not new:
+            pending = {proposal.key for proposal in archive.pending}
+            return Attempt(_likely(self._replay.archive, pending).genome, TARGET)
+        if not archive.is_informed:
+            return Attempt(new[rng.integers(len(new))].genome, "sample")
+        means, errors = archive.predict([(info.genome, info.costs) for info in new])
+        corner = np.array([1.0 if o.is_metric else o.reference for o in context.objectives])
+        front, _ = archive.estimates()
+        rows = zip(means / corner + [1, 0], errors / corner, strict=True)
+        gains = [expected_gain(front / corner + [1, 0], *row) for row in rows]
+        return Attempt(new[int(np.argmax(gains))].genome, "sample")
+
+
+def _short(order: int) -> tuple[float, float]:
+    replay = Replay(order)
+    scores = {key: replay.train(key, is_target=False).costs for key in replay.tables.genomes}
+    return replay.regret(min(scores, key=lambda key: scores[key] or ())), replay.seconds
+
+
+def _long(order: int) -> tuple[float, float]:
+    replay = Replay(order)
+    scores = {key: replay.train(key, is_target=True).costs for key in replay.tables.genomes}
+    return replay.regret(min(scores, key=lambda key: scores[key] or ())), replay.seconds
+
+
+def _greedy(order: int) -> Iterator[tuple[str, float]]:
+    replay = Replay(order)
+    archive = replay.archive
+    genomes = list(replay.tables.genomes)
+    # A search trains one in ten mechanisms again.
+    keys = [*genomes, *genomes[::REPEAT_EVERY]]
+    archive.tell([replay.train(key, is_target=False) for key in keys])
+    for number in range(1, max(NUMBERS) + 1):
+        chosen = archive.next_spread()
+        if chosen is None:
+            chosen = _likely(archive, ())
+        replay.tell(chosen.key, is_target=True)
+        if number in NUMBERS:
+            for name, value in replay.score(archive).items():
+                yield f"greedy {number}{name}", value
+            yield f"greedy {number} core-seconds", replay.seconds
+        if number == COVERED:
+            yield "coverage", _coverage(replay)
+
+
+def _likely(archive: TargetArchive, pending: Collection[str | None]) -> TrialResult:
+    """Return the most likely member of the front that has no long training."""
+    known, p = archive.known, archive.p_non_dominated()
+    left = [
+        i
+        for i, result in enumerate(known)
+        if archive.may_train(result.key, True) and result.key not in pending
+    ]
+    return known[max(left, key=lambda i: p[i])]
+
+
+def _coverage(replay: Replay) -> float:
+    """Return the share of truths inside 80 % intervals, in per cent."""
+    archive, truths = replay.archive, replay.truths()
+    means, errors = archive.estimates()
+    spread = np.hypot(errors[:, 0], archive.models[0].noise / (SEED_ROWS - 1) ** 0.5)
+    truth = np.array([truths[result.key] for result in archive.known])
+    return float(100 * np.mean(np.abs(truth + means[:, 0]) <= Z_80 * spread))
+
+
+def _proposer(order: int) -> Iterator[tuple[str, float]]:
+    replay = Replay(order)
+    tables, genomes = replay.tables, list(replay.tables.genomes.values())
+    first = np.random.default_rng(order).permutation(len(genomes))[:POPULATION]
+    context = SearchContext(
+        operators=Variation(tables.bench.space, tables.bench.policy, is_causal=False),
+        mechanisms=tuple(("", genomes[i]) for i in first),
+        population=POPULATION,
+        objectives=tables.bench.objectives,
+        seed=order,
+        filter=tables.filter(),
+        archive=replay.archive,
+    )
+    proposer = Proposer(TableAlgorithm(replay, context), context)
+    left = list(SECONDS)
+    while left:
+        proposal = proposer.propose(len(replay.results), replay.results)[-1]
+        replay.train(str(proposal.key), is_target=proposal.is_target)
+        if replay.seconds >= left[0]:
+            told = replay.new_archive()
+            told.tell(replay.results)
+            limit = left.pop(0)
+            for name, value in replay.score(told).items():
+                yield f"proposer {limit}{name}", value
+
+
+def _order(order: int) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for name, strategy in {"short": _short, "long": _long}.items():
+        values[name], values[f"{name} core-seconds"] = strategy(order)
+    return values | dict(_greedy(order)) | dict(_proposer(order))
+
+
+def target(options: argparse.Namespace) -> list[Figure]:
+    """Return regret in points and core-seconds of each strategy, over ``options.seeds`` orders."""
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        orders = list(pool.map(_order, range(options.seeds)))
+    figures = []
+    for name in orders[0]:
+        mean, error = mean_and_error([values[name] for values in orders])
+        unit = (
+            "%"
+            if name.endswith(("coverage", "missing"))
+            else "s"
+            if name.endswith("core-seconds")
+            else "points"
+        )
+        figures.append(Figure(name, mean, unit, mean - (error or 0.0), mean + (error or 0.0)))
+    return figures

@@ -1,0 +1,39 @@
+"""Sentences on the short task of a run with a target task: what it overrates, and its residual."""
+
+from __future__ import annotations
+
+from nas.report.run_view import RunView
+from nas.report.units import quantity
+from nas.searching.short_bias import Effect, short_bias
+
+
+def short_task_notes(view: RunView) -> list[str]:
+    """Return what the short task overrates, and a warning if it cannot rank the front's members.
+
+    The list is empty without a target task, and while there are too few target trainings.
+    """
+    setup, metric = view.setup, view.metric
+    if setup.target is None or metric is None:
+        return []
+    bias = short_bias(metric, view.trained.values(), view.members)
+    if bias is None:
+        return []
+    notes = [
+        f"{setup.task.name} {'overrates' if effect.mean > 0 else 'underrates'} mechanisms with "
+        f"{effect.feature}, relative to {setup.target.name}, by {_interval(effect, metric.unit)}."
+        for effect in bias.effects
+    ]
+    if bias.front_spread is not None and bias.residual > bias.front_spread:
+        notes.append(
+            f"{setup.task.name} does not explain a standard deviation of "
+            f"{quantity(bias.residual, metric.unit)} of the {metric.name} under "
+            f"{setup.target.name}, more than that of the front's members, "
+            f"{quantity(bias.front_spread, metric.unit)}: it cannot rank them."
+        )
+    return notes
+
+
+def _interval(effect: Effect, unit: str) -> str:
+    size, *ends = (quantity(abs(x), unit) for x in (effect.mean, effect.low, effect.high))
+    low, high = ends if effect.mean > 0 else reversed(ends)
+    return f"{size} (95 % interval: {low} to {high})"

@@ -1,0 +1,350 @@
+"""A model of the qualities of mechanisms under a short task and under a longer target task.
+
+The model is autoregressive (Kennedy & O'Hagan 2000, "Predicting the output from a complex computer
+code when fast approximations are available", eq. 1). With transformed scores of both tasks, the
+target quality t of a mechanism with the features x and the short quality s is
+
+    t = a + rho s + delta(x) + e
+
+delta is linear in the features, with independent normal weights: it is a Gaussian process whose
+covariance is v times the linear kernel R of the features about their mean (``Joint.linear``). e is
+a residual of the mechanism with the variance r. A training's score is the quality plus noise, whose
+variance differs between the tasks. a has the prior N(0, ``OFFSET``).
+
+Every target training is of a mechanism that is trained under the short task, too. Therefore the
+joint posterior is computed in two steps (Le Gratiet & Garnier 2014, "Recursive co-kriging model").
+The first step conditions on the short scores y: s | y ~ N(m, C). Before the target scores, the
+target qualities of mechanisms A and B have
+
+    E[t_A | y] = rho m_A        T_AB = Cov[t_A, t_B | y] = OFFSET + rho² C_AB + v R_AB + r I_AB
+
+The second step conditions on the mean target scores z of the mechanisms L that were trained under
+the target task, whose noise has the diagonal covariance N:
+
+    E[t_A | y, z]        = rho m_A + T_AL (T_LL + N)⁻¹ (z - rho m_L)
+    Cov[t_A, t_B | y, z] = T_AB - T_AL (T_LL + N)⁻¹ T_LB
+
+Cov[s_A, t_B | y] is rho C_AB, from which one more short training's effect on t follows.
+
+The hyperparameters have the greatest posterior density given z. The priors keep the model close to
+t = a + rho s + e while target trainings are few: the logarithms of v, r and the noise have normal
+priors, and v's prior median is a thirtieth of the variance of transformed scores. The noise's prior
+median is half of the short task's noise, in the metric's unit: longer trainings vary less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve  # type: ignore[import-untyped]
+from scipy.optimize import minimize  # type: ignore[import-untyped]
+
+from nas.searching.gaussian_process import JITTER, Joint, Observations, Posterior
+from nas.searching.power_transform import YeoJohnson
+from nas.searching.quality_model import NoisyGP
+
+if TYPE_CHECKING:
+    Array = NDArray[np.float64]
+    Features = Mapping[str, float]
+
+OFFSET: Final = 4.0  # prior variance of a; transformed target scores have a variance of about 1
+PRIOR_RHO: Final = (1.0, 0.5)  # mean and standard deviation, per standard deviation of m
+# Prior medians of v and r, and standard deviations of their logarithms.
+PRIOR_DELTA: Final = (0.03, 0.7)
+PRIOR_RESIDUAL: Final = (0.1, 1.0)
+# Prior median of the noise's variance, relative to the short task's, and standard deviation of its
+# logarithm.
+PRIOR_NOISE: Final = (0.5, 0.7)
+FEWEST: Final = 8  # mechanisms with target trainings that are needed to fit the model
+LEAST: Final = 1e-4  # least variance v or r
+
+
+@dataclass(frozen=True)
+class Link:
+    """Hyperparameters of the target task's quality, given the short task's quality.
+
+    Attributes:
+        rho: slope, in transformed units.
+        delta_variance: variance v of what features explain beyond the short quality.
+        residual_variance: variance r that no feature explains.
+        noise: variance of the untransformed score between trainings that differ in the seed.
+    """
+
+    rho: float
+    delta_variance: float
+    residual_variance: float
+    noise: float
+
+    def covariance(self, joint: Joint, same: Array) -> Array:
+        """Return T of the module docstring, for the mechanisms of ``joint``.
+
+        Args:
+            same: 1 where two rows are the same mechanism, otherwise 0.
+        """
+        features = self.rho**2 * joint.covariance + self.delta_variance * joint.linear
+        covariance: Array = OFFSET + features + self.residual_variance * same
+        return covariance
+
+
+@dataclass(frozen=True)
+class TargetJoint:
+    """The joint posterior of the target qualities t and the short qualities s of mechanisms.
+
+    Attributes:
+        mean: means of t, (mechanisms,).
+        covariance: covariances of t, (mechanisms, mechanisms).
+        across: Cov[s_A, t_B], (mechanisms, mechanisms).
+        short: covariances of s, (mechanisms, mechanisms).
+        short_mean: means of s, (mechanisms,).
+    """
+
+    mean: Array
+    covariance: Array
+    across: Array
+    short: Array
+    short_mean: Array
+
+
+class TargetPosterior:
+    """The posterior of target qualities after the trainings of both tasks.
+
+    Args:
+        short: the process of the short task.
+        observed: trainings of the short task, by mechanism.
+        target: trainings of the target task, by mechanism. Each is in ``observed``, too.
+
+    Attributes:
+        link: hyperparameters that connect both tasks.
+        transform: the transform of target scores.
+    """
+
+    def __init__(
+        self,
+        short: Posterior,
+        observed: Mapping[str, Observations],
+        target: Mapping[str, Observations],
+    ) -> None:
+        self._short, self._target = short, target
+        self._known = {key: observed[key] for key in target}
+        means = np.array([row.mean for row in target.values()])
+        counts = np.array([len(row.scores) for row in target.values()], float)
+        self.transform = YeoJohnson.fit(means)
+        joint, z = short.joint(self._known), self.transform.transform(means)
+        self._joint, self._z = joint, z
+        slopes = self.transform.derivative(means)
+        squares = sum(float(np.var(row.scores)) * len(row.scores) for row in target.values())
+        self.link = _fit(
+            joint, z, slopes**2 / counts, short.kernel.noise, squares, float((counts - 1).sum())
+        )
+        self._condition(joint, z, self.link.noise * slopes**2 / counts)
+        # Again, with slopes at the estimated quality, since the mean score is a biased first guess.
+        quality = z - self._noise * self._weights
+        slopes = self.transform.derivative(self.transform.inverse(quality))
+        self._condition(joint, z, self.link.noise * slopes**2 / counts)
+
+    def _condition(self, joint: Joint, z: Array, noise: Array) -> None:
+        covariance = self.link.covariance(joint, np.eye(len(z)))
+        self._noise = noise + JITTER
+        self._factor = cho_factor(covariance + np.diag(self._noise))
+        self._weights: Array = cho_solve(self._factor, z - self.link.rho * joint.mean)
+
+    def bias(self) -> tuple[Array, Array]:
+        """Return by how much the short task overrates each mechanism with target trainings.
+
+        Returns:
+            The differences z - rho m of transformed costs, up to a constant, and the covariances of
+            their errors: the uncertainty of s, the residual and the noise.
+        """
+        joint, link = self._joint, self.link
+        errors = link.residual_variance * np.eye(len(self._z)) + np.diag(self._noise)
+        return self._z - link.rho * joint.mean, link.rho**2 * joint.covariance + errors
+
+    def joint(
+        self, observed: Mapping[str, Observations], candidates: Sequence[Features] = ()
+    ) -> TargetJoint:
+        """Return the joint distribution of both qualities of mechanisms, in transformed scores.
+
+        Args:
+            observed: short trainings of known mechanisms.
+            candidates: features of untrained mechanisms, which follow the known ones.
+        """
+        # The mechanisms with target trainings come first.
+        rest = {key: row for key, row in observed.items() if key not in self._known}
+        joint = self._short.joint(self._known | rest, candidates)
+        num, keys = len(self._known), [*self._known, *rest]
+        prior = self.link.covariance(joint, np.eye(len(joint.mean)))
+        gain = cho_solve(self._factor, prior[:num]).T  # T_AL (T_LL + N)⁻¹
+        mean = self.link.rho * joint.mean + prior[:, :num] @ self._weights
+        covariance = prior - gain @ prior[:num]
+        # Cov[s_A, t_B | y, z] = rho C_AB - rho C_AL (T_LL + N)⁻¹ T_LB
+        across = self.link.rho * (joint.covariance - joint.covariance[:, :num] @ gain.T)
+        shift = self.link.rho * joint.covariance[:num]
+        short = joint.covariance - shift.T @ cho_solve(self._factor, shift)
+        short_mean = joint.mean + shift.T @ self._weights
+        rows = {key: row for row, key in enumerate(keys)}
+        order = [*(rows[key] for key in observed), *range(len(keys), len(joint.mean))]
+        chosen = np.ix_(order, order)
+        return TargetJoint(
+            mean[order],
+            covariance[chosen],
+            across[chosen],
+            short[chosen],
+            short_mean[order],
+        )
+
+
+class TargetModel:
+    """A model of a metric under both tasks, with the methods of ``NoisyGP`` for target qualities.
+
+    Until ``FEWEST`` mechanisms have target trainings, all methods return short qualities.
+
+    Attributes:
+        short: the model of the short task.
+        target: trainings of the target task, by mechanism.
+    """
+
+    def __init__(self, short: NoisyGP | None = None) -> None:
+        self.short = NoisyGP() if short is None else short
+        self.target: dict[str, Observations] = {}
+        self._posterior: TargetPosterior | None = None
+
+    @property
+    def observed(self) -> Mapping[str, Observations]:
+        """The trainings of the short task, by mechanism."""
+        return self.short.observed
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether enough mechanisms have target trainings to model the target task."""
+        return len(self.target) >= FEWEST
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of the target metric between trainings that differ in the seed."""
+        return math.sqrt(self.posterior.link.noise) if self.is_linked else self.short.noise
+
+    @property
+    def posterior(self) -> TargetPosterior:
+        """The process of both tasks, after all trainings."""
+        if self._posterior is None:
+            self._posterior = TargetPosterior(self.short.posterior, self.observed, self.target)
+        return self._posterior
+
+    def tell(
+        self,
+        key: str,
+        features: Features,
+        score: float,
+        *,
+        objectives: Sequence[float] = (),
+        is_censored: bool = False,
+        is_target: bool = False,
+    ) -> None:
+        """Add one training of a mechanism, see ``NoisyGP.tell``."""
+        self._posterior = None
+        if not is_target:
+            self.short.tell(key, features, score, objectives=objectives, is_censored=is_censored)
+            return
+        self.target.setdefault(key, Observations(features, objectives)).scores.append(score)
+
+    def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
+        """Return posterior mean and standard error of the quality of each trained mechanism."""
+        if not self.is_linked:
+            return self.short.estimate(keys)
+        return self._moments(self.posterior.joint({key: self.observed[key] for key in keys}))
+
+    def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
+        """Return posterior mean and standard error of the quality of each untrained mechanism."""
+        if not self.is_linked:
+            return self.short.predict(candidates)
+        return self._moments(self.posterior.joint({}, candidates))
+
+    def draws(self, keys: Sequence[str], number: int, rng: np.random.Generator) -> Array:
+        """Return joint posterior samples of the mechanisms' qualities, of shape (number, keys)."""
+        if not self.is_linked:
+            return self.short.draws(keys, number, rng)
+        joint = self.posterior.joint({key: self.observed[key] for key in keys})
+        sample = rng.multivariate_normal(joint.mean, joint.covariance, number, method="eigh")
+        return self.posterior.transform.inverse(sample)
+
+    def shifts(
+        self, keys: Sequence[str], candidates: Sequence[Features] = ()
+    ) -> tuple[Array, Array]:
+        """Return how far one more training may shift the target estimate of each mechanism.
+
+        Args:
+            keys: known mechanisms.
+            candidates: features of untrained mechanisms, which follow the known ones.
+
+        Returns:
+            Standard deviations of the shift by a short training, and by a target training, in the
+            metric's unit.
+        """
+        posterior, short = self.posterior, self.short.posterior
+        joint = posterior.joint({key: self.observed[key] for key in keys}, candidates)
+        slope = posterior.transform.derivative(posterior.transform.inverse(joint.mean))
+        own = np.maximum(np.diag(joint.covariance), 0.0)
+        by_target = own / np.sqrt(own + posterior.link.noise * slope**2)
+        short_slope = short.transform.derivative(short.transform.inverse(joint.short_mean))
+        variance = np.maximum(np.diag(joint.short), 0.0) + short.kernel.noise * short_slope**2
+        by_short = np.abs(np.diag(joint.across)) / np.sqrt(variance)
+        return by_short / slope, by_target / slope
+
+    def twin(self) -> TargetModel:
+        """Return an empty model that shares the fits. It must receive the same trainings."""
+        return TargetModel(self.short.twin())
+
+    def _moments(self, joint: TargetJoint) -> tuple[Array, Array]:
+        deviation = np.sqrt(np.maximum(np.diag(joint.covariance), 0.0))
+        return self.posterior.transform.moments(joint.mean, deviation)
+
+
+def _fit(
+    joint: Joint, z: Array, scales: Array, noise: float, squares: float, freedom: float
+) -> Link:
+    """Return the hyperparameters of greatest posterior density.
+
+    Args:
+        joint: short qualities of the mechanisms with target trainings.
+        z: transformed mean target scores.
+        scales: variances of the transformed mean scores relative to the noise's variance.
+        noise: variance of a short training's score due to its seed, in the metric's unit.
+        squares: sum of squared deviations of target scores from their mechanism's mean.
+        freedom: degrees of freedom of ``squares``.
+    """
+    unit = float(z.std() / joint.mean.std()) if joint.mean.std() > 0 and z.std() > 0 else 1.0
+    same = np.eye(len(z))
+
+    def link(theta: Array) -> Link:
+        rho, delta, residual, log_noise = theta
+        return Link(rho * unit, math.exp(delta), math.exp(residual), noise * math.exp(log_noise))
+
+    def cost(theta: Array) -> float:
+        """Return the negative logarithm of the posterior density, without constants."""
+        rho, delta, residual, log_noise = theta
+        now = link(theta)
+        factor = cho_factor(
+            now.covariance(joint, same) + np.diag(now.noise * scales + JITTER), lower=True
+        )
+        rest = z - now.rho * joint.mean
+        fit = 0.5 * rest @ cho_solve(factor, rest) + float(np.log(np.diag(factor[0])).sum())
+        repeats = 0.5 * (squares / now.noise + freedom * log_noise)
+        prior = (
+            0.5 * ((rho - PRIOR_RHO[0]) / PRIOR_RHO[1]) ** 2
+            + 0.5 * ((delta - math.log(PRIOR_DELTA[0])) / PRIOR_DELTA[1]) ** 2
+            + 0.5 * ((residual - math.log(PRIOR_RESIDUAL[0])) / PRIOR_RESIDUAL[1]) ** 2
+            + 0.5 * ((log_noise - math.log(PRIOR_NOISE[0])) / PRIOR_NOISE[1]) ** 2
+        )
+        return float(fit + repeats + prior)
+
+    low = math.log(LEAST)
+    start = np.array(
+        [1.0, math.log(PRIOR_DELTA[0]), math.log(PRIOR_RESIDUAL[0]), math.log(PRIOR_NOISE[0])]
+    )
+    bounds = [(0.0, 3.0), (low, 1.0), (low, 1.0), (-3.0, 3.0)]
+    return link(minimize(cost, start, method="L-BFGS-B", bounds=bounds).x)

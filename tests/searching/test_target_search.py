@@ -1,0 +1,125 @@
+"""Searches with a target task: interruptions, lag, workers, the front and its confirmation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nas.common.errors import ConfigError
+from nas.common.search_config import SearchConfig
+from nas.evaluation.local import LocalEvaluator
+from nas.evaluation.trial import task_fingerprint
+from nas.searching.confirm import confirm_run, plan_confirmation
+from nas.searching.driver import resume_search, run_search
+from nas.searching.target_archive import FIRST, SPREAD
+from nas.space import load_space
+from nas.store import open_run, open_writer
+from nas.tasks import load_task
+
+SETTINGS = SearchConfig(population=8, generations=9, seed=4)
+
+
+@pytest.fixture
+def target(task: Any) -> Any:
+    """The task with twice as many heads and epochs."""
+    return task.model_copy(update={"name": "longer", "heads": 8, "epochs": 2})
+
+
+@pytest.fixture
+def begin(kit: Any, task: Any, target: Any, make_table: Any) -> Any:
+    def run(settings: SearchConfig = SETTINGS, name: str = "run", **table: Any) -> Any:
+        return run_search(
+            kit.space,
+            task,
+            settings,
+            target=target,
+            make_evaluator=lambda task, data, target: make_table(**table),
+            root=kit.root,
+            name=name,
+        )
+
+    return run
+
+
+def recorded(kit: Any, name: str = "run") -> dict[str, Any]:
+    """Everything in a run that must not depend on workers and interruptions."""
+    with open_run(kit.root / name) as run:
+        trainings = {
+            (t.key, t.repeat): (t.evaluation.status, t.evaluation.metrics, t.evaluation.seed)
+            for t in run.trainings("target")
+        }
+    return kit.recorded(name) | {"target": trainings}
+
+
+def test_search_trains_known_mechanisms_under_the_target_task(begin: Any, kit: Any) -> None:
+    ended = begin()
+    with open_run(ended.folder) as run:
+        proposals, setup = run.proposals(), run.setup
+        trained = [proposal for proposal in proposals if proposal.is_trained]
+        targets = [proposal for proposal in trained if proposal.is_target]
+        assert len({proposal.key for proposal in targets[:SPREAD]}) == SPREAD
+        assert min(proposal.number for proposal in targets) >= FIRST
+        new = {p.key: p.number for p in trained if p.is_new}
+        assert all(new[p.key] < p.number for p in targets)
+        records = run.trainings("target")
+        assert setup.target is not None
+        assert {t.task for t in records} == {setup.target.fingerprint}
+        members = run.front()
+        assert members
+        assert {m.key for m in members} <= {t.key for t in records}
+        assert {e.key for e in run.estimates()} <= {t.key for t in records}
+        assert (run.folder / "target.yaml").read_text() == setup.target.text
+
+
+@pytest.mark.parametrize(("stop_after", "lag"), [(45, None), (30, 6)])
+def test_interrupted_search_has_the_same_record(
+    begin: Any, kit: Any, make_table: Any, stop_after: int, lag: int | None
+) -> None:
+    settings = SearchConfig(population=8, generations=7, seed=4, lag=lag)
+    begin(settings, "whole", workers=4)
+    assert begin(settings, "cut", stop_after=stop_after).status == "interrupted"
+    resumed = resume_search(
+        kit.root / "cut", make_evaluator=lambda task, data, target: make_table(workers=3, order=1)
+    )
+    assert resumed.status == "finished"
+    assert recorded(kit, "whole") == recorded(kit, "cut")
+    assert recorded(kit, "whole")["target"]
+
+
+def test_search_on_digits_finds_and_confirms_a_front(kit: Any, task: Any, target: Any) -> None:
+    ended = run_search(
+        load_space("quickstart"),
+        task,
+        SearchConfig(population=7, generations=6),
+        target=target,
+        make_evaluator=LocalEvaluator,
+        root=kit.root,
+    )
+    assert ended.status == "finished"
+    with open_run(ended.folder) as run:
+        records = run.trainings("target")
+        assert {t.evaluation.budget.epochs for t in records} == {2}
+        assert {t.evaluation.budget.epochs for t in run.trainings()} == {1}
+        member = run.front()[0]
+        assert member.target is not None
+        # Costs are at the sizes of the target task.
+        macs = run.setup.objectives[1]
+        data = target.load()
+        assert run.setup.target.fingerprint == task_fingerprint(target, data)
+        assert macs.name == "macs"
+        plan = plan_confirmation(run, members=1, seeds=1)
+        assert [stage.task.name for stage in plan.stages] == ["longer"]
+        assert plan.candidates[0].key in {t.key for t in records}
+    with open_writer(ended.folder, None) as writer:
+        [*trained] = confirm_run(writer, plan, LocalEvaluator)
+    assert {t.evaluation.budget.epochs for _, t in trained} == {2}
+    assert {t.evaluation.status for _, t in trained} == {"ok"}
+
+
+def test_target_of_another_kind_is_refused(kit: Any, task: Any) -> None:
+    causal = load_task("recall")
+    with pytest.raises(ConfigError, match="is causal; expected both or none"):
+        run_search(
+            kit.space, task, SETTINGS, target=causal, make_evaluator=LocalEvaluator, root=kit.root
+        )
