@@ -169,9 +169,16 @@ def no_front(view: RunView) -> str:
             f"run {view.name!r} has no front: {reason}; {written}, and `--region` of a new search "
             "changes the limits."
         )
+    target, label = view.setup.target, shlex.quote(view.label)
+    if target is not None and view.counts.evaluated and view.status != "running":
+        return (
+            f"run {view.name!r} has no front: too few mechanisms have been trained under its "
+            f"target task {target.name}, which follows after trainings under the short task; "
+            f"`nas resume {label} --gens N` with more generations goes on."
+        )
     more = {
         "running": "It is running: look again later.",
-        "stopped": f"`nas resume {shlex.quote(view.label)}` goes on with it.",
+        "stopped": f"`nas resume {label}` goes on with it.",
         "finished": "See why in the record: table trainings of run.sqlite, column error.",
     }[view.status]
     return (

@@ -10,6 +10,8 @@ from nas.common.errors import ConfigError
 from nas.common.search_config import SearchConfig
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.trial import task_fingerprint
+from nas.report.front import no_front
+from nas.report.run_view import RunView
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
 from nas.searching.target_archive import FIRST, SPREAD
@@ -123,3 +125,11 @@ def test_target_of_another_kind_is_refused(kit: Any, task: Any) -> None:
         run_search(
             kit.space, task, SETTINGS, target=causal, make_evaluator=LocalEvaluator, root=kit.root
         )
+
+
+def test_a_short_run_says_that_its_target_task_comes_later(begin: Any) -> None:
+    ended = begin(SearchConfig(population=8, generations=1, seed=4))
+    with open_run(ended.folder) as run:
+        view = RunView.read(run, "run")
+    assert not view.members
+    assert "too few mechanisms have been trained under its target task longer" in no_front(view)
