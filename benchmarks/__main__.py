@@ -22,7 +22,12 @@ from benchmarks.figures import append_history, print_table
 from nas.common.processor import processor_name
 
 # Each name is a function in the module of that name, or in the module that ``MODULES`` names.
-MODULES: Final = {"chunks": "kernels", "memory": "kernels", "dispatch": "utilisation"}
+MODULES: Final = {
+    "chunks": "kernels",
+    "memory": "kernels",
+    "dispatch": "utilisation",
+    "rediscovery": "peers",
+}
 BENCHMARKS: Final = {
     "validator": "genomes validated, varied, digested per second",
     "kernels": "each mechanism compared with its naive form",
@@ -38,6 +43,7 @@ BENCHMARKS: Final = {
     "fla": "mechanisms and flash-linear-attention's naive code, --fla FOLDER",
     "gpu": "everything about a CUDA device, in eight minutes",
     "peers": "other optimisers and ours on the same trainings",
+    "rediscovery": "trainings until the best mechanism of a table is reported",
     "beliefs": "bias and calibration of estimates and probabilities",
     "target": "searches with a target task, replayed, --seeds orders",
     "utilisation": "busy share of up to 1,000 simulated workers",

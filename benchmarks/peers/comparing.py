@@ -27,7 +27,7 @@ from scipy.stats import wilcoxon
 
 from benchmarks.figures import Figure
 from benchmarks.peers.ours import ours, plain
-from benchmarks.peers.problem import Measure, Problem, SpentError
+from benchmarks.peers.problem import Measure, Problem, SpentError, bench
 from benchmarks.peers.recorded import recorded
 from nas.common.differences import mean_and_error
 from nas.report.charts import COLOURS, DASHES, FONT, new_axes, write_figure
@@ -39,6 +39,8 @@ STARTS: Final = ("own", "random", "named")
 # Ticks of the picture: missing shares of the hypervolume.
 MISSED: Final = (0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2)
 POINTS: Final = (12, 24, 36, 48, 60, 84, 120, 160, 200, 250, 300, 400, 500, 600)
+REDISCOVERING: Final = ("surrogate", "nsga2", "random", "gp-ehvi")
+MOST_REDISCOVERING: Final = 200  # trainings of a search
 BY_POINT: Final = ("hypervolumes", "gaps")  # fields of a curve by number of trainings
 BASELINE: Final = "nsga2"
 CHOSEN: Final = "surrogate"
@@ -275,6 +277,36 @@ def peers(options: argparse.Namespace) -> list[Figure]:
         if (mean := row.get(key)) is not None
         for low, high in [_interval(mean, row[error_key])]
     ]
+
+
+def rediscovery(options: argparse.Namespace) -> list[Figure]:
+    """Measure how soon searches report a mechanism about as good as the best of a table."""
+    names = options.algorithms.split(",") if options.algorithms else REDISCOVERING
+    points = [point for point in POINTS if point <= min(options.budget, MOST_REDISCOVERING)]
+    curves = compare(
+        recorded(options.table),
+        names,
+        range(options.seeds),
+        points,
+        start=options.start,
+        record=options.record,
+    )
+    metric = bench(options.table).encoding.metric
+    tolerance = bench(options.table).encoding.tolerance
+    unit = "of the metric" if metric.unit == "fraction" else f"{metric.unit}s"
+    figures = []
+    for name in names:
+        chosen = [curve for curve in curves if curve.algorithm == name]
+        soon = [min((p for p in points if c.gaps[p] <= tolerance), default=np.inf) for c in chosen]
+        low, median, high = np.quantile(soon, (0.25, 0.5, 0.75), method="higher").tolist()
+        label = f"{name}: within {tolerance:g} of the best"
+        figures.append(Figure(label, median, "trainings", low, high))
+        for point in (p for p in BUDGETS if p in points):
+            mean, error = mean_and_error([curve.gaps[point] for curve in chosen])
+            share = float(np.mean([curve.gaps[point] <= tolerance for curve in chosen]))
+            label = f"{name}: gap after {point}, {share:.0%} within {tolerance:g}"
+            figures.append(Figure(label, mean, unit, mean - (error or 0.0), mean + (error or 0.0)))
+    return figures
 
 
 def _interval(mean: float, error: float | None) -> tuple[float, float]:

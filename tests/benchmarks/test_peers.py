@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -14,11 +16,12 @@ from benchmarks.peers.comparing import (
     draw,
     hypervolume,
     is_installed,
+    rediscovery,
     run,
     search_of,
     summary,
 )
-from benchmarks.peers.encodings import ENCODINGS, attention_genome
+from benchmarks.peers.encodings import BYTES, ENCODINGS, attention_genome, bytes_genome
 from benchmarks.peers.gp_peer import Candidates, expected_improvement
 from benchmarks.peers.problem import Problem, SpentError, bench, make_bench
 from benchmarks.peers.synthetic import Landscape
@@ -26,6 +29,7 @@ from nas.common.pareto import hypervolume as volume
 from nas.costs import CostContext
 from nas.genome import FLAGS
 from nas.space import load_space
+from nas.space.validation import load_policy, validate
 from nas.space.variation import Variation
 from nas.tasks import load_task
 
@@ -109,6 +113,29 @@ def test_comparison_records_searches_and_summarises_them(tmp_path):
         *("hypervolume", "error", "gap", "error_of_gap", "p_against_nsga2")
     }
     assert results["nsga2"]["p_against_nsga2"] == 1.0
+
+
+@pytest.mark.slow
+def test_rediscovery_reports_trainings_gaps_and_shares():
+    options = Namespace(
+        table="recall-bench", algorithms="random", budget=24, seeds=2, start="own", record=None
+    )
+    first, second = rediscovery(options)
+    assert (first.name, first.unit) == ("random: within 0.005 of the best", "trainings")
+    assert second.name.startswith("random: gap after 24, ")
+    assert second.value >= -0.01  # truths are noisy
+
+
+def test_encoding_of_text_gives_genomes_of_its_space():
+    genome = bytes_genome({**dict.fromkeys(BYTES, "no"), "q_heads": "1/2", "kv_heads": "all",
+                           "placement": "first", "k_conv": "yes", "k_rope": "yes"})  # fmt: skip
+    space = load_space("bytes_bench")
+    assert genome.to_dict()["graph_def"][:2] == [
+        {"op": "short_conv", "inputs": ["k"], "params": {"init": "identity", "kernel": 4}},
+        {"op": "rope", "inputs": [0]},
+    ]
+    assert not validate(genome, load_policy(space.policy))
+    assert space.excludes(genome, 2) is None
 
 
 @pytest.mark.filterwarnings("ignore")
