@@ -18,6 +18,7 @@ The largest of the one-sided p-values is therefore a valid p-value whichever rat
 (intersection-union test; Berger 1982, "Multiparameter hypothesis testing and acceptance
 sampling"). The claim "worse" is the same with the two exchanged. The confidence interval consists
 of the mean differences that these tests do not reject. Pairs of trainings share their seed.
+If several rates are equally good, the tests are conservative.
 
 A mechanism's rates at which one of its trainings failed are neither chosen nor compared.
 """
@@ -33,6 +34,10 @@ from nas.common.differences import interval, p_above, paired
 from nas.common.objectives import Direction
 
 CHOOSING_SEEDS: Final = 2
+BY_VALIDATION: Final = (
+    "rates and test: learning rates are chosen and compared on validation examples; expected one "
+    "of the two options."
+)
 
 
 @dataclass(frozen=True)
@@ -58,12 +63,14 @@ def tune(
 ) -> TunedScores | None:
     """Choose a mechanism's learning rate; None if each rate has a failed training.
 
+    Of rates with equal means the lowest is chosen.
+
     Args:
         scores: values of the metric of successful trainings, by rate, then by repeat.
         repeats: number of trainings at each rate, of which the first ``CHOOSING_SEEDS`` choose.
         direction: "max" if higher values are better, else "min".
     """
-    complete = {rate: values for rate, values in scores.items() if len(values) == repeats}
+    complete = {rate: scores[rate] for rate in sorted(scores) if len(scores[rate]) == repeats}
     if not complete:
         return None
     best = max if direction == "max" else min

@@ -5,6 +5,9 @@ of trainings that share their seed. It has a 95 % confidence interval and a p-va
 t-test. It is significant if p is below .05 after Holm's correction over all differences (Holm 1979,
 "A simple sequentially rejective multiple test procedure"). A mechanism with a failed training has
 no difference, because its successful trainings are a biased sample.
+
+If the tasks' learning rates were tried, mechanisms are compared at their best rates instead, see
+``nas.common.rates``.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ import numpy as np
 from rich.console import Console
 
 from nas.common.differences import LEVEL, difference, holm, mean_and_error, paired
+from nas.common.objectives import Direction
+from nas.common.rates import CHOOSING_SEEDS, TunedScores, tune, tuned_difference
 from nas.report.result import MetricInfo, Result, TableResult
 from nas.report.table import TextColumn, say, say_table
 from nas.report.trials import ON_TEST, TrainingRow, why
@@ -48,6 +53,11 @@ class BenchmarkCell(Result):
             None for the reference, for a single seed, and if a training of either mechanism failed.
         verdict: "better", "worse" or "undecided", compared with the reference; None if
             ``difference`` is None.
+        trainings: number of trainings, failed ones and those at all rates included.
+        learning_rate: the chosen learning rate, if rates were tried; ``values`` are at this rate.
+            None if they were not, or if a training failed at each rate.
+        rates: mean of the metric at each rate without a failed training, over the seeds of
+            ``values``, by rate; empty if rates were not tried.
     """
 
     mean: float | None
@@ -59,6 +69,9 @@ class BenchmarkCell(Result):
     costs: Mapping[str, float]
     difference: Mapping[str, float] | None
     verdict: str | None
+    trainings: int
+    learning_rate: float | None
+    rates: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -84,7 +97,9 @@ class BenchmarkResult(TableResult):
 
     Attributes:
         against: argument SOURCE of the command that names the reference mechanism.
-        seeds: number of trainings of each mechanism under each task.
+        seeds: number of trainings of each mechanism under each task that its results come from.
+        tuning: if rates were tried, ``trainings``, the number of further trainings (at other rates,
+            or to choose the rate), and their ``core_seconds``; else None.
         test: whether metrics were measured on test sets instead of on validation examples.
         tasks: metric of each task, by name of the task.
         rank_correlations: rank correlation of each pair of tasks, as yielded by the function
@@ -94,6 +109,7 @@ class BenchmarkResult(TableResult):
 
     against: str
     seeds: int
+    tuning: Mapping[str, float] | None
     test: bool
     tasks: Mapping[str, MetricInfo]
     rank_correlations: tuple[Mapping[str, Any], ...]
@@ -124,6 +140,7 @@ class BenchmarkResult(TableResult):
                 "mean": cell.mean,
                 "error": cell.error,
                 "failed": cell.failed,
+                "learning_rate": cell.learning_rate,
                 **{f"difference_{k}": v for k, v in {**empty, **(cell.difference or {})}.items()},
                 "verdict": cell.verdict,
                 **cell.costs,
@@ -152,6 +169,8 @@ def make_benchmark(
         test: whether metrics were measured on test sets instead of on validation examples.
     """
     against = next(iter(digests))
+    metrics = {t: MetricInfo.of(rows[0].metric) for t, rows in trainings.items() if rows}
+    is_tuned = any(row.learning_rate is not None for rows in trainings.values() for row in rows)
     groups = {
         (task, source): sorted(
             (row for row in rows if row.name == source), key=lambda row: row.repeat
@@ -160,34 +179,41 @@ def make_benchmark(
         for source in digests
         if source not in absent[task]
     }
-    values = {
-        key: {row.repeat: row.value for row in group if row.value is not None}
-        for key, group in groups.items()
+    tuned: dict[tuple[str, str], TunedScores | None] = {
+        (task, source): _tune(group, seeds, metrics[task].direction) if is_tuned else None
+        for (task, source), group in groups.items()
     }
     differences: dict[tuple[str, str], dict[str, float]] = {}
     for task, source in groups:
-        pair = [groups[task, name] for name in (source, against) if (task, name) in groups]
-        is_complete = all(row.value is not None for group in pair for row in group)
-        if source != against and len(pair) == 2 and is_complete:
-            result = difference(paired(values[task, source], values[task, against]))
-            if result is not None:
-                differences[task, source] = result
+        key, base = (task, source), (task, against)
+        if source == against or base not in groups:
+            continue
+        if is_tuned:
+            result = _tuned_difference(tuned[key], tuned[base], metrics[task].direction)
+        else:
+            result = _difference(groups[key], groups[base])
+        if result is not None:
+            differences[key] = result
     corrected = holm([result["p"] for result in differences.values()])
     for result, p in zip(differences.values(), corrected, strict=True):
         result["p_holm"] = p
-    metrics = {t: MetricInfo.of(group[0].metric) for t, group in trainings.items() if group}
     cells: dict[str, dict[str, BenchmarkCell]] = {task: {} for task in trainings}
     for (task, source), group in groups.items():
         direction, between = metrics[task].direction, differences.get((task, source))
-        cells[task][source] = _cell(group, values[task, source], between, direction, seeds)
+        cells[task][source] = _cell(group, tuned[task, source], between, direction)
     signs = {task: 1 if metric.direction == "max" else -1 for task, metric in metrics.items()}
     ranked = {
-        task: {n: sign * (c.mean or 0) for n, c in cells[task].items() if not c.failed}
+        task: {
+            n: sign * (c.mean or 0)
+            for n, c in cells[task].items()
+            if c.learning_rate or not c.failed
+        }
         for task, sign in signs.items()
     }
     return BenchmarkResult(
         against=against,
         seeds=seeds,
+        tuning=_cost_of_tuning(groups, tuned) if is_tuned else None,
         test=test,
         tasks=metrics,
         rank_correlations=tuple(rank_correlations(ranked)),
@@ -203,16 +229,64 @@ def make_benchmark(
     )
 
 
+def _difference(
+    trainings: Sequence[TrainingRow], base: Sequence[TrainingRow]
+) -> dict[str, float] | None:
+    """Return statistics of the difference; None if a training failed."""
+    pair = [
+        {row.repeat: row.value for row in rows if row.value is not None}
+        for rows in (trainings, base)
+    ]
+    is_complete = [*map(len, pair)] == [len(trainings), len(base)]
+    return difference(paired(*pair)) if is_complete else None
+
+
+def _tuned_difference(
+    scores: TunedScores | None, base: TunedScores | None, direction: Direction
+) -> dict[str, float] | None:
+    return tuned_difference(scores, base, direction) if scores and base else None
+
+
+def _tune(trainings: Sequence[TrainingRow], seeds: int, direction: Direction) -> TunedScores | None:
+    scores: dict[float, dict[int, float]] = {}
+    for row in trainings:
+        if row.learning_rate is not None and row.value is not None:
+            scores.setdefault(row.learning_rate, {})[row.repeat] = row.value
+    return tune(scores, seeds + CHOOSING_SEEDS, direction)
+
+
+def _reported(trainings: Sequence[TrainingRow], tuned: TunedScores | None) -> Sequence[TrainingRow]:
+    """Return the trainings whose values are reported: all, or those at the chosen rate."""
+    if tuned is None:
+        return [row for row in trainings if row.learning_rate is None]
+    return [r for r in trainings if r.learning_rate == tuned.rate and r.repeat in tuned.values]
+
+
+def _cost_of_tuning(
+    groups: Mapping[tuple[str, str], Sequence[TrainingRow]],
+    tuned: Mapping[tuple[str, str], TunedScores | None],
+) -> dict[str, float]:
+    """Return number and core-seconds of the trainings whose values are not reported."""
+    further = [
+        row.evaluation.core_seconds
+        for key, group in groups.items()
+        for row in group
+        if row not in _reported(group, tuned[key])
+    ]
+    return {"trainings": len(further), "core_seconds": sum(further)}
+
+
 def _cell(
     trainings: Sequence[TrainingRow],
-    values: Mapping[int, float],
+    tuned: TunedScores | None,
     difference: Mapping[str, float] | None,
     direction: str,
-    seeds: int,
 ) -> BenchmarkCell:
+    values = tuple(row.value for row in _reported(trainings, tuned))
+    successful = [value for value in values if value is not None]
     failures = [t.evaluation for t in trainings if not t.evaluation.is_ok]
     seconds = [t.evaluation.core_seconds for t in trainings if t.evaluation.is_ok]
-    mean, error = mean_and_error([*values.values()]) if values else (None, None)
+    mean, error = mean_and_error(successful) if successful else (None, None)
     verdict = None
     if difference is not None:
         is_better = (difference["mean"] > 0) == (direction == "max")
@@ -221,13 +295,25 @@ def _cell(
     return BenchmarkCell(
         mean=mean,
         error=error,
-        values=tuple(values.get(repeat) for repeat in range(seeds)),
+        values=values,
         failed=len(failures),
         reasons=Counter(map(why, failures)),
         core_seconds=fmean(seconds) if seconds else None,
         costs=dict(trainings[0].costs) if trainings else {},
         difference=difference,
         verdict=verdict,
+        trainings=len(trainings),
+        learning_rate=tuned.rate if tuned else None,
+        rates={f"{r:g}": fmean(v.values()) for r, v in tuned.by_rate.items()} if tuned else {},
+    )
+
+
+def tuning_line(tuning: Mapping[str, float]) -> str:
+    """Return a sentence about the rates, with the trainings and core-seconds that they cost."""
+    return (
+        f"rate: learning rate, chosen for each mechanism by {CHOOSING_SEEDS} further seeds. "
+        f"Trainings whose values are not shown: {tuning['trainings']:.0f}, "
+        f"{tuning['core_seconds']:.0f} core s."
     )
 
 
@@ -273,6 +359,9 @@ def benchmark_table(console: Console, result: BenchmarkResult) -> None:
             for cell in cells
         ]
         columns.append(TextColumn(task, shown, "right"))
+        if result.tuning is not None:
+            rates = [f"{c.learning_rate:g}" if c and c.learning_rate else "" for c in cells]
+            columns.append(TextColumn("rate", rates, "right"))
     say_table(console, columns)
     units = [
         f"{task}: {header(metric.name, metric.unit)}, {SENSE[metric.direction]}"
@@ -282,12 +371,15 @@ def benchmark_table(console: Console, result: BenchmarkResult) -> None:
     if result.test:
         say(console, ON_TEST)
     if result.seeds > 1:
+        at = "" if result.tuning is None else ", each mechanism at its best rate"
         say(
             console,
             f"±: standard error of the mean over {result.seeds} seeds.",
             f"+ better than {result.against}, - worse, = undecided: pairs of trainings that "
-            f"share their seed, p below {LEVEL} after Holm's correction over the whole table.",
+            f"share their seed{at}, p below {LEVEL} after Holm's correction over the whole table.",
         )
+    if result.tuning is not None:
+        say(console, tuning_line(result.tuning))
     for pair in result.rank_correlations:
         first, second = pair["tasks"]
         say(
@@ -300,5 +392,5 @@ def benchmark_table(console: Console, result: BenchmarkResult) -> None:
             say(console, f"{row.source} under {task}: {reason}")
         for task, cell in row.tasks.items():
             for reason, count in cell.reasons.items():
-                failures = f"{count} of {result.seeds} failed, {reason}"
+                failures = f"{count} of {cell.trainings} failed, {reason}"
                 say(console, f"{row.source} under {task}: {failures}")

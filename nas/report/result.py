@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from nas.common.errors import ConfigError
-from nas.common.objectives import Metric, Objective
+from nas.common.objectives import Direction, Metric, Objective
 
 if TYPE_CHECKING:
     import pandas
@@ -49,7 +49,7 @@ class MetricInfo(Result):
 
     name: str
     unit: str
-    direction: str
+    direction: Direction
 
     @classmethod
     def of(cls, metric: Metric | Objective) -> MetricInfo:

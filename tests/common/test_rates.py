@@ -89,9 +89,7 @@ def test_rates_are_chosen_by_the_first_seeds_and_failures_exclude_a_rate():
 
 def test_difference_at_one_rate_is_student_t_test():
     first, second = next(simulate(SHALLOW, FLAT))
-    first, second = (
-        type(each)(each.rate, {each.rate: each.values}) for each in (first, second)
-    )
+    first, second = (type(each)(each.rate, {each.rate: each.values}) for each in (first, second))
     found = tuned_difference(first, second, "min")
     expected = ttest_rel([*first.values.values()], [*second.values.values()])
     assert found["p"] == pytest.approx(expected.pvalue)
