@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 
-from nas.common.differences import difference, paired
+from nas.common.differences import difference
 from nas.common.objectives import Metric
-from nas.report.benchmark import SENSE
+from nas.common.text import plural
+from nas.report.benchmark import SENSE, tuning_line
+from nas.report.confirmation_scores import ConfirmationScores
 from nas.report.result import MetricInfo, Result, TableResult
 from nas.report.run_view import FRESH, ID_LENGTH, spread_answer
 from nas.report.table import TextColumn, say, say_table
-from nas.report.trials import MEASURED, cost_cell, why
+from nas.report.trials import MEASURED, cost_cell
 from nas.report.units import FRACTION, amount, header, points
 from nas.searching.confirm import STANDARD, ComparedMechanism, ConfirmationPlan, ConfirmationStage
 from nas.store import Run
 from nas.tasks.suite import Suite
 from nas.training.user_module import UserModule
+
+BEST_RATES: Final = (
+    "[]: 95 % confidence interval of the difference between mechanisms at their best rates, not "
+    "corrected for the number of comparisons."
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,10 @@ class ConfirmRow(Result):
         over_against: by part, ``mean``, standard ``error`` and ``values`` of the differences
             between this mechanism and ``ConfirmResult.against`` at equal seeds; None for that
             mechanism itself, and if there is none.
+        rates: by part, if learning rates were tried: ``chosen``, the rate of all values and
+            differences (None if a training failed at each rate), and the ``means`` at each rate.
+            Differences then have ``low``, ``high`` and ``p``, see ``nas.common.rates``.
+            None if rates were not tried.
         failed: number of failed trainings, by a text that states the part and the reason.
         costs: total costs of the attention layers of the model, by name of the cost.
         measured: whether the costs were measured, because the mechanism is a user's own torch
@@ -66,6 +76,7 @@ class ConfirmRow(Result):
     over_mha: Mapping[str, Any] | None
     over_mha_in: Mapping[str, Any] | None
     over_against: Mapping[str, Any] | None
+    rates: Mapping[str, Any] | None
     failed: Mapping[str, int]
     costs: Mapping[str, float]
     measured: bool
@@ -78,6 +89,8 @@ class ConfirmResult(TableResult):
     Attributes:
         run: name of the run.
         seeds: number of trainings of each mechanism in each part (see ``ConfirmRow``).
+        tuning: if learning rates were tried, ``trainings``, the number of further trainings (at
+            other rates, or to choose the rate), and their ``core_seconds``; else None.
         metric: first metric of the run.
         tasks: name of the task of each requested part.
         judged: for each part whose task is a suite of tasks, ``unit`` and ``direction`` of the
@@ -91,6 +104,7 @@ class ConfirmResult(TableResult):
 
     run: str
     seeds: int
+    tuning: Mapping[str, float] | None
     metric: MetricInfo
     tasks: Mapping[str, str]
     judged: Mapping[str, Mapping[str, Mapping[str, str]]]
@@ -109,6 +123,8 @@ class ConfirmResult(TableResult):
         for row in self.members:
             record = {n: getattr(row, n) for n in ("id", "name", "score", "estimate", "error", "p")}
             for part in self.tasks:
+                if row.rates is not None:
+                    record[f"{part}_learning_rate"] = row.rates[part]["chosen"]
                 values, over = getattr(row, part) or {}, (row.over_mha or {}).get(part) or {}
                 over_against = (row.over_against or {}).get(part) or {}
                 for name in ("mean", "error"):
@@ -121,48 +137,24 @@ class ConfirmResult(TableResult):
 
 def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
     """Return the result of a confirmation, computed from the trainings recorded in its run."""
-    metric = plan.metric
-    # Metrics of successful trainings, by part, key and repeat.
-    results: dict[str, dict[str, dict[int, Mapping[str, float]]]] = {
-        stage.stage: {} for stage in plan.stages
-    }
-    failed: dict[str, Counter[str]] = defaultdict(Counter)  # reasons, by key
-    planned = {(stage.stage, stage.fingerprint) for stage in plan.stages}
-    for training in run.trainings("confirm"):
-        evaluation, stage_name = training.evaluation, training.stage
-        if (stage_name, training.task) not in planned or training.repeat >= plan.seeds:
-            continue
-        if evaluation.is_ok:
-            by_repeat = results[stage_name].setdefault(training.key, {})
-            by_repeat[training.repeat] = evaluation.metrics
-        else:
-            failed[training.key][f"{FRESH[stage_name]}: {why(evaluation)}"] += 1
+    metric, scores = plan.metric, ConfirmationScores.read(run, plan)
     standard = next(c.key for c in plan.candidates if c.proposal.name == STANDARD)
     against = plan.against.key if plan.against else None
     known = {candidate.key: candidate for candidate in plan.candidates}
-    judged = {FRESH[stage.stage]: _suite_metrics(stage) for stage in plan.stages}
-
-    def scores(part: str, key: str, name: str) -> dict[int, float]:
-        return {repeat: metrics[name] for repeat, metrics in results[part].get(key, {}).items()}
-
-    def over(part: str, key: str, name: str, base: str = standard) -> list[float]:
-        return paired(scores(part, key, name), scores(part, base, name))
-
-    def leads(key: str, base: str | None) -> dict[str, Any] | None:
-        if base is None or key == base:
-            return None
-        found = {FRESH[part]: over(part, key, metric.name, base) for part in results}
-        return dict.fromkeys(FRESH.values()) | {p: spread_answer(v) for p, v in found.items()}
+    judged = {FRESH[stage.part]: _suite_metrics(stage) for stage in plan.stages}
 
     def row(mechanism: ComparedMechanism) -> ConfirmRow:
         key, candidate = mechanism.key, known.get(mechanism.key)
         parts: dict[str, Any] = dict.fromkeys(FRESH.values())
-        for part in results:
-            parts[FRESH[part]] = spread_answer([*scores(part, key, metric.name).values()])
+        for part in scores.trained:
+            parts[FRESH[part]] = spread_answer([*scores.values(part, key, metric.name).values()])
         over_mha_in = None
         if key != standard:
             over_mha_in = {
-                shown: {m.name: difference(over(part, key, m.name)) for m in judged[shown]}
+                shown: {
+                    m.name: difference(scores.over(part, key, standard, m.name))
+                    for m in judged[shown]
+                }
                 for part, shown in FRESH.items()
                 if judged.get(shown)
             }
@@ -174,10 +166,11 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
             error=candidate.errors.get(metric.name) if candidate else None,
             p=candidate.p if candidate else None,
             **parts,
-            over_mha=leads(key, standard),
+            over_mha=scores.leads(key, standard),
             over_mha_in=over_mha_in,
-            over_against=leads(key, against),
-            failed=dict(failed[key]),
+            over_against=scores.leads(key, against),
+            rates=scores.rates(key),
+            failed=scores.failed(key),
             costs=dict(mechanism.costs),
             measured=isinstance(mechanism.mechanism, UserModule),
         )
@@ -185,8 +178,9 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
     return ConfirmResult(
         run=run.name,
         seeds=plan.seeds,
+        tuning=scores.tuning(),
         metric=MetricInfo.of(metric),
-        tasks={FRESH[stage.stage]: stage.task.name for stage in plan.stages},
+        tasks={FRESH[stage.part]: stage.task.name for stage in plan.stages},
         judged={
             part: {m.name: {"unit": m.unit, "direction": m.direction} for m in metrics}
             for part, metrics in judged.items()
@@ -221,11 +215,13 @@ def confirmation_table(console: Console, result: ConfirmResult) -> None:
         spreads = [getattr(row, part) for row in members]
         cells = [f"{value(s['mean'], s['error'])} ({len(s['values'])})" for s in spreads]
         columns.append(TextColumn(part, cells, "right"))
+        if result.tuning is not None:
+            chosen = [row.rates[part]["chosen"] if row.rates else None for row in members]
+            shown = ["-" if rate is None else f"{rate:g}" for rate in chosen]
+            columns.append(TextColumn("rate", shown, "right", rank=1))
         for name, leads in _comparisons(result):
             given = [over[part] if over else {"mean": None} for over in leads]
-            over = [
-                "-" if d["mean"] is None else points(d["mean"], d["error"], unit) for d in given
-            ]
+            over = ["-" if d["mean"] is None else _lead(d, unit) for d in given]
             columns.append(TextColumn(f"over {name}", over, "right", rank=1))
     for cost in members[0].costs:
         shown = [cost_cell(row.costs, cost, is_measured=row.measured) for row in members]
@@ -244,15 +240,24 @@ def confirmation_table(console: Console, result: ConfirmResult) -> None:
             for name, _ in _comparisons(result)
         ),
     )
+    if result.tuning is not None:
+        say(console, tuning_line(result.tuning), BEST_RATES)
     if any(row.measured for row in members):
         say(console, MEASURED)
     for part, judged in result.judged.items():
         _show_differences(console, members, part, judged)
     for row in members:
         for reason, count in row.failed.items():
-            say(console, f"{_label(row)}, {count} of {result.seeds} trainings, {reason}")
+            say(console, f"{_label(row)}, {plural(count, 'training')} failed, {reason}")
     if "test" in result.tasks:
         say(console, "test: judged on the data's test set, which no search sees.")
+
+
+def _lead(lead: Mapping[str, Any], unit: str) -> str:
+    """Return a difference with its interval at the best rates, else with its standard error."""
+    if lead.get("low") is None:
+        return points(lead["mean"], lead["error"], unit)
+    return "{} [{}, {}]".format(*(points(lead[n], None, unit) for n in ("mean", "low", "high")))
 
 
 def _comparisons(

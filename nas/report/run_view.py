@@ -79,7 +79,8 @@ class RunView:
         names: names of the published mechanisms, by key. A mechanism may have several names,
             because different published mechanisms can be equal at small sizes.
         trainings: trainings of the search, sorted by key and index of the seed.
-        confirmations: all trainings with fresh seeds, that is, seeds that the search never used.
+        confirmations: all trainings with fresh seeds, that is, seeds that the search never used, at
+            the tasks' own learning rates.
         incidents: worker failures.
         explained: recorded results of ``nas explain``.
         benchmarked: recorded results of ``nas benchmark``.
@@ -146,7 +147,11 @@ class RunView:
                 members=run.front(candidates),
                 names=names,
                 trainings=tuple(sorted(trainings, key=lambda t: (t.key, t.repeat))),
-                confirmations=run.trainings("confirm"),
+                confirmations=tuple(
+                    t
+                    for t in run.trainings("confirm")
+                    if t.stage != "search" or t.task == run.setup.task.fingerprint
+                ),
                 incidents=run.incidents(),
                 explained=run.answers("explain"),
                 benchmarked=run.answers("benchmark"),

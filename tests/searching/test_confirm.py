@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from nas.common.differences import mean_and_error
-from nas.common.errors import ConfigError, NasError, RunError
+from nas.common.errors import ConfigError, NasError, RunError, TaskError
+from nas.common.rates import CHOOSING_SEEDS
 from nas.common.search_config import SearchConfig
 from nas.evaluation.trial import training_seed
 from nas.report.confirmation import make_confirmation
+from nas.report.run_view import RunView
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import run_search
 from nas.store import named_members, open_run, open_writer
@@ -142,3 +144,44 @@ def test_test_set_of_images_keeps_the_training_images(task: Any) -> None:
 def test_invalid_argument_is_refused(folder: Any, options: Any, kind: Any, words: str) -> None:
     with open_writer(folder, None) as writer, pytest.raises(kind, match=words):
         plan_confirmation(writer.run, **options)
+
+
+def test_rates_are_trained_with_all_seeds_and_recorded_apart(folder: Any, make_table: Any) -> None:
+    first, again = make_table(), make_table()
+    answer = confirm(folder, first, rates=True)
+    num_rates, repeats = 3, FEW["seeds"] + CHOOSING_SEEDS
+    assert len(first.trained) == num_rates * repeats * len(answer["members"])
+    assert confirm(folder, again, rates=True) == answer
+    plain = confirm(folder, again)
+    assert again.trained == []
+    assert plain["tuning"] is plain["members"][0]["rates"] is None
+    *_, mha, _ = answer["members"]
+    trained = [one for one in answer["members"] if not one["failed"]]
+    assert mha in trained
+    for one in answer["members"]:
+        rates, own = one["rates"]["fresh"], one["fresh"]["values"]
+        if one not in trained:
+            assert (rates, own) == ({"chosen": None, "means": {}}, [])
+            continue
+        assert list(rates["means"]) == ["0.001", "0.003", "0.01"]
+        assert one["fresh"]["mean"] == pytest.approx(rates["means"][f"{rates['chosen']:g}"])
+        assert len(own) == FEW["seeds"]
+        if one is not mha:
+            gains = [a - b for a, b in zip(own, mha["fresh"]["values"], strict=True)]
+            over = one["over_mha"]["fresh"]
+            assert over["values"] == gains
+            assert over["low"] <= over["mean"] <= over["high"]
+    further = len(first.trained) - FEW["seeds"] * len(trained)
+    assert answer["tuning"]["trainings"] == further
+    with open_run(folder) as run:
+        recorded, view = run.trainings("confirm"), RunView.read(run)
+        assert len({training.task for training in recorded}) == num_rates
+        assert {t.task for t in view.confirmations} == {run.setup.task.fingerprint}
+    assert list(view.fresh) == ["fresh"]
+
+
+def test_rates_exclude_the_test_set_and_tasks_without_rates(folder: Any, make_table: Any) -> None:
+    with pytest.raises(ConfigError, match="chosen and compared on validation examples"):
+        confirm(folder, make_table(), rates=True, is_tested=True)
+    with pytest.raises(TaskError, match="'vit-cifar10-quick' offers no learning rates"):
+        confirm(folder, make_table(), rates=True, long="vit-cifar10-quick")
