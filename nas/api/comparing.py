@@ -161,11 +161,15 @@ def benchmark(
         raise ConfigError(f"tasks: found {', '.join(tasks)}; expected each once, by its own name.")
     for task in loaded.values():
         check_one_model(task)
-    # All data are loaded before the first training, so that missing data are reported at once.
     if rates and test:
         raise ConfigError(BY_VALIDATION)
-    variants = {name: [*_variants(task, rates)] for name, task in loaded.items()}
+    variants = [
+        (name, rate, variant)
+        for name, task in loaded.items()
+        for rate, variant in _variants(task, rates)
+    ]
     repeats = seeds + CHOOSING_SEEDS if rates else seeds
+    # All data are loaded before the first training, so that missing data are reported at once.
     examples = {n: task.load_test() if test else task.load() for n, task in loaded.items()}
     reasons = {
         name: {text: why_not(source.mechanism, task) for text, source in resolved.items()}
@@ -175,14 +179,10 @@ def benchmark(
     for text, source in resolved.items():
         if isinstance(source, ModuleSource) and all(text in missing for missing in absent.values()):
             raise ConfigError(next(iter(absent.values()))[text])
-    total = repeats * sum(
-        len(variants[name]) * (len(resolved) - len(row)) for name, row in absent.items()
-    )
+    total = repeats * sum(len(resolved) - len(absent[name]) for name, _, _ in variants)
     trainings: dict[str, list[TrainingRow]] = {name: [] for name in loaded}
     run_record = _record_of(resolved.values(), on_save_error)
-    for name, rate, task in (
-        (name, rate, task) for name, tried in variants.items() for rate, task in tried
-    ):
+    for name, rate, task in variants:
         present = [source for text, source in resolved.items() if text not in absent[name]]
         if not present:
             continue
@@ -195,11 +195,7 @@ def benchmark(
                     on_training(name, training, done, total)
     digests = {text: source.mechanism_digest for text, source in resolved.items()}
     result = make_benchmark(digests, trainings, absent, seeds, test=test)
-    fingerprints = (
-        task.fingerprint() + examples[name].digest
-        for name, tried in variants.items()
-        for _, task in tried
-    )
+    fingerprints = (task.fingerprint() + examples[name].digest for name, _, task in variants)
     run_record.add_answer("benchmark", [*digests.values(), *fingerprints], result.to_dict())
     return result
 
