@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from nas.common.differences import mean_and_error
 from nas.common.errors import ConfigError, NasError, RunError, TaskError
 from nas.common.rates import CHOOSING_SEEDS
 from nas.common.search_config import SearchConfig
 from nas.evaluation.trial import training_seed
-from nas.report.confirmation import make_confirmation
+from nas.report.confirmation import ConfirmResult, confirmation_table, make_confirmation
 from nas.report.run_view import RunView
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import run_search
@@ -31,13 +33,17 @@ def folder(kit: Any, task: Any, make_table: Any) -> Any:
 
 
 def confirm(folder: Any, table: Any, **options: Any) -> dict[str, Any]:
+    return confirmed(folder, table, **options).to_dict()
+
+
+def confirmed(folder: Any, table: Any, **options: Any) -> ConfirmResult:
     if "against" in options:
         options["against"] = resolve_trainable(options["against"])
     with open_writer(folder, None) as writer:
         plan = plan_confirmation(writer.run, **{**FEW, **options})
         for _ in confirm_run(writer, plan, lambda *_: table):
             pass
-        return make_confirmation(writer.run, plan).to_dict()
+        return make_confirmation(writer.run, plan)
 
 
 def test_confirmation_trains_members_with_fresh_seeds(folder: Any, make_table: Any) -> None:
@@ -185,3 +191,17 @@ def test_rates_exclude_the_test_set_and_tasks_without_rates(folder: Any, make_ta
         confirm(folder, make_table(), rates=True, is_tested=True)
     with pytest.raises(TaskError, match="'vit-cifar10-quick' offers no learning rates"):
         confirm(folder, make_table(), rates=True, long="vit-cifar10-quick")
+
+
+def test_table_shows_rates_intervals_and_costs(folder: Any, make_table: Any) -> None:
+    result = confirmed(folder, make_table(), rates=True)
+    console = Console(file=StringIO(), width=200)
+    confirmation_table(console, result)
+    text = console.file.getvalue()
+    mha = next(line for line in text.splitlines() if line.startswith("mha"))
+    assert " 0.001 " in mha  # all rates have equal values; the lowest is chosen
+    assert f"Trainings whose values are not shown: {result.tuning['trainings']}, 0 core s." in text
+    assert "[+" in text or "[-" in text
+    assert "95 % confidence interval of the difference between mechanisms at their best" in text
+    (column,) = [name for name in result.records()[0] if name.endswith("learning_rate")]
+    assert {row[column] for row in result.records()} <= {0.001, None}
