@@ -2,7 +2,7 @@
 
 The benchmark runs one search of 200 trainings per seed. It reports
 
-- the bias of the best mechanism: estimate minus ground truth, and score minus ground truth;
+- the bias of the best mechanism: by how much estimate and score are better than the ground truth;
 - the coverage of 80 % intervals over all mechanisms;
 - the calibration of the probability of being on the front, by deciles;
 - the hypervolume of an exhaustive search, which trains all mechanisms and compares mean scores.
@@ -19,7 +19,6 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-from moocore import is_nondominated
 from numpy.typing import NDArray
 
 from benchmarks.figures import Figure
@@ -27,7 +26,9 @@ from benchmarks.peers.ours import archive_of, search_into
 from benchmarks.peers.problem import Problem
 from benchmarks.peers.recorded import Recorded, recorded
 from nas.common.differences import mean_and_error
-from nas.searching.archive import Archive
+from nas.common.objectives import limits_of
+from nas.common.pareto import non_dominated
+from nas.searching.archive import Archive, front_members
 from nas.searching.results import TrialResult
 
 BUDGET: Final = 200
@@ -53,20 +54,22 @@ def beliefs(options: argparse.Namespace) -> list[Figure]:
         means, errors = archive.estimates()
         keys = [result.key for result in archive.known]
         truths = np.array([recording.truth(key)[0] for key in keys])
-        accuracies, deviations = -means[:, 0], np.hypot(errors[:, 0], _noise(archive, recording))
-        best = int(np.argmax(accuracies))
-        estimate_biases.append(accuracies[best] - truths[best])
-        scores = [-np.mean([row[0] for row in _scores(results, key)]) for key in keys]
-        highest = int(np.argmax(scores))
-        score_biases.append(scores[highest] - truths[highest])
-        coverages.append(np.mean(np.abs(truths - accuracies) <= Z_80 * deviations))
+        estimates, deviations = means[:, 0], np.hypot(errors[:, 0], _noise(archive, recording))
+        best = int(np.argmin(estimates))
+        estimate_biases.append(truths[best] - estimates[best])
+        scores = [np.mean([row[0] for row in _scores(results, key)]) for key in keys]
+        lowest = int(np.argmin(scores))
+        score_biases.append(truths[lowest] - scores[lowest])
+        coverages.append(np.mean(np.abs(truths - estimates) <= Z_80 * deviations))
         probabilities.append(_front_probabilities(archive, recording, seed))
-        outcomes.append(_non_dominated(np.column_stack([-truths, means[:, 1]])))
+        outcomes.append(_members(np.column_stack([truths, means[:, 1]]), archive))
         all_keys.append(keys)
         shares.append(_exhaustive_share(recording))
+    unit = measure(0).bench.objectives[0].unit
+    scale, unit = (100, "points") if unit == "fraction" else (1, f"{unit}s")
     return [
-        _figure("best estimate minus truth", [100 * x for x in estimate_biases], "points"),
-        _figure("highest score minus truth", [100 * x for x in score_biases], "points"),
+        _figure("best estimate better than truth", [scale * x for x in estimate_biases], unit),
+        _figure("best score better than truth", [scale * x for x in score_biases], unit),
         _figure("truths inside 80 % intervals", [100 * x for x in coverages], "%"),
         _figure("hypervolume of an exhaustive search", shares, "of the whole"),
         *_calibration(*map(np.concatenate, (probabilities, outcomes, all_keys))),
@@ -76,11 +79,10 @@ def beliefs(options: argparse.Namespace) -> list[Figure]:
 def _exhaustive_share(recording: Recorded) -> float:
     """Return the hypervolume of an exhaustive search, as a share of the true front's."""
     mechanisms, repeats = recording.bench.mechanisms, range(int(recording.most_trainings))
-    rows = [(-np.mean([recording.evaluate(key, r)[0] for r in repeats]), macs)
-            for key, (_, macs) in mechanisms.items()]  # fmt: skip
+    rows = [(float(np.mean([recording.evaluate(key, r)[0] for r in repeats])), cost)
+            for key, (_, cost) in mechanisms.items()]  # fmt: skip
     truths = [recording.truth(key) for key in mechanisms]
-    reported = [truth for truth, is_in in zip(truths, _non_dominated(np.array(rows)), strict=True)
-                if is_in]  # fmt: skip
+    reported = [truths[i] for i in non_dominated(rows)]
     return recording.bench.hypervolume(reported) / recording.bench.hypervolume(truths)
 
 
@@ -106,14 +108,13 @@ def _front_probabilities(archive: Archive, recording: Recorded, seed: int) -> Ar
     [model] = archive.models.values()
     samples = model.draws(keys, DRAWS, rng)
     samples = samples + _noise(archive, recording) * rng.standard_normal(samples.shape)
-    members = [_non_dominated(np.column_stack([row, costs])) for row in samples]
+    members = [_members(np.column_stack([row, costs]), archive) for row in samples]
     probabilities: Array = np.mean(members, axis=0)
     return probabilities
 
 
-def _non_dominated(rows: Array) -> NDArray[np.bool_]:
-    is_member: NDArray[np.bool_] = is_nondominated(rows, keep_weakly=True)
-    return is_member
+def _members(rows: Array, archive: Archive) -> NDArray[np.bool_]:
+    return front_members(rows, np.array(limits_of(archive.objectives)))
 
 
 def _calibration(

@@ -7,8 +7,8 @@ sums over the tokens from the same streams; outputs are compared, and gradients 
 the streams, the block's input and its parameters. The reference interpreter runs on our side: tests
 compare it with the fast form.
 
-The naive code converts its inputs to float32. In the comparison in float64 it runs unchanged in a
-namespace whose float32 is float64.
+The naive code converts its inputs to float32. For the comparison in float64 its source is
+unchanged, but the name ``torch.float32`` refers to float64 when it runs.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import shlex
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from benchmarks.enumerating import enumerate_space
 from nas.api.execution import check_one_model, task_of
 from nas.common.errors import NasError, TableError
 from nas.common.search_config import check_count
-from nas.costs import costs_of
+from nas.costs import costs_of, need_calibration
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
 from nas.evaluation.journal import JournaledEvaluator
@@ -107,10 +107,11 @@ def tabulate(
             evaluator, path.with_name(f"{name}.jsonl"), training_task, dataset
         )
         trainings = train_table(mechanisms, training_task, evaluator, seeds, on_training)
+        times = evaluator.calibrate() if need_calibration(search_space.objectives) else {}
     finally:
         evaluator.close()
     documents = (*frozen_space(search_space), frozen_task(training_task, dataset))
-    table = table_of(name, about, documents, mechanisms, trainings, command)
+    table = table_of(name, about, documents, mechanisms, trainings, command, times)
     table.write(path)
     return table
 
@@ -176,11 +177,13 @@ def table_of(
     mechanisms: Mapping[str, Genome],
     trainings: Mapping[str, tuple[Evaluation, ...]],
     command: str,
+    calibration: Mapping[str, Any] | None = None,
 ) -> Table:
     """Return a table of trainings on this machine, with today's date.
 
     Args:
         documents: the documents of space, policy and task.
+        calibration: unit times of this machine, see ``Table``.
 
     Raises:
         TableError: there are no mechanisms.
@@ -194,7 +197,7 @@ def table_of(
         tuple(name for name in hardware if name),
         this_session(command).versions,
     )
-    return Table(name, about, *documents, origin, mechanisms, trainings)
+    return Table(name, about, *documents, origin, mechanisms, trainings, calibration or {})
 
 
 def _members(space: SearchSpace, task: Task, genomes: Sequence[Genome]) -> dict[str, Genome]:

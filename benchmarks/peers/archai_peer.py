@@ -24,7 +24,8 @@ from archai.discrete_search.api import (
 )
 from overrides import overrides
 
-from benchmarks.peers.problem import Assignment, Problem, Score, SpentError
+from benchmarks.peers.encodings import Assignment
+from benchmarks.peers.problem import Problem, Score, SpentError
 
 ENDLESS = 10**6  # iterations; the budget ends the search
 
@@ -100,8 +101,8 @@ def evolution_pareto(problem: Problem, seed: int) -> None:
     logging.disable(logging.WARNING)
     scores: dict[str, Score] = {}
     objectives = SearchObjectives()
-    objectives.add_objective("accuracy", Part(problem, scores, 0), higher_is_better=True)
-    objectives.add_objective("macs", Part(problem, scores, 1), higher_is_better=False)
+    objectives.add_objective("quality", Part(problem, scores, 0), higher_is_better=False)
+    objectives.add_objective("cost", Part(problem, scores, 1), higher_is_better=False)
     objectives.add_constraint("legal", Part(problem, scores, None), (0.5, 1.5))
     try:
         with tempfile.TemporaryDirectory() as folder, redirect_stderr(StringIO()):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,7 @@ STARTS: Final = ("own", "random", "named")
 # Ticks of the picture: missing shares of the hypervolume.
 MISSED: Final = (0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2)
 POINTS: Final = (12, 24, 36, 48, 60, 84, 120, 160, 200, 250, 300, 400, 500, 600)
+BY_POINT: Final = ("hypervolumes", "gaps")  # fields of a curve by number of trainings
 BASELINE: Final = "nsga2"
 CHOSEN: Final = "surrogate"
 OURS: Final[Mapping[str, Search]] = {
@@ -70,6 +72,9 @@ class SearchCurve:
     Attributes:
         hypervolumes: true hypervolume of the report as a share of the whole space's, by number of
             trainings.
+        gaps: true quality of the best reported mechanism below that of the best mechanism of the
+            space, in the unit of the metric, by number of trainings; infinite if nothing is
+            reported.
         seconds: processor time of the search, in seconds.
         start: kind of first generation, an element of ``STARTS``.
     """
@@ -77,6 +82,7 @@ class SearchCurve:
     algorithm: str
     seed: int
     hypervolumes: Mapping[int, float]
+    gaps: Mapping[int, float]
     seconds: float
     start: str = "own"
 
@@ -130,9 +136,18 @@ def run(
 
 def hypervolume(problem: Problem, after: int | None = None) -> float:
     """Return the true hypervolume of a search's report, as a share of the whole space's."""
+    return score_of(problem, after)[0]
+
+
+def score_of(problem: Problem, after: int | None = None) -> tuple[float, float]:
+    """Return hypervolume and gap of a search's report, see ``SearchCurve``."""
     measure, bench = problem.measure, problem.bench
-    reported = bench.hypervolume([measure.truth(key) for key in problem.reported(after)])
-    return reported / bench.hypervolume([measure.truth(key) for key in bench.mechanisms])
+    truths = [measure.truth(key) for key in bench.mechanisms]
+    reported = [measure.truth(key) for key in problem.reported(after)]
+    _, most = bench.corner
+    best = min(quality for quality, cost in truths if cost <= most)
+    gap = reported[0][0] - best if reported else math.inf
+    return bench.hypervolume(reported) / bench.hypervolume(truths), gap
 
 
 def run_and_score(
@@ -148,8 +163,9 @@ def run_and_score(
     within = [point for point in points if point <= MOST_TRAININGS.get(name, point)]
     problem = run(search_of(name), measure(seed), max(within), seed, is_free=is_free, start=start)
     seconds = time.process_time() - began
-    hypervolumes = {point: hypervolume(problem, point) for point in within}
-    return SearchCurve(name, seed, hypervolumes, seconds, start)
+    scores = {point: score_of(problem, point) for point in within}
+    hypervolumes, gaps = ({point: score[i] for point, score in scores.items()} for i in (0, 1))
+    return SearchCurve(name, seed, hypervolumes, gaps, seconds, start)
 
 
 def compare(
@@ -197,14 +213,17 @@ def summary(curves: Sequence[SearchCurve], budgets: Sequence[int] = BUDGETS) -> 
     """Return means and paired differences at each budget that the curves contain.
 
     The result holds a document for each budget and algorithm: mean hypervolume and its standard
-    error, the surrogate's mean lead over the algorithm in the same searches (pairs of equal seed)
-    and its standard error, and Wilcoxon's paired p against the surrogate and against NSGA-II.
+    error, the mean gap of the best reported mechanism and its standard error, the surrogate's mean
+    lead over the algorithm in the same searches (pairs of equal seed) and its standard error, and
+    Wilcoxon's paired p against the surrogate and against NSGA-II.
     """
     results: dict[str, Any] = {}
     for budget in budgets:
         values = {name: _values(curves, name, budget) for name in _names(curves)}
         results[str(budget)] = {
-            name: _summary_of(row, values) for name, row in values.items() if row
+            name: _summary_of(row, values) | _gaps_of(curves, name, budget)
+            for name, row in values.items()
+            if row
         }
     return {"budgets": {budget: rows for budget, rows in results.items() if rows}}
 
@@ -221,6 +240,12 @@ def _summary_of(
     if baseline := values.get(BASELINE):
         document["p_against_nsga2"] = _p(row, baseline)
     return document
+
+
+def _gaps_of(curves: Sequence[SearchCurve], name: str, budget: int) -> dict[str, float | None]:
+    gaps = [c.gaps[budget] for c in curves if c.algorithm == name and budget in c.gaps]
+    mean, error = mean_and_error(gaps)
+    return {"gap": mean, "error_of_gap": error}
 
 
 def peers(options: argparse.Namespace) -> list[Figure]:
@@ -288,7 +313,7 @@ def draw(curves: Sequence[SearchCurve], path: Path) -> None:
 def _read(record: Path) -> list[SearchCurve]:
     rows = [json.loads(line) for line in record.read_text().splitlines()]
     return [
-        SearchCurve(**{**row, "hypervolumes": {int(p): v for p, v in row["hypervolumes"].items()}})
+        SearchCurve(**{**row, **{n: {int(p): v for p, v in row[n].items()} for n in BY_POINT}})
         for row in rows
     ]
 

@@ -1,6 +1,6 @@
 """A plain Gaussian process over categorical choices, with scikit-learn.
 
-The process predicts accuracy from the one-hot encoded choices of a mechanism. Its kernel is a
+The process predicts quality from the one-hot encoded choices of a mechanism. Its kernel is a
 squared exponential plus white noise, fitted anew before each batch. Costs are known exactly before
 a training. The first twelve mechanisms are random; each later batch of twelve holds the mechanisms
 with the greatest expected hypervolume improvement over the whole table. Within a batch, mechanisms
@@ -41,24 +41,24 @@ class Candidates:
     Attributes:
         keys: digest of each mechanism.
         x: one-hot encoded choices, shape (mechanisms, choices).
-        costs: MACs, scaled so that the reference point has 1, shape (mechanisms,).
-        chance: accuracy of the reference point.
+        costs: costs, scaled so that the largest cost inside the limits is 1, shape (mechanisms,).
+        worst: quality from which hypervolumes are measured.
     """
 
     keys: list[str]
     x: Array
     costs: Array
-    chance: float
+    worst: float
 
     @classmethod
     def of(cls, bench: Bench) -> Candidates:
         """Return all mechanisms of a bench, encoded."""
         keys = list(bench.mechanisms)
         values = [list(bench.encodings[key].values()) for key in keys]
-        macs = np.array([bench.mechanisms[key][1] for key in keys])
-        accuracy, cost = bench.objectives
+        costs = np.array([bench.mechanisms[key][1] for key in keys])
+        worst, most = bench.corner
         x = OneHotEncoder(sparse_output=False).fit_transform(values)
-        return cls(keys, x, macs / cost.reference, accuracy.reference)
+        return cls(keys, x, costs / most, worst)
 
 
 def ehvi(problem: Problem, seed: int) -> None:
@@ -76,8 +76,10 @@ def ehvi(problem: Problem, seed: int) -> None:
     def report(after: int) -> list[str]:
         rows = trained[:after]
         means, _ = posterior(candidates.x, rows, scores[:after])
-        costs = [(-means[row], candidates.costs[row]) for row in rows]
-        return [candidates.keys[rows[i]] for i in non_dominated(costs)]
+        costs = [(means[row], candidates.costs[row]) for row in rows]
+        return [
+            candidates.keys[rows[i]] for i in sorted(non_dominated(costs), key=lambda i: costs[i])
+        ]
 
     problem.report = report
     train([candidates.keys.index(key) for key in first])
@@ -87,12 +89,12 @@ def ehvi(problem: Problem, seed: int) -> None:
 
 
 def posterior(x: Array, rows: list[int], scores: list[float]) -> tuple[Array, Array]:
-    """Return posterior means and standard errors of all mechanisms' accuracies.
+    """Return posterior means and standard errors of all mechanisms' qualities.
 
     Args:
         x: encoded choices of all mechanisms, shape (mechanisms, choices).
         rows: trained mechanisms, as rows of ``x``.
-        scores: accuracy of each trained mechanism.
+        scores: quality of each trained mechanism.
     """
     kernel = ConstantKernel() * RBF() + WhiteKernel()
     process = GaussianProcessRegressor(kernel, normalize_y=True)
@@ -111,8 +113,8 @@ def next_batch(
 
     Args:
         trained: rows of trained mechanisms.
-        means: posterior mean of each mechanism's accuracy, shape (mechanisms,).
-        errors: posterior standard error of each mechanism's accuracy, shape (mechanisms,).
+        means: posterior mean of each mechanism's quality, shape (mechanisms,).
+        errors: posterior standard error of each mechanism's quality, shape (mechanisms,).
     """
     known = list(trained)
     while len(known) < min(len(trained) + GENERATION, len(means)):
@@ -128,15 +130,15 @@ def expected_improvement(
     """Return each mechanism's expected hypervolume improvement over the known ones, in closed form.
 
     A mechanism of cost c improves the front at each cost from c to 1. There the front has a
-    constant best accuracy between the costs of two known mechanisms, so the improvement is a sum
+    constant best quality between the costs of two known mechanisms, so the improvement is a sum
     of one-dimensional expected improvements, each times the width of its interval of costs.
     """
     known = sorted(
         (row for row in known if candidates.costs[row] < 1), key=lambda row: candidates.costs[row]
     )
     edges = np.array([0.0, *candidates.costs[known], 1.0])
-    levels = np.maximum.accumulate([candidates.chance, *means[known]])
+    levels = np.minimum.accumulate([candidates.worst, *means[known]])
     widths = np.maximum(edges[1:] - np.maximum(edges[:-1], candidates.costs[:, None]), 0.0)
     spread = np.maximum(errors, 1e-12)[:, None]
-    z = (means[:, None] - levels) / spread
+    z = (levels - means[:, None]) / spread
     return (widths * spread * (z * norm.cdf(z) + norm.pdf(z))).sum(axis=1)

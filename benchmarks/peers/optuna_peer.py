@@ -28,7 +28,7 @@ def tpe(problem: Problem, seed: int) -> None:
 
 def _search(problem: Problem, sampler: BaseSampler) -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(directions=["maximize", "minimize"], sampler=sampler)
+    study = optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
     for assignment in problem.initial_assignments:
         study.enqueue_trial(assignment)
     while problem.left:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from benchmarks.peers.problem import Bench, Problem
-from nas.common.pareto import non_dominated
+from nas.common.objectives import limits_of
 from nas.searching.algorithm import ALGORITHMS, SearchContext
-from nas.searching.archive import Archive
+from nas.searching.archive import Archive, front_members
 from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
 from nas.searching.results import TrialResult
@@ -46,9 +48,10 @@ def archive_of(bench: Bench, results: Sequence[TrialResult]) -> Archive:
 
 
 def front(archive: Archive) -> list[str]:
-    """Return the digests of the mechanisms that are non-dominated by estimates."""
-    estimates = [tuple(row) for row in archive.estimates()[0]]
-    return [archive.known[i].key for i in non_dominated(estimates)]
+    """Return the digests of the front by estimates, the best quality first."""
+    rows, _ = archive.estimates()
+    members = np.flatnonzero(front_members(rows, np.array(limits_of(archive.objectives))))
+    return [archive.known[i].key for i in members[np.argsort(rows[members, 0])]]
 
 
 def search_into(
@@ -61,7 +64,7 @@ def search_into(
     mechanisms = tuple((m.name, m.genome) for m in named)
     if problem.initial:
         mechanisms = tuple((key, bench.mechanisms[key][0]) for key in problem.initial)
-    candidate_filter = CandidateFilter(policy, bench.setting, ["macs"])
+    candidate_filter = CandidateFilter(policy, bench.setting, [bench.cost])
     candidate_filter._inspected = bench.filter._inspected  # a cache shared by all searches
     operators = Variation(space, policy, bench.setting.is_causal)
     most_trainings = 1 if is_plain else problem.measure.most_trainings
@@ -74,5 +77,5 @@ def search_into(
         proposal = proposer.propose(number, results[: number - number % POPULATION])[-1]
         if not proposal.is_trained or proposal.key is None:
             break  # the space is exhausted
-        accuracy, macs = problem.evaluate(proposal.key)
-        results.append(TrialResult.of(proposal, [(-accuracy, macs)]))
+        score = problem.evaluate(proposal.key)
+        results.append(TrialResult.of(proposal, [score]))

@@ -26,14 +26,14 @@ def nsga2(problem: Problem, seed: int) -> None:
         algorithm.rebind(population_init=_first_generation(problem, space))
     random.seed(seed)
     for assignment, feedback in pg.sample(
-        space, algorithm, metrics_to_optimize=["accuracy", "macs"]
+        space, algorithm, metrics_to_optimize=["quality", "economy"]
     ):
         score = problem.train(assignment)
         if score is None:
             feedback.skip()
         else:
-            accuracy, macs = score
-            feedback((accuracy, -macs))
+            quality, cost = score
+            feedback((-quality, -cost))
 
 
 def _first_generation(problem: Problem, space: pg.Dict) -> pg.DNAGenerator:

@@ -40,7 +40,7 @@ def nsga2(problem: Problem, seed: int) -> None:
     while problem.left:
         individuals = algorithm.ask()
         scores = [problem.train(individual.X) for individual in individuals]
-        individuals.set("F", np.array([(-s[0], s[1]) if s else (0.0, 0.0) for s in scores]))
+        individuals.set("F", np.array([s or (0.0, 0.0) for s in scores]))
         individuals.set("G", np.array([[-1.0 if s else 1.0] for s in scores]))
         for individual in individuals:
             individual.evaluated.update({"F", "G"})

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, partial
 
+import numpy as np
+
+from benchmarks.peers.gp_peer import Candidates, posterior
 from benchmarks.peers.problem import Score, bench
 from nas.searching.tabular.evaluator import TableEvaluator
 from nas.searching.tabular.table import load_table
@@ -14,29 +17,61 @@ class Recorded:
     """A table's trainings, in an order drawn from a seed for each mechanism.
 
     A search sees the first ``seen`` trainings of a mechanism. The ground truth is the mean of its
-    other trainings.
+    other trainings or, if the table is ``smooth``, see ``smooth_truths``.
+
+    Attributes:
+        num_unseen: number of trainings of which the ground truth is the mean; infinite if smooth.
     """
 
     def __init__(self, name: str, seen: int, seed: int) -> None:
         table = _load(name)
         self.bench, self.most_trainings = bench(name), seen
-        self.num_unseen = table.repeats - seen
-        self._table = table
+        self.num_unseen = table.repeats - seen if table.repeats > seen else np.inf
+        self._name, self._table = name, table
+        self._quality = self.bench.objectives[0]
         self._order = TableEvaluator(table, seed=seed, seen=seen)
 
     def evaluate(self, key: str, repeat: int) -> Score:
-        """Return accuracy and MACs of a training; the last seen one is repeated."""
+        """Return the score of a training; the last seen one is repeated."""
         row = self._order.order(key)[min(repeat, self.most_trainings - 1)]
-        return self._table.trainings[key][row].metrics["accuracy"], self.bench.mechanisms[key][1]
+        return self._score(key, self._table.trainings[key][row].metrics[self._quality.name])
 
     def truth(self, key: str) -> Score:
-        """Return the mean accuracy of the unseen trainings, and MACs."""
-        return self._order.truth(key, "accuracy"), self.bench.mechanisms[key][1]
+        """Return the ground truth of a mechanism."""
+        if np.isinf(self.num_unseen):
+            return self._score(key, smooth_truths(self._name)[key])
+        return self._score(key, self._order.truth(key, self._quality.name))
+
+    def _score(self, key: str, value: float) -> Score:
+        return self._quality.as_cost(value), self.bench.mechanisms[key][1]
 
 
-def recorded(name: str, seen: int = 2) -> Callable[[int], Recorded]:
-    """Return a function from a search's seed to the trainings of a table, by name or path."""
-    return partial(Recorded, name, seen)
+@cache
+def smooth_truths(name: str) -> dict[str, float]:
+    """Return estimates of the metric of all mechanisms of a table from all its trainings.
+
+    Single trainings are too noisy to say which mechanism of a thousand is the best: the best score
+    is too good by several standard deviations. The estimates are the posterior means of a Gaussian
+    process over the encoded choices, which pools the trainings of similar mechanisms.
+    """
+    table, space = _load(name), bench(name)
+    scores = {key: np.nanmean(row) for key, row in zip(
+        table.mechanisms, table.scores(space.objectives[0].name), strict=True
+    )}  # fmt: skip
+    candidates = Candidates.of(space)
+    rows = list(range(len(candidates.keys)))
+    means, _ = posterior(candidates.x, rows, [float(scores[key]) for key in candidates.keys])
+    return dict(zip(candidates.keys, means.tolist(), strict=True))
+
+
+def recorded(name: str, seen: int | None = None) -> Callable[[int], Recorded]:
+    """Return a function from a search's seed to the trainings of a table, by name or path.
+
+    Args:
+        seen: number of trainings of a mechanism that a search may use; by default all but one, or
+            one if there is only one.
+    """
+    return partial(Recorded, name, seen or max(_load(name).repeats - 1, 1))
 
 
 _load = cache(load_table)

@@ -22,12 +22,12 @@ def parego(problem: Problem, seed: int) -> None:
     """Run ParEGO, which draws random weights of the objectives for each proposal."""
     space = ConfigurationSpace(seed=seed)
     space.add([Categorical(name, list(values)) for name, values in problem.choices.items()])
-    _, macs = problem.bench.objectives
+    worst = list(problem.bench.corner)
     with tempfile.TemporaryDirectory() as folder:
         scenario = Scenario(
             space,
-            objectives=["error", "macs"],
-            crash_cost=[1.0, macs.reference],
+            objectives=["quality", "cost"],
+            crash_cost=worst,
             n_trials=problem.budget,
             output_directory=folder,
             seed=seed,
@@ -48,9 +48,9 @@ def parego(problem: Problem, seed: int) -> None:
             info = smac.ask()
             score = problem.train(dict(info.config))
             if score is None:
-                value = TrialValue([1.0, macs.reference], status=StatusType.CRASHED)
+                value = TrialValue(worst, status=StatusType.CRASHED)
             else:
-                value = TrialValue([1.0 - score[0], score[1]])
+                value = TrialValue(list(score))
             smac.tell(info, value)
 
 

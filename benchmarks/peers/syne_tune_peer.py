@@ -31,6 +31,5 @@ def regularized_evolution(problem: Problem, seed: int) -> None:
         assignment = searcher.suggest()
         score = problem.train(assignment)
         if score is not None:
-            accuracy, macs = score
-            searcher.on_trial_complete(number, assignment, [-accuracy, macs])
+            searcher.on_trial_complete(number, assignment, list(score))
             number += 1

@@ -28,14 +28,14 @@ class Landscape:
         self.bench, self.salt = bench(), salt
 
     def truth(self, key: str) -> Score:
-        """Return accuracy without noise, and MACs."""
+        """Return the negated accuracy without noise, and MACs."""
         genome, macs = self.bench.mechanisms[key]
-        return 0.1 + 0.5 / (1 + math.exp(-0.5 * (_total(genome, self.salt) - 1))), macs
+        return -0.1 - 0.5 / (1 + math.exp(-0.5 * (_total(genome, self.salt) - 1))), macs
 
     def evaluate(self, key: str, repeat: int) -> Score:
-        """Return accuracy with noise, and MACs."""
-        accuracy, macs = self.truth(key)
-        return accuracy + NOISE * _normal("noise", self.salt, key, repeat), macs
+        """Return the negated accuracy with noise, and MACs."""
+        quality, macs = self.truth(key)
+        return quality + NOISE * _normal("noise", self.salt, key, repeat), macs
 
 
 def _total(genome: Genome, salt: int) -> float:

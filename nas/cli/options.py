@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -16,6 +17,7 @@ from nas.common.errors import ConfigError
 
 MOST_TOKENS: Final = 2**20
 MOST_SIZE: Final = 65_536
+_LIMIT: Final = re.compile(r"\s*(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.ASCII | re.IGNORECASE)
 _FORMS: Final = "A genome file, a mechanism, an exported .py file, or RUN/ID"
 _SOURCE: Final = typer.Argument(help=f"{_FORMS}.", autocompletion=completion.sources)
 _TRAINABLE: Final = typer.Argument(
@@ -167,10 +169,9 @@ def limits(text: str) -> dict[str, float]:
         name, _, number = part.partition("=")
         if name in found:
             raise ConfigError(f"--region: {name!r} stands twice.")
-        try:
-            found[name] = float(number)
-        except ValueError:
+        if not _LIMIT.fullmatch(number):
             raise ConfigError(
                 f"--region: found {part!r}; expected NAME=LIMIT, such as quality=0.7."
-            ) from None
+            )
+        found[name] = float(number)
     return found

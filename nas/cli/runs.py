@@ -53,7 +53,7 @@ def front(
 ) -> None:
     """Show a run's front: its non-dominated mechanisms, their costs, and the run's status.
 
-    Exit status 1 if the front is still empty.
+    Exit status 1 if the front is empty; with --all, if no training has ended well.
     """
     from nas.report.charts import write_figure
     from nas.report.front import front as read_front
@@ -72,10 +72,11 @@ def front(
         print_json(result.to_dict())
     if not view.members:
         complain(no_front(view))
-        raise typer.Exit(1)
+        if not (every and view.candidates):
+            raise typer.Exit(1)
     if is_printed:
         sys.stdout.write(result.to_csv(every=every))
-    elif not as_json:
+    elif not as_json and view.members:
         show_front(output(), view)
     if csv is not None and not is_printed:
         write_file(csv, result.to_csv(every=every).encode())
@@ -171,7 +172,7 @@ def watch(
             complain(why_stopped(opened))
             raise typer.Exit(1)
         view = RunView.read(opened, label)
-    if not view.members:
+    if not view.candidates:
         complain(no_front(view))
         raise typer.Exit(1)
     show_front(console, view)

@@ -176,7 +176,7 @@ def _show_end(result: SearchResult, runs: Path) -> None:
     console = output()
     with open_run(result.folder) as run:
         view = RunView.read(run, result.run if runs == RUNS else str(result.folder))
-    if view.members:
+    if view.candidates:
         show_front(console, view)
         say(console, "")
     say(console, result.message)

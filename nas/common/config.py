@@ -22,6 +22,7 @@ import yaml
 
 from nas.common.errors import ConfigError
 from nas.common.reading import read_regular
+from nas.common.text import plural
 
 MAX_BYTES = 4_000_000
 MAX_YAML_BYTES = 500_000  # parsing YAML takes fifty times longer than JSON
@@ -200,9 +201,13 @@ class _PlainLoader(yaml.SafeLoader):
         return mapping
 
 
-# Numbers such as 0x1F and 1:30 are errors, as in JSON.
+# Numbers such as 0x1F, 1:30 and 1_000 are errors, as in JSON.
 _PlainLoader.add_constructor(
     "tag:yaml.org,2002:int", lambda loader, node: _short_int(str(node.value))
+)
+
+_PlainLoader.add_constructor(
+    "tag:yaml.org,2002:float", lambda loader, node: _plain_float(loader, node)
 )
 
 # A name such as 2025-11-20 stays text; no field is a date.
@@ -256,7 +261,15 @@ def _no_constant(name: str) -> Any:
 def _short_int(digits: str) -> int:
     if len(digits) > 19:
         raise ValueError(f"found a number of {len(digits)} digits; expected at most 18.")
+    if "_" in digits:
+        raise ValueError(f"found the number {digits}; expected digits without '_'.")
     return int(digits)
+
+
+def _plain_float(loader: Any, node: Any) -> float:
+    if {"_", ":"} & {*node.value}:
+        raise ValueError(f"found the number {node.value}; expected digits without '_' and ':'.")
+    return float(loader.construct_yaml_float(node))
 
 
 def _folders(folder: str) -> list[Path]:
@@ -266,15 +279,20 @@ def _folders(folder: str) -> list[Path]:
 
 # Error types of pydantic, for models and typed dictionaries, and for dataclasses.
 _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
+# What was expected, in the words of YAML and JSON, by error type of pydantic.
+_EXPECTED = {
+    **dict.fromkeys(("tuple_type", "list_type"), "a list"),
+    **dict.fromkeys(("dict_type", "model_type", "dataclass_type"), "a mapping of keys to values"),
+}
 
 
 def _sentence(error: pydantic.ValidationError, model: type[pydantic.BaseModel], where: str) -> str:
     """Return an error message: a sentence on the first fault, and the number of other faults."""
-    details = error.errors(include_url=False)
+    details = _independent(error.errors(include_url=False))
     # A misspelt key is also reported as missing; the message names the misspelling.
     first = next((d for d in details if d["type"] in _UNKNOWN_KEY), details[0])
     place = shortened(".".join(str(part) for part in first["loc"])) or "the document"
-    more = f" ({len(details) - 1} more like this.)" if len(details) > 1 else ""
+    more = f" ({plural(len(details) - 1, 'more mistake')}.)" if len(details) > 1 else ""
     if first["type"] in _UNKNOWN_KEY:
         key, expected_keys = shortened(str(first["loc"][-1])), _fields(model, first["loc"][:-1])
         expected = f"; expected one of {', '.join(expected_keys)}" if expected_keys else ""
@@ -284,8 +302,26 @@ def _sentence(error: pydantic.ValidationError, model: type[pydantic.BaseModel], 
     reason = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
     if first["type"] == "value_error":
         return f"{where}, {place}: {reason.rstrip('.')}.{more}"
+    if first["type"] == "too_short":
+        reason = f"expected at least {plural(first['ctx']['min_length'], 'item')}"
+    elif first["type"] in _EXPECTED:
+        reason = f"expected {_EXPECTED[first['type']]}"
     reason = reason[:1].lower() + reason[1:]
     return f"{where}, {place}: found {describe(first['input'])}; {reason}.{more}"
+
+
+def _independent(details: list[Any]) -> list[Any]:
+    """Return the faults without those that another fault causes.
+
+    If an item of a list is invalid, pydantic also reports that the list without it is too short.
+    """
+
+    def is_caused(detail: Any) -> bool:
+        loc = detail["loc"]
+        inside = (d for d in details if len(d["loc"]) > len(loc) and d["loc"][: len(loc)] == loc)
+        return detail["type"] == "too_short" and any(inside)
+
+    return [detail for detail in details if not is_caused(detail)]
 
 
 def _fields(model: type[pydantic.BaseModel], loc: tuple[int | str, ...]) -> list[str]:
@@ -297,5 +333,6 @@ def _fields(model: type[pydantic.BaseModel], loc: tuple[int | str, ...]) -> list
         else:
             field = getattr(current, "model_fields", {}).get(part)
             current = getattr(field, "annotation", None)
+        current = current.__origin__ if hasattr(current, "__metadata__") else current
     fields = getattr(current, "model_fields", None) or getattr(current, "__annotations__", {})
     return sorted(getattr(field, "alias", None) or name for name, field in fields.items())

@@ -1,8 +1,19 @@
 """Statistics of differences between the metrics of mechanisms trained with the same seeds.
 
-Two trainings of different mechanisms with the same seed form a pair. The gain of a pair is the
-difference of their metrics. The mean gain over pairs is tested with Student's t test. Several means
-are tested at once, so their p-values are corrected by Holm's method (1979, "A simple sequentially
+Everything that nas states about a difference follows these rules:
+
+1. Two trainings of different mechanisms with the same seed form a pair. The gain of a pair is the
+   difference of their metrics.
+2. A mechanism with a failed training has no difference to any mechanism, because its successful
+   trainings are a biased sample. ``paired`` returns no gain then.
+3. The mean gain is tested with Student's t test. A mechanism is better or worse than another one if
+   p is below ``LEVEL``. All other differences are undecided, including those of a single pair.
+   Undecided is not equal.
+4. If mechanisms are trained at several learning rates, rule 2 applies to each rate, and another
+   test replaces that of rule 3 (``nas.common.rates``).
+
+A test of a single difference (``gain_of``) is not corrected. If the differences of a whole table
+are tested at once, their p-values are corrected by Holm's method (1979, "A simple sequentially
 rejective multiple test procedure").
 
 More pairs may be trained for differences that are still unresolved. The numbers of pairs at which
@@ -18,16 +29,31 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from nas.common.objectives import Direction
 
 LEVEL: Final = 0.05
+Side: TypeAlias = Literal["better", "worse", "undecided"]
 Verdict: TypeAlias = Literal["better", "worse", "same", "unresolved"]
 # At most two of the three null hypotheses of a difference can be true together.
 CLAIMS: Final[tuple[Verdict, ...]] = ("same", "worse", "better")
 MOST_WRONG: Final = 2
 _NO_SPREAD: Final = 1e-12
+
+
+class Gain(NamedTuple):
+    """The difference of a metric between two mechanisms, and the result of its test.
+
+    Attributes:
+        mean: mean difference over pairs of trainings with the same seed.
+        error: standard error of the mean; None for a single pair.
+        side: result of the test of this difference alone.
+    """
+
+    mean: float
+    error: float | None
+    side: Side
 
 
 @dataclass(frozen=True)
@@ -63,9 +89,48 @@ class Finding:
         return replace(self, mean=-self.mean, low=-self.high, high=-self.low, p_holm=p)
 
 
-def paired(scores: Mapping[int, float], base: Mapping[int, float]) -> list[float]:
-    """Return the differences ``scores[r] - base[r]`` for all keys r of both, sorted by r."""
-    return [scores[repeat] - base[repeat] for repeat in sorted(scores.keys() & base.keys())]
+def successful(scores: Mapping[int, float | None]) -> dict[int, float]:
+    """Return the scores without those of failed trainings, which are None."""
+    return {repeat: score for repeat, score in scores.items() if score is not None}
+
+
+def paired(scores: Mapping[int, float | None], base: Mapping[int, float | None]) -> list[float]:
+    """Return the gains ``scores[r] - base[r]`` for all keys r of both, sorted by r.
+
+    The list is empty if a training of either mechanism failed, that is, if a value is None.
+    """
+    own, other = successful(scores), successful(base)
+    if len(own) < len(scores) or len(other) < len(base):
+        return []
+    return [own[repeat] - other[repeat] for repeat in sorted(own.keys() & other.keys())]
+
+
+def side_of(mean: float, p: float, direction: Direction) -> Side:
+    """Return which side a tested mean gain is on.
+
+    Args:
+        p: p-value of the test that the mean is 0, corrected if it is one of several.
+        direction: "max" if a positive gain is better, "min" if a negative gain is better.
+    """
+    if p >= LEVEL:
+        return "undecided"
+    return "better" if (mean > 0) == (direction == "max") else "worse"
+
+
+def gain_of(gains: Sequence[float], direction: Direction, p: float | None = None) -> Gain | None:
+    """Return the mean of the gains and the result of its test; None if there are no gains.
+
+    Args:
+        direction: see ``side_of``.
+        p: p-value of another test; by default that of Student's t test of the gains.
+    """
+    if not gains:
+        return None
+    if p is None:
+        tested = difference(gains)
+        p = tested["p"] if tested else 1.0
+    mean, error = mean_and_error(gains)
+    return Gain(mean, error, side_of(mean, p, direction))
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:

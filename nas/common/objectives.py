@@ -112,9 +112,15 @@ def front_costs(objectives: Sequence[Objective], values: Mapping[str, float]) ->
     Functions of ``nas.common.pareto`` leave infinite rows out of fronts.
     """
     costs = as_costs(objectives, values)
-    limits = limits_of(objectives)
-    is_inside = all(cost <= limit for cost, limit in zip(costs, limits, strict=True))
-    return costs if is_inside else (math.inf,) * len(costs)
+    return (math.inf,) * len(costs) if beyond_limits(objectives, values) else costs
+
+
+def beyond_limits(
+    objectives: Sequence[Objective], values: Mapping[str, float]
+) -> tuple[Objective, ...]:
+    """Return the objectives whose value is worse than their limit; empty within the region."""
+    limited = (o for o in objectives if o.limit is not None)
+    return tuple(o for o in limited if o.as_cost(values[o.name]) > o.as_cost(o.corner))
 
 
 def limits_of(objectives: Sequence[Objective]) -> tuple[float, ...]:

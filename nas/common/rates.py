@@ -20,7 +20,8 @@ sampling"). The claim "worse" is the same with the two exchanged. The confidence
 of the mean differences that these tests do not reject. Pairs of trainings share their seed.
 If several rates are equally good, the tests are conservative.
 
-A mechanism's rates at which one of its trainings failed are neither chosen nor compared.
+A mechanism's rates at which one of its trainings failed are neither chosen nor compared. A
+mechanism without another rate has no difference to any mechanism.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from nas.common.differences import interval, p_above, paired
+from nas.common.differences import interval, p_above, paired, successful
 from nas.common.objectives import Direction
 
 CHOOSING_SEEDS: Final = 2
@@ -59,18 +60,19 @@ class TunedScores:
 
 
 def tune(
-    scores: Mapping[float, Mapping[int, float]], repeats: int, direction: Direction
+    scores: Mapping[float, Mapping[int, float | None]], repeats: int, direction: Direction
 ) -> TunedScores | None:
     """Choose a mechanism's learning rate; None if each rate has a failed training.
 
     Of rates with equal means the lowest is chosen.
 
     Args:
-        scores: values of the metric of successful trainings, by rate, then by repeat.
+        scores: values of the metric by rate, then by repeat; None for a failed training.
         repeats: number of trainings at each rate, of which the first ``CHOOSING_SEEDS`` choose.
         direction: "max" if higher values are better, else "min".
     """
-    complete = {rate: scores[rate] for rate in sorted(scores) if len(scores[rate]) == repeats}
+    trained = {rate: successful(scores[rate]) for rate in sorted(scores)}
+    complete = {rate: values for rate, values in trained.items() if len(values) == repeats}
     if not complete:
         return None
     best = max if direction == "max" else min
@@ -82,22 +84,25 @@ def tune(
 
 
 def tuned_difference(
-    scores: TunedScores, base: TunedScores, direction: Direction
+    scores: TunedScores | None, base: TunedScores | None, direction: Direction
 ) -> dict[str, float] | None:
     """Return statistics of the difference of two mechanisms, each at its best learning rate.
 
     The keys are those of ``nas.common.differences.difference``: "mean", between the two chosen
     rates; "low" and "high", bounds of the 95 % confidence interval of the difference at the best
-    rates; and "p", its two-sided p-value. None for fewer than two pairs.
+    rates; and "p", its two-sided p-value. None for fewer than two pairs, and if a mechanism has
+    no rate (see ``tune``).
     """
-    mean = paired(scores.values, base.values)
-    if len(mean) < 2:
+    if scores is None or base is None:
+        return None
+    gains = paired(scores.values, base.values)
+    if len(gains) < 2:
         return None
     better, low = _lower_side(scores, base, direction)
     worse, least = _lower_side(base, scores, direction)
     ends = (low, -least) if direction == "max" else (least, -low)
     p = min(1.0, 2 * min(better, worse))
-    return {"mean": fmean(mean), "low": ends[0], "high": ends[1], "p": p}
+    return {"mean": fmean(gains), "low": ends[0], "high": ends[1], "p": p}
 
 
 def _lower_side(

@@ -2,7 +2,7 @@
 
 All mechanisms are trained with the same seeds, which no other command uses. Two mechanisms are
 compared after several numbers of seeds; nas.common.differences corrects for this repetition. A pair
-with a failed training is not decided, because its other trainings are a biased selection.
+with a failed training is not decided and gets no further seeds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nas.common.differences import Finding, findings, paired
+from nas.common.differences import Finding, findings, paired, successful
 from nas.common.objectives import Metric
 from nas.evaluation.study import study
 from nas.evaluation.trial import Evaluation, Evaluator, Training
@@ -42,14 +42,21 @@ class Race:
     margin: float
     evaluations: dict[str, dict[int, Evaluation]] = field(default_factory=lambda: defaultdict(dict))
 
+    def scores(self, key: str) -> dict[int, float | None]:
+        """Return the metric of each training of a mechanism, by index of the seed.
+
+        The metric is None if the training failed or was stopped.
+        """
+        evaluations = sorted(self.evaluations[key].items())
+        return {r: e.metrics[self.metric.name] if e.is_ok else None for r, e in evaluations}
+
     def values(self, key: str) -> dict[int, float]:
         """Return the metric of each successful training of a mechanism, by index of the seed."""
-        evaluations = sorted(self.evaluations[key].items())
-        return {repeat: e.metrics[self.metric.name] for repeat, e in evaluations if e.is_ok}
+        return successful(self.scores(key))
 
     def has_failed(self, pair: Sequence[str]) -> bool:
         """Return whether a training of a mechanism of the pair failed or was stopped."""
-        return not all(e.is_ok for key in pair for e in self.evaluations[key].values())
+        return any(None in self.scores(key).values() for key in pair)
 
     def findings(self) -> dict[tuple[str, str], Finding | None]:
         """Return what is known about the difference between the mechanisms of each pair of keys.
@@ -58,10 +65,7 @@ class Race:
         if a training failed or is missing.
         """
         pairs = list(dict.fromkeys(comparison.pair for comparison in self.plan.comparisons))
-        gains = [
-            [] if self.has_failed(pair) else paired(self.values(pair[1]), self.values(pair[0]))
-            for pair in pairs
-        ]
+        gains = [paired(self.scores(after), self.scores(before)) for before, after in pairs]
         results = findings(gains, self.looks, self.margin, self.metric.direction)
         return dict(zip(pairs, results, strict=True))
 

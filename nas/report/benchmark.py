@@ -3,8 +3,8 @@
 The difference between a mechanism and the reference is the mean difference of the metric over pairs
 of trainings that share their seed. It has a 95 % confidence interval and a p-value by Student's
 t-test. It is significant if p is below .05 after Holm's correction over all differences (Holm 1979,
-"A simple sequentially rejective multiple test procedure"). A mechanism with a failed training has
-no difference, because its successful trainings are a biased sample.
+"A simple sequentially rejective multiple test procedure"). See ``nas.common.differences`` for the
+rules, also for mechanisms with a failed training.
 
 If the tasks' learning rates were tried, mechanisms are compared at their best rates instead, see
 ``nas.common.rates``.
@@ -22,7 +22,16 @@ from typing import Any, Final
 import numpy as np
 from rich.console import Console
 
-from nas.common.differences import LEVEL, difference, holm, mean_and_error, paired
+from nas.common.differences import (
+    LEVEL,
+    Side,
+    difference,
+    holm,
+    mean_and_error,
+    paired,
+    side_of,
+    successful,
+)
 from nas.common.objectives import Direction
 from nas.common.rates import CHOOSING_SEEDS, TunedScores, tune, tuned_difference
 from nas.report.result import MetricInfo, Result, TableResult
@@ -30,7 +39,7 @@ from nas.report.table import TextColumn, say, say_table
 from nas.report.trials import ON_TEST, TrainingRow, why
 from nas.report.units import amount, header
 
-MARKS: Final = {"better": "+", "worse": "-", "undecided": "=", None: " "}
+MARKS: Final[dict[Side | None, str]] = {"better": "+", "worse": "-", "undecided": "?", None: " "}
 SENSE: Final = {"max": "higher is better", "min": "lower is better"}
 MIN_MECHANISMS: Final = 10  # a rank correlation of fewer is too uncertain
 NUM_DRAWS: Final = 1000
@@ -50,7 +59,8 @@ class BenchmarkCell(Result):
         costs: total costs of the attention layers of the model, by name of the cost.
         difference: ``mean`` difference of the metric to the reference mechanism, bounds ``low`` and
             ``high`` of its confidence interval, p-value ``p``, and corrected p-value ``p_holm``.
-            None for the reference, for a single seed, and if a training of either mechanism failed.
+            None for the reference, for a single seed, and if a training of either mechanism failed
+            (at each rate, if rates were tried).
         verdict: "better", "worse" or "undecided", compared with the reference; None if
             ``difference`` is None.
         trainings: number of trainings, failed ones and those at all rates included.
@@ -68,10 +78,15 @@ class BenchmarkCell(Result):
     core_seconds: float | None
     costs: Mapping[str, float]
     difference: Mapping[str, float] | None
-    verdict: str | None
+    verdict: Side | None
     trainings: int
     learning_rate: float | None
     rates: Mapping[str, float]
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether no training failed, or a rate without a failed training was chosen."""
+        return self.learning_rate is not None or not self.failed
 
 
 @dataclass(frozen=True)
@@ -179,19 +194,24 @@ def make_benchmark(
         for source in digests
         if source not in absent[task]
     }
-    tuned: dict[tuple[str, str], TunedScores | None] = {
-        (task, source): _tune(group, seeds, metrics[task].direction) if is_tuned else None
+    tuned = {
+        (task, source): _tune(group, seeds, metrics[task].direction)
         for (task, source), group in groups.items()
+        if is_tuned
+    }
+    scores = {
+        key: {row.repeat: row.value for row in _reported(group, tuned.get(key))}
+        for key, group in groups.items()
     }
     differences: dict[tuple[str, str], dict[str, float]] = {}
-    for task, source in groups:
-        key, base = (task, source), (task, against)
-        if source == against or base not in groups:
+    for key, own in scores.items():
+        (task, source), base = key, (key[0], against)
+        if source == against:
             continue
         if is_tuned:
-            result = _tuned_difference(tuned[key], tuned[base], metrics[task].direction)
+            result = tuned_difference(tuned[key], tuned.get(base), metrics[task].direction)
         else:
-            result = _difference(groups[key], groups[base])
+            result = difference(paired(own, scores.get(base, {})))
         if result is not None:
             differences[key] = result
     corrected = holm([result["p"] for result in differences.values()])
@@ -199,15 +219,13 @@ def make_benchmark(
         result["p_holm"] = p
     cells: dict[str, dict[str, BenchmarkCell]] = {task: {} for task in trainings}
     for (task, source), group in groups.items():
-        direction, between = metrics[task].direction, differences.get((task, source))
-        cells[task][source] = _cell(group, tuned[task, source], between, direction)
+        key, direction = (task, source), metrics[task].direction
+        cells[task][source] = _cell(
+            group, scores[key], tuned.get(key), differences.get(key), direction
+        )
     signs = {task: 1 if metric.direction == "max" else -1 for task, metric in metrics.items()}
     ranked = {
-        task: {
-            n: sign * (c.mean or 0)
-            for n, c in cells[task].items()
-            if c.learning_rate or not c.failed
-        }
+        task: {n: sign * (c.mean or 0) for n, c in cells[task].items() if c.is_comparable}
         for task, sign in signs.items()
     }
     return BenchmarkResult(
@@ -229,28 +247,10 @@ def make_benchmark(
     )
 
 
-def _difference(
-    trainings: Sequence[TrainingRow], base: Sequence[TrainingRow]
-) -> dict[str, float] | None:
-    """Return statistics of the difference; None if a training failed."""
-    pair = [
-        {row.repeat: row.value for row in rows if row.value is not None}
-        for rows in (trainings, base)
-    ]
-    is_complete = [*map(len, pair)] == [len(trainings), len(base)]
-    return difference(paired(*pair)) if is_complete else None
-
-
-def _tuned_difference(
-    scores: TunedScores | None, base: TunedScores | None, direction: Direction
-) -> dict[str, float] | None:
-    return tuned_difference(scores, base, direction) if scores and base else None
-
-
 def _tune(trainings: Sequence[TrainingRow], seeds: int, direction: Direction) -> TunedScores | None:
-    scores: dict[float, dict[int, float]] = {}
+    scores: dict[float, dict[int, float | None]] = {}
     for row in trainings:
-        if row.learning_rate is not None and row.value is not None:
+        if row.learning_rate is not None:
             scores.setdefault(row.learning_rate, {})[row.repeat] = row.value
     return tune(scores, seeds + CHOOSING_SEEDS, direction)
 
@@ -278,24 +278,22 @@ def _cost_of_tuning(
 
 def _cell(
     trainings: Sequence[TrainingRow],
+    scores: Mapping[int, float | None],
     tuned: TunedScores | None,
     difference: Mapping[str, float] | None,
-    direction: str,
+    direction: Direction,
 ) -> BenchmarkCell:
-    values = tuple(row.value for row in _reported(trainings, tuned))
-    successful = [value for value in values if value is not None]
+    values = [*successful(scores).values()]
     failures = [t.evaluation for t in trainings if not t.evaluation.is_ok]
     seconds = [t.evaluation.core_seconds for t in trainings if t.evaluation.is_ok]
-    mean, error = mean_and_error(successful) if successful else (None, None)
+    mean, error = mean_and_error(values) if values else (None, None)
     verdict = None
     if difference is not None:
-        is_better = (difference["mean"] > 0) == (direction == "max")
-        decided = "better" if is_better else "worse"
-        verdict = decided if difference["p_holm"] < LEVEL else "undecided"
+        verdict = side_of(difference["mean"], difference["p_holm"], direction)
     return BenchmarkCell(
         mean=mean,
         error=error,
-        values=values,
+        values=tuple(scores.values()),
         failed=len(failures),
         reasons=Counter(map(why, failures)),
         core_seconds=fmean(seconds) if seconds else None,
@@ -371,12 +369,15 @@ def benchmark_table(console: Console, result: BenchmarkResult) -> None:
     if result.test:
         say(console, ON_TEST)
     if result.seeds > 1:
-        at = "" if result.tuning is None else ", each mechanism at its best rate"
+        at, where = "", ""
+        if result.tuning is not None:
+            at, where = ", each mechanism at its best rate", " at each rate"
         say(
             console,
             f"±: standard error of the mean over {result.seeds} seeds.",
-            f"+ better than {result.against}, - worse, = undecided: pairs of trainings that "
-            f"share their seed{at}, p below {LEVEL} after Holm's correction over the whole table.",
+            f"+ better than {result.against}, - worse, ? undecided, which is not equal: pairs of "
+            f"trainings that share their seed{at}, p below {LEVEL} after Holm's correction over "
+            f"the whole table. A mechanism with a failed training{where} is not compared.",
         )
     if result.tuning is not None:
         say(console, tuning_line(result.tuning))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from nas.common.differences import difference
+from nas.common.differences import LEVEL, Gain, difference, successful
 from nas.common.objectives import Metric
 from nas.common.text import plural
 from nas.report.benchmark import SENSE, tuning_line
@@ -16,16 +16,17 @@ from nas.report.confirmation_scores import ConfirmationScores
 from nas.report.result import MetricInfo, Result, TableResult
 from nas.report.run_view import FRESH, ID_LENGTH, spread_answer
 from nas.report.table import TextColumn, say, say_table
-from nas.report.trials import MEASURED, cost_cell
-from nas.report.units import FRACTION, amount, header, points
+from nas.report.trials import MEASURED, UNDECIDED, cost_cell
+from nas.report.units import FRACTION, amount, gain_cell, header, points_between
 from nas.searching.confirm import STANDARD, ComparedMechanism, ConfirmationPlan, ConfirmationStage
 from nas.store import Run
 from nas.tasks.suite import Suite
 from nas.training.user_module import UserModule
 
 BEST_RATES: Final = (
-    "[]: 95 % confidence interval of the difference between mechanisms at their best rates, not "
-    "corrected for the number of comparisons."
+    "[]: 95 % confidence interval of the difference between mechanisms at their best rates. "
+    f"?: undecided, which is not equal: p is {LEVEL} or more in the test of this difference alone. "
+    "A mechanism with a failed training at each rate has no difference."
 )
 
 
@@ -43,21 +44,23 @@ class ConfirmRow(Result):
             none.
         estimate: value of the metric that the search's model predicts; None if there is none.
         error: standard error of ``estimate``.
-        p: probability, by the estimates, that no trained mechanism dominates this mechanism.
+        p: probability, by the estimates, that this mechanism is within the limits of the objectives
+            and that no trained mechanism within them dominates it.
         fresh, long, test: ``mean``, standard ``error`` and ``values`` of the metric in each part;
             None if the part was not requested.
         over_mha: by part, ``mean``, standard ``error`` and ``values`` of the differences between
-            this mechanism and standard attention at equal seeds; None for standard attention.
+            this mechanism and standard attention at equal seeds, and ``verdict``: "better",
+            "worse" or "undecided" by a test of this difference alone. Without a difference ``mean``
+            and ``verdict`` are None. ``over_mha`` is None for standard attention.
         over_mha_in: by part and task of a suite of tasks, ``mean`` of these differences, bounds
             ``low`` and ``high`` of its confidence interval, and p-value ``p``; None for standard
             attention.
-        over_against: by part, ``mean``, standard ``error`` and ``values`` of the differences
-            between this mechanism and ``ConfirmResult.against`` at equal seeds; None for that
-            mechanism itself, and if there is none.
+        over_against: the same as ``over_mha`` for the differences between this mechanism and
+            ``ConfirmResult.against``; None for that mechanism itself, and if there is none.
         rates: by part, if learning rates were tried: ``chosen``, the rate of all values and
             differences (None if a training failed at each rate), and the ``means`` at each rate.
-            Differences then have ``low``, ``high`` and ``p``, see ``nas.common.rates``.
-            None if rates were not tried.
+            Differences then have ``low``, ``high`` and ``p``, see ``nas.common.rates``, and
+            ``verdict`` is the result of this test. None if rates were not tried.
         failed: number of failed trainings, by a text that states the part and the reason.
         costs: total costs of the attention layers of the model, by name of the cost.
         measured: whether the costs were measured, because the mechanism is a user's own torch
@@ -131,6 +134,8 @@ class ConfirmResult(TableResult):
                     record[f"{part}_{name}"] = values.get(name)
                     record[f"{part}_over_mha_{name}"] = over.get(name)
                     record[f"{part}_over_against_{name}"] = over_against.get(name)
+                record[f"{part}_over_mha_verdict"] = over.get("verdict")
+                record[f"{part}_over_against_verdict"] = over_against.get("verdict")
             records.append({**record, **row.costs})
         return records
 
@@ -147,7 +152,8 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
         key, candidate = mechanism.key, known.get(mechanism.key)
         parts: dict[str, Any] = dict.fromkeys(FRESH.values())
         for part in scores.trained:
-            parts[FRESH[part]] = spread_answer([*scores.values(part, key, metric.name).values()])
+            values = successful(scores.values(part, key, metric.name))
+            parts[FRESH[part]] = spread_answer([*values.values()])
         over_mha_in = None
         if key != standard:
             over_mha_in = {
@@ -220,8 +226,7 @@ def confirmation_table(console: Console, result: ConfirmResult) -> None:
             shown = ["-" if rate is None else f"{rate:g}" for rate in chosen]
             columns.append(TextColumn("rate", shown, "right", rank=1))
         for name, leads in _comparisons(result):
-            given = [over[part] if over else {"mean": None} for over in leads]
-            over = ["-" if d["mean"] is None else _lead(d, unit) for d in given]
+            over = [_gain_text(lead and lead[part], unit) for lead in leads]
             columns.append(TextColumn(f"over {name}", over, "right", rank=1))
     for cost in members[0].costs:
         shown = [cost_cell(row.costs, cost, is_measured=row.measured) for row in members]
@@ -239,9 +244,8 @@ def confirmation_table(console: Console, result: ConfirmResult) -> None:
             f"over {name}: difference in {what}, between trainings that share their seed."
             for name, _ in _comparisons(result)
         ),
+        *([UNDECIDED] if result.tuning is None else [tuning_line(result.tuning), BEST_RATES]),
     )
-    if result.tuning is not None:
-        say(console, tuning_line(result.tuning), BEST_RATES)
     if any(row.measured for row in members):
         say(console, MEASURED)
     for part, judged in result.judged.items():
@@ -253,11 +257,13 @@ def confirmation_table(console: Console, result: ConfirmResult) -> None:
         say(console, "test: judged on the data's test set, which no search sees.")
 
 
-def _lead(lead: Mapping[str, Any], unit: str) -> str:
-    """Return a difference with its interval at the best rates, else with its standard error."""
-    if lead.get("low") is None:
-        return points(lead["mean"], lead["error"], unit)
-    return "{} [{}, {}]".format(*(points(lead[n], None, unit) for n in ("mean", "low", "high")))
+def _gain_text(answer: Mapping[str, Any] | None, unit: str) -> str:
+    """Return a difference of ``ConfirmRow`` as text, with its interval if rates were tried."""
+    if answer is None or answer["mean"] is None:
+        return gain_cell(None, unit)
+    gain = Gain(answer["mean"], answer["error"], answer["verdict"])
+    is_interval = answer.get("low") is not None
+    return gain_cell(gain, unit, (answer["low"], answer["high"]) if is_interval else None)
 
 
 def _comparisons(
@@ -279,11 +285,10 @@ def _show_differences(
     compared = [(row, row.over_mha_in[part]) for row in members if row.over_mha_in is not None]
     columns = [TextColumn("mechanism", [_label(row) for row, _ in compared])]
     for name, metric in judged.items():
-        cells = []
-        for lead in (over[name] for _, over in compared):
-            ends = ("mean", "low", "high")
-            texts = [points(lead[end], None, metric["unit"]) for end in ends if lead]
-            cells.append("{} [{}, {}]".format(*texts) if texts else "-")
+        cells = [
+            points_between(lead["mean"], lead["low"], lead["high"], metric["unit"]) if lead else "-"
+            for lead in (over[name] for _, over in compared)
+        ]
         columns.append(TextColumn(f"{name} over {STANDARD}", cells, "right"))
     say(console, "", f"{part}, each task, with the interval that holds in 95 of 100 cases", "")
     say_table(console, columns)

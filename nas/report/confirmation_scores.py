@@ -12,7 +12,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any, TypeAlias
 
-from nas.common.differences import paired
+from nas.common.differences import gain_of, paired
 from nas.common.rates import TunedScores, tune, tuned_difference
 from nas.evaluation.trial import Evaluation
 from nas.report.run_view import FRESH, spread_answer
@@ -61,23 +61,27 @@ class ConfirmationScores:
         """
         metric, repeats = self.plan.metric, self.plan.repeats
         return {
-            (part, key): tune(_scores(grid, metric.name), repeats, metric.direction)
+            (part, key): tune(
+                {rate: _values(row, metric.name) for rate, row in grid.items() if rate is not None},
+                repeats,
+                metric.direction,
+            )
             for part, grids in self.trained.items()
             for key, grid in grids.items()
             if self.plan.rates
         }
 
     def reported(self, part: str, key: str) -> dict[int, Evaluation]:
-        """Return the successful trainings of a mechanism whose values are reported, by repeat."""
+        """Return the trainings of a mechanism whose values are reported, by repeat."""
         grid = self.trained[part][key]
         if not self.plan.rates:
-            return {i: each for i, each in grid.get(None, {}).items() if each.is_ok}
+            return grid.get(None, {})
         tuned = self.tuned[part, key]
         return {i: grid[tuned.rate][i] for i in tuned.values} if tuned else {}
 
-    def values(self, part: str, key: str, name: str) -> dict[int, float]:
-        """Return the reported values of a metric, by repeat."""
-        return {i: each.metrics[name] for i, each in self.reported(part, key).items()}
+    def values(self, part: str, key: str, name: str) -> dict[int, float | None]:
+        """Return the reported values of a metric, by repeat; None for a failed training."""
+        return _values(self.reported(part, key), name)
 
     def over(self, part: str, key: str, base: str, name: str) -> list[float]:
         """Return the differences of a metric to the mechanism ``base``, between equal seeds."""
@@ -87,11 +91,8 @@ class ConfirmationScores:
         """Return a mechanism's differences to ``base``, as in ``ConfirmRow.over_mha``."""
         if base is None or key == base:
             return None
-        leads: dict[str, Any] = dict.fromkeys(FRESH.values())
-        for part in self.trained:
-            values = self.over(part, key, base, self.plan.metric.name)
-            leads[FRESH[part]] = spread_answer(values) | self._tested(part, key, base)
-        return leads
+        leads = {FRESH[part]: self._lead(part, key, base) for part in self.trained}
+        return dict.fromkeys(FRESH.values()) | leads
 
     def rates(self, key: str) -> dict[str, Any] | None:
         """Return a mechanism's learning rates, as in ``ConfirmRow.rates``."""
@@ -124,22 +125,23 @@ class ConfirmationScores:
         seconds = [sum(each.core_seconds for each in rows) for rows in (every, shown)]
         return {"trainings": len(every) - len(shown), "core_seconds": seconds[0] - seconds[1]}
 
+    def _lead(self, part: str, key: str, base: str) -> dict[str, Any]:
+        metric, tested = self.plan.metric, self._tested(part, key, base)
+        gains = self.over(part, key, base, metric.name)
+        gain = gain_of(gains, metric.direction, tested.get("p"))
+        return spread_answer(gains) | tested | {"verdict": gain and gain.side}
+
     def _tested(self, part: str, key: str, base: str) -> dict[str, float | None]:
         """Return interval and p-value of a difference at the best rates, if rates are tried."""
         if not self.plan.rates:
             return {}
         first, second = self.tuned[part, key], self.tuned[part, base]
-        direction = self.plan.metric.direction
-        tested = tuned_difference(first, second, direction) if first and second else None
+        tested = tuned_difference(first, second, self.plan.metric.direction)
         return {name: (tested or {}).get(name) for name in ("low", "high", "p")}
 
 
-def _scores(grid: Grid, name: str) -> dict[float, dict[int, float]]:
-    return {
-        rate: {i: each.metrics[name] for i, each in row.items() if each.is_ok}
-        for rate, row in grid.items()
-        if rate is not None
-    }
+def _values(trainings: Mapping[int, Evaluation], name: str) -> dict[int, float | None]:
+    return {i: each.metrics[name] if each.is_ok else None for i, each in trainings.items()}
 
 
 def _rates(tuned: TunedScores | None) -> dict[str, Any]:

@@ -27,7 +27,15 @@ from nas.report.front_columns import SURE, front_columns, is_estimated, mark
 from nas.report.result import TableResult, data_frame
 from nas.report.run_view import RunView, task_and_data
 from nas.report.table import TextColumn, named_values, say, say_table
-from nas.report.units import FRACTION, amount, duration, header, percent, quantity
+from nas.report.units import (
+    FRACTION,
+    amount,
+    duration,
+    header,
+    limit_text,
+    percent,
+    quantity,
+)
 from nas.searching.front_file import front_answer
 from nas.store import RUNS, Candidate, RunSetup, find_run, open_run
 
@@ -124,9 +132,14 @@ def front(run: str = "latest", *, runs: str | Path = RUNS) -> Front:
 def show_front(console: Console, view: RunView) -> None:
     """Print the Pareto front of a run, with notes, totals and suggested commands.
 
-    The front must not be empty; ``no_front`` returns the message for an empty front.
+    If no trained mechanism is within the limits, it prints that in place of the table. At least one
+    mechanism must be trained; otherwise ``no_front`` returns the message.
     """
     say(console, headline(view), "")
+    if not view.members:
+        say(console, no_front(view), "")
+        say_table(console, named_values(tally(view)))
+        return
     say_table(console, text_columns(front_columns(view), view.members))
     say(console, "", *_notes(view))
     say_table(console, named_values(tally(view)))
@@ -139,12 +152,7 @@ def outside_limits(view: RunView) -> str:
 
     The clause is empty if the run has no limits or no trained mechanism.
     """
-    limits = [
-        f"{header(o.name)} at {'most' if o.direction == 'min' else 'least'} "
-        f"{amount(o.limit, o.unit)}{' %' if o.unit == FRACTION else ''}"
-        for o in view.setup.objectives
-        if o.limit is not None
-    ]
+    limits = [limit_text(o) for o in view.setup.objectives if o.limit is not None]
     if not limits or not view.candidates:
         return ""
     number, texts = len(view.candidates), ", ".join(limits)
@@ -155,7 +163,11 @@ def no_front(view: RunView) -> str:
     """Return the message for a run with an empty Pareto front: the reason, and what to do."""
     words = dict(tally(view))
     if reason := outside_limits(view):
-        return f"run {view.name!r} has no front: {reason}; `--region` of a new search widens them."
+        written = f"`nas front {shlex.quote(view.label)} --all --csv FILE` writes all of them"
+        return (
+            f"run {view.name!r} has no front: {reason}; {written}, and `--region` of a new search "
+            "changes the limits."
+        )
     more = {
         "running": "It is running: look again later.",
         "stopped": f"`nas resume {shlex.quote(view.label)}` goes on with it.",
@@ -263,7 +275,9 @@ def _notes(view: RunView) -> list[str]:
     elif not is_estimated(view) and view.metric is not None:
         lines.append("One training each and no estimate yet: the best of many scores is too high.")
     if any(mark(view, member).startswith(">") for member in view.members):
-        lines.append(f"> name: dominates that published mechanism with p of at least {SURE}.")
+        lines.append(
+            f"> name: dominates that mechanism with p of at least {SURE} by values and errors."
+        )
     if len(view.hardware) > 1:
         kinds = ", ".join(view.hardware)
         lines.append(f"Trained on different hardware, which rounds differently: {kinds}.")

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from nas.common.differences import LEVEL
 from nas.common.objectives import REGRET, Objective
 from nas.costs import default_costs
 from nas.report.columns import Column
+from nas.report.run_view import UNIFORM, p_front
 from nas.report.units import header
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from nas.store import Candidate
 
 MAX_NAMES: Final = 2
-SURE: Final = 0.8  # minimum probability at which a published mechanism counts as dominated
+SURE: Final = 1 - LEVEL  # least probability at which a published mechanism counts as dominated
 MIN_FORMULA: Final = 20
 
 
@@ -55,11 +57,11 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
             "p(front)",
             lambda c: c.p,
             text=lambda c: f"{c.p:.2f}" if c.is_estimated else "",
-            about="p(front): probability that no trained mechanism dominates the member.",
+            about=f"p(front): {p_front(setup.objectives)}.",
             in_json=False,
             rank=4,
         ),
-        _text("name", "named", view.name_of, text=partial(mark, view), rank=1, style="green"),
+        _text("name", "named", view.name_of, text=partial(mark, view), rank=1),
         _text("formula", "formula", lambda c: c.proposal.formula, **formula),
         Column("proposed", "", lambda c: c.proposal.number),
         _text("operator", "", lambda c: c.proposal.operator),
@@ -77,11 +79,12 @@ def mark(view: RunView, candidate: Candidate) -> str:
 
     For a published mechanism the text is its names. For any other mechanism the text is "> " and
     the names of the published mechanisms that it dominates with probability ``SURE`` or more;
-    without such a mechanism the text is empty.
+    without such a mechanism the text is empty. The control ``uniform`` is not named.
     """
     if name := view.name_of(candidate):
         return name
-    beaten = [name for name, p in view.dominated_by(candidate).items() if p >= SURE]
+    dominated = view.dominated_by(candidate).items()
+    beaten = [name for name, p in dominated if p >= SURE and name != UNIFORM]
     more = f" +{len(beaten) - MAX_NAMES}" if len(beaten) > MAX_NAMES else ""
     return f"> {', '.join(beaten[:MAX_NAMES])}{more}" if beaten else ""
 

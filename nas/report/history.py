@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from nas.common.text import last_line, plural
 from nas.evaluation.trial import Evaluation, Incident
-from nas.report.run_view import id_length, on_gpu
+from nas.report.run_view import id_length, on_gpu, outside_text, p_front
 from nas.report.table import TextColumn, named_values
 from nas.report.units import amount, duration, header, human
 from nas.store import Candidate, Proposal, RunSetup, lineage, open_run
@@ -100,14 +100,19 @@ def results(history: History) -> list[TextColumn]:
     rows = [("proposed", f"generation {generation} by {_maker(proposal)}")]
     if candidate is not None:
         units = {name: setup.unit(name) for name in candidate.objectives}
-        rows += [(header(n, unit), _value(candidate, n, unit)) for n, unit in units.items()]
+        for name, unit in units.items():
+            is_estimate = candidate.is_estimated and name in candidate.errors
+            title = f"{header(name, unit)}, estimate" if is_estimate else header(name, unit)
+            rows.append((title, _value(candidate, name, unit)))
         if candidate.p is not None and candidate.errors:
             for metric in (o for o in setup.objectives if o.name in candidate.scores):
                 scores = [evaluation.metrics[metric.name] for evaluation in history.evaluations]
                 texts = ", ".join(amount(score, metric.unit) for score in scores)
                 rows.append((f"{header(metric.name, metric.unit)} by seed", texts))
-            text = f"{candidate.p:.2f}: probability that no trained mechanism dominates it"
+            text = f"{candidate.p:.2f}: {p_front(setup.objectives)}"
             rows.append(("p(front)", text))
+        if outside := outside_text(setup.objectives, candidate.objectives):
+            rows.append(("limits", outside))
     rows += _trained(history)
     if not history.evaluations:
         rows.append(("trained", proposal.note or "not yet"))

@@ -78,6 +78,13 @@ class FrontAxes:
         scale = axis_factor(self.up)
         return spread and Spread(scale * spread.mean, scale * (spread.error or 0.0), spread.seeds)
 
+    def limits(self) -> tuple[float | None, float | None]:
+        """Return the coordinates of the limits of the two objectives; None for no limit."""
+        across, up = (
+            None if o.limit is None else axis_factor(o) * o.limit for o in (self.across, self.up)
+        )
+        return across, up
+
     def stairs(self, candidates: Sequence[Candidate]) -> list[Point]:
         """Return the coordinates of the non-dominated mechanisms, from left to right.
 
@@ -139,6 +146,7 @@ class _Picture:
         if self.stairs:
             xs, ys = zip(*self.stairs, strict=True)
             self.axes.step(xs, ys, where="post", color=BLUE, linewidth=1.4, zorder=2.5)
+        self._limits()
         named = [candidate for _, candidate in view.named]
         for shown, label, marker, colour in (
             (view.members, "front", "o", BLUE),
@@ -242,6 +250,15 @@ class _Picture:
             label=f"{label} ({len(places)})",
             zorder=2 + size / 10,
         )
+
+    def _limits(self) -> None:
+        """Draw a dashed line at each limit; mechanisms beyond it are in no front."""
+        look = {"color": DIM, "linestyle": "--", "linewidth": 1.0, "zorder": 1.5}
+        across, up = self.front.limits()
+        drawn = [self.axes.axvline(across, **look)] if across is not None else []
+        drawn += [self.axes.axhline(up, **look)] if up is not None else []
+        for line in drawn[:1]:
+            line.set_label("limits of the front")
 
     def _scale_across(self) -> None:
         """Set the scale of the horizontal axis.

@@ -17,11 +17,11 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from nas.common.config import parse_yaml
-from nas.common.differences import mean_and_error, paired
-from nas.common.objectives import Objective, as_costs
+from nas.common.differences import Gain, gain_of, mean_and_error, paired, successful
+from nas.common.objectives import Objective, as_costs, beyond_limits
 from nas.common.pareto import dominates, scaled_hypervolume
 from nas.evaluation.trial import Evaluation, Incident, Training
-from nas.report.units import duration
+from nas.report.units import duration, limit_text
 from nas.store import (
     Candidate,
     Counts,
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     Answer: TypeAlias = dict[str, Any]
 
 STANDARD: Final = "mha"
+UNIFORM: Final = "uniform"
+CONTROLS: Final = (STANDARD, UNIFORM)
 ID_LENGTH: Final = 8
 # The title of each part of a confirmation, in JSON and above columns.
 FRESH: Final = {"search": "fresh", "long": "long", "test": "test"}
@@ -213,28 +215,42 @@ class RunView:
         keys += [training.key for training in self.confirmations if training.name == STANDARD]
         return keys[0] if keys else None
 
+    @cached_property
+    def controls(self) -> set[str]:
+        """The ``Proposal.key`` of each control, standard attention and ``uniform``."""
+        keys = {training.key for training in self.confirmations if training.name in CONTROLS}
+        return keys | {key for key, names in self.names.items() if {*names} & {*CONTROLS}}
+
     @property
     def standard(self) -> Candidate | None:
         """Standard attention and its results in the search; None if it was not trained there."""
         return self.trained.get(self.standard_key or "")
 
     @cached_property
-    def fresh(self) -> dict[str, dict[str, tuple[Training, ...]]]:
-        """Successful trainings with seeds that the search never used.
+    def confirmed_parts(self) -> dict[str, dict[str, tuple[Training, ...]]]:
+        """Trainings with seeds that the search never used, also failed ones.
 
         They are keyed by a title, then by ``Proposal.key`` of the mechanism. The title names a part
         of the confirmation: "fresh" for the run's task, "long" for a longer task, or "test" for the
         test set. The task's name follows if a part has several tasks.
         """
         tasks = {part: {c.task for c in self.confirmations if c.stage == part} for part in FRESH}
-        fresh: dict[str, dict[str, tuple[Training, ...]]] = {}
+        parts: dict[str, dict[str, tuple[Training, ...]]] = {}
         for training in sorted(self.confirmations, key=lambda c: [*FRESH].index(c.stage)):
-            if training.evaluation.is_ok:
-                part = FRESH[training.stage]
-                is_single = len(tasks[training.stage]) == 1
-                title = part if is_single else f"{part} {training.task_name}"
-                by_key = fresh.setdefault(title, {})
-                by_key[training.key] = (*by_key.get(training.key, ()), training)
+            part = FRESH[training.stage]
+            is_single = len(tasks[training.stage]) == 1
+            by_key = parts.setdefault(part if is_single else f"{part} {training.task_name}", {})
+            by_key[training.key] = (*by_key.get(training.key, ()), training)
+        return parts
+
+    @cached_property
+    def fresh(self) -> dict[str, dict[str, tuple[Training, ...]]]:
+        """The successful trainings of ``confirmed_parts``, without parts that have none."""
+        fresh: dict[str, dict[str, tuple[Training, ...]]] = {}
+        for title, by_key in self.confirmed_parts.items():
+            for key, trainings in by_key.items():
+                if succeeded := tuple(t for t in trainings if t.evaluation.is_ok):
+                    fresh.setdefault(title, {})[key] = succeeded
         return fresh
 
     @cached_property
@@ -291,26 +307,43 @@ class RunView:
             key: ``Proposal.key`` of the mechanism.
             name: name of the metric; by default the run's metric.
         """
-        name = name or (self.metric.name if self.metric else "")
-        metrics = {t.repeat: t.evaluation.metrics for t in self.fresh.get(title, {}).get(key, ())}
-        return {repeat: values[name] for repeat, values in metrics.items() if name in values}
+        return successful(self._scores(title, key, name))
 
     def spread(self, title: str, key: str) -> Spread | None:
         """Return mean and standard error of ``values``; None if there are no values."""
         values = [*self.values(title, key).values()]
         return Spread(*mean_and_error(values), len(values)) if values else None
 
-    def gains(self, title: str, key: str) -> list[float]:
-        """Return a mechanism's metric minus that of standard attention, for each shared seed.
+    def failed(self, title: str, key: str) -> int:
+        """Return the number of a mechanism's failed trainings in a part of the confirmation."""
+        return [*self._scores(title, key).values()].count(None)
 
-        Only trainings by ``nas confirm`` count.
+    def gain(self, title: str, key: str, metric: Objective | None = None) -> Gain | None:
+        """Return a mechanism's difference to standard attention over trainings with fresh seeds.
+
+        The result is None for standard attention itself, without a common seed, and if a training
+        of either mechanism failed.
 
         Args:
             title: part of the confirmation, a key of ``fresh``.
             key: ``Proposal.key`` of the mechanism.
+            metric: the metric; by default the run's metric.
         """
-        base = self.values(title, self.standard_key) if self.standard_key else {}
-        return paired(self.values(title, key), base)
+        metric = metric or self.metric
+        if metric is None or self.standard_key in (None, key):
+            return None
+        scores, base = (self._scores(title, k, metric.name) for k in (key, self.standard_key))
+        return gain_of(paired(scores, base), metric.direction)
+
+    def _scores(self, title: str, key: str, name: str = "") -> dict[int, float | None]:
+        """Return ``values``, and None for each failed training."""
+        name = name or (self.metric.name if self.metric else "")
+        trainings = self.confirmed_parts.get(title, {}).get(key, ())
+        return {
+            t.repeat: t.evaluation.metrics[name] if t.evaluation.is_ok else None
+            for t in trainings
+            if not t.evaluation.is_ok or name in t.evaluation.metrics
+        }
 
     def confirmed(self, candidate: Candidate) -> dict[str, dict[str, Any]]:
         """Return a mechanism's mean metric, error and values in each part of the confirmation."""
@@ -340,6 +373,25 @@ class RunView:
             error = math.hypot(*(m.errors.get(name, math.inf) for m in (candidate, other)))
             p *= NormalDist().cdf(lead / error) if error else 1.0
         return p
+
+
+def p_front(objectives: Sequence[Objective]) -> str:
+    """Return what p(front) is in a run with these objectives, which may have limits."""
+    if all(objective.limit is None for objective in objectives):
+        return "probability that no trained mechanism dominates it"
+    return (
+        "probability that it is within the limits and that no trained mechanism within them "
+        "dominates it"
+    )
+
+
+def outside_text(objectives: Sequence[Objective], values: Mapping[str, float]) -> str:
+    """Return which limits a mechanism's values exceed, such as "outside: MACs at most 1.20 M".
+
+    The text is empty if the mechanism is within the limits.
+    """
+    limits = ", ".join(map(limit_text, beyond_limits(objectives, values)))
+    return f"outside: {limits}" if limits else ""
 
 
 def spread_answer(values: Sequence[float]) -> dict[str, Any]:

@@ -8,16 +8,20 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from nas.common.differences import mean_and_error, paired
+from nas.common.differences import LEVEL, gain_of, mean_and_error, paired, successful
 from nas.common.objectives import Metric, Objective
 from nas.common.text import last_line
 from nas.costs import default_costs
 from nas.evaluation.trial import Evaluation
 from nas.report.result import TableResult
 from nas.report.table import TextColumn, say, say_table
-from nas.report.units import FRACTION, amount, header, points, quantity
+from nas.report.units import FRACTION, amount, gain_cell, header, quantity
 
 ON_TEST: Final = "Judged on the test set."
+UNDECIDED: Final = (
+    f"?: undecided, which is not equal: p is {LEVEL} or more in a t-test of this difference alone. "
+    "A mechanism with a failed training has no difference."
+)
 MARK: Final = "*"
 MEASURED: Final = (
     f"{MARK} measured on a torch module: multiply-adds that torch's FlopCounterMode counted, and "
@@ -145,23 +149,20 @@ def trial_table(console: Console, result: EvaluateResult) -> None:
     for training in result.trainings:
         groups.setdefault(training.name, []).append(training)
     first = next(iter(groups))
-    values = {
-        name: {t.repeat: t.value for t in group if t.value is not None}
-        for name, group in groups.items()
-    }
+    results = {name: {t.repeat: t.value for t in group} for name, group in groups.items()}
     titles = [header(metric.name, unit), f"over {first}"]
     titles += [*map(header, default_costs()), "core s", "trained", "failed"]
     rows = []
     for name, group in groups.items():
-        scores, gains = [*values[name].values()], paired(values[name], values[first])
+        scores = [*successful(results[name]).values()]
+        gains = paired(results[name], results[first]) if name != first else []
         seconds = [t.evaluation.core_seconds for t in group if t.evaluation.is_ok]
-        over = gains if name != first else []
         mean, error = mean_and_error(scores) if scores else (0.0, None)
         rows.append(
             [
                 name,
                 amount(mean, unit, error) if scores else "-",
-                points(*mean_and_error(over), unit) if over else "-",
+                gain_cell(gain_of(gains, metric.direction), unit),
                 *(
                     cost_cell(group[0].costs, cost, is_measured=group[0].is_measured)
                     for cost in default_costs()
@@ -186,6 +187,7 @@ def trial_table(console: Console, result: EvaluateResult) -> None:
             console,
             f"over {first}: difference in {what}, between trainings that share their seed (the "
             "backbone's start and the order of examples).",
+            UNDECIDED,
         )
     for training in result.trainings:
         if not training.evaluation.is_ok:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from nas.common.differences import Gain
+from nas.common.objectives import Objective
 from nas.costs import cost_title
 
 PREFIXES: Final = ("", "k", "M", "G", "T", "P")
@@ -45,6 +47,31 @@ def points(mean: float, error: float | None, unit: str) -> str:
     scale, places = (100, 1) if unit == FRACTION else (1, 3)
     shown = f"{scale * mean:+.{places}f}"
     return shown if error is None else f"{shown} ± {scale * error:.{places}f}"
+
+
+def points_between(mean: float, low: float, high: float, unit: str) -> str:
+    """Return a difference with the bounds of its confidence interval, all with their signs."""
+    shown, *ends = (points(value, None, unit) for value in (mean, low, high))
+    return f"{shown} [{', '.join(ends)}]"
+
+
+def limit_text(objective: Objective) -> str:
+    """Return the limit of an objective as text, such as "MACs at most 1.20 M"."""
+    title, way = header(objective.name), "most" if objective.direction == "min" else "least"
+    percent_sign = " %" if objective.unit == FRACTION else ""
+    return f"{title} at {way} {amount(objective.corner, objective.unit)}{percent_sign}"
+
+
+def gain_cell(gain: Gain | None, unit: str, ends: tuple[float, float] | None = None) -> str:
+    """Return a difference as the text of a cell: with "?" if it is undecided, "-" if it is None.
+
+    Args:
+        ends: bounds of its confidence interval, shown in place of the standard error.
+    """
+    if gain is None:
+        return "-"
+    shown = points_between(gain.mean, *ends, unit) if ends else points(gain.mean, gain.error, unit)
+    return shown + (" ?" if gain.side == "undecided" else "  ")
 
 
 def signed(value: float) -> str:

@@ -3,12 +3,12 @@
 A mechanism is confirmed if ``nas confirm`` trained it again with fresh seeds, that is, seeds that
 the search never used. A verdict follows these rules, which tests check on random confirmations:
 
-1. The verdict is about the confirmed mechanism with the best estimate, published or not. It is
-   chosen before its trainings with fresh seeds, so its mean over fresh seeds has no selection bias.
-   The controls, standard attention and ``uniform``, are never chosen and never counted.
-2. A mechanism "leads" or "falls behind" standard attention if Student's t-test over the differences
-   at equal seeds has p below .05. All other mechanisms, including mechanisms with a single seed,
-   are called undecided, never equal.
+1. The verdict is about the confirmed mechanism with the best estimate, published or not. If
+   objectives have limits, a mechanism within them precedes all mechanisms outside. It is chosen
+   before its trainings with fresh seeds, so its mean over fresh seeds has no selection bias. The
+   controls, standard attention and ``uniform``, are never chosen and never counted.
+2. A mechanism "leads" or "falls behind" standard attention if it is better or worse by the rules of
+   ``nas.common.differences``. If a training of either one failed, the two are not compared.
 3. Three numbers are distinguished. A *score* is the mean of a mechanism's trainings in the search;
    the best of many scores is biased upwards. An *estimate* is a prediction of the search's model. A
    *fresh* mean is the mean over trainings with fresh seeds.
@@ -23,30 +23,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
-from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Final, NamedTuple, get_args
 
-from nas.common.differences import LEVEL, difference, mean_and_error
-from nas.common.objectives import Objective
+from nas.common.differences import Gain, Side
+from nas.common.objectives import Objective, beyond_limits
 from nas.common.text import plural
 from nas.costs import cost_noun
-from nas.report.run_view import FRESH, STANDARD, RunView, Spread
+from nas.report.run_view import FRESH, STANDARD, RunView, Spread, outside_text
 from nas.report.units import FRACTION, duration, percent, points, quantity
 from nas.store import Candidate
 
-Side: TypeAlias = Literal["leads", "falls behind", "undecided"]
-
-CONTROLS: Final = (STANDARD, "uniform")
 CHEAPER: Final = 0.9  # the headline mentions shares of standard attention's cost up to this
 SEARCHED: Final = FRESH["search"]
+LEADS: Final[dict[Side, str]] = {"better": "leads", "worse": "falls behind"}
 AFTER_LEAD: Final[dict[Side, str]] = {
-    "leads": "the lead holds",
+    "better": "the lead holds",
     "undecided": "no clear lead is left",
-    "falls behind": "it falls behind",
+    "worse": "it falls behind",
 }
 AFTER_NONE: Final[dict[Side, str]] = {
-    "leads": "it leads",
+    "better": "it leads",
     "undecided": "no difference is established",
-    "falls behind": "it falls behind",
+    "worse": "it falls behind",
 }
 
 
@@ -73,18 +71,6 @@ class Verdict:
     figures: tuple[Figure, ...]
 
 
-class Gain(NamedTuple):
-    """The difference between a mechanism and standard attention at equal seeds.
-
-    Attributes:
-        text: mean difference with its standard error.
-        side: whether the mechanism leads, falls behind or is undecided by a t-test.
-    """
-
-    text: str
-    side: Side
-
-
 def verdict_of(view: RunView) -> Verdict:
     """Return the verdict on a run; it need not have confirmed mechanisms."""
     if not view.members:
@@ -98,19 +84,31 @@ def verdict_of(view: RunView) -> Verdict:
         confirmed = _Confirmed(view, view.metric)
         if confirmed.mechanisms:
             return confirmed.verdict()
-    best, objective = view.members[0], view.setup.objectives[0]
+    return _unconfirmed(view)
+
+
+def _unconfirmed(view: RunView) -> Verdict:
+    """Return the verdict on a run with a front and without a confirmed mechanism."""
+    objective = view.setup.objectives[0]
+    best = next((m for m in view.members if m.key not in view.controls), None)
+    if best is None:
+        headline = "No mechanism but the controls is in the front."
+        return Verdict(headline, (effort(view),), ())
     name, kind = view.called(best.key), "estimate" if best.is_estimated else "score"
+    kind = kind if objective.is_metric else "cost"
     value, error = best.objectives[objective.name], best.errors.get(objective.name)
     shown = _value(value, error, objective.unit)
+    first = view.members[0]
+    ahead = "" if first is best else f", after the control {view.called(first.key)}"
     sentences = (
-        f"The search's best by {kind} is {name}: {_words(objective)} {shown}.",
+        f"The search's best by {kind} is {name}{ahead}: {_words(objective)} {shown}.",
         "No result is confirmed: the best score of many is too high, and an estimate rests on a "
         f"model. `nas confirm {view.label}` trains the best again with fresh seeds.",
         effort(view),
     )
-    first = Figure(shown, f"{_words(objective)}, {kind}", kind)
-    headline = f"{name} is the best so far, and not yet confirmed."
-    return Verdict(headline, sentences, (first, *_cost_figures(view, best)))
+    figure = Figure(shown, f"{_words(objective)}, {kind}", kind)
+    headline = f"{name} is the best so far{ahead}, and not yet confirmed."
+    return Verdict(headline, sentences, (figure, *_cost_figures(view, best)))
 
 
 @dataclass(frozen=True)
@@ -122,40 +120,48 @@ class _Confirmed:
 
     @cached_property
     def mechanisms(self) -> list[Candidate]:
-        """The confirmed mechanisms without the controls (mha, uniform), best estimate first."""
+        """The confirmed mechanisms without the controls (mha, uniform), best estimate first.
+
+        Mechanisms outside the limits of the objectives come last.
+        """
         view, name = self.view, self.metric.name
-        controls = {c.key for c in view.confirmations if c.name in CONTROLS}
-        controls |= {key for key, names in view.names.items() if {*names} & {*CONTROLS}}
-        keys = view.fresh.get(SEARCHED, {}).keys() - controls
+        keys = view.fresh.get(SEARCHED, {}).keys() - view.controls
         candidates = [c for c in view.candidates if c.key in keys]
-        return sorted(candidates, key=lambda c: self.metric.as_cost(c.objectives[name]))
+        objectives = view.setup.objectives
+
+        def rank(candidate: Candidate) -> tuple[bool, float]:
+            values = candidate.objectives
+            return bool(beyond_limits(objectives, values)), self.metric.as_cost(values[name])
+
+        return sorted(candidates, key=rank)
 
     @cached_property
     def gains(self) -> dict[str, Gain]:
         """Each confirmed mechanism's difference to standard attention, by ``Proposal.key``.
 
-        A mechanism without a seed in common with standard attention is absent.
+        A mechanism that is not compared with standard attention is absent.
         """
-        pairs = ((c.key, self._gain(SEARCHED, c)) for c in self.mechanisms)
+        pairs = ((c.key, self.view.gain(SEARCHED, c.key)) for c in self.mechanisms)
         return {key: gain for key, gain in pairs if gain is not None}
 
     def verdict(self) -> Verdict:
         view, best, unit = self.view, self.mechanisms[0], self.metric.unit
-        later = [(title, self._gain(title, best)) for title in view.fresh if title != SEARCHED]
+        later = [(title, view.gain(title, best.key)) for title in view.fresh if title != SEARCHED]
         gain, fresh = self.gains.get(best.key), self._fresh(best)
         reached = _value(fresh.mean, fresh.error, unit)
         figures = [Figure(reached, f"{_words(self.metric)}, fresh seeds", "fresh")]
         for title, lead in [(SEARCHED, gain), *later]:
             if lead is not None:
                 label = f"over {STANDARD}, {'fresh seeds' if title == SEARCHED else title}"
-                figures.append(
-                    Figure(lead.text, label, "lead" if lead.side == "leads" else "fresh")
-                )
+                kind = "lead" if lead.side == "better" else "fresh"
+                figures.append(Figure(self._text(lead), label, kind))
         leading = [c for c in self.mechanisms if c.key in self.gains]
-        leading = [c for c in leading if self.gains[c.key].side == "leads"]
+        leading = [c for c in leading if self.gains[c.key].side == "better"]
         sentences = (
             self._means(best, fresh, gain),
             *(self._longer(best, title, lead, gain) for title, lead in later),
+            self._outside(best),
+            self._failed(best),
             self._counts(leading),
             self._cheapest(best, leading),
             self._calibration(best),
@@ -168,21 +174,8 @@ class _Confirmed:
             (*figures, *_cost_figures(view, best)),
         )
 
-    def _gain(self, title: str, candidate: Candidate) -> Gain | None:
-        """Return the difference to standard attention; None if no seed is shared with it.
-
-        Args:
-            title: part of the confirmation, a key of ``RunView.fresh``.
-        """
-        values = self.view.gains(title, candidate.key)
-        if not values:
-            return None
-        (mean, error), tested = mean_and_error(values), difference(values)
-        text = _points(mean, error, self.metric.unit)
-        if tested is None or tested["p"] >= LEVEL:
-            return Gain(text, "undecided")
-        is_better = (mean > 0) == (self.metric.direction == "max")
-        return Gain(text, "leads" if is_better else "falls behind")
+    def _text(self, gain: Gain) -> str:
+        return _points(gain.mean, gain.error, self.metric.unit)
 
     def _fresh(self, candidate: Candidate) -> Spread:
         spread = self.view.spread(SEARCHED, candidate.key)
@@ -208,9 +201,10 @@ class _Confirmed:
             is_cheaper = least and shares[least] <= CHEAPER
             cost = f"; it has {shares[least]:.2f} of the {cost_noun(least)}" if is_cheaper else ""
             return f"{unresolved} with {seeds}{cost}"
-        headline = f"{name} {gain.side} standard attention by {gain.text.lstrip('+−')}"
+        verb, size = LEADS[gain.side], self._text(gain).lstrip("+−")
+        headline = f"{name} {verb} standard attention by {size}"
         title, last = later[-1] if later else ("", None)
-        if gain.side == "leads" and last is not None:
+        if gain.side == "better" and last is not None:
             where = "on the test set" if title.startswith("test") else "trained longer"
             headline += f"; {where}, {AFTER_LEAD[last.side]}"
         return headline
@@ -227,7 +221,7 @@ class _Confirmed:
         if base is None or gain is None:
             return f"{sentence}."
         standard = f"standard attention {_value(base.mean, base.error, unit)}"
-        return f"{sentence}, {standard}: {gain.text} between equal seeds."
+        return f"{sentence}, {standard}: {self._text(gain)} between equal seeds."
 
     def _longer(self, best: Candidate, title: str, later: Gain | None, first: Gain | None) -> str:
         spread = self.view.spread(title, best.key)
@@ -238,26 +232,30 @@ class _Confirmed:
         sentence = f"{where} it reaches {_value(spread.mean, spread.error, self.metric.unit)}"
         if later is None:
             return f"{sentence}."
-        words = AFTER_LEAD if first and first.side == "leads" else AFTER_NONE
-        return f"{sentence}, {later.text} over standard attention: {words[later.side]}."
+        words = AFTER_LEAD if first and first.side == "better" else AFTER_NONE
+        return f"{sentence}, {self._text(later)} over standard attention: {words[later.side]}."
 
     def _counts(self, leading: list[Candidate]) -> str:
         """Return a sentence on how many mechanisms lead, fall behind, or are undecided.
 
         They are compared with standard attention. The sentence is empty for fewer than two
-        mechanisms.
+        mechanisms, and if none is compared.
         """
-        if len(self.gains) < 2:
+        if len(self.mechanisms) < 2 or not self.gains:
             return ""
         counts = Counter(gain.side for gain in self.gains.values())
         lead, behind, undecided = (counts[side] for side in get_args(Side))
         names = ", ".join(self.view.called(c.key) for c in leading[:3])
         names += f" and {len(leading) - 3} more" if len(leading) > 3 else ""
+        others = len(self.mechanisms) - len(self.gains)
+        verb = "is" if others == 1 else "are"
+        uncompared = f", {others} {verb} not compared with it" if others else ""
         return (
-            f"Of {len(self.gains)} confirmed mechanisms {lead} {'leads' if lead == 1 else 'lead'} "
+            f"Of {len(self.mechanisms)} confirmed mechanisms {lead} "
+            f"{'leads' if lead == 1 else 'lead'} "
             f"standard attention{f' ({names})' if names else ''}, {behind} "
             f"{'falls' if behind == 1 else 'fall'} behind, {undecided} "
-            f"{'is' if undecided == 1 else 'are'} undecided; each is tested alone."
+            f"{'is' if undecided == 1 else 'are'} undecided{uncompared}; each is tested alone."
         )
 
     def _cheapest(self, best: Candidate, leading: list[Candidate]) -> str:
@@ -272,7 +270,7 @@ class _Confirmed:
         at = [f"{shares[name]:.2f} of the {cost_noun(name)}" for name in costs if name in shares]
         return (
             f"The cheapest that leads is {self.view.called(least.key)}: "
-            f"{self.gains[least.key].text} over standard attention, at {' and '.join(at)}."
+            f"{self._text(self.gains[least.key])} over standard attention, at {' and '.join(at)}."
         )
 
     def _calibration(self, best: Candidate) -> str:
@@ -293,6 +291,26 @@ class _Confirmed:
             f"Over the {plural(len(pairs), 'confirmed mechanism')}, compared with fresh means, "
             f"scores were too good by {_points(scores, None, unit)}, estimates by "
             f"{_points(estimates, None, unit)}."
+        )
+
+    def _outside(self, best: Candidate) -> str:
+        """Return a sentence that says which limits ``best`` exceeds; empty if it exceeds none."""
+        text = outside_text(self.view.setup.objectives, best.objectives)
+        return text and f"It is not in the front ({text})."
+
+    def _failed(self, best: Candidate) -> str:
+        """Return a sentence on failed trainings of ``best`` and of standard attention, else ""."""
+        view, standard = self.view, self.view.standard_key or ""
+        counts = {
+            view.called(best.key): view.failed(SEARCHED, best.key),
+            "standard attention": view.failed(SEARCHED, standard),
+        }
+        failures = " and ".join(f"{n} of {name}" for name, n in counts.items() if n)
+        if not failures:
+            return ""
+        return (
+            f"Of the trainings with fresh seeds {failures} failed; the successful ones are a "
+            "biased sample, so the two are not compared."
         )
 
     def _missing(self) -> str:

@@ -31,6 +31,8 @@ PROPOSE: Final = 0
 TELL: Final = 1
 DRAW: Final = 2
 
+NEIGHBOUR: Final = "neighbour"  # operator of a mutant of a named mechanism
+
 # Number of failed attempts in a row after which an offspring gets one more mutation.
 PATIENCE: Final = 8
 MAX_STRENGTH: Final = 5  # most mutations of an offspring
@@ -45,7 +47,7 @@ class SearchContext:
     Attributes:
         operators: the operators that sample, mutate and cross genomes of the search space.
         mechanisms: names and genomes of published mechanisms. The first generation consists of
-            these mechanisms and of random samples.
+            these mechanisms and of mutants of them.
         population: number of proposals in a generation.
         objectives: the objectives of the search, in the order of ``TrialResult.costs``.
         seed: seed of all random generators, see ``generator``.
@@ -94,6 +96,22 @@ class SearchContext:
         rows = [(result, result.costs) for result in results if result.costs is not None]
         inside = [row for row in rows if all(map(le, row[1], limits))]
         return inside or rows
+
+    def initial(self, rng: np.random.Generator, num_failed: int) -> Attempt:
+        """Return a genome of the first generation, near a random mechanism of ``mechanisms``.
+
+        The mechanism is changed by one to ``MAX_STRENGTH`` mutations. If there are no mechanisms,
+        or after many failed attempts, the genome is a random genome of the search space.
+
+        Args:
+            num_failed: number of attempts in a row that gave no legal and new genome.
+        """
+        if not self.mechanisms or num_failed >= SAMPLE_AFTER:
+            return self.sample(rng)
+        _, genome = self.mechanisms[int(rng.integers(len(self.mechanisms)))]
+        strength = int(rng.integers(1, MAX_STRENGTH + 1))
+        mutant, _ = self.operators.mutate(genome, rng, strength)
+        return Attempt(mutant, NEIGHBOUR)
 
     def sample(self, rng: np.random.Generator) -> Attempt:
         """Return a random genome of the search space."""

@@ -1,7 +1,10 @@
 """A Gaussian process over features of genomes, conditioned on scores of trainings.
 
-Quality is a Gaussian process (Matérn 1/2 kernel) plus a residual that no feature explains. The
-score of a training is the quality plus noise. Scores are transformed before (``YeoJohnson``).
+Quality is the sum of a linear function of the features, a Gaussian process with a Matérn 1/2
+kernel, and a residual that no feature explains. The linear part extrapolates: from the effects of
+single changes it predicts mechanisms that combine them (main effects). The Matérn part describes
+interactions of features. The score of a training is the quality plus noise. Scores are transformed
+before (``YeoJohnson``).
 
 The time to fit a process grows with the cube of the number of mechanisms. So the process is
 conditioned on at most ``MOST_CONDITIONED`` mechanisms. The estimate of any other mechanism combines
@@ -25,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.special import digamma  # type: ignore[import-untyped]
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Matern, WhiteKernel
 
 from nas.searching.power_transform import YeoJohnson
 
@@ -43,6 +46,8 @@ REFIT_SHARE: Final = 20
 PRIOR_NOISE: Final = 0.25
 PRIOR_REPEATS: Final = 4
 JITTER: Final = 1e-6
+LENGTHS: Final = (0.3, 100.0)  # bounds of the length scale of the Matérn part
+VARIANCES: Final = (1e-3, 1e2)  # bounds of variances, in multiples of the variance of the scores
 TINY: Final = 1e-30  # avoids a division by zero
 LOG: Final = "log "  # begins the name of a feature that is a logarithm
 
@@ -79,16 +84,24 @@ class Kernel:
     """Hyperparameters of the process.
 
     Attributes:
-        length: length scale in the space of features.
-        signal_variance: variance of transformed quality that features explain.
+        length: length scale of the Matérn part in the space of features.
+        signal_variance: variance of transformed quality that the Matérn part explains.
+        linear_variance: mean variance of transformed quality that the linear part explains, over
+            the mechanisms of the fit.
         residual_variance: variance of transformed quality that no feature explains.
         noise: variance of the untransformed score between trainings that differ in the seed.
     """
 
     length: float
     signal_variance: float
+    linear_variance: float
     residual_variance: float
     noise: float
+
+    @property
+    def variance(self) -> float:
+        """Mean variance of transformed quality that features explain."""
+        return self.signal_variance + self.linear_variance
 
 
 def num_fitted(count: int) -> int:
@@ -124,14 +137,18 @@ class Posterior:
         self._scale = _log_scales(rows)
         self._names = sorted({name for row in rows for name in row.features})
         self._x = self._matrix([row.features for row in rows])
+        self._origin = self._x.mean(axis=0)
+        # Mean square of the centred features; 1 if all mechanisms have the same features.
+        self._norm = float(((self._x - self._origin) ** 2).sum(axis=1).mean()) or 1.0
         self._counts = np.array([len(row.scores) for row in rows], float)
         means = np.array([row.mean for row in rows])
         transformed = self.transform.transform(means)
         variances = noise / self._counts  # of the means; transformed, they grow with the slope
         slopes = self.transform.derivative(means)
-        self.kernel = _fit(self._x, transformed, variances * slopes**2, noise)
+        x = (self._x - self._origin) / math.sqrt(self._norm)
+        self.kernel = _fit(x, math.sqrt(self._norm), transformed, variances * slopes**2, noise)
         residual = self.kernel.residual_variance * np.eye(len(rows))
-        self._prior = self._covariance(self._x, self._x) + residual
+        self._prior = self._covariance(self._x) + residual
         self._condition(transformed, variances * slopes**2)
         # Again, with slopes at the estimated quality, since the mean score is a biased first guess.
         quality = self.transform.inverse(self._centre + self._prior @ self._weights)
@@ -143,7 +160,7 @@ class Posterior:
         self._predicted: dict[str, tuple[float, float]] = {}
 
     def _condition(self, transformed: Array, variances: Array) -> None:
-        self._noise = variances + JITTER * self.kernel.signal_variance
+        self._noise = variances + JITTER * self.kernel.variance
         self._inverse = np.linalg.inv(self._prior + np.diag(self._noise))
         self._weights = self._inverse @ (transformed - self._centre)
 
@@ -180,7 +197,7 @@ class Posterior:
         slopes = self.transform.derivative(self.transform.inverse(mean))
         # Precision of the mean of the additional scores; 0 without such scores.
         precision = left / (self.kernel.noise * slopes**2)
-        variance = np.maximum(variance, JITTER * self.kernel.signal_variance)
+        variance = np.maximum(variance, JITTER * self.kernel.variance)
         gain = precision * variance / (1 + precision * variance)
         return mean + gain * (self.transform.transform(more) - mean), variance * (1 - gain)
 
@@ -218,17 +235,27 @@ class Posterior:
         x = self._matrix(candidates)
         # A feature that no observed mechanism has is an additional axis.
         more = np.array([[f.get(name, 0.0) for name in unseen] for f in candidates])
-        apart = (more**2).sum(axis=1, keepdims=True) if unseen else 0.0
-        squared = _squared_distances(x, self._x) + apart
-        signal = self.kernel.signal_variance
-        across = signal * np.exp(-np.sqrt(squared) / self.kernel.length)
+        apart = (more**2).sum(axis=1) if unseen else np.zeros(len(x))
+        across = self._covariance(x, apart)
         mean = self._centre + across @ self._weights
         explained = ((across @ self._inverse) * across).sum(axis=1)
-        return mean, np.maximum(signal + self.kernel.residual_variance - explained, 0.0)
+        squares = ((x - self._origin) ** 2).sum(axis=1) + apart
+        linear = self.kernel.linear_variance * squares / self._norm
+        total = self.kernel.signal_variance + linear + self.kernel.residual_variance
+        return mean, np.maximum(total - explained, 0.0)
 
-    def _covariance(self, a: Array, b: Array) -> Array:
-        distances = np.sqrt(_squared_distances(a, b))
-        covariance: Array = self.kernel.signal_variance * np.exp(-distances / self.kernel.length)
+    def _covariance(self, x: Array, apart: Array | float = 0.0) -> Array:
+        """Return covariances with the mechanisms of the fit, without residuals.
+
+        Args:
+            x: features of mechanisms, (mechanisms, features).
+            apart: square of each mechanism's features that no mechanism of the fit has,
+                (mechanisms,).
+        """
+        squared = _squared_distances(x, self._x) + np.reshape(apart, (-1, 1))
+        matern = self.kernel.signal_variance * np.exp(-np.sqrt(squared) / self.kernel.length)
+        linear = (x - self._origin) @ (self._x - self._origin).T / self._norm
+        covariance: Array = matern + self.kernel.linear_variance * linear
         return covariance
 
     def _matrix(self, rows: Sequence[Features]) -> Array:
@@ -273,11 +300,13 @@ def _log_scales(rows: Sequence[Observations]) -> dict[str, float]:
     return {name: spread for name, spread in spreads.items() if spread > 0}
 
 
-def _fit(x: Array, transformed: Array, variances: Array, noise: float) -> Kernel:
+def _fit(x: Array, unit: float, transformed: Array, variances: Array, noise: float) -> Kernel:
     """Return the kernel of greatest likelihood.
 
     Args:
-        x: scaled features, (mechanisms, features).
+        x: centred features in multiples of ``unit``, (mechanisms, features); their mean square is
+            1.
+        unit: unit of ``x`` in scaled features, the unit of the length scale.
         transformed: transformed mean scores.
         variances: variances of the transformed mean scores due to seeds.
         noise: variance of the score of one training due to its seed.
@@ -285,14 +314,18 @@ def _fit(x: Array, transformed: Array, variances: Array, noise: float) -> Kernel
     scale = float(transformed.std()) or 1.0
     subset = slice(None, None, -(-len(transformed) // MOST_FITTED))
     alpha = variances / scale**2 + JITTER
-    shape = ConstantKernel(1.0, (1e-2, 1e2)) * Matern(3.0, (0.3, 100.0), nu=0.5)
-    process = GaussianProcessRegressor(shape + WhiteKernel(0.3, (JITTER, 3.0)), alpha=alpha[subset])
+    lengths = (LENGTHS[0] / unit, LENGTHS[1] / unit)
+    matern = ConstantKernel(1.0, VARIANCES) * Matern(math.sqrt(math.prod(lengths)), lengths, nu=0.5)
+    linear = ConstantKernel(1.0, VARIANCES) * DotProduct(0.0, "fixed")
+    residual = WhiteKernel(0.3, (JITTER, 3.0))
+    process = GaussianProcessRegressor(matern + linear + residual, alpha=alpha[subset])
     with warnings.catch_warnings():
         # A parameter at its bound means that features distinguish nothing, a valid result.
         warnings.simplefilter("ignore", ConvergenceWarning)
         process.fit(x[subset], (transformed - transformed.mean())[subset] / scale)
-    signal, length, residual = (float(value) for value in np.exp(process.kernel_.theta))
-    return Kernel(length, signal * scale**2, residual * scale**2, noise)
+    signal, length, slope, rest = (float(value) for value in np.exp(process.kernel_.theta))
+    square = scale**2
+    return Kernel(length * unit, signal * square, slope * square, rest * square, noise)
 
 
 def _noise(rows: Sequence[Observations]) -> float:

@@ -151,7 +151,7 @@ class Proposer:
             name, genome = context.mechanisms[self._num_named]
             self._num_named += 1
             return Attempt(genome, "mechanism", name)
-        return context.sample(rng)
+        return context.initial(rng, num_failed)
 
 
 def _horizons(batch: int) -> Iterator[int]:

@@ -126,9 +126,10 @@ def reference_of(task: Task, metric: Metric, trainings: Iterable[Training]) -> R
     error = ((error_mha or 0.0) ** 2 + (error_uniform or 0.0) ** 2) ** 0.5
     if not of_metric(metric).as_cost(uniform - mha) > LEAST * error:
         raise RunError(
-            f"task {task.name!r}: standard attention is not clearly better than the mean of all "
-            f"tokens ({metric.name} {mha:.4g} and {uniform:.4g}, standard error of the difference "
-            f"{error:.2g}), so scores relative to both are undefined; expected a longer training, "
-            "or a gate for this task of a suite."
+            f"task {task.name!r}: {metric.name} is {mha:.4g} for standard attention and "
+            f"{uniform:.4g} for `uniform`, the mean of all tokens; expected standard attention to "
+            f"be better by more than {LEAST:g} standard errors of the difference ({error:.2g}). "
+            "Scores are measured relative to this difference. Train longer, or make the task a "
+            "gate of the suite."
         )
     return Reference(metric=metric.name, mha=mha, uniform=uniform)

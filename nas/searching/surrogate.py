@@ -1,11 +1,15 @@
 """NSGA-II with a surrogate model: offspring are screened by expected hypervolume improvement.
 
-Parents are selected from all trained mechanisms by their estimates. From them the algorithm draws a
-pool of offspring, once for all proposals that are computed from the same results. It proposes the
-offspring that is expected to increase the hypervolume of the front most. The front includes pending
-proposals with their predicted objectives. One in five proposals is a new offspring without
+The algorithm draws a pool of offspring, once for all proposals that are computed from the same
+results. It draws them in rounds: the parents of the first round are the best trained mechanisms by
+their estimates; the parents of a later round are the best of these and of earlier offspring by
+optimistic predictions. So the pool contains mechanisms that are several changes away from every
+trained mechanism, without a training of those in between (as in NSGANetV2, Lu et al. 2020, arXiv
+2007.10396, which runs NSGA-II on its surrogate). The algorithm proposes the offspring that is
+expected to increase the hypervolume of the front most. The front includes pending proposals with
+their predicted objectives. One in ten proposals is a new offspring of trained mechanisms without
 screening, so that a wrong model cannot mislead the search. Costs are known exactly; only metrics
-are predicted (as in NSGANetV2, Lu et al. 2020, arXiv 2007.10396).
+are predicted.
 
 A known mechanism is trained again if this has a greater expected gain than every offspring. Such
 re-evaluations distinguish good mechanisms late in a search. The gain is the expected increase of
@@ -26,7 +30,6 @@ from moocore import hypervolume, is_nondominated
 from numpy.typing import NDArray
 
 from nas.common.objectives import limits_of
-from nas.genome import Genome
 from nas.searching.algorithm import ALGORITHMS, DRAW, SearchContext
 from nas.searching.archive import front_members
 from nas.searching.nsga2 import Nsga2
@@ -35,10 +38,13 @@ from nas.searching.results import REPEAT, Attempt, TrialResult
 if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
-DRAWN: Final = 50  # offspring in a pool for each proposal, including offspring that are not new
-MOST_DRAWN: Final = 600  # offspring in a pool
+ROUNDS: Final = 3  # rounds in which a pool of offspring is drawn
+DRAWN: Final = 17  # offspring of a round for each proposal, including offspring that are not new
+MOST_DRAWN: Final = 200  # offspring of a round
+OPTIMISM: Final = 1.0  # standard errors by which predictions of parents are improved
+WALK: Final = "walk"  # operator of an offspring that is several changes away from its parents
 NO_LIMITS: Final = np.array(np.inf)
-UNSCREENED: Final = 0.2  # share of proposals without screening
+UNSCREENED: Final = 0.1  # share of proposals without screening
 # Seven equally likely points of a standard normal distribution.
 POINTS: Final = (-1.47, -0.79, -0.37, 0.0, 0.37, 0.79, 1.47)
 
@@ -103,18 +109,25 @@ class Surrogate:
     def _evolution(self) -> Nsga2:
         """Return an NSGA-II whose population is the best trained mechanisms by estimates."""
         if self._parents is None:
-            self._parents = Nsga2(self._context)
-            known, (means, _) = self._archive.known, self._archive.estimates()
-            if known:
-                best = _first_fronts(means, self._limits, self._context.population)
-                self._parents.tell([replace(known[i], costs=tuple(means[i])) for i in best])
+            self._parents = self._nsga2(self._archive.known, self._archive.estimates()[0])
         return self._parents
+
+    def _nsga2(self, results: Sequence[TrialResult], rows: Array) -> Nsga2:
+        """Return an NSGA-II whose population is the best of some mechanisms.
+
+        Args:
+            rows: objectives by which the mechanisms are compared, (mechanisms, objectives).
+        """
+        evolution = Nsga2(self._context)
+        if results:
+            best = _first_fronts(rows, self._limits, self._context.population)
+            evolution.tell([replace(results[i], costs=tuple(rows[i])) for i in best])
+        return evolution
 
     def _believe(self) -> _Beliefs:
         """Draw a pool of offspring, and compute what follows from the results so far."""
         archive = self._archive
-        pool, candidates = self._draw()
-        means, errors = archive.predict(candidates)
+        pool, means, errors = self._draw()
         estimates = self._scaled(archive.estimates()[0])
         beliefs = _Beliefs(
             front=_members(estimates),
@@ -128,28 +141,60 @@ class Surrogate:
         self._beliefs = beliefs
         return beliefs
 
-    def _draw(self) -> tuple[dict[str, Attempt], list[tuple[Genome, Mapping[str, float]]]]:
+    def _draw(self) -> tuple[dict[str, Attempt], Array, Array]:
         """Draw distinct offspring that are legal and have no result yet.
 
         The offspring depend on the results alone, so that a resumed run draws the same.
 
         Returns:
-            Attempts by key, and genome and costs of each.
+            Attempts by key, and predicted objectives and standard errors of each, two arrays of
+            shape (offspring, objectives).
         """
         rng = self._context.generator(self._num_told, DRAW)
+        known, estimates = self._archive.known, self._archive.estimates()[0]
         pool: dict[str, Attempt] = {}
-        candidates = []
+        results: list[TrialResult] = []
+        means, errors = np.empty((2, 0, estimates.shape[1]))
+        for _ in range(ROUNDS):
+            optimistic = np.vstack([estimates, means - OPTIMISM * errors])
+            new = self._offspring(self._nsga2([*known, *results], optimistic), pool, rng)
+            if new:
+                results += new
+                predicted = self._archive.predict([(r.genome, r.known_costs) for r in new])
+                means = np.vstack([means, predicted[0]])
+                errors = np.vstack([errors, predicted[1]])
+        return pool, means, errors
+
+    def _offspring(
+        self, evolution: Nsga2, pool: dict[str, Attempt], rng: np.random.Generator
+    ) -> list[TrialResult]:
+        """Draw the offspring of a round, and add the new mechanisms to ``pool``.
+
+        Returns:
+            The new mechanisms, in the form of parents of the next round.
+        """
+        filter_, new = self._context.filter, []
+        origins = {filter_.inspect(a.genome).digest: a for a in pool.values()}
         # Draws in a row that are not new; all neighbours of the parents may have been trained.
         num_missed = 0
         for _ in range(min(MOST_DRAWN, DRAWN * self._context.batch)):
-            drawn = self._evolution().propose(rng, num_missed)
-            info = self._context.filter.inspect(drawn.genome)
+            drawn = evolution.propose(rng, num_missed)
+            info = filter_.inspect(drawn.genome)
             num_missed += 1
             if not info.note and info.key not in pool and not self._archive.has(info.key):
-                pool[info.key] = drawn
-                candidates.append((info.genome, info.costs))
+                pool[info.key] = _traced(drawn, origins)
+                new.append(
+                    TrialResult(
+                        number=self._num_told,
+                        genome=info.genome,
+                        digest=info.digest,
+                        key=info.key,
+                        costs=None,
+                        known_costs=info.costs,
+                    )
+                )
                 num_missed = 0
-        return pool, candidates
+        return new
 
     def _best_offspring(self, beliefs: _Beliefs, front: Array) -> tuple[float, Attempt | None]:
         """Return the greatest expected gain of a new mechanism in the pool, and its attempt.
@@ -207,6 +252,22 @@ class Surrogate:
         """Return objectives scaled so that ideal values are 0 and corners are 1."""
         scaled: Array = (rows - self._ideal) / self._span
         return scaled
+
+
+def _traced(drawn: Attempt, origins: Mapping[str, Attempt]) -> Attempt:
+    """Return an attempt whose parents have been trained.
+
+    A parent that is itself an untrained offspring is replaced by its own parents, and the operator
+    is called ``WALK``.
+
+    Args:
+        origins: untrained offspring by digest; their parents have been trained.
+    """
+    if origins.keys().isdisjoint(drawn.parents):
+        return drawn
+    sources = [origins[p].parents if p in origins else (p,) for p in drawn.parents]
+    parents = tuple(dict.fromkeys(digest for source in sources for digest in source))
+    return replace(drawn, operator=WALK, parents=parents)
 
 
 def _first_fronts(rows: Array, limits: Array, count: int) -> list[int]:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import ConfigDict, Field, StrictBool, StrictInt, field_validator
 from typing_extensions import TypedDict
 
-from nas.common.config import Frozen, Name, find_named, parse_model, read_model
+from nas.common.config import Frozen, Name, describe, find_named, parse_model, read_model
 from nas.common.errors import GenomeError, SpaceError
 from nas.genome import (
     ALL,
@@ -138,11 +138,22 @@ class SearchSpace(Frozen):
     @classmethod
     def _combine_patterns(cls, value: Any) -> Any:
         """Read a mapping of choices for each field as the list of all placements that exist."""
+        if isinstance(value, str):
+            raise ValueError(
+                f"found {describe(value)}; expected a list of placements, or a mapping"
+            )
         if not isinstance(value, dict):
             return value
+        if empty := [field for field, choices in value.items() if choices == []]:
+            raise ValueError(f"{empty[0]}: found list []; expected at least one value")
         lists = [v if isinstance(v, list) else [v] for v in value.values()]
-        patterns = (dict(zip(value, values, strict=True)) for values in product(*lists))
-        return [pattern for pattern in patterns if _fits(pattern)]
+        patterns = [dict(zip(value, values, strict=True)) for values in product(*lists)]
+        if not (fitting := [pattern for pattern in patterns if _fits(pattern)]):
+            raise ValueError(
+                "found no combination in which count is at most every and offset is less than "
+                "every; expected at least one"
+            )
+        return fitting
 
     @field_validator("placement")
     @classmethod
@@ -310,11 +321,11 @@ def seeds(
 
 
 def _fits(pattern: Mapping[str, Any]) -> bool:
-    """Return whether count and offset of a placement fit into its period, if they are numbers."""
+    """Return whether count and offset fit into the period, if the period is a positive number."""
     every, count = pattern.get("every", 1), pattern.get("count", 1)
     offset = pattern.get("offset", 0)
     are_numbers = all(isinstance(number, int) for number in (every, count, offset))
-    return not are_numbers or bool(count <= every and offset < every)
+    return not are_numbers or bool(every < 1 or (count <= every and offset < every))
 
 
 def _get(choices: Mapping[str, Any], field: str, defaults: object) -> tuple[Any, ...]:

@@ -202,7 +202,8 @@ class Estimate:
         key: key of the mechanism, see ``Proposal.key``.
         means: posterior mean of each objective, by name, in the objective's unit.
         errors: standard error of each metric, by name. Costs have no error.
-        p: probability that no trained mechanism dominates this mechanism.
+        p: probability that this mechanism is within the limits of the objectives and that no other
+            mechanism within them dominates it.
         is_member: whether the mechanism is in the front, that is, no other mechanism's means
             dominate its means.
     """
@@ -310,7 +311,7 @@ class Candidate:
 
     @property
     def p(self) -> float | None:
-        """The probability that no trained mechanism dominates this one; None if not estimated."""
+        """The probability of being in the front (``Estimate.p``); None if not estimated."""
         return None if self.estimate is None else self.estimate.p
 
 

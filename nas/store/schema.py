@@ -101,7 +101,8 @@ TABLES: Final = (
     key TEXT NOT NULL,
     means TEXT NOT NULL,            -- JSON: {objective: value}
     errors TEXT NOT NULL,           -- JSON: {metric: standard error}
-    p REAL NOT NULL,                -- probability that no trained mechanism dominates it
+    p REAL NOT NULL,                -- probability that it is within the limits of the objectives,
+                                    -- and that no other mechanism within them dominates it
     is_member INTEGER NOT NULL CHECK (is_member IN (0, 1)),
     PRIMARY KEY (generation, key)
 ) STRICT, WITHOUT ROWID""",

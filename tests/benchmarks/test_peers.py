@@ -18,15 +18,9 @@ from benchmarks.peers.comparing import (
     search_of,
     summary,
 )
+from benchmarks.peers.encodings import ENCODINGS, attention_genome
 from benchmarks.peers.gp_peer import Candidates, expected_improvement
-from benchmarks.peers.problem import (
-    SPACES,
-    Problem,
-    SpentError,
-    bench,
-    genome_of,
-    make_bench,
-)
+from benchmarks.peers.problem import Problem, SpentError, bench, make_bench
 from benchmarks.peers.synthetic import Landscape
 from nas.common.pareto import hypervolume as volume
 from nas.costs import CostContext
@@ -51,7 +45,7 @@ def test_encoding_covers_variation():
 
 
 @pytest.mark.slow  # the enumeration takes a minute
-@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("name", ENCODINGS)
 def test_encoding_equals_enumeration(name):
     space = load_space(name)
     task = load_task(space.task.name, overrides=space.task.overrides)
@@ -61,7 +55,7 @@ def test_encoding_equals_enumeration(name):
 
 
 def test_assignment_gives_expected_graph():
-    genome = genome_of({**MHA, "left": "v", "extra": "rope", "edges": "left+value"})
+    genome = attention_genome({**MHA, "left": "v", "extra": "rope", "edges": "left+value"})
     assert genome.to_dict()["graph_def"] == [
         {"op": "rope", "inputs": ["v"]},
         {"op": "scaled_dot_product", "inputs": [0, "k"]},
@@ -111,7 +105,9 @@ def test_comparison_records_searches_and_summarises_them(tmp_path):
     draw(searches, tmp_path / "curves.png")
     results = summary(searches, [13])["budgets"]["13"]
     assert set(results) == set(names)
-    assert set(results["random"]) == {"hypervolume", "error", "p_against_nsga2"}
+    assert set(results["random"]) == {
+        *("hypervolume", "error", "gap", "error_of_gap", "p_against_nsga2")
+    }
     assert results["nsga2"]["p_against_nsga2"] == 1.0
 
 
@@ -147,10 +143,10 @@ def test_named_start_holds_named_mechanisms_then_random_ones():
 
 def test_expected_improvement_equals_mean_improvement_of_draws():
     costs = np.array([0.1, 0.3, 0.6, 0.2])
-    means, errors = np.array([0.4, 0.7, 0.6, 0.5]), np.array([0.0, 0.0, 0.0, 0.2])
-    candidates = Candidates(list("abcd"), np.eye(4), costs, chance=0.1)
+    means, errors = -np.array([0.4, 0.7, 0.6, 0.5]), np.array([0.0, 0.0, 0.0, 0.2])
+    candidates = Candidates(list("abcd"), np.eye(4), costs, worst=-0.1)
     gain = expected_improvement(candidates, [0, 1, 2], means, errors)[3]
-    known = [(-means[i], costs[i]) for i in range(3)]
+    known = [(means[i], costs[i]) for i in range(3)]
     draws = norm(means[3], errors[3]).ppf((np.arange(20_000) + 0.5) / 20_000)
-    volumes = [volume([*known, (-draw, costs[3])], (-0.1, 1.0)) for draw in draws]
+    volumes = [volume([*known, (draw, costs[3])], (-0.1, 1.0)) for draw in draws]
     assert gain == pytest.approx(np.mean(volumes) - volume(known, (-0.1, 1.0)), rel=1e-3)

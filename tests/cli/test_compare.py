@@ -69,6 +69,13 @@ def test_benchmark_trains_each_mechanism_under_each_task_once(nas: Any) -> None:
 
 
 @pytest.mark.usefixtures("at_sequences")
+def test_benchmark_accepts_data_of_a_task_that_it_does_not_run(nas: Any) -> None:
+    command = ("benchmark", "uniform", "--tasks", "copying.yaml", "--seeds", 1, *LOCAL)
+    result = nas(*command, "--data", "bytes=file:anywhere")
+    assert result.status == 0, result.err
+
+
+@pytest.mark.usefixtures("at_sequences")
 def test_benchmark_leaves_out_mechanisms_that_do_not_exist_under_a_task(nas: Any) -> None:
     result = nas("benchmark", "lsqa", "--tasks", "copying.yaml", "--seeds", 1, *LOCAL)
     assert result.status == 0, result.err
@@ -93,7 +100,7 @@ def test_status_is_1_if_every_training_fails(nas: Any, command: str, fact: str) 
 @pytest.mark.parametrize(
     ("command", "fact"),
     [
-        ("benchmark uniform --tasks recall --data bytes=file:here", "found bytes"),
+        ("benchmark uniform --tasks recall --data byte=file:here", "did you mean 'bytes'?"),
         ("benchmark uniform --data recall", "expected TASK=SPEC"),
         ("benchmark uniform --tasks recall,recall", "expected each once"),
         ("benchmark uniform --tasks recall,bytes --data bytes=file:/nowhere", "no such file"),

@@ -22,6 +22,7 @@ from nas.store import RunWriter, change_token, open_run, open_writer, this_sessi
 from tests.cli.conftest import TINY
 from tests.recorded_run import NOON, MakeRun, go_on
 from tests.report.conftest import Printed
+from tests.report.page.conftest import limit_macs
 
 PROGRAM = (sys.executable, "-c", "import sys; from nas.cli import main; main(sys.argv[1:])")
 PIPES: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -53,6 +54,23 @@ def test_watch_of_a_finished_run_prints_its_front_and_writes_nothing(
         assert words in first
     assert rest == front.out
     assert state(at_runs) == before
+
+
+def test_run_with_nothing_within_its_limits_can_be_watched_and_read(
+    nas: Any, recorded_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_macs(recorded_run, tmp_path / "runs" / "narrow", 1.0)
+    monkeypatch.chdir(tmp_path)
+    watched = nas("watch", "narrow")
+    assert watched.status == 0
+    assert "trained mechanisms is within the limits (MACs at most 1)" in watched.out
+    assert "`nas front narrow --all --csv FILE`" in watched.out
+    assert nas("front", "narrow").status == nas("front", "narrow", "--csv", "-").status == 1
+    whole = nas("front", "narrow", "--csv", "-", "--all")
+    assert whole.status == 0
+    with open_run(tmp_path / "runs" / "narrow") as run:
+        trained = [c for c in run.candidates() if c.is_ok]
+    assert len(whole.out.splitlines()) == 1 + len(trained) > 10
 
 
 def test_watch_prints_a_line_per_change_until_the_run_finishes(

@@ -37,6 +37,9 @@ class Outer(Frozen):
         ("a.yaml", b"a: !!python/object/apply:os.system [echo]", "not YAML"),
         ("a.yaml", b"a: !!set {x, y}", "tag"),
         ("a.yaml", b"a: 0xff", "0xff"),
+        ("a.yaml", b"a: 1_2", "found the number 1_2"),
+        ("a.yaml", b"a: 1_2.5", "found the number 1_2.5"),
+        ("a.yaml", b"a: 1:30.5", "found the number 1:30.5"),
         ("a.yaml", b"a: 1" + b"0" * 5000, "digits"),
         ("a.json", b'{"a": 1' + b"0" * 6000 + b"}", "digits"),
         ("a.json", b'{"a": NaN}', "NaN"),
@@ -77,6 +80,8 @@ def test_dates_and_fractions_stay_text(tmp_path: Path) -> None:
         ({"name": "x", "inner": {"cout": 1}}, "did you mean 'count'"),
         ({}, "'name' is missing"),
         ([], "found list"),
+        ({"name": "x", "inner": 3}, r"inner: found int 3; expected a mapping of keys to values\.$"),
+        ({"name": 1, "inner": {"count": "x"}}, r"\(1 more mistake\.\)$"),
     ],
 )
 def test_data_that_do_not_fit_a_model_are_named(data: object, fact: str) -> None:

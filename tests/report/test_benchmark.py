@@ -118,6 +118,12 @@ def test_picture_shows_leads_to_the_right_for_either_direction(result):
     assert [label.get_text() for label in panels["images"].get_yticklabels()] == ["up", "like"]
 
 
+def test_picture_says_that_nothing_is_compared_with_a_failed_reference():
+    rows = trainings({"mha": [0.5, None], "up": [0.6, 0.61]}, ACCURACY)
+    (axes,) = draw_benchmark(compare(["mha", "up"], {"t": rows}, {"t": {}}, 2)).axes
+    assert [text.get_text().strip() for text in axes.texts] == ["not compared"]
+
+
 @pytest.mark.parametrize("num_tasks", [1, 3, 6])
 def test_the_caption_of_the_picture_is_not_cut(num_tasks):
     tasks = {

@@ -225,10 +225,20 @@ def test_a_mark_needs_a_lead_that_exceeds_the_errors(view: RunView) -> None:
         return alone.dominated_by(found[0])[name], cells(alone).get("named", [""])[0]
 
     lead = member.objectives["accuracy"] - other.objectives["accuracy"]
-    for errors, expected in ((2.0, 0.638), (1.0, 0.760), (0.5, 0.921)):
+    for errors, expected in ((1.0, 0.760), (0.5, 0.921), (0.4, 0.962)):
         p, mark = marks(errors * lead)
         assert p == pytest.approx(expected, abs=1e-3)
-        assert mark.startswith(f"> {name}") == (p >= 0.8)
+        assert mark.startswith(f"> {name}") == (p >= 0.95)
+
+
+def test_legend_of_p_names_limits_if_there_are_any(view: RunView) -> None:
+    plain = "p(front): probability that no trained mechanism dominates it."
+    assert plain in shown(view).text
+    objectives = tuple(dataclasses.replace(o, limit=o.reference) for o in view.setup.objectives)
+    setup = dataclasses.replace(view.setup, objectives=objectives)
+    text = shown(dataclasses.replace(view, setup=setup)).text
+    assert plain not in text
+    assert "p(front): probability that it is within the limits and that no trained" in text
 
 
 def test_legend_says_if_nothing_was_trained_twice(view: RunView) -> None:

@@ -65,6 +65,17 @@ def test_staircase_joins_the_members(figure: Any, view: RunView) -> None:
     assert corners == set(points[:-1]) or corners == set(points)
 
 
+def test_limits_are_lines(view: RunView) -> None:
+    first, *costs = view.setup.objectives
+    limits = (dataclasses.replace(first, limit=0.3), dataclasses.replace(costs[0], limit=1e6))
+    setup = dataclasses.replace(view.setup, objectives=(*limits, *costs[1:]))
+    (axes,) = draw_front(dataclasses.replace(view, setup=setup)).axes[:1]
+    dashed = [line for line in axes.lines if line.get_linestyle() == "--"]
+    assert [*dashed[0].get_xdata()] == [1e6, 1e6]
+    assert [*dashed[1].get_ydata()] == [30.0, 30.0]
+    assert "limits of the front" in [t.get_text() for t in axes.get_legend().get_texts()]
+
+
 def test_estimates_have_error_bars_and_scores_have_none(figure: Any, view: RunView) -> None:
     scores, *estimates = figure.axes[0].containers
     assert not scores.has_yerr

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_1samp
 
 from nas.evaluation.trial import Training
-from nas.report.run_view import RunView
-from nas.report.verdict import CONTROLS, Verdict, verdict_of
+from nas.report.run_view import CONTROLS, RunView
+from nas.report.verdict import Verdict, verdict_of
 from nas.store import Candidate
 
+from .claims import side_by_scipy
 from .conftest import read
 
 Gains = dict[str, Sequence[float]]  # by key, at repeats 0, 1, ...
@@ -61,6 +61,19 @@ def alone(view: RunView) -> RunView:
     )
 
 
+def fail(view: RunView, key: str, repeat: int, part: str = "search") -> RunView:
+    """The view in which this training of a confirmation failed."""
+
+    def failed(training: Training) -> Training:
+        if (training.stage, training.key, training.repeat) != (part, key, repeat):
+            return training
+        lost = {"status": "failed", "reason": "diverged", "metrics": {}, "error": "no number"}
+        evaluation = dataclasses.replace(training.evaluation, **lost)
+        return dataclasses.replace(training, evaluation=evaluation)
+
+    return dataclasses.replace(view, confirmations=tuple(map(failed, view.confirmations)))
+
+
 def minimised(view: RunView) -> RunView:
     """The view as if accuracy counted errors."""
     first, *others = view.setup.objectives
@@ -80,12 +93,9 @@ def finds(view: RunView) -> list[Candidate]:
 
 
 def side(gains: Sequence[float]) -> str:
-    """The plainest reference: scipy's test."""
-    if len(gains) < 2 or max(gains) - min(gains) < 1e-9:
-        return "undecided"
-    if ttest_1samp(gains, 0.0).pvalue >= 0.05:
-        return "undecided"
-    return "leads" if sum(gains) > 0 else "falls behind"
+    """The words of a verdict for these gains."""
+    words = {"better": "leads", "worse": "falls behind", "undecided": "undecided"}
+    return words[str(side_by_scipy(gains, [0.0] * len(gains)))]
 
 
 def drawn(view: RunView, rng: np.random.Generator) -> tuple[RunView, Gains]:
@@ -232,6 +242,67 @@ def test_students_t_decides(example: RunView, gains: Sequence[float], expected: 
     headline = verdict_of(confirmed(view, {finds(view)[0].key: gains})).headline
     begins = {"undecided": "No difference between 06ce36bb and"}
     assert headline.startswith(begins.get(expected, f"06ce36bb {expected} standard attention"))
+
+
+@pytest.mark.parametrize("which", ["best", "mha"])
+def test_nothing_is_compared_over_failed_trainings(example: RunView, which: str) -> None:
+    view = alone(example)
+    first, second = (one.key for one in finds(view)[:2])
+    view = confirmed(view, {first: [*LEAD, 0.02], second: [*LOSS, -0.02]})
+    key = {"best": first, "mha": str(view.standard_key)}[which]
+    found = verdict_of(fail(view, key, 3))
+    text = " ".join((found.headline, *found.sentences))
+    name = {"best": "06ce36bb", "mha": "standard attention"}[which]
+    assert f"Of the trainings with fresh seeds 1 of {name} failed" in text
+    assert found.headline.startswith("06ce36bb reaches ")
+    assert not [f for f in found.figures if f.label.startswith("over mha")]
+    assert "between equal seeds" not in text
+    counts = sentence(found, "Of 2 confirmed mechanisms")
+    assert ("1 falls behind, 0 are undecided, 1 is not compared with it" in counts) == (
+        which == "best"
+    )
+
+
+def test_the_best_of_an_unconfirmed_run_is_no_control(example: RunView) -> None:
+    mha, best = example.trained[key_of(example, "mha")], example.members[0]
+    view = dataclasses.replace(example, confirmations=(), members=(mha, best))
+    found = verdict_of(view)
+    assert found.headline == (
+        "06ce36bb is the best so far, after the control mha, and not yet confirmed."
+    )
+    assert found.figures[0].value == "40.2 ± 0.6 %"
+    found = verdict_of(dataclasses.replace(view, members=(mha,)))
+    assert found.headline == "No mechanism but the controls is in the front."
+
+
+def test_a_mechanism_within_the_limits_precedes_those_outside(example: RunView) -> None:
+    """Of three confirmed ones the best two are outside; then all are."""
+    best, second, third = finds(example)[:3]
+    view = confirmed(alone(example), dict.fromkeys((best.key, second.key, third.key), NONE))
+
+    def limited(limit: float) -> Verdict:
+        objectives = tuple(
+            dataclasses.replace(o, limit=limit if o.name == "macs" else None)
+            for o in view.setup.objectives
+        )
+        setup = dataclasses.replace(view.setup, objectives=objectives)
+        return verdict_of(dataclasses.replace(view, setup=setup))
+
+    by_macs = sorted((best, second, third), key=lambda one: one.costs["macs"])
+    found = limited(by_macs[0].costs["macs"])
+    assert view.called(by_macs[0].key) in found.headline
+    assert not sentence(found, "It is not in the front")
+    found = limited(1.0)
+    assert "06ce36bb" in found.headline
+    assert "It is not in the front (outside: MACs at most 1)." in found.sentences
+
+
+def test_a_cost_is_no_estimate(example: RunView) -> None:
+    costs = tuple(o for o in example.setup.objectives if not o.is_metric)
+    setup = dataclasses.replace(example.setup, objectives=costs)
+    found = verdict_of(dataclasses.replace(example, setup=setup))
+    assert found.figures[0].kind == "cost"
+    assert found.sentences[0].startswith("The search's best by cost is ")
 
 
 def test_lower_may_be_better(example: RunView) -> None:

@@ -31,7 +31,7 @@ def test_named_mechanisms_are_proposed_first(kit: Any, name: str, lag: int | Non
         ("mechanism", "mha"),
         ("mechanism", "ssqa"),
     ]
-    assert {p.operator for p in first[2:]} == {"sample"}
+    assert {p.operator for p in first[2:]} == {"neighbour"}
 
 
 @every_algorithm

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from io import StringIO
+import io
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -12,13 +14,16 @@ from nas.common.differences import mean_and_error
 from nas.common.errors import ConfigError, NasError, RunError, TaskError
 from nas.common.rates import CHOOSING_SEEDS
 from nas.common.search_config import SearchConfig
-from nas.evaluation.trial import training_seed
+from nas.evaluation.trial import Evaluation, Trial, training_seed
 from nas.report.confirmation import ConfirmResult, confirmation_table, make_confirmation
 from nas.report.run_view import RunView
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import run_search
 from nas.store import named_members, open_run, open_writer
 from nas.store.sources import resolve_trainable
+from tests.report.claims import side_by_scipy, tuned_side_by_scipy
+
+from .conftest import Table, hashed
 
 FEW = {"seeds": 3, "members": 3}
 
@@ -69,7 +74,80 @@ def test_confirmation_trains_members_with_fresh_seeds(folder: Any, make_table: A
         if own and base and one is not mha:
             gains = [a - b for a, b in zip(own, base, strict=True)]
             mean, error = mean_and_error(gains)
-            assert one["over_mha"]["fresh"] == {"mean": mean, "error": error, "values": gains}
+            verdict = side_by_scipy(own, base)
+            expected = {"mean": mean, "error": error, "values": gains, "verdict": verdict}
+            assert one["over_mha"]["fresh"] == expected
+
+
+class Drawn(Table):
+    """An evaluator whose metrics are drawn at random; one training in ten fails."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.draw = np.random.default_rng(seed)
+
+    def evaluate(self, trial: Trial) -> Evaluation:
+        if self.draw.random() < 0.1:
+            return replace(super().evaluate(trial), status="failed", reason="diverged", metrics={})
+        accuracy = 0.5 + hashed(trial.key) % 7 / 100 + self.draw.normal(0, 0.01)
+        metrics = {"accuracy": accuracy, "log_loss": 1.0}
+        return replace(super().evaluate(trial), status="ok", reason=None, metrics=metrics)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_table_marks_undecided_differences_and_compares_no_failed(folder: Any, seed: int) -> None:
+    with open_writer(folder, None) as writer:
+        plan = plan_confirmation(writer.run, members=8, seeds=3)
+        for _ in confirm_run(writer, plan, lambda *_: Drawn(seed)):
+            pass
+        result = make_confirmation(writer.run, plan)
+        scores: dict[str, list[float | None]] = {}
+        for t in sorted(writer.run.trainings("confirm"), key=lambda t: t.repeat):
+            value = t.evaluation.metrics["accuracy"] if t.evaluation.is_ok else None
+            scores.setdefault(t.key, []).append(value)
+    standard = next(c.key for c in plan.candidates if c.proposal.name == "mha")
+    console = Console(file=io.StringIO(), width=400, color_system=None)
+    confirmation_table(console, result)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for key, row in zip(plan.trained, result.members, strict=True):
+        line = next(x for x in text.splitlines() if x.startswith(row.name or row.id[:8]))
+        if key == standard:
+            assert row.over_mha is None
+            continue
+        assert row.over_mha is not None
+        side = side_by_scipy(scores[key], scores[standard])
+        assert row.over_mha["fresh"]["verdict"] == side
+        assert ("?" in line) == (side == "undecided")
+        assert (row.over_mha["fresh"]["mean"] is None) == (side is None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_difference_at_best_rates_is_marked_by_its_test(folder: Any, seed: int) -> None:
+    seeds = 4
+    with open_writer(folder, None) as writer:
+        plan = plan_confirmation(writer.run, members=8, seeds=seeds, rates=True)
+        for _ in confirm_run(writer, plan, lambda *_: Drawn(seed)):
+            pass
+        result = make_confirmation(writer.run, plan)
+        rates = {stage.fingerprint: stage.learning_rate for stage in plan.stages}
+        scores: dict[str, dict[Any, list[float | None]]] = {key: {} for key in plan.trained}
+        for t in sorted(writer.run.trainings("confirm"), key=lambda t: t.repeat):
+            value = t.evaluation.metrics["accuracy"] if t.evaluation.is_ok else None
+            scores[t.key].setdefault(rates[t.task], []).append(value)
+    standard = next(c.key for c in plan.candidates if c.proposal.name == "mha")
+    console = Console(file=io.StringIO(), width=400, color_system=None)
+    confirmation_table(console, result)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    for key, row in zip(plan.trained, result.members, strict=True):
+        if row.over_mha is None:
+            assert key == standard
+            continue
+        side = tuned_side_by_scipy(scores[key], scores[standard], CHOOSING_SEEDS)
+        assert row.over_mha["fresh"]["verdict"] == side
+        assert (row.over_mha["fresh"]["mean"] is None) == (side is None)
+        line = next(x for x in lines if x.startswith(row.name or row.id[:8]))
+        assert ("?" in line) == (side == "undecided")
+        assert ("[" in line) == (side is not None)
 
 
 def test_interrupted_confirmation_resumes_without_repeating(folder: Any, make_table: Any) -> None:
@@ -177,6 +255,7 @@ def test_rates_are_trained_with_all_seeds_and_recorded_apart(folder: Any, make_t
             over = one["over_mha"]["fresh"]
             assert over["values"] == gains
             assert over["low"] <= over["mean"] <= over["high"]
+            assert over["verdict"] == "undecided"
     further = len(first.trained) - FEW["seeds"] * len(trained)
     assert answer["tuning"]["trainings"] == further
     with open_run(folder) as run:
@@ -195,7 +274,7 @@ def test_rates_exclude_the_test_set_and_tasks_without_rates(folder: Any, make_ta
 
 def test_table_shows_rates_intervals_and_costs(folder: Any, make_table: Any) -> None:
     result = confirmed(folder, make_table(), rates=True)
-    console = Console(file=StringIO(), width=200)
+    console = Console(file=io.StringIO(), width=200)
     confirmation_table(console, result)
     text = console.file.getvalue()
     mha = next(line for line in text.splitlines() if line.startswith("mha"))

@@ -165,3 +165,14 @@ def test_limit_beyond_the_best_value_and_two_limits_are_refused() -> None:
         region_of(twice, [metric])
     with pytest.raises(ConfigError, match="'macs' stands twice"):
         limits("macs=1,macs=2")
+
+
+@pytest.mark.parametrize("number", ["1_2", "inf", "nan", "-1", "0x1", "", "true", "1 2"])
+def test_limit_that_is_no_plain_number_is_refused(number: str) -> None:
+    with pytest.raises(ConfigError, match="expected NAME=LIMIT, such as quality"):
+        limits(f"macs={number}")
+
+
+def test_limits_are_plain_numbers() -> None:
+    expected = {"quality": 0.7, "time_ms": 1.5, "macs": 0.5, "params": 2e3}
+    assert limits("quality=0.7,time_ms=1.5,macs=.5,params=2e3") == expected

@@ -124,7 +124,9 @@ def named(columns: Any) -> dict[str, str]:
 
 
 def test_suite_without_a_clear_difference_of_references_is_refused(tmp_path: Any) -> None:
-    with pytest.raises(RunError, match="standard attention is not clearly better than the mean"):
+    with pytest.raises(
+        RunError, match="expected standard attention to be better by more than 3 standard"
+    ):
         run_search(
             SPACE,
             suite_of(recall={**RECALL, "train_examples": 50}),

@@ -22,7 +22,7 @@ from nas.compiler.kernels import counted_by, faster, is_traced
 from nas.compiler.kernels.runtime import past_keys
 from nas.genome.primitives.base import Sizes
 from nas.genome.primitives.delta import Delta
-from nas.genome.primitives.gated import decayed_products, log_share
+from nas.genome.primitives.gated import decayed_products, log_decay
 from nas.genome.primitives.masks import count_visible
 from nas.genome.primitives.shapes import Gates, Key, Mask, Query, Sums, Tokens, Values
 
@@ -130,10 +130,10 @@ def past_products(
     """
     length = query.shape[-2]
     if gates.shape[-1] == 1:
-        decay = torch.exp(log_share(gates, gates.mT))
+        decay = torch.exp(log_decay(gates, gates.mT))
         return (query @ key.mT * decay).tril()
     if length <= PIECE:
-        decay = torch.exp(log_share(gates[..., :, None, :], gates[..., None, :, :]))
+        decay = torch.exp(log_decay(gates[..., :, None, :], gates[..., None, :, :]))
         return torch.einsum("...ijw,...jw->...ij", query[..., :, None, :] * decay, key).tril()
     half = length // 2
     middle = gates[..., half - 1 : half, :]

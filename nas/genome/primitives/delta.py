@@ -40,8 +40,9 @@ class Delta(nn.Module):
 
         u_i + b_i sum_{j < i} (k_i D_ij·k_j) u_j = b_i v_i
 
-    Linear attention over keys of unit length and the values u is DeltaNet; with the same gates of
-    heads it is Gated DeltaNet.
+    Linear attention over the same keys of unit length, with u as values, completes these models:
+    DeltaNet without gates, Gated DeltaNet with gates of heads, and Kimi Delta Attention with gates
+    of features. With gates the linear attention is gated by the same gates.
     """
 
     needs_all_tokens = True

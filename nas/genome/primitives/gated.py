@@ -48,16 +48,18 @@ class Decay(nn.Module):
     has_parameters = False
 
     def forward(self, scores: Scores, query: QueryGates, key: KeyGates) -> Scores:
-        return scores + log_share(query, key.mT).to(scores.dtype)
+        return scores + log_decay(query, key.mT).to(scores.dtype)
 
 
-def log_share(
+def log_decay(
     query_gates: Float[Tensor, "..."], key_gates: Float[Tensor, "..."]
 ) -> Float[Tensor, "..."]:
-    """Return -|c_i - c_j| for sums c of logarithms of gates.
+    """Return the logarithm of the product of the gates between a query i and a key j.
 
-    Where sums are equal, as of gates that round to 1, the derivative is that for a key before the
-    query. The derivative of the absolute value would be zero, and such gates would not be trained.
+    It is -|c_i - c_j|, where c are cumulative sums of the logarithms of the gates. If both sums are
+    equal, for example because the gates round to 1, the derivative is that of c_i - c_j, the value
+    for a key before the query. The absolute value has the derivative zero there, with which these
+    gates would not be trained.
     """
     difference = query_gates - key_gates
     return torch.where(difference > 0, -difference, difference)
@@ -71,9 +73,9 @@ def decayed_products(
     A gate of a head has one feature; its exponential multiplies the whole dot product.
     """
     if query_gates.shape[-1] == 1:
-        decay = torch.exp(log_share(query_gates, key_gates.mT))
+        decay = torch.exp(log_decay(query_gates, key_gates.mT))
         return query @ key.mT * decay.to(query.dtype)
-    decay = torch.exp(log_share(query_gates[:, :, :, None], key_gates[:, :, None]))
+    decay = torch.exp(log_decay(query_gates[:, :, :, None], key_gates[:, :, None]))
     rows = query[:, :, :, None] * decay.to(query.dtype)
     return torch.einsum("bhqkw,bhkw->bhqk", rows, key)
 
@@ -93,9 +95,15 @@ def decayed_products(
 class GatedProduct(nn.Module):
     """Scaled dot products in which each feature is multiplied by all gates between query and key.
 
-    scores_ij = sum_u q_iu k_ju exp(-|c_iu - c_ju|) / sqrt(r), with the sums c of the gates'
-    logarithms (the same for all features, if gates belong to heads) and r = ``rank``. Weights that
-    equal these scores give gated linear attention: its state S_t = diag(f_t) S_{t-1} + k_t^T v_t.
+    scores_ij = sum_u q_iu k_ju exp(-|c_iu - c_ju|) / sqrt(r)
+
+    c_iu is the sum of the logarithms of the gates of feature u up to token i; gates of heads are
+    the same for all features. r is the width of queries and keys. If the scores are used as
+    weights, the result is gated linear attention with the state
+    S_t = diag(f_t) S_{t-1} + k_t^T v_t.
+
+    Args:
+        rank: r, see ``nas.genome.primitives.base``.
     """
 
     has_parameters = False
@@ -124,7 +132,7 @@ class GatedProduct(nn.Module):
     state=lambda sizes, params: sizes.heads * sizes.gates,
 )
 class WriteGate(nn.Module):
-    """Tokens times what their forget gate f takes from the past: 1 - f, or -log f.
+    """Tokens times 1 - f or -log f, where f is the forget gate of the token.
 
     complement: 1 - f, so that a state forgets as much as it writes. rate: -log f, which is the step
     size of Mamba-2 times the rate of the head. Without tokens, the result is the factor itself.
@@ -164,8 +172,9 @@ class WriteGate(nn.Module):
 class Scan(nn.Module):
     """The recurrence out_t = f_t out_{t-1} + tokens_t of each feature, with forget gates f.
 
-    Each step doubles the number of tokens that are summed, so that a sequence of n tokens takes
-    about log2(n) steps.
+    It is computed as a parallel prefix sum (Hillis and Steele 1986, "Data parallel algorithms").
+    Step s = 0, 1, ... adds to each token the partial sum of the token 2^s places earlier, times the
+    gates in between. So n tokens take log2(n) steps, rounded up.
     """
 
     needs_all_tokens = True
@@ -184,7 +193,7 @@ class Scan(nn.Module):
     def _by_pairs(self, tokens: Tokens, gates: Gates) -> Tokens:
         count = tokens.shape[2]
         later = torch.ones(count, count, dtype=torch.bool, device=tokens.device).triu(1)
-        shares = log_share(gates[:, :, :, None], gates[:, :, None])
+        shares = log_decay(gates[:, :, :, None], gates[:, :, None])
         kept = shares.masked_fill(later[:, :, None], -torch.inf).exp()
         return (kept * tokens[:, :, None]).sum(dim=3)
 

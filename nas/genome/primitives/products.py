@@ -211,9 +211,9 @@ class WeightedSum(nn.Module):
     sign=zero_of_first,
 )
 class ExcludeValue(nn.Module):
-    """Tokens without their part along the own value of the same token and head.
+    """Tokens minus their projections onto the values of the same token and head.
 
-    out_i = o_i - (o_i · u_i) u_i, with u_i = v_i / |v_i|
+    out_i = o_i - (o_i · u_i) u_i, with u_i = v_i / |v_i|, tokens o and values v (``own``)
     """
 
     def forward(self, tokens: Tokens, own: Tokens) -> Tokens:
@@ -230,10 +230,10 @@ class ExcludeValue(nn.Module):
     "Dao and Gu 2024 (Mamba-2, arXiv 2405.21060)",
 )
 class ValueSkip(nn.Module):
-    """Each token plus a learned multiple of its value, one number for each head.
+    """Each token plus a multiple of the value of the same token.
 
-    out_i = o_i + D_h v_i, with D_h initially 1. The second term is
-    zero for a token that may read no key.
+    out_i = o_i + D_h v_i, with tokens o, values v (``own``), and a learned number D_h for each head
+    h, which is initially 1. The second term is zero if the mask hides all keys from token i.
     """
 
     def __init__(self, heads: int) -> None:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from nas.genome.primitives.base import Role, pair_macs, primitive
 from nas.genome.primitives.domains import Choice, Integer
 from nas.genome.primitives.factors import non_negative, zero_of_any
-from nas.genome.primitives.gated import log_share
+from nas.genome.primitives.gated import log_decay
 from nas.genome.primitives.gates import summed
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import (
@@ -162,7 +162,7 @@ class SlotSum(nn.Module):
     def forward(
         self, weights: Scores, values: Values, query_gates: QueryGates, key_gates: KeyGates
     ) -> Sums:
-        decay = torch.exp(log_share(query_gates[:, :, :, None], key_gates[:, :, None]))
+        decay = torch.exp(log_decay(query_gates[:, :, :, None], key_gates[:, :, None]))
         each = weights[..., None] * decay.to(weights.dtype)
         return torch.einsum("bhqkw,bhkw->bhqw", each, values)
 

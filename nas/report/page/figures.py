@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.common.differences import mean_and_error
+from nas.common.differences import Side
 from nas.common.objectives import Objective
 from nas.report.plot import LOGARITHMIC_FROM, FrontAxes, axis_factor
 from nas.report.run_view import FRESH, STANDARD, RunView
@@ -97,7 +97,8 @@ def tick_label(value: float) -> str:
 def front_figure(views: Sequence[RunView]) -> dict[str, Any]:
     """Return the data of the static figure of all mechanisms by cost and metric.
 
-    Mechanisms of the front and published mechanisms have marks, all other mechanisms dots. The axes
+    Mechanisms of the front and published mechanisms have marks, all other mechanisms dots. Lines
+    mark the limits of the objectives, if they are on the axes. The axes
     show two objectives of the first run; runs without these objectives are not drawn.
     """
     axes = FrontAxes.of(views[0].setup.objectives)
@@ -127,7 +128,11 @@ def front_figure(views: Sequence[RunView]) -> dict[str, Any]:
             }
         )
     titles = [header(objective.name, objective.unit) for objective in (axes.across, axes.up)]
-    return {"x": x, "y": y, "width": WIDTH, "titles": titles, "runs": runs}
+    limits = [
+        scale(limit) if limit is not None and scale.low <= limit <= scale.high else None
+        for scale, limit in zip((x, y), axes.limits(), strict=True)
+    ]
+    return {"x": x, "y": y, "width": WIDTH, "titles": titles, "runs": runs, "limits": limits}
 
 
 def _mark(view: RunView, axes: FrontAxes, key: str, at: Point, y: Scale) -> dict[str, Any]:
@@ -227,7 +232,7 @@ def _row(view: RunView, metric: Objective, key: str) -> dict[str, Any]:
 
 def _gains(
     view: RunView, metric: Objective, title: str, rows: Sequence[dict[str, Any]]
-) -> list[tuple[int, float, float, str]]:
+) -> list[tuple[int, float, float, str, Side]]:
     """Return the mechanisms' differences to standard attention in one part of a confirmation.
 
     Args:
@@ -236,16 +241,15 @@ def _gains(
 
     Returns:
         For each mechanism that has a difference its index in ``rows``, the mean and standard error
-        of the difference in units of the axis, and the difference as text.
+        of the difference in units of the axis, the difference and its side as text, and its side.
     """
-    unit, leads = axis_factor(metric), []
+    unit, gains = axis_factor(metric), []
     for place, row in enumerate(rows):
-        values = view.gains(title, row["key"])
-        if values and row["key"] != view.standard_key:
-            mean, error = mean_and_error(values)
-            text = points(mean, error, metric.unit)
-            leads.append((place, unit * mean, unit * (error or 0.0), text))
-    return leads
+        if (gain := view.gain(title, row["key"])) is not None:
+            text = f"{points(gain.mean, gain.error, metric.unit)}, {gain.side}"
+            bar = unit * (gain.error or 0.0)
+            gains.append((place, unit * gain.mean, bar, text, gain.side))
+    return gains
 
 
 def course_figure(views: Sequence[RunView], *, over_time: bool) -> dict[str, Any]:

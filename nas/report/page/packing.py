@@ -13,9 +13,10 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.config import parse_yaml
-from nas.common.differences import mean_and_error, paired
+from nas.common.differences import mean_and_error
 from nas.common.errors import NasError
 from nas.common.objectives import Objective, of_metric
+from nas.common.text import last_line
 from nas.evaluation.trial import Training
 from nas.report.columns import Column
 from nas.report.front_columns import front_columns
@@ -114,7 +115,7 @@ def _run(view: RunView, table: Table, encoder: ColumnEncoder) -> dict[str, Any]:
         "fresh": _fresh(view),
         "confirmations": [
             _confirmation(view, title, training, [*curves])
-            for title, by_key in view.fresh.items()
+            for title, by_key in view.confirmed_parts.items()
             for confirmations in by_key.values()
             for training in confirmations
             if training.key in trained
@@ -216,6 +217,7 @@ def _quantities(
                 "direction": o.direction,
                 "isMetric": o.is_metric,
                 "isObjective": is_objective,
+                "limit": o.limit,
                 "estimate": estimate,
                 "score": score,
             }
@@ -330,24 +332,25 @@ def _fresh(view: RunView) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
 
     They are keyed by the mechanism's digest, by the confirmation's part (a key of
     ``RunView.fresh``), and by the metric's name. The entry "lead" is the difference to standard
-    attention as text.
+    attention as text, empty if there is none, and "side" its side.
     """
-    units = {objective.name: objective.unit for objective in view.setup.objectives}
+    objectives = {objective.name: objective for objective in view.setup.objectives}
     fresh: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for title, by_key in view.fresh.items():
         for key in (key for key in by_key if key in view.trained):
             entry = fresh.setdefault(view.trained[key].digest, {}).setdefault(title, {})
             for name in by_key[key][0].evaluation.metrics:
-                values, unit = view.values(title, key, name), units.get(name, "")
+                metric = objectives.get(name)
+                values, unit = view.values(title, key, name), metric.unit if metric else ""
                 mean, error = mean_and_error([*values.values()])
-                base = view.values(title, view.standard_key or "", name)
-                leads = paired(values, base) if key != view.standard_key else []
+                lead = metric and view.gain(title, key, metric)
                 entry[name] = {
                     "mean": mean,
                     "error": error,
                     "seeds": len(values),
                     "text": amount(mean, unit, error),
-                    "lead": gain(*mean_and_error(leads), unit) if leads else "",
+                    "lead": gain(lead.mean, lead.error, unit) if lead else "",
+                    "side": lead.side if lead else "",
                 }
     return fresh
 
@@ -362,14 +365,17 @@ def _confirmation(
         curves: names of the metrics with learning curves.
     """
     evaluation, metric = training.evaluation, view.metric
-    value = amount(evaluation.metrics[metric.name], metric.unit) if metric else ""
+    is_shown = metric is not None and evaluation.is_ok
+    value = amount(evaluation.metrics[metric.name], metric.unit) if metric and is_shown else ""
+    reason = (evaluation.reason or "").replace("_", " ")
+    error = ": ".join(filter(None, (reason, last_line(evaluation.error))))
     return {
         "title": title,
         "digest": view.trained[training.key].digest,
         "seed": evaluation.seed,
         "cells": [
-            *(f"{title} ({training.task_name})", str(evaluation.seed), "ok", value),
-            *(duration(evaluation.core_seconds), "", "", ""),
+            *(f"{title} ({training.task_name})", str(evaluation.seed), evaluation.status, value),
+            *(duration(evaluation.core_seconds), "", "", error),
         ],
         "curves": {
             name: [_finite(report.metrics.get(name)) for report in evaluation.reports]

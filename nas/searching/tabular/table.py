@@ -11,7 +11,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -72,6 +72,8 @@ class Table:
             data.
         mechanisms: genomes in normal form, by the digest at the task's sizes.
         trainings: trainings of each mechanism, by the same digest, in the order of the seeds.
+        calibration: unit times of the machine that trained, from which the cost ``time_ms`` is
+            predicted; empty if the space has no such cost.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Table:
     origin: Origin
     mechanisms: Mapping[str, Genome]
     trainings: Mapping[str, Sequence[Evaluation]]
+    calibration: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def repeats(self) -> int:
@@ -98,7 +101,7 @@ class Table:
     def setting(self) -> CostContext:
         """The sizes and options at which costs of the mechanisms are computed."""
         model = parse_task(parse_yaml(self.task.text, self.name), f"table {self.name}").main
-        return CostContext(model.sizes, model.qkv_bias, model.is_causal, calibration={})
+        return CostContext(model.sizes, model.qkv_bias, model.is_causal, self.calibration)
 
     def key_of(self, genome: Genome) -> str:
         """Return the key of a mechanism in this table, that is, its digest at the table's sizes.
@@ -193,6 +196,7 @@ def _to_dict(table: Table) -> dict[str, Any]:
         "policy": asdict(table.policy),
         "task": asdict(table.task),
         "origin": asdict(table.origin),
+        "calibration": table.calibration,
         "metrics": table.metrics,
         "mechanisms": [genome.to_dict() for genome in table.mechanisms.values()],
         "keys": list(table.mechanisms),
@@ -244,6 +248,7 @@ def _from_dict(data: Mapping[str, Any]) -> Table:
             key: tuple(_training(row, metrics) for row in rows)
             for key, rows in zip(keys, data["trainings"], strict=True)
         },
+        calibration=dict(data.get("calibration", {})),
     )
 
 

@@ -8,6 +8,7 @@ nodes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,7 @@ from nas.genome import Ref
 from nas.genome.primitives import get
 from nas.space import SearchSpace
 from nas.space.variation.draft import Draft
+from nas.space.variation.grammar import OpSignature, Production
 from nas.space.variation.growing import changed, draw_params, grow, pick, pick_production
 
 LOCAL_BUDGET: Final = 3  # nodes of a new subgraph beyond the fewest possible
@@ -70,6 +72,40 @@ def insert(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
     ]
     ref = fresh.add(operation, inputs, draw_params(operation.op, space, rng))
     return fresh if is_output else _with_edge(draft, fresh, reader, slot, ref)
+
+
+def insert_pair(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
+    """Return the graph with the same new unary operation at two operands of a random node.
+
+    Some operations help only on both sides, for example a rotation of queries and keys. Return None
+    if no node has two operands at which the same operation is legal.
+    """
+    readers = [i for i, vertex in enumerate(draft.vertices) if len(vertex.inputs) > 1]
+    if not readers:
+        return None
+    reader = pick(readers, rng)
+    inputs = draft.vertices[reader].inputs
+    slots = rng.choice(len(inputs), size=2, replace=False).tolist()
+    first, second = (_unary(draft, (reader, slot)) for slot in slots)
+    ways = [production for op, production in first.items() if op in second]
+    if not ways:
+        return None
+    operation = pick_production(ways, rng).operation
+    params = draw_params(operation.op, space, rng)
+    fresh = _before(draft, reader)
+    new = {inputs[slot]: fresh.add(operation, [inputs[slot]], params) for slot in slots}
+    return _with_edges(draft, fresh, reader, {slot: new[inputs[slot]] for slot in slots})
+
+
+def _unary(draft: Draft, edge: tuple[int, int]) -> dict[OpSignature, Production]:
+    """Return the operations of one operand that are legal between an edge's operand and reader."""
+    reader, slot = edge
+    old = draft.vertices[reader].inputs[slot]
+    return {
+        production.operation: production
+        for production in draft.grammar.productions(draft.edge_goal(reader, slot))
+        if len(production.goals) == 1 and draft.fits(old, production.goals[0])
+    }
 
 
 def remove(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
@@ -145,6 +181,7 @@ GRAPH_OPERATORS: Final = {
     "regrow": regrow,
     "rewire": rewire,
     "insert": insert,
+    "insert_pair": insert_pair,
     "remove": remove,
     "swap": swap,
     "retune": retune,
@@ -169,13 +206,18 @@ def _before(draft: Draft, reader: int) -> Draft:
 
 
 def _with_edge(draft: Draft, fresh: Draft, reader: int, slot: int, ref: Ref) -> Draft:
+    return _with_edges(draft, fresh, reader, {slot: ref})
+
+
+def _with_edges(draft: Draft, fresh: Draft, reader: int, refs: Mapping[int, Ref]) -> Draft:
     """Append the nodes of ``draft`` from index ``reader`` on to ``fresh``, and return ``fresh``.
 
-    The node ``reader`` gets the operand ``ref`` at index ``slot``.
+    Args:
+        refs: new operands of the node ``reader``, by their index.
     """
     shift = len(fresh.vertices) - reader
     vertex = draft.vertices[reader]
-    inputs = (*vertex.inputs[:slot], ref, *vertex.inputs[slot + 1 :])
+    inputs = [refs.get(slot, old) for slot, old in enumerate(vertex.inputs)]
     fresh.add(vertex.operation, inputs, vertex.params)
     return _with_rest(draft, fresh, reader + 1, shift)
 

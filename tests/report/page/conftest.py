@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -32,6 +33,21 @@ def edited(run: Path, target: Path) -> Iterator[Database]:
         yield database
     database.checkpoint()
     database.close()
+
+
+def limit_macs(run: Path, target: Path, limit: float) -> Path:
+    """Copy a run; in the copy, multiply-adds have a limit, and p(front) is 0 beyond it."""
+    with edited(run, target) as database:
+        objectives = json.loads(database.query("SELECT objectives FROM run")[0]["objectives"])
+        for objective in objectives:
+            objective["limit"] = limit if objective["name"] == "macs" else None
+        database.execute("UPDATE run SET objectives = :new", new=json.dumps(objectives))
+        database.execute(
+            "UPDATE estimates SET p = 0 WHERE key IN "
+            "(SELECT key FROM proposals WHERE json_extract(costs, '$.macs') > :limit)",
+            limit=limit,
+        )
+    return target
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from nas.report.units import amount
 from nas.store import append_answer, open_run
 from tests.recorded_run import MACS
 from tests.report.page.answered import benchmark_best, explain_best
-from tests.report.page.conftest import EXAMPLE, edited
+from tests.report.page.conftest import EXAMPLE, edited, limit_macs
 
 pytestmark = pytest.mark.browser
 
@@ -128,6 +128,26 @@ def test_new_column_of_the_front_is_in_the_table_and_the_filter(
     rows = opened.page.locator("#rows tbody tr[data-place]").all_inner_texts()
     assert rows
     assert {row.split("\t")[heads.index("nodes")] for row in rows} == {"3"}
+
+
+def test_limits_are_marked_and_what_lies_outside_can_be_shown(
+    look: Callable[..., Any], example: Path, tmp_path: Path
+) -> None:
+    limit = 2e6
+    folder = limit_macs(example, tmp_path / "limited", limit)
+    opened = look(write_report(folder, tmp_path / "limited.html"))
+    opened.page.select_option("#axis-x", "macs")
+    assert opened.page.locator(f"{CHART} line.limit").count() == 1
+    assert opened.page.locator(f"{CHART} rect.outside").count() == 1
+    opened.page.select_option("#show", "outside the limits")
+    with open_run(folder) as run:
+        view = RunView.read(run)
+    outside = [c for c in view.candidates if c.costs["macs"] > limit]
+    assert all(member.costs["macs"] <= limit for member in view.members)
+    shown, _ = counted(opened)
+    assert len(outside) <= shown < len(view.mechanisms)
+    opened.page.locator("#rows tr[data-place='0']").click()
+    assert "outside the limits" in opened.text("#mechanism .known")
 
 
 def test_words_and_comparisons_filter_and_columns_sort(

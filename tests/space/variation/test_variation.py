@@ -255,7 +255,7 @@ def test_choices_of_patterns_are_combined_and_drawn() -> None:
         ({"projections": {"raw": []}}, "projections.raw: .*at least 1"),
         ({"placement": ["last"]}, "placement.0: found str 'last'"),
         ({"placement": {"evry": [2]}}, "placement.0.evry: unknown key 'evry'"),
-        ({"placement": {"every": [2], "count": [3]}}, "placement: .*at least 1"),
+        ({"placement": {"every": [2], "count": [3]}}, "placement: .*at least one"),
         ({"placement": {"every": [2, "x"]}}, "placement.1.every: found str 'x'"),
         ({"placement": {"every": [2], "rest": ["mqa"]}}, "placement.0.rest: found str 'mqa'"),
         ({"primitives": {}}, "primitives: .*at least 1"),

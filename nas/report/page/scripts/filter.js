@@ -3,6 +3,7 @@
 const KINDS = {
   all: () => true,
   front: (run, i) => run.isMember[i] === 1,
+  "outside the limits": (run, i) => run.beyond(i).length > 0,
   named: (run, i) => run.isNamed(i),
   confirmed: (run, i) => run.digests[i] in run.fresh,
   failed: (run, i) => ["failed", "stopped", "rejected"].includes(run.text("state", i)),

@@ -156,6 +156,7 @@ class Front {
     this.over.replaceChildren(
       ...nodes(axis({ x: this.x, from: top, to: bottom, ticks: narrow ? 4 : 8, factor: factor(this.across) })),
       ...nodes(axis({ y: this.y, from: left, to: right, factor: factor(this.up) })),
+      ...this.limits(),
       svg("text", { class: "axis", x: right, y: bottom + 42, "text-anchor": "end" }, title(this.across)),
       svg("text", { class: "axis", x: left - 46, y: top - 16 }, title(this.up)),
       ...labels(narrow ? this.wanted().slice(0, 4) : this.wanted(), this.ground(), this.frame),
@@ -167,6 +168,27 @@ class Front {
       this.outline(x, y, this.x.within(right) - x, this.y.within(low) - y);
     }
     this.select();
+  }
+
+  /** A line at the limit of each axis, and the area beyond it, whose mechanisms are in no front. */
+  limits() {
+    const { left, right, top, bottom } = this.frame;
+    const area = (x, y, width, height) => svg("rect", { class: "outside", x, y, width, height });
+    const line = (x1, y1, x2, y2) => svg("line", { class: "limit", x1, y1, x2, y2 });
+    const parts = [];
+    for (const [{ limit, direction }, scale, isUp] of [[this.across, this.x, false], [this.up, this.y, true]]) {
+      if (limit === null || !(limit > scale.low && limit < scale.high)) continue;
+      const place = scale.place(limit);
+      const isBelow = direction === "max"; // values below the limit are outside
+      if (isUp) {
+        const [from, to] = isBelow ? [place, bottom] : [top, place];
+        parts.push(area(left, from, right - left, to - from), line(left, place, right, place));
+      } else {
+        const [from, to] = isBelow ? [left, place] : [place, right];
+        parts.push(area(from, top, to - from, bottom - top), line(place, top, place, bottom));
+      }
+    }
+    return parts;
   }
 
   /** The areas that labels avoid: marks with their bars, the staircase, then the cloud. */

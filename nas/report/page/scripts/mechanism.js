@@ -48,7 +48,7 @@ class Mechanism {
     const leads = Object.entries(run.confirmed(i)).filter(([, metrics]) => metrics[name]?.lead);
     return html("dl", { class: "facts" }, [
       ...metricFacts(run, i),
-      ...leads.map(([part, metrics]) => [`over mha, ${part}, equal seeds`, metrics[name].lead, "square"]),
+      ...leads.map(([part, metrics]) => [`over mha, ${part}, equal seeds: ${metrics[name].side}`, metrics[name].lead, `square ${metrics[name].side}`]),
       ...stateFacts(run, i),
       ["proposed", `generation ${run.text("generation", i)} by ${operator(run, i)}`, ""],
       ["digest", run.digests[i], ""],

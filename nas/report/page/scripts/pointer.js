@@ -42,8 +42,8 @@ class Pointer {
   show({ run, i }, x, y) {
     const { xs, ys } = this.front.places[run.index];
     this.front.ring.replaceChildren(svg("circle", { class: "hover", cx: xs[i], cy: ys[i], r: 9 }));
-    const { lead } = this.front.fresh(run, i) ?? {};
-    const line = lead && html("p", { class: "tip-lead" }, `${lead} over mha, between equal fresh seeds`);
+    const { lead, side } = this.front.fresh(run, i) ?? {};
+    const line = lead && html("p", { class: `tip-lead ${side}` }, `${lead} over mha, between equal fresh seeds: ${side}`);
     this.tip.show(x, y, ...nodes([brief(run, i, this.front.runs.length > 1), line || null]));
   }
 

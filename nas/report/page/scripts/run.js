@@ -60,6 +60,17 @@ class Run {
     return this.digests[i].slice(0, this.idLength);
   }
 
+  /** Titles of the objectives whose value is beyond their limit; such a mechanism is in no front. */
+  beyond(i) {
+    return this.quantities
+      .filter(({ limit, direction, name }) => {
+        if (limit === null) return false;
+        const value = this.reading(name).values[i];
+        return direction === "min" ? value > limit : value < limit;
+      })
+      .map(({ title }) => title);
+  }
+
   isNamed(i) {
     return this.digests[i] in this.names;
   }

@@ -49,10 +49,11 @@ function costFacts(run, i) {
   });
 }
 
-/** The probability of being in the front, and the state of a mechanism without a result. */
+/** The probability of being in the front, exceeded limits, and the state of one without a result. */
 function stateFacts(run, i) {
   const [p, state] = [run.text("p_non_dominated", i), run.text("state", i)];
-  return [p && ["p(front)", p, ""], state !== "ok" && ["training", state, ""]].filter(Boolean);
+  const beyond = run.beyond(i).join(", ");
+  return [p && ["p(front)", p, ""], beyond && ["outside the limits", beyond, ""], state !== "ok" && ["training", state, ""]].filter(Boolean);
 }
 
 function fact([name, value, shape]) {

@@ -1,0 +1,47 @@
+"""Error messages of space files name the place, the value, what was expected, and other faults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nas.common.config import parse_model
+from nas.common.errors import ConfigError
+from nas.space import SearchSpace
+
+SPACE = {"name": "s", "nodes": {"max": 8}, "primitives": {"softmax": {}}}
+FORMS = "'all', 'first', 'alternate', or a mapping of every, count, offset, rest"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"placement": {"every": [0]}}, ".0.every: found int 0; expected greater than or equal"),
+        ({"placement": {"every": 0}}, ".0.every: found int 0; expected greater than or equal to 1"),
+        ({"placement": {"every": []}}, ": every: found list []; expected at least one value"),
+        ({"placement": {"every": 2, "count": 3}}, ": found no combination in which count is at"),
+        ({"placement": {"every": 2, "count": "x"}}, ".0.count: found str 'x'; expected a valid"),
+        ({"placement": {"evry": 2}}, ".0.evry: unknown key 'evry'; expected one of count, every,"),
+        ({"placement": "alls"}, ": found str 'alls'; expected a list of placements, or a mapping"),
+        ({"placement": ["alls"]}, f".0: found str 'alls'; expected one of {FORMS}"),
+        ({"placement": 3}, ": found int 3; expected a list"),
+        ({"placement": []}, ": found list []; expected at least 1 item"),
+        ({"region": {"quality": True}}, ".quality: found bool True; expected a valid number"),
+        ({"region": 3}, ": found int 3; expected a mapping of keys to values"),
+        ({"projections": {"q_heads": ["x"]}}, ".q_heads.0: found str 'x'; expected 'all'"),
+    ],
+)
+def test_one_mistake_is_one_sentence(fields: dict[str, Any], words: str) -> None:
+    (name,) = fields
+    with pytest.raises(ConfigError) as caught:
+        parse_model({**SPACE, **fields}, SearchSpace, "s.yaml")
+    assert str(caught.value).startswith(f"s.yaml, {name}{words}")
+    assert "more mistake" not in str(caught.value)
+
+
+def test_several_mistakes_are_counted() -> None:
+    with pytest.raises(
+        ConfigError, match=r"placement\.0: found int 1; .*\. \(2 more mistakes\.\)$"
+    ):
+        parse_model({**SPACE, "placement": [1, 2], "region": 3}, SearchSpace, "s.yaml")
