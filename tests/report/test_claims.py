@@ -83,15 +83,15 @@ def test_benchmark_marks_sides_and_compares_no_failed(pipe: Printed, seed: int) 
 def test_benchmark_at_best_rates_marks_sides_and_compares_no_failed(
     pipe: Printed, seed: int
 ) -> None:
-    rng, seeds = np.random.default_rng(seed), 4
-    gains = {"mha": 0.0, "m0": float(rng.choice([-0.1, 0.0, 0.1]))}
+    rng, seeds = np.random.default_rng(seed), 5
+    gains = {"mha": 0.0, "m0": float(rng.choice([-0.1, -0.04, 0.0, 0.04, 0.1]))}
     scores: dict[str, dict[float, list[float | None]]] = {name: {} for name in gains}
     rows = []
-    for rate in (0.01, 0.03):
+    for rate in (0.003, 0.01, 0.03):
         drawn_at = {
             name: [
                 None if rng.random() < 1 / 12 else float(value)
-                for value in rng.normal(0.5 + gain, 0.02, seeds + CHOOSING_SEEDS)
+                for value in rng.normal(0.5 + gain, 0.03, seeds + CHOOSING_SEEDS)
             ]
             for name, gain in gains.items()
         }

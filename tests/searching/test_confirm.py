@@ -82,14 +82,14 @@ def test_confirmation_trains_members_with_fresh_seeds(folder: Any, make_table: A
 class Drawn(Table):
     """An evaluator whose metrics are drawn at random; one training in ten fails."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, noise: float = 0.01) -> None:
         super().__init__()
-        self.draw = np.random.default_rng(seed)
+        self.draw, self.noise = np.random.default_rng(seed), noise
 
     def evaluate(self, trial: Trial) -> Evaluation:
         if self.draw.random() < 0.1:
             return replace(super().evaluate(trial), status="failed", reason="diverged", metrics={})
-        accuracy = 0.5 + hashed(trial.key) % 7 / 100 + self.draw.normal(0, 0.01)
+        accuracy = 0.5 + hashed(trial.key) % 7 / 100 + self.draw.normal(0, self.noise)
         metrics = {"accuracy": accuracy, "log_loss": 1.0}
         return replace(super().evaluate(trial), status="ok", reason=None, metrics=metrics)
 
@@ -123,10 +123,10 @@ def test_table_marks_undecided_differences_and_compares_no_failed(folder: Any, s
 
 @pytest.mark.parametrize("seed", range(4))
 def test_difference_at_best_rates_is_marked_by_its_test(folder: Any, seed: int) -> None:
-    seeds = 4
+    seeds, drawn = 4, Drawn(seed, noise=0.03)
     with open_writer(folder, None) as writer:
         plan = plan_confirmation(writer.run, members=8, seeds=seeds, rates=True)
-        for _ in confirm_run(writer, plan, lambda *_: Drawn(seed)):
+        for _ in confirm_run(writer, plan, lambda *_: drawn):
             pass
         result = make_confirmation(writer.run, plan)
         rates = {stage.fingerprint: stage.learning_rate for stage in plan.stages}
