@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, Unpack
 
 from nas.api.execution import Executing, check_legal, check_one_model
 from nas.common.errors import ConfigError
+from nas.common.rates import BY_VALIDATION, CHOOSING_SEEDS
 from nas.common.search_config import check_count
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
@@ -105,6 +106,7 @@ def benchmark(
     data: Mapping[str, str] | None = None,
     seeds: int = 5,
     seed: int = 0,
+    rates: bool = False,
     policy: str = "score_normalize_aggregate",
     record: str | Path | None = None,
     test: bool = False,
@@ -131,6 +133,9 @@ def benchmark(
             ``tasks`` are permitted.
         seeds: number of trainings of each mechanism under each task.
         seed: number from which the seeds of trainings derive.
+        rates: whether to train each mechanism at each of the task's learning rates, and to compare
+            mechanisms at their best rates, see ``nas.common.rates``. ``CHOOSING_SEEDS`` further
+            trainings at each rate choose the rate.
         policy: name or path of the rules that genomes must obey. Genomes of a run are not checked.
         record: file that stores finished trainings, so that they are not repeated.
         test: whether to evaluate on test sets instead of examples held out of training.
@@ -155,6 +160,14 @@ def benchmark(
         raise ConfigError(f"tasks: found {', '.join(tasks)}; expected each once, by its own name.")
     for task in loaded.values():
         check_one_model(task)
+    if rates and test:
+        raise ConfigError(BY_VALIDATION)
+    variants = [
+        (name, rate, variant)
+        for name, task in loaded.items()
+        for rate, variant in _variants(task, rates)
+    ]
+    repeats = seeds + CHOOSING_SEEDS if rates else seeds
     # All data are loaded before the first training, so that missing data are reported at once.
     examples = {n: task.load_test() if test else task.load() for n, task in loaded.items()}
     reasons = {
@@ -165,15 +178,15 @@ def benchmark(
     for text, source in resolved.items():
         if isinstance(source, ModuleSource) and all(text in missing for missing in absent.values()):
             raise ConfigError(next(iter(absent.values()))[text])
-    total = seeds * sum(len(resolved) - len(missing) for missing in absent.values())
+    total = repeats * sum(len(resolved) - len(absent[name]) for name, _, _ in variants)
     trainings: dict[str, list[TrainingRow]] = {name: [] for name in loaded}
     run_record = _record_of(resolved.values(), on_save_error)
-    for name, task in loaded.items():
+    for name, rate, task in variants:
         present = [source for text, source in resolved.items() if text not in absent[name]]
         if not present:
             continue
-        arguments = (present, task, examples[name], options, seeds, seed, record)
-        with closing(_train(*arguments, "benchmark", run_record)) as finished:
+        arguments = (present, task, examples[name], options, repeats, seed, record)
+        with closing(_train(*arguments, "benchmark", run_record, rate)) as finished:
             for training in finished:
                 trainings[name].append(training)
                 if on_training is not None:
@@ -181,7 +194,7 @@ def benchmark(
                     on_training(name, training, done, total)
     digests = {text: source.mechanism_digest for text, source in resolved.items()}
     result = make_benchmark(digests, trainings, absent, seeds, test=test)
-    fingerprints = (task.fingerprint() + examples[name].digest for name, task in loaded.items())
+    fingerprints = (task.fingerprint() + examples[name].digest for name, _, task in variants)
     run_record.add_answer("benchmark", [*digests.values(), *fingerprints], result.to_dict())
     return result
 
@@ -198,6 +211,14 @@ def _resolve_all(
     return resolved
 
 
+def _variants(task: Task, rates: bool) -> Iterator[tuple[float | None, Task]]:
+    """Yield a task, or the task at each of its learning rates, with the rate."""
+    if rates:
+        yield from task.at_rates().items()
+    else:
+        yield None, task
+
+
 def _record_of(sources: Iterable[AnyTrainable], on_error: Callable[[str], None]) -> RunRecord:
     return RunRecord([source.run for source in sources if source.run is not None], on_error)
 
@@ -212,6 +233,7 @@ def _train(
     record: str | Path | None,
     purpose: Purpose,
     run_record: RunRecord,
+    learning_rate: float | None = None,
 ) -> Generator[TrainingRow, None, None]:
     """Train each mechanism with each seed and yield the results; closing ends the workers."""
     metric, context = task.metrics(data)[0], cost_context(task, {})
@@ -233,6 +255,7 @@ def _train(
                 costs=costs[training.name],
                 metric=metric,
                 is_measured=training.name in measured,
+                learning_rate=learning_rate,
             )
     finally:
         evaluator.close()

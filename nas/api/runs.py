@@ -192,6 +192,7 @@ def confirm(
     test: bool = False,
     data: str | None = None,
     against: str | Path | Genome | None = None,
+    rates: bool = False,
     runs: str | Path = RUNS,
     on_training: Callable[[TrainingRow, int, int], None] | None = None,
     **execution: Unpack[Executing],
@@ -220,6 +221,9 @@ def confirm(
         against: a further mechanism, or a user's own torch module, to train with the same seeds and
             to compare all mechanisms with; see ``nas.store.sources``. The file of a module,
             FILE.py:CLASS, is executed.
+        rates: whether to train each mechanism at each of the task's learning rates, and to compare
+            mechanisms at their best rates, see ``nas.common.rates``. ``CHOOSING_SEEDS`` further
+            trainings at each rate choose the rate.
         runs: the folder of runs.
         on_training: function called with each finished training, the number of finished trainings,
             and the total.
@@ -242,14 +246,20 @@ def confirm(
             is_tested=test,
             data=data,
             against=None if against is None else resolve_trainable(against, Path(runs)),
+            rates=rates,
         )
         total = sum(map(len, plan.todo))
         trained = confirm_run(writer, plan, partial(make_evaluator, options))
         with closing(trained):  # stops the workers if ``on_training`` raises
-            for done, (mechanism, training) in enumerate(trained, 1):
+            for done, (stage, mechanism, training) in enumerate(trained, 1):
                 if on_training is not None:
-                    name = f"{training.stage}: {training.name or mechanism.digest[:8]}"
+                    name = f"{stage.part}: {training.name or mechanism.digest[:8]}"
                     fields_ = (name, mechanism.digest, training.repeat, training.evaluation)
-                    row = TrainingRow(*fields_, costs=mechanism.costs, metric=plan.metric)
+                    row = TrainingRow(
+                        *fields_,
+                        costs=mechanism.costs,
+                        metric=plan.metric,
+                        learning_rate=stage.learning_rate,
+                    )
                     on_training(row, done, total)
         return make_confirmation(writer.run, plan)

@@ -55,6 +55,7 @@ def benchmark(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each mechanism and task.")] = 5,
     seed: options.StudySeed = 0,
+    rates: options.Rates = False,
     policy: options.Policy = "score_normalize_aggregate",
     record: options.Record = None,
     test: options.OnTest = False,

@@ -63,6 +63,10 @@ Record: TypeAlias = Annotated[
 OnTest: TypeAlias = Annotated[
     bool, typer.Option("--test", help="Evaluate on the test set, not on held-out training data.")
 ]
+Rates: TypeAlias = Annotated[
+    bool,
+    typer.Option("--rates", help="Compare at the best of the task's learning rates; more seeds."),
+]
 EventFolder: TypeAlias = Annotated[
     Path | None,
     typer.Option("--tensorboard", help="Also write event files for TensorBoard into this folder."),

@@ -144,6 +144,7 @@ def confirm(
             autocompletion=completion.sources,
         ),
     ] = None,
+    rates: options.Rates = False,
     runs: options.Runs = Path("runs"),
     as_json: options.AsJson = False,
     **execution: Any,

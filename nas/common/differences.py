@@ -9,6 +9,8 @@ Everything that nas states about a difference follows these rules:
 3. The mean gain is tested with Student's t test. A mechanism is better or worse than another one if
    p is below ``LEVEL``. All other differences are undecided, including those of a single pair.
    Undecided is not equal.
+4. If mechanisms are trained at several learning rates, rule 2 applies to each rate, and another
+   test replaces that of rule 3 (``nas.common.rates``).
 
 A test of a single difference (``gain_of``) is not corrected. If the differences of a whole table
 are tested at once, their p-values are corrected by Holm's method (1979, "A simple sequentially
@@ -115,12 +117,18 @@ def side_of(mean: float, p: float, direction: Direction) -> Side:
     return "better" if (mean > 0) == (direction == "max") else "worse"
 
 
-def gain_of(gains: Sequence[float], direction: Direction) -> Gain | None:
-    """Return the mean of the gains and the result of its test; None if there are no gains."""
+def gain_of(gains: Sequence[float], direction: Direction, p: float | None = None) -> Gain | None:
+    """Return the mean of the gains and the result of its test; None if there are no gains.
+
+    Args:
+        direction: see ``side_of``.
+        p: p-value of another test; by default that of Student's t test of the gains.
+    """
     if not gains:
         return None
-    tested = difference(gains)
-    p = tested["p"] if tested else 1.0
+    if p is None:
+        tested = difference(gains)
+        p = tested["p"] if tested else 1.0
     mean, error = mean_and_error(gains)
     return Gain(mean, error, side_of(mean, p, direction))
 

@@ -194,8 +194,9 @@ class Training:
             neither.
         repeat: index among the trainings of this mechanism, from 0.
         evaluation: the outcome of the training.
-        stage: stage of ``confirm``: "search" trains under the search's task, "long" under a longer
-            task, and "test" evaluates on the test set; empty for all other purposes.
+        stage: stage of ``confirm``: "search" trains under the search's task, or under a task at
+            another learning rate, which ``task`` tells apart; "long" trains under a longer task,
+            and "test" evaluates on the test set; empty for all other purposes.
         digest: digest of the genome in normal form (simplified, canonical order), or empty; it is
             not written to files.
         recorded: time at which the training was recorded; ``NOT_RECORDED`` before.

@@ -5,6 +5,9 @@ of trainings that share their seed. It has a 95 % confidence interval and a p-va
 t-test. It is significant if p is below .05 after Holm's correction over all differences (Holm 1979,
 "A simple sequentially rejective multiple test procedure"). See ``nas.common.differences`` for the
 rules, also for mechanisms with a failed training.
+
+If the tasks' learning rates were tried, mechanisms are compared at their best rates instead, see
+``nas.common.rates``.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from nas.common.differences import (
     successful,
 )
 from nas.common.objectives import Direction
+from nas.common.rates import CHOOSING_SEEDS, TunedScores, tune, tuned_difference
 from nas.report.result import MetricInfo, Result, TableResult
 from nas.report.table import TextColumn, say, say_table
 from nas.report.trials import ON_TEST, TrainingRow, why
@@ -55,9 +59,15 @@ class BenchmarkCell(Result):
         costs: total costs of the attention layers of the model, by name of the cost.
         difference: ``mean`` difference of the metric to the reference mechanism, bounds ``low`` and
             ``high`` of its confidence interval, p-value ``p``, and corrected p-value ``p_holm``.
-            None for the reference, for a single seed, and if a training of either mechanism failed.
+            None for the reference, for a single seed, and if a training of either mechanism failed
+            (at each rate, if rates were tried).
         verdict: "better", "worse" or "undecided", compared with the reference; None if
             ``difference`` is None.
+        trainings: number of trainings, failed ones and those at all rates included.
+        learning_rate: the chosen learning rate, if rates were tried; ``values`` are at this rate.
+            None if they were not, or if a training failed at each rate.
+        rates: mean of the metric at each rate without a failed training, over the seeds of
+            ``values``, by rate; empty if rates were not tried.
     """
 
     mean: float | None
@@ -69,6 +79,14 @@ class BenchmarkCell(Result):
     costs: Mapping[str, float]
     difference: Mapping[str, float] | None
     verdict: Side | None
+    trainings: int
+    learning_rate: float | None
+    rates: Mapping[str, float]
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether no training failed, or a rate without a failed training was chosen."""
+        return self.learning_rate is not None or not self.failed
 
 
 @dataclass(frozen=True)
@@ -94,7 +112,9 @@ class BenchmarkResult(TableResult):
 
     Attributes:
         against: argument SOURCE of the command that names the reference mechanism.
-        seeds: number of trainings of each mechanism under each task.
+        seeds: number of trainings of each mechanism under each task that its results come from.
+        tuning: if rates were tried, ``trainings``, the number of further trainings (at other rates,
+            or to choose the rate), and their ``core_seconds``; else None.
         test: whether metrics were measured on test sets instead of on validation examples.
         tasks: metric of each task, by name of the task.
         rank_correlations: rank correlation of each pair of tasks, as yielded by the function
@@ -104,6 +124,7 @@ class BenchmarkResult(TableResult):
 
     against: str
     seeds: int
+    tuning: Mapping[str, float] | None
     test: bool
     tasks: Mapping[str, MetricInfo]
     rank_correlations: tuple[Mapping[str, Any], ...]
@@ -134,6 +155,7 @@ class BenchmarkResult(TableResult):
                 "mean": cell.mean,
                 "error": cell.error,
                 "failed": cell.failed,
+                "learning_rate": cell.learning_rate,
                 **{f"difference_{k}": v for k, v in {**empty, **(cell.difference or {})}.items()},
                 "verdict": cell.verdict,
                 **cell.costs,
@@ -162,6 +184,8 @@ def make_benchmark(
         test: whether metrics were measured on test sets instead of on validation examples.
     """
     against = next(iter(digests))
+    metrics = {t: MetricInfo.of(rows[0].metric) for t, rows in trainings.items() if rows}
+    is_tuned = any(row.learning_rate is not None for rows in trainings.values() for row in rows)
     groups = {
         (task, source): sorted(
             (row for row in rows if row.name == source), key=lambda row: row.repeat
@@ -170,31 +194,44 @@ def make_benchmark(
         for source in digests
         if source not in absent[task]
     }
-    scores = {key: {row.repeat: row.value for row in group} for key, group in groups.items()}
+    tuned = {
+        (task, source): _tune(group, seeds, metrics[task].direction)
+        for (task, source), group in groups.items()
+        if is_tuned
+    }
+    scores = {
+        key: {row.repeat: row.value for row in _reported(group, tuned.get(key))}
+        for key, group in groups.items()
+    }
     differences: dict[tuple[str, str], dict[str, float]] = {}
-    for task, source in groups:
-        if source != against:
-            gains = paired(scores[task, source], scores.get((task, against), {}))
-            if (result := difference(gains)) is not None:
-                differences[task, source] = result
+    for key, own in scores.items():
+        (task, source), base = key, (key[0], against)
+        if source == against:
+            continue
+        if is_tuned:
+            result = tuned_difference(tuned[key], tuned.get(base), metrics[task].direction)
+        else:
+            result = difference(paired(own, scores.get(base, {})))
+        if result is not None:
+            differences[key] = result
     corrected = holm([result["p"] for result in differences.values()])
     for result, p in zip(differences.values(), corrected, strict=True):
         result["p_holm"] = p
-    metrics = {t: MetricInfo.of(group[0].metric) for t, group in trainings.items() if group}
     cells: dict[str, dict[str, BenchmarkCell]] = {task: {} for task in trainings}
     for (task, source), group in groups.items():
-        direction, between = metrics[task].direction, differences.get((task, source))
+        key, direction = (task, source), metrics[task].direction
         cells[task][source] = _cell(
-            group, successful(scores[task, source]), between, direction, seeds
+            group, scores[key], tuned.get(key), differences.get(key), direction
         )
     signs = {task: 1 if metric.direction == "max" else -1 for task, metric in metrics.items()}
     ranked = {
-        task: {n: sign * (c.mean or 0) for n, c in cells[task].items() if not c.failed}
+        task: {n: sign * (c.mean or 0) for n, c in cells[task].items() if c.is_comparable}
         for task, sign in signs.items()
     }
     return BenchmarkResult(
         against=against,
         seeds=seeds,
+        tuning=_cost_of_tuning(groups, tuned) if is_tuned else None,
         test=test,
         tasks=metrics,
         rank_correlations=tuple(rank_correlations(ranked)),
@@ -210,29 +247,71 @@ def make_benchmark(
     )
 
 
+def _tune(trainings: Sequence[TrainingRow], seeds: int, direction: Direction) -> TunedScores | None:
+    scores: dict[float, dict[int, float | None]] = {}
+    for row in trainings:
+        if row.learning_rate is not None:
+            scores.setdefault(row.learning_rate, {})[row.repeat] = row.value
+    return tune(scores, seeds + CHOOSING_SEEDS, direction)
+
+
+def _reported(trainings: Sequence[TrainingRow], tuned: TunedScores | None) -> Sequence[TrainingRow]:
+    """Return the trainings whose values are reported: all, or those at the chosen rate."""
+    if tuned is None:
+        return [row for row in trainings if row.learning_rate is None]
+    return [r for r in trainings if r.learning_rate == tuned.rate and r.repeat in tuned.values]
+
+
+def _cost_of_tuning(
+    groups: Mapping[tuple[str, str], Sequence[TrainingRow]],
+    tuned: Mapping[tuple[str, str], TunedScores | None],
+) -> dict[str, float]:
+    """Return number and core-seconds of the trainings whose values are not reported."""
+    further = [
+        row.evaluation.core_seconds
+        for key, group in groups.items()
+        for row in group
+        if row not in _reported(group, tuned[key])
+    ]
+    return {"trainings": len(further), "core_seconds": sum(further)}
+
+
 def _cell(
     trainings: Sequence[TrainingRow],
-    values: Mapping[int, float],
+    scores: Mapping[int, float | None],
+    tuned: TunedScores | None,
     difference: Mapping[str, float] | None,
     direction: Direction,
-    seeds: int,
 ) -> BenchmarkCell:
+    values = [*successful(scores).values()]
     failures = [t.evaluation for t in trainings if not t.evaluation.is_ok]
     seconds = [t.evaluation.core_seconds for t in trainings if t.evaluation.is_ok]
-    mean, error = mean_and_error([*values.values()]) if values else (None, None)
+    mean, error = mean_and_error(values) if values else (None, None)
     verdict = None
     if difference is not None:
         verdict = side_of(difference["mean"], difference["p_holm"], direction)
     return BenchmarkCell(
         mean=mean,
         error=error,
-        values=tuple(values.get(repeat) for repeat in range(seeds)),
+        values=tuple(scores.values()),
         failed=len(failures),
         reasons=Counter(map(why, failures)),
         core_seconds=fmean(seconds) if seconds else None,
         costs=dict(trainings[0].costs) if trainings else {},
         difference=difference,
         verdict=verdict,
+        trainings=len(trainings),
+        learning_rate=tuned.rate if tuned else None,
+        rates={f"{r:g}": fmean(v.values()) for r, v in tuned.by_rate.items()} if tuned else {},
+    )
+
+
+def tuning_line(tuning: Mapping[str, float]) -> str:
+    """Return a sentence about the rates, with the trainings and core-seconds that they cost."""
+    return (
+        f"rate: learning rate, chosen for each mechanism by {CHOOSING_SEEDS} further seeds. "
+        f"Trainings whose values are not shown: {tuning['trainings']:.0f}, "
+        f"{tuning['core_seconds']:.0f} core s."
     )
 
 
@@ -278,6 +357,9 @@ def benchmark_table(console: Console, result: BenchmarkResult) -> None:
             for cell in cells
         ]
         columns.append(TextColumn(task, shown, "right"))
+        if result.tuning is not None:
+            rates = [f"{c.learning_rate:g}" if c and c.learning_rate else "" for c in cells]
+            columns.append(TextColumn("rate", rates, "right"))
     say_table(console, columns)
     units = [
         f"{task}: {header(metric.name, metric.unit)}, {SENSE[metric.direction]}"
@@ -287,13 +369,18 @@ def benchmark_table(console: Console, result: BenchmarkResult) -> None:
     if result.test:
         say(console, ON_TEST)
     if result.seeds > 1:
+        at, where = "", ""
+        if result.tuning is not None:
+            at, where = ", each mechanism at its best rate", " at each rate"
         say(
             console,
             f"±: standard error of the mean over {result.seeds} seeds.",
             f"+ better than {result.against}, - worse, ? undecided, which is not equal: pairs of "
-            f"trainings that share their seed, p below {LEVEL} after Holm's correction over the "
-            "whole table. A mechanism with a failed training is not compared.",
+            f"trainings that share their seed{at}, p below {LEVEL} after Holm's correction over "
+            f"the whole table. A mechanism with a failed training{where} is not compared.",
         )
+    if result.tuning is not None:
+        say(console, tuning_line(result.tuning))
     for pair in result.rank_correlations:
         first, second = pair["tasks"]
         say(
@@ -306,5 +393,5 @@ def benchmark_table(console: Console, result: BenchmarkResult) -> None:
             say(console, f"{row.source} under {task}: {reason}")
         for task, cell in row.tasks.items():
             for reason, count in cell.reasons.items():
-                failures = f"{count} of {result.seeds} failed, {reason}"
+                failures = f"{count} of {cell.trainings} failed, {reason}"
                 say(console, f"{row.source} under {task}: {failures}")

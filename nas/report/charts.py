@@ -176,7 +176,7 @@ def draw_benchmark(result: BenchmarkResult) -> Any:
 def _draw_lead(axes: Any, place: int, cell: BenchmarkCell | None, metric: MetricInfo) -> None:
     difference = cell.difference if cell else None
     if cell is None or difference is None:
-        why = "not there" if cell is None else "failed" if cell.failed else "not compared"
+        why = "not there" if cell is None else "not compared" if cell.is_comparable else "failed"
         axes.text(0, place, f" {why}", size=FONT - 1.5, color=DIM, va="center")
         return
     scale = (100.0 if metric.unit == FRACTION else 1.0) * (1 if metric.direction == "max" else -1)

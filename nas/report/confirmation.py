@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 
-from nas.common.differences import Gain, Side, difference, gain_of, paired, successful
-from nas.common.objectives import Metric, Objective
-from nas.report.benchmark import SENSE
+from nas.common.differences import LEVEL, Gain, difference, successful
+from nas.common.objectives import Metric
+from nas.common.text import plural
+from nas.report.benchmark import SENSE, tuning_line
+from nas.report.confirmation_scores import ConfirmationScores
 from nas.report.result import MetricInfo, Result, TableResult
 from nas.report.run_view import FRESH, ID_LENGTH, spread_answer
 from nas.report.table import TextColumn, say, say_table
-from nas.report.trials import MEASURED, UNDECIDED, cost_cell, why
-from nas.report.units import FRACTION, amount, gain_cell, header, points
+from nas.report.trials import MEASURED, UNDECIDED, cost_cell
+from nas.report.units import FRACTION, amount, gain_cell, header, points_between
 from nas.searching.confirm import STANDARD, ComparedMechanism, ConfirmationPlan, ConfirmationStage
 from nas.store import Run
 from nas.tasks.suite import Suite
 from nas.training.user_module import UserModule
+
+BEST_RATES: Final = (
+    "[]: 95 % confidence interval of the difference between mechanisms at their best rates. "
+    f"?: undecided, which is not equal: p is {LEVEL} or more in the test of this difference alone. "
+    "A mechanism with a failed training at each rate has no difference."
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,10 @@ class ConfirmRow(Result):
             attention.
         over_against: the same as ``over_mha`` for the differences between this mechanism and
             ``ConfirmResult.against``; None for that mechanism itself, and if there is none.
+        rates: by part, if learning rates were tried: ``chosen``, the rate of all values and
+            differences (None if a training failed at each rate), and the ``means`` at each rate.
+            Differences then have ``low``, ``high`` and ``p``, see ``nas.common.rates``, and
+            ``verdict`` is the result of this test. None if rates were not tried.
         failed: number of failed trainings, by a text that states the part and the reason.
         costs: total costs of the attention layers of the model, by name of the cost.
         measured: whether the costs were measured, because the mechanism is a user's own torch
@@ -68,6 +79,7 @@ class ConfirmRow(Result):
     over_mha: Mapping[str, Any] | None
     over_mha_in: Mapping[str, Any] | None
     over_against: Mapping[str, Any] | None
+    rates: Mapping[str, Any] | None
     failed: Mapping[str, int]
     costs: Mapping[str, float]
     measured: bool
@@ -80,6 +92,8 @@ class ConfirmResult(TableResult):
     Attributes:
         run: name of the run.
         seeds: number of trainings of each mechanism in each part (see ``ConfirmRow``).
+        tuning: if learning rates were tried, ``trainings``, the number of further trainings (at
+            other rates, or to choose the rate), and their ``core_seconds``; else None.
         metric: first metric of the run.
         tasks: name of the task of each requested part.
         judged: for each part whose task is a suite of tasks, ``unit`` and ``direction`` of the
@@ -93,6 +107,7 @@ class ConfirmResult(TableResult):
 
     run: str
     seeds: int
+    tuning: Mapping[str, float] | None
     metric: MetricInfo
     tasks: Mapping[str, str]
     judged: Mapping[str, Mapping[str, Mapping[str, str]]]
@@ -111,6 +126,8 @@ class ConfirmResult(TableResult):
         for row in self.members:
             record = {n: getattr(row, n) for n in ("id", "name", "score", "estimate", "error", "p")}
             for part in self.tasks:
+                if row.rates is not None:
+                    record[f"{part}_learning_rate"] = row.rates[part]["chosen"]
                 values, over = getattr(row, part) or {}, (row.over_mha or {}).get(part) or {}
                 over_against = (row.over_against or {}).get(part) or {}
                 for name in ("mean", "error"):
@@ -125,53 +142,25 @@ class ConfirmResult(TableResult):
 
 def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
     """Return the result of a confirmation, computed from the trainings recorded in its run."""
-    metric = plan.metric
-    # Metrics of trainings by part, key and repeat; None for a failed training.
-    results: dict[str, dict[str, dict[int, Mapping[str, float] | None]]] = {
-        stage.stage: {} for stage in plan.stages
-    }
-    failed: dict[str, Counter[str]] = defaultdict(Counter)  # reasons, by key
-    planned = {(stage.stage, stage.fingerprint) for stage in plan.stages}
-    for training in run.trainings("confirm"):
-        evaluation, stage_name = training.evaluation, training.stage
-        if (stage_name, training.task) not in planned or training.repeat >= plan.seeds:
-            continue
-        by_repeat = results[stage_name].setdefault(training.key, {})
-        by_repeat[training.repeat] = evaluation.metrics if evaluation.is_ok else None
-        if not evaluation.is_ok:
-            failed[training.key][f"{FRESH[stage_name]}: {why(evaluation)}"] += 1
+    metric, scores = plan.metric, ConfirmationScores.read(run, plan)
     standard = next(c.key for c in plan.candidates if c.proposal.name == STANDARD)
     against = plan.against.key if plan.against else None
     known = {candidate.key: candidate for candidate in plan.candidates}
-    judged = {FRESH[stage.stage]: _suite_metrics(stage) for stage in plan.stages}
-
-    def scores(part: str, key: str, name: str) -> dict[int, float | None]:
-        by_repeat = results[part].get(key, {})
-        return {r: None if m is None else m[name] for r, m in by_repeat.items()}
-
-    def over(part: str, key: str, name: str, base: str = standard) -> list[float]:
-        return paired(scores(part, key, name), scores(part, base, name))
-
-    def leads(key: str, base: str | None) -> dict[str, Any] | None:
-        if base is None or key == base:
-            return None
-        found = {FRESH[part]: over(part, key, metric.name, base) for part in results}
-        return dict.fromkeys(FRESH.values()) | {
-            part: spread_answer(gains) | {"verdict": _verdict(gains, metric)}
-            for part, gains in found.items()
-        }
+    judged = {FRESH[stage.part]: _suite_metrics(stage) for stage in plan.stages}
 
     def row(mechanism: ComparedMechanism) -> ConfirmRow:
         key, candidate = mechanism.key, known.get(mechanism.key)
         parts: dict[str, Any] = dict.fromkeys(FRESH.values())
-        for part in results:
-            parts[FRESH[part]] = spread_answer(
-                [*successful(scores(part, key, metric.name)).values()]
-            )
+        for part in scores.trained:
+            values = successful(scores.values(part, key, metric.name))
+            parts[FRESH[part]] = spread_answer([*values.values()])
         over_mha_in = None
         if key != standard:
             over_mha_in = {
-                shown: {m.name: difference(over(part, key, m.name)) for m in judged[shown]}
+                shown: {
+                    m.name: difference(scores.over(part, key, standard, m.name))
+                    for m in judged[shown]
+                }
                 for part, shown in FRESH.items()
                 if judged.get(shown)
             }
@@ -183,10 +172,11 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
             error=candidate.errors.get(metric.name) if candidate else None,
             p=candidate.p if candidate else None,
             **parts,
-            over_mha=leads(key, standard),
+            over_mha=scores.leads(key, standard),
             over_mha_in=over_mha_in,
-            over_against=leads(key, against),
-            failed=dict(failed[key]),
+            over_against=scores.leads(key, against),
+            rates=scores.rates(key),
+            failed=scores.failed(key),
             costs=dict(mechanism.costs),
             measured=isinstance(mechanism.mechanism, UserModule),
         )
@@ -194,8 +184,9 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
     return ConfirmResult(
         run=run.name,
         seeds=plan.seeds,
+        tuning=scores.tuning(),
         metric=MetricInfo.of(metric),
-        tasks={FRESH[stage.stage]: stage.task.name for stage in plan.stages},
+        tasks={FRESH[stage.part]: stage.task.name for stage in plan.stages},
         judged={
             part: {m.name: {"unit": m.unit, "direction": m.direction} for m in metrics}
             for part, metrics in judged.items()
@@ -230,8 +221,12 @@ def confirmation_table(console: Console, result: ConfirmResult) -> None:
         spreads = [getattr(row, part) for row in members]
         cells = [f"{value(s['mean'], s['error'])} ({len(s['values'])})" for s in spreads]
         columns.append(TextColumn(part, cells, "right"))
+        if result.tuning is not None:
+            chosen = [row.rates[part]["chosen"] if row.rates else None for row in members]
+            shown = ["-" if rate is None else f"{rate:g}" for rate in chosen]
+            columns.append(TextColumn("rate", shown, "right", rank=1))
         for name, leads in _comparisons(result):
-            over = [gain_cell(_gain(lead and lead[part]), unit) for lead in leads]
+            over = [_gain_text(lead and lead[part], unit) for lead in leads]
             columns.append(TextColumn(f"over {name}", over, "right", rank=1))
     for cost in members[0].costs:
         shown = [cost_cell(row.costs, cost, is_measured=row.measured) for row in members]
@@ -249,7 +244,7 @@ def confirmation_table(console: Console, result: ConfirmResult) -> None:
             f"over {name}: difference in {what}, between trainings that share their seed."
             for name, _ in _comparisons(result)
         ),
-        UNDECIDED,
+        *([UNDECIDED] if result.tuning is None else [tuning_line(result.tuning), BEST_RATES]),
     )
     if any(row.measured for row in members):
         say(console, MEASURED)
@@ -257,21 +252,18 @@ def confirmation_table(console: Console, result: ConfirmResult) -> None:
         _show_differences(console, members, part, judged)
     for row in members:
         for reason, count in row.failed.items():
-            say(console, f"{_label(row)}, {count} of {result.seeds} trainings, {reason}")
+            say(console, f"{_label(row)}, {plural(count, 'training')} failed, {reason}")
     if "test" in result.tasks:
         say(console, "test: judged on the data's test set, which no search sees.")
 
 
-def _verdict(gains: Sequence[float], metric: Metric | Objective) -> Side | None:
-    gain = gain_of(gains, metric.direction)
-    return gain and gain.side
-
-
-def _gain(answer: Mapping[str, Any] | None) -> Gain | None:
-    """Return a difference of ``ConfirmRow``; None if there is none."""
+def _gain_text(answer: Mapping[str, Any] | None, unit: str) -> str:
+    """Return a difference of ``ConfirmRow`` as text, with its interval if rates were tried."""
     if answer is None or answer["mean"] is None:
-        return None
-    return Gain(answer["mean"], answer["error"], answer["verdict"])
+        return gain_cell(None, unit)
+    gain = Gain(answer["mean"], answer["error"], answer["verdict"])
+    is_interval = answer.get("low") is not None
+    return gain_cell(gain, unit, (answer["low"], answer["high"]) if is_interval else None)
 
 
 def _comparisons(
@@ -293,11 +285,10 @@ def _show_differences(
     compared = [(row, row.over_mha_in[part]) for row in members if row.over_mha_in is not None]
     columns = [TextColumn("mechanism", [_label(row) for row, _ in compared])]
     for name, metric in judged.items():
-        cells = []
-        for lead in (over[name] for _, over in compared):
-            ends = ("mean", "low", "high")
-            texts = [points(lead[end], None, metric["unit"]) for end in ends if lead]
-            cells.append("{} [{}, {}]".format(*texts) if texts else "-")
+        cells = [
+            points_between(lead["mean"], lead["low"], lead["high"], metric["unit"]) if lead else "-"
+            for lead in (over[name] for _, over in compared)
+        ]
         columns.append(TextColumn(f"{name} over {STANDARD}", cells, "right"))
     say(console, "", f"{part}, each task, with the interval that holds in 95 of 100 cases", "")
     say_table(console, columns)

@@ -82,7 +82,8 @@ class RunView:
             because different published mechanisms can be equal at small sizes.
         trainings: trainings of the search under its task and its target task, sorted by key,
             purpose and index of the seed.
-        confirmations: all trainings with fresh seeds, that is, seeds that the search never used.
+        confirmations: all trainings with fresh seeds, that is, seeds that the search never used, at
+            the tasks' own learning rates.
         incidents: worker failures.
         explained: recorded results of ``nas explain``.
         benchmarked: recorded results of ``nas benchmark``.
@@ -149,7 +150,11 @@ class RunView:
                 members=run.front(candidates),
                 names=names,
                 trainings=tuple(sorted(trainings, key=lambda t: (t.key, t.purpose, t.repeat))),
-                confirmations=run.trainings("confirm"),
+                confirmations=tuple(
+                    t
+                    for t in run.trainings("confirm")
+                    if t.stage != "search" or t.task == run.setup.front_task.fingerprint
+                ),
                 incidents=run.incidents(),
                 explained=run.answers("explain"),
                 benchmarked=run.answers("benchmark"),

@@ -42,6 +42,7 @@ class TrainingRow:
         metric: first metric of the task, by which mechanisms are compared.
         is_measured: whether the costs were measured, because the mechanism is a user's own torch
             module. Costs that cannot be measured are missing.
+        learning_rate: the learning rate, if the task's rates are tried; else None.
     """
 
     name: str
@@ -51,6 +52,7 @@ class TrainingRow:
     costs: Mapping[str, float]
     metric: Metric | Objective
     is_measured: bool = False
+    learning_rate: float | None = None
 
     @property
     def value(self) -> float | None:
@@ -120,7 +122,8 @@ def trial_line(training: TrainingRow, done: int, total: int) -> str:
     if value is not None:
         outcome = f"{metric.name} {quantity(value, metric.unit)}"
     seconds = f"{result.core_seconds:.1f} core s"
-    return f"[{done}/{total}] {training.name}, seed {training.repeat}: {outcome}, {seconds}"
+    rate = "" if training.learning_rate is None else f" at rate {training.learning_rate:g}"
+    return f"[{done}/{total}] {training.name}{rate}, seed {training.repeat}: {outcome}, {seconds}"
 
 
 def cost_cell(costs: Mapping[str, float], name: str, *, is_measured: bool) -> str:

@@ -49,6 +49,12 @@ def points(mean: float, error: float | None, unit: str) -> str:
     return shown if error is None else f"{shown} ± {scale * error:.{places}f}"
 
 
+def points_between(mean: float, low: float, high: float, unit: str) -> str:
+    """Return a difference with the bounds of its confidence interval, all with their signs."""
+    shown, *ends = (points(value, None, unit) for value in (mean, low, high))
+    return f"{shown} [{', '.join(ends)}]"
+
+
 def limit_text(objective: Objective) -> str:
     """Return the limit of an objective as text, such as "MACs at most 1.20 M"."""
     title, way = header(objective.name), "most" if objective.direction == "min" else "least"
@@ -56,11 +62,16 @@ def limit_text(objective: Objective) -> str:
     return f"{title} at {way} {amount(objective.corner, objective.unit)}{percent_sign}"
 
 
-def gain_cell(gain: Gain | None, unit: str) -> str:
-    """Return a difference as the text of a cell: with "?" if it is undecided, "-" if it is None."""
+def gain_cell(gain: Gain | None, unit: str, ends: tuple[float, float] | None = None) -> str:
+    """Return a difference as the text of a cell: with "?" if it is undecided, "-" if it is None.
+
+    Args:
+        ends: bounds of its confidence interval, shown in place of the standard error.
+    """
     if gain is None:
         return "-"
-    return points(gain.mean, gain.error, unit) + (" ?" if gain.side == "undecided" else "  ")
+    shown = points_between(gain.mean, *ends, unit) if ends else points(gain.mean, gain.error, unit)
+    return shown + (" ?" if gain.side == "undecided" else "  ")
 
 
 def signed(value: float) -> str:

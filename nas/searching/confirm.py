@@ -7,6 +7,10 @@ so that each mechanism is compared with them seed by seed. So is one further mec
 module, if the user names one to compare with. Each training is recorded before it is
 returned. Recorded trainings are not repeated, unless they failed because the worker process was
 lost.
+
+If the task's learning rates are tried, each mechanism is trained at each rate, with further seeds
+that choose its rate (``nas.common.rates``). A task at another rate has another fingerprint, which
+distinguishes these trainings in the run.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from nas.common.errors import ConfigError, RunError
 from nas.common.objectives import Objective
 from nas.common.pareto import scaled_hypervolume
+from nas.common.rates import BY_VALIDATION, CHOOSING_SEEDS
 from nas.common.search_config import check_count
 from nas.costs import costs_of, default_costs
 from nas.evaluation.study import costs_under, resolve_under, to_train, why_not
@@ -62,14 +67,23 @@ class ConfirmationStage:
     """A task that all selected mechanisms are trained under.
 
     Attributes:
-        stage: "search" for the task whose front the run searches, "long" for a longer task, "test"
+        part: "search" for the task whose front the run searches, "long" for a longer task, "test"
             for a task that computes its metrics on the test set.
         data: data of the task.
+        learning_rate: the learning rate, if the task's rates are tried; else None.
+        is_other_rate: whether it is another rate than that of the part's own task.
     """
 
-    stage: Stage
+    part: Stage
     task: Task
     data: Data
+    learning_rate: float | None = None
+    is_other_rate: bool = False
+
+    @property
+    def stage(self) -> Stage:
+        """The recorded stage, ``Training.stage``: "search" for each other rate, else the part."""
+        return "search" if self.is_other_rate else self.part
 
     @cached_property
     def fingerprint(self) -> str:
@@ -102,12 +116,14 @@ class ConfirmationPlan:
 
     Attributes:
         metric: the metric to confirm, which is the first metric among the run's objectives.
-        seeds: number of trainings of each candidate in each stage.
+        seeds: number of trainings of each candidate in each stage, without those that only choose
+            a learning rate.
         candidates: the selected mechanisms, then standard attention and the control ``uniform``. If
             the search did not train a candidate, its ``trainings`` are empty.
         todo: for each stage, the trainings that are not recorded yet.
         against: the mechanism with which the user compares all candidates; None for no such
             comparison. It may be one of the candidates.
+        rates: whether the tasks' learning rates are tried; each rate of a task is a stage.
     """
 
     metric: Objective
@@ -116,6 +132,12 @@ class ConfirmationPlan:
     stages: tuple[ConfirmationStage, ...]
     todo: tuple[tuple[Trial, ...], ...]
     against: ComparedMechanism | None = None
+    rates: bool = False
+
+    @property
+    def repeats(self) -> int:
+        """The number of trainings of each candidate in each stage."""
+        return self.seeds + CHOOSING_SEEDS if self.rates else self.seeds
 
     @property
     def trained(self) -> dict[str, ComparedMechanism]:
@@ -141,6 +163,7 @@ def plan_confirmation(
     is_tested: bool = False,
     data: str | None = None,
     against: AnyTrainable | None = None,
+    rates: bool = False,
 ) -> ConfirmationPlan:
     """Select mechanisms of a run to train again, and return the trainings that are missing.
 
@@ -156,12 +179,15 @@ def plan_confirmation(
         is_tested: whether to add a stage whose metrics are computed on the test set.
         data: where the data of the run's task are now, if they were moved.
         against: a further mechanism to train and to compare all others with.
+        rates: whether to train at each learning rate of the tasks, see ``nas.common.rates``.
 
     Raises:
         NasError: there is nothing to confirm, or an argument cannot be used.
     """
     check_count("seeds", seeds)
     check_count("members", members)
+    if rates and is_tested:
+        raise ConfigError(BY_VALIDATION)
     setup = run.setup
     metric = next((o for o in setup.objectives if o.is_metric), None)
     if metric is None:
@@ -181,16 +207,19 @@ def plan_confirmation(
     if is_tested:
         last = stages[-1].task
         stages.append(ConfirmationStage("test", last, last.load_test()))
+    if rates:
+        stages = [each for stage in stages for each in _at_rates(stage)]
     reference = None if against is None else _compared(run, against, stages)
-    plan = ConfirmationPlan(metric, seeds, chosen, tuple(stages), (), reference)
-    todo = (tuple(_missing_trials(run, stage, plan.trained.values(), seeds)) for stage in stages)
+    plan = ConfirmationPlan(metric, seeds, chosen, tuple(stages), (), reference, rates)
+    trained = plan.trained.values()
+    todo = (tuple(_missing_trials(run, stage, trained, plan.repeats)) for stage in stages)
     return replace(plan, todo=tuple(todo))
 
 
 def confirm_run(
     writer: RunWriter, plan: ConfirmationPlan, make_evaluator: MakeEvaluator
-) -> Generator[tuple[ComparedMechanism, Training], None, None]:
-    """Train as planned, and yield each training with its mechanism after it is recorded."""
+) -> Generator[tuple[ConfirmationStage, ComparedMechanism, Training], None, None]:
+    """Train as planned, and yield each training after it is recorded."""
     trained = plan.trained
     for stage, trials in zip(plan.stages, plan.todo, strict=True):
         if not trials:
@@ -210,7 +239,14 @@ def confirm_run(
                     digest=mechanism.digest,
                 )
                 writer.record_training(training)
-                yield mechanism, training
+                yield stage, mechanism, training
+
+
+def _at_rates(stage: ConfirmationStage) -> Iterator[ConfirmationStage]:
+    """Yield the stage at each learning rate of its task."""
+    for rate, task in stage.task.at_rates().items():
+        is_other = task.fingerprint() != stage.task.fingerprint()
+        yield replace(stage, task=task, learning_rate=rate, is_other_rate=is_other)
 
 
 def _select(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Candidate, ...]:
@@ -312,7 +348,7 @@ def _likely_members(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _missing_trials(
-    run: Run, stage: ConfirmationStage, mechanisms: Iterable[ComparedMechanism], seeds: int
+    run: Run, stage: ConfirmationStage, mechanisms: Iterable[ComparedMechanism], repeats: int
 ) -> Iterator[Trial]:
     done = {
         (training.key, training.repeat)
@@ -323,7 +359,7 @@ def _missing_trials(
     context = cost_context(stage.task, {})
     resolved = {each.key: resolve_under(stage.task, each.mechanism) for each in mechanisms}
     work = {key: costs_under(form, context, ["macs"])["macs"] for key, form in resolved.items()}
-    for repeat in range(seeds):
+    for repeat in range(repeats):
         seed = training_seed(run.setup.config.seed, "confirm", repeat)
         for key, form in resolved.items():
             if (key, repeat) not in done:

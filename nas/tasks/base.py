@@ -13,7 +13,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -154,13 +154,24 @@ class Task(Frozen):
         """
         return ""
 
+    def at_rates(self) -> Mapping[float, Task]:
+        """Return the task at each of its learning rates, by rate.
+
+        Raises:
+            TaskError: the task offers no learning rates, or trains several models.
+        """
+        raise TaskError(
+            f"task {self.name!r} offers no learning rates to choose from; expected a task that "
+            "trains one model and lists `learning_rates`."
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the task as plain data, including ``kind``, for ``nas.tasks.parse_task``."""
         return {"kind": self.kind, **self.model_dump(mode="json")}
 
     def fingerprint(self) -> str:
         """Return a digest, 16 hex characters, of the fields that change metrics, without data."""
-        fields = self.model_dump(mode="json", exclude={"name", "about", "data"})
+        fields = self.model_dump(mode="json", exclude={"name", "about", "data", "learning_rates"})
         return fingerprint_of([self.kind, RECIPE, fields])
 
 
@@ -182,6 +193,9 @@ class ModelTask(Task):
         epochs, batch_size: number of epochs, and number of examples in a batch.
         learning_rate, weight_decay, beta2: hyperparameters of AdamW. The learning rate is the
             largest rate of the schedule.
+        learning_rates: rates from which comparisons with ``rates`` choose for each mechanism, in
+            ascending order, with ``learning_rate``; empty if the task offers none. They do not
+            change a training.
         decay: the weights to which weight decay applies: ``all``, or only ``matrices``.
         clip: largest norm of the gradient of all weights; None for no limit.
         schedule: schedule of the learning rate: ``one_cycle`` (Smith & Topin 2018) or ``constant``.
@@ -206,6 +220,7 @@ class ModelTask(Task):
     epochs: int = Field(default=3, ge=1)
     batch_size: int = Field(default=64, ge=1)
     learning_rate: float = Field(default=3e-3, gt=0, le=1000)
+    learning_rates: tuple[Annotated[float, Field(gt=0, le=1000)], ...] = ()
     weight_decay: float = Field(default=0.05, ge=0, le=1000)
     decay: Literal["all", "matrices"] = "all"
     beta2: float = Field(default=0.999, gt=0, lt=1)
@@ -219,6 +234,27 @@ class ModelTask(Task):
         if self.width % self.heads:
             raise ValueError(f"heads is {self.heads}; expected a divisor of width {self.width}")
         return self
+
+    @model_validator(mode="after")
+    def _rates_are_ordered(self) -> ModelTask:
+        rates = self.learning_rates
+        if rates and (len(rates) < 2 or [*rates] != sorted({*rates})):
+            raise ValueError(f"learning_rates are {[*rates]}; expected two or more, ascending")
+        if rates and self.learning_rate not in rates:
+            raise ValueError(
+                f"learning_rate is {self.learning_rate}; expected one of learning_rates, {[*rates]}"
+            )
+        return self
+
+    def at_rates(self) -> Mapping[float, Task]:
+        """Return the task at each of its learning rates, by rate.
+
+        Raises:
+            TaskError: the task offers no learning rates.
+        """
+        if not self.learning_rates:
+            return super().at_rates()
+        return {r: self.model_copy(update={"learning_rate": r}) for r in self.learning_rates}
 
     @property
     def main(self) -> ModelTask:

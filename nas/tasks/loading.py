@@ -25,7 +25,8 @@ def load_task(
 
     Args:
         data: a data spec that replaces the data spec of the file.
-        overrides: fields that replace fields of the file.
+        overrides: fields that replace fields of the file. Another ``learning_rate`` also removes
+            the file's ``learning_rates``, from which comparisons choose.
 
     Raises:
         TaskError: there is no such task or task family.
@@ -37,7 +38,9 @@ def load_task(
     changes = {**(overrides or {}), **({"data": data} if data else {})}
     family = _family(fields, str(path))
     spec = changes.get("data") or fields.get("data") or family.model_fields["data"].default
-    fields |= _fields_for(for_data, spec, family, str(path))
+    changes = {**_fields_for(for_data, spec, family, str(path)), **changes}
+    if "learning_rate" in changes:  # the file's rates surround the file's rate
+        fields.pop("learning_rates", None)
     where = f"{path} with data {spec}" if data else str(path)
     where += f" (with {', '.join(overrides)} set by the space or caller)" if overrides else ""
     return parse_task({**fields, **changes}, where)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nas.common.errors import RunError
+from nas.common.rates import CHOOSING_SEEDS
 from nas.evaluation.local import LocalEvaluator
 from nas.store import appending, open_run
 from tests.cli.conftest import LOCAL
@@ -207,3 +208,24 @@ def test_explain_and_benchmark_of_a_member_are_kept_in_its_run(
     with open_run(folder) as run:
         assert len(run.trainings("explain")) == len(trained)
     assert "nowhere" in nas("explain", "a/best", "--data", "imagefolder:nowhere", *LOCAL).err
+
+
+@pytest.mark.usefixtures("at_sequences")
+def test_benchmark_at_several_rates_resumes_and_shares_records(nas: Any) -> None:
+    rates = "\nlearning_rates: [0.001, 0.003]\nlearning_rate: 0.003\n"
+    Path("rates.yaml").write_text(SEQUENCES.format(kind="induction") + rates)
+    command = ("benchmark", "uniform", *LOCAL, "--record", "record.jsonl", "--seeds", 2)
+    assert nas(*command, "--tasks", "rates.yaml").status == 0
+    answer = nas(*command, "--tasks", "rates.yaml", "--rates", "--json")
+    assert answer.status == 0, answer.err
+    recorded = Path("record.jsonl").read_text().splitlines()
+    assert len(recorded) == 2 * 2 * (2 + CHOOSING_SEEDS)  # mechanisms, rates, seeds
+    found = json.loads(answer.out)
+    cell = found["mechanisms"][1]["tasks"]["tiny-induction"]
+    assert cell["learning_rate"] in (0.001, 0.003)
+    assert found["tuning"]["trainings"] == len(recorded) - 2 * 2
+    again = nas(*command, "--tasks", "rates.yaml", "--rates")
+    assert "[16/16] uniform at rate 0.003, seed 3" in again.err
+    assert Path("record.jsonl").read_text().splitlines() == recorded
+    refused = nas(*command, "--tasks", "copying.yaml", "--rates")
+    assert "'tiny-copying' offers no learning rates to choose from" in refused.err

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import spearmanr, ttest_rel
 
 from nas.common.objectives import Metric
+from nas.common.rates import CHOOSING_SEEDS
 from nas.evaluation.trial import Budget, Evaluation
 from nas.report.benchmark import benchmark_table, make_benchmark, rank_correlations
 from nas.report.charts import draw_benchmark
@@ -180,3 +183,31 @@ def test_equal_scores_have_correlation_zero():
     scores = {"a": by_name(range(14)), "b": by_name([1.0] * 14)}
     (found,) = rank_correlations(scores)
     assert (found["rho"], found["low"], found["high"]) == (0, 0, 0)
+
+
+def test_mechanisms_are_compared_at_their_best_rates(pipe):
+    rng, seeds = np.random.default_rng(1), 5
+    means = {0.01: {"mha": 2.5, "up": 2.9, "like": 2.5}, 0.03: {"mha": 2.9, "up": 2.0, "like": 2.5}}
+    rows = []
+    for rate, by_name in means.items():
+        noise = rng.normal(0, 0.01, (3, seeds + CHOOSING_SEEDS))
+        values = {
+            name: [*(mean + row)] for (name, mean), row in zip(by_name.items(), noise, strict=True)
+        }
+        if rate == 0.03:
+            values["like"][-1] = None
+        rows += [replace(row, learning_rate=rate) for row in trainings(values, BITS)]
+    result = compare(["mha", "up", "like"], {"bytes": rows}, {"bytes": {}}, seeds)
+    mha, up, like = (row.tasks["bytes"] for row in result.mechanisms)
+    assert (mha.learning_rate, up.learning_rate, like.learning_rate) == (0.01, 0.03, 0.01)
+    assert (up.verdict, like.verdict) == ("better", "undecided")
+    assert up.mean == pytest.approx(2.0, abs=0.03)
+    assert len(up.values) == seeds
+    assert up.mean == up.rates["0.03"]
+    assert list(like.rates) == ["0.01"]  # a training failed at the other rate
+    num = 3 * 2 * (seeds + CHOOSING_SEEDS)
+    assert result.tuning == {"trainings": num - 3 * seeds, "core_seconds": 2 * (num - 3 * seeds)}
+    benchmark_table(pipe.console, result)
+    assert "each mechanism at its best rate" in pipe.text
+    assert "Trainings whose values are not shown: 27, 54 core s." in pipe.text
+    assert "like under bytes: 1 of 14 failed" in pipe.text

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from nas.common.objectives import Metric
+from nas.common.rates import CHOOSING_SEEDS
 from nas.report.benchmark import benchmark_table, make_benchmark
 from nas.report.front_columns import SURE, mark
 from nas.report.page.figures import confirmed_figure
@@ -16,7 +17,7 @@ from nas.report.page.rendering import render
 from nas.report.run_view import CONTROLS, RunView
 from nas.report.trials import trial_table
 
-from .claims import side_by_scipy
+from .claims import side_by_scipy, tuned_side_by_scipy
 from .conftest import Printed, read
 from .test_benchmark import trainings
 from .test_trials import result
@@ -76,6 +77,35 @@ def test_benchmark_marks_sides_and_compares_no_failed(pipe: Printed, seed: int) 
     shown = row[-1] if row[-1] in {"+", "-", "?"} else None
     assert shown == {"better": "+", "worse": "-", "undecided": "?", None: None}[side]
     assert " = " not in pipe.text
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_benchmark_at_best_rates_marks_sides_and_compares_no_failed(
+    pipe: Printed, seed: int
+) -> None:
+    rng, seeds = np.random.default_rng(seed), 5
+    gains = {"mha": 0.0, "m0": float(rng.choice([-0.1, -0.04, 0.0, 0.04, 0.1]))}
+    scores: dict[str, dict[float, list[float | None]]] = {name: {} for name in gains}
+    rows = []
+    for rate in (0.003, 0.01, 0.03):
+        drawn_at = {
+            name: [
+                None if rng.random() < 1 / 12 else float(value)
+                for value in rng.normal(0.5 + gain, 0.03, seeds + CHOOSING_SEEDS)
+            ]
+            for name, gain in gains.items()
+        }
+        for name, values in drawn_at.items():
+            scores[name][rate] = values
+        rows += [dataclasses.replace(row, learning_rate=rate) for row in trainings(drawn_at, BITS)]
+    answer = make_benchmark({k: k for k in gains}, {"task": rows}, {"task": {}}, seeds)
+    side = tuned_side_by_scipy(scores["m0"], scores["mha"], CHOOSING_SEEDS, "min")
+    assert answer.mechanisms[1].tasks["task"].verdict == side
+    benchmark_table(pipe.console, answer)
+    shown = {"better": "+", "worse": "-", "undecided": "?"}
+    row = next(line.split() for line in pipe.lines if line.startswith("m0"))
+    assert [word for word in row if word in shown.values()] == ([shown[side]] if side else [])
+    assert "A mechanism with a failed training at each rate is not compared." in pipe.text
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -11,15 +11,17 @@ import pytest
 from rich.console import Console
 
 from nas.common.differences import mean_and_error
-from nas.common.errors import ConfigError, NasError, RunError
+from nas.common.errors import ConfigError, NasError, RunError, TaskError
+from nas.common.rates import CHOOSING_SEEDS
 from nas.common.search_config import SearchConfig
 from nas.evaluation.trial import Evaluation, Trial, training_seed
-from nas.report.confirmation import confirmation_table, make_confirmation
+from nas.report.confirmation import ConfirmResult, confirmation_table, make_confirmation
+from nas.report.run_view import RunView
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import run_search
 from nas.store import named_members, open_run, open_writer
 from nas.store.sources import resolve_trainable
-from tests.report.claims import side_by_scipy
+from tests.report.claims import side_by_scipy, tuned_side_by_scipy
 
 from .conftest import Table, hashed
 
@@ -36,13 +38,17 @@ def folder(kit: Any, task: Any, make_table: Any) -> Any:
 
 
 def confirm(folder: Any, table: Any, **options: Any) -> dict[str, Any]:
+    return confirmed(folder, table, **options).to_dict()
+
+
+def confirmed(folder: Any, table: Any, **options: Any) -> ConfirmResult:
     if "against" in options:
         options["against"] = resolve_trainable(options["against"])
     with open_writer(folder, None) as writer:
         plan = plan_confirmation(writer.run, **{**FEW, **options})
         for _ in confirm_run(writer, plan, lambda *_: table):
             pass
-        return make_confirmation(writer.run, plan).to_dict()
+        return make_confirmation(writer.run, plan)
 
 
 def test_confirmation_trains_members_with_fresh_seeds(folder: Any, make_table: Any) -> None:
@@ -76,14 +82,14 @@ def test_confirmation_trains_members_with_fresh_seeds(folder: Any, make_table: A
 class Drawn(Table):
     """An evaluator whose metrics are drawn at random; one training in ten fails."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, noise: float = 0.01) -> None:
         super().__init__()
-        self.draw = np.random.default_rng(seed)
+        self.draw, self.noise = np.random.default_rng(seed), noise
 
     def evaluate(self, trial: Trial) -> Evaluation:
         if self.draw.random() < 0.1:
             return replace(super().evaluate(trial), status="failed", reason="diverged", metrics={})
-        accuracy = 0.5 + hashed(trial.key) % 7 / 100 + self.draw.normal(0, 0.01)
+        accuracy = 0.5 + hashed(trial.key) % 7 / 100 + self.draw.normal(0, self.noise)
         metrics = {"accuracy": accuracy, "log_loss": 1.0}
         return replace(super().evaluate(trial), status="ok", reason=None, metrics=metrics)
 
@@ -113,6 +119,35 @@ def test_table_marks_undecided_differences_and_compares_no_failed(folder: Any, s
         assert row.over_mha["fresh"]["verdict"] == side
         assert ("?" in line) == (side == "undecided")
         assert (row.over_mha["fresh"]["mean"] is None) == (side is None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_difference_at_best_rates_is_marked_by_its_test(folder: Any, seed: int) -> None:
+    seeds, drawn = 4, Drawn(seed, noise=0.03)
+    with open_writer(folder, None) as writer:
+        plan = plan_confirmation(writer.run, members=8, seeds=seeds, rates=True)
+        for _ in confirm_run(writer, plan, lambda *_: drawn):
+            pass
+        result = make_confirmation(writer.run, plan)
+        rates = {stage.fingerprint: stage.learning_rate for stage in plan.stages}
+        scores: dict[str, dict[Any, list[float | None]]] = {key: {} for key in plan.trained}
+        for t in sorted(writer.run.trainings("confirm"), key=lambda t: t.repeat):
+            value = t.evaluation.metrics["accuracy"] if t.evaluation.is_ok else None
+            scores[t.key].setdefault(rates[t.task], []).append(value)
+    standard = next(c.key for c in plan.candidates if c.proposal.name == "mha")
+    console = Console(file=io.StringIO(), width=400, color_system=None)
+    confirmation_table(console, result)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    for key, row in zip(plan.trained, result.members, strict=True):
+        if row.over_mha is None:
+            assert key == standard
+            continue
+        side = tuned_side_by_scipy(scores[key], scores[standard], CHOOSING_SEEDS)
+        assert row.over_mha["fresh"]["verdict"] == side
+        assert (row.over_mha["fresh"]["mean"] is None) == (side is None)
+        line = next(x for x in lines if x.startswith(row.name or row.id[:8]))
+        assert ("?" in line) == (side == "undecided")
+        assert ("[" in line) == (side is not None)
 
 
 def test_interrupted_confirmation_resumes_without_repeating(folder: Any, make_table: Any) -> None:
@@ -193,3 +228,59 @@ def test_test_set_of_images_keeps_the_training_images(task: Any) -> None:
 def test_invalid_argument_is_refused(folder: Any, options: Any, kind: Any, words: str) -> None:
     with open_writer(folder, None) as writer, pytest.raises(kind, match=words):
         plan_confirmation(writer.run, **options)
+
+
+def test_rates_are_trained_with_all_seeds_and_recorded_apart(folder: Any, make_table: Any) -> None:
+    first, again = make_table(), make_table()
+    answer = confirm(folder, first, rates=True)
+    num_rates, repeats = 3, FEW["seeds"] + CHOOSING_SEEDS
+    assert len(first.trained) == num_rates * repeats * len(answer["members"])
+    assert confirm(folder, again, rates=True) == answer
+    plain = confirm(folder, again)
+    assert again.trained == []
+    assert plain["tuning"] is plain["members"][0]["rates"] is None
+    *_, mha, _ = answer["members"]
+    trained = [one for one in answer["members"] if not one["failed"]]
+    assert mha in trained
+    for one in answer["members"]:
+        rates, own = one["rates"]["fresh"], one["fresh"]["values"]
+        if one not in trained:
+            assert (rates, own) == ({"chosen": None, "means": {}}, [])
+            continue
+        assert list(rates["means"]) == ["0.001", "0.003", "0.01"]
+        assert one["fresh"]["mean"] == pytest.approx(rates["means"][f"{rates['chosen']:g}"])
+        assert len(own) == FEW["seeds"]
+        if one is not mha:
+            gains = [a - b for a, b in zip(own, mha["fresh"]["values"], strict=True)]
+            over = one["over_mha"]["fresh"]
+            assert over["values"] == gains
+            assert over["low"] <= over["mean"] <= over["high"]
+            assert over["verdict"] == "undecided"
+    further = len(first.trained) - FEW["seeds"] * len(trained)
+    assert answer["tuning"]["trainings"] == further
+    with open_run(folder) as run:
+        recorded, view = run.trainings("confirm"), RunView.read(run)
+        assert len({training.task for training in recorded}) == num_rates
+        assert {t.task for t in view.confirmations} == {run.setup.task.fingerprint}
+    assert list(view.fresh) == ["fresh"]
+
+
+def test_rates_exclude_the_test_set_and_tasks_without_rates(folder: Any, make_table: Any) -> None:
+    with pytest.raises(ConfigError, match="chosen and compared on validation examples"):
+        confirm(folder, make_table(), rates=True, is_tested=True)
+    with pytest.raises(TaskError, match="'vit-cifar10-quick' offers no learning rates"):
+        confirm(folder, make_table(), rates=True, long="vit-cifar10-quick")
+
+
+def test_table_shows_rates_intervals_and_costs(folder: Any, make_table: Any) -> None:
+    result = confirmed(folder, make_table(), rates=True)
+    console = Console(file=io.StringIO(), width=200)
+    confirmation_table(console, result)
+    text = console.file.getvalue()
+    mha = next(line for line in text.splitlines() if line.startswith("mha"))
+    assert " 0.001 " in mha  # all rates have equal values; the lowest is chosen
+    assert f"Trainings whose values are not shown: {result.tuning['trainings']}, 0 core s." in text
+    assert "[+" in text or "[-" in text
+    assert "95 % confidence interval of the difference between mechanisms at their best" in text
+    (column,) = [name for name in result.records()[0] if name.endswith("learning_rate")]
+    assert {row[column] for row in result.records()} <= {0.001, None}

@@ -84,10 +84,20 @@ OWN = {
 @pytest.mark.parametrize("name", OWN)
 def test_fingerprint_changes_with_every_field_that_changes_a_result(name):
     task, changed = load_task(name), CHANGED | OWN[name]
-    assert set(changed) == set(type(task).model_fields) - {"name", "about", "data"}
+    assert set(changed) == set(type(task).model_fields) - {
+        "name",
+        "about",
+        "data",
+        "learning_rates",
+    }
     prints = {task.model_copy(update={k: v}).fingerprint() for k, v in changed.items()}
     assert len(prints | {task.fingerprint()}) == len(changed) + 1
-    apart = {"name": "x", "about": "y", "data": "digits"}  # the data have their own digest
+    apart = {
+        "name": "x",
+        "about": "y",
+        "data": "digits",
+        "learning_rates": (1.0, 2.0),
+    }  # the data have their own digest
     assert task.model_copy(update=apart).fingerprint() == task.fingerprint()
 
 
@@ -139,3 +149,31 @@ def test_load_task_names_a_missing_file():
         ConfigError, match=r"nowhere/x\.yaml: cannot be read \(there is no such file"
     ):
         load_task("nowhere/x.yaml")
+
+
+def test_rates_include_the_rate_of_the_task_and_give_the_tasks_of_these_rates():
+    task = load_task("bytes")
+    rates = task.at_rates()
+    assert list(rates) == [0.003, 0.01, 0.03]
+    assert rates[0.01].fingerprint() == task.fingerprint()
+    slow = load_task("bytes", overrides={"learning_rate": 0.003})
+    assert rates[0.003].fingerprint() == slow.fingerprint() != task.fingerprint()
+    assert slow.learning_rates == ()  # they surround another rate
+    with pytest.raises(TaskError, match="'bytes' offers no learning rates to choose from"):
+        slow.at_rates()
+    with pytest.raises(TaskError, match="'bytes-and-recall' offers no learning rates"):
+        load_task("bytes-and-recall").at_rates()
+
+
+@pytest.mark.parametrize(
+    ("rates", "words"),
+    [
+        ([0.003, 0.03], "learning_rate is 0.01; expected one of learning_rates"),
+        ([0.01], "expected two or more, ascending"),
+        ([0.03, 0.01], "expected two or more, ascending"),
+        ([0.0, 0.01], "learning_rates"),
+    ],
+)
+def test_invalid_rates_are_refused(rates, words):
+    with pytest.raises(ConfigError, match=words):
+        load_task("bytes", overrides={"learning_rates": rates})

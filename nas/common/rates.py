@@ -1,0 +1,116 @@
+"""Statistics of trainings at several learning rates: choose a rate, and compare at the best rates.
+
+Every compared mechanism, including the reference, is trained at each of the task's rates with the
+same seeds. The first ``CHOOSING_SEEDS`` seeds choose the mechanism's rate, which has the best mean.
+All reported values come from the other seeds. The best of several means over the same seeds would
+be biased towards better values, and more so if a mechanism's rates differ little or its noise is
+large. The reported mean is an unbiased estimate at the chosen rate.
+
+Few seeds may choose the wrong rate. Two mechanisms that are equal at every rate then differ at
+their chosen rates, so a t-test between the chosen rates has too many false claims. With m(r) and
+b(r) for the true qualities of mechanism and reference at rate r, the tested difference is
+
+    max_r m(r) - max_r b(r).
+
+The claim "better" requires that the mechanism, at its chosen rate c, is better than the reference
+at each of the reference's rates. One of these is the reference's best rate, and m(c) <= max_r m(r).
+The largest of the one-sided p-values is therefore a valid p-value whichever rate was chosen
+(intersection-union test; Berger 1982, "Multiparameter hypothesis testing and acceptance
+sampling"). The claim "worse" is the same with the two exchanged. The confidence interval consists
+of the mean differences that these tests do not reject. Pairs of trainings share their seed.
+If several rates are equally good, the tests are conservative.
+
+A mechanism's rates at which one of its trainings failed are neither chosen nor compared. A
+mechanism without another rate has no difference to any mechanism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Final
+
+from nas.common.differences import interval, p_above, paired, successful
+from nas.common.objectives import Direction
+
+CHOOSING_SEEDS: Final = 2
+BY_VALIDATION: Final = (
+    "rates and test: learning rates are chosen and compared on validation examples; expected one "
+    "of the two options."
+)
+
+
+@dataclass(frozen=True)
+class TunedScores:
+    """The values of a metric of one mechanism at several learning rates.
+
+    Attributes:
+        rate: the chosen rate.
+        by_rate: values of the seeds that did not choose the rate, by rate, then by repeat.
+    """
+
+    rate: float
+    by_rate: Mapping[float, Mapping[int, float]]
+
+    @property
+    def values(self) -> Mapping[int, float]:
+        """The values at the chosen rate, by repeat."""
+        return self.by_rate[self.rate]
+
+
+def tune(
+    scores: Mapping[float, Mapping[int, float | None]], repeats: int, direction: Direction
+) -> TunedScores | None:
+    """Choose a mechanism's learning rate; None if each rate has a failed training.
+
+    Of rates with equal means the lowest is chosen.
+
+    Args:
+        scores: values of the metric by rate, then by repeat; None for a failed training.
+        repeats: number of trainings at each rate, of which the first ``CHOOSING_SEEDS`` choose.
+        direction: "max" if higher values are better, else "min".
+    """
+    trained = {rate: successful(scores[rate]) for rate in sorted(scores)}
+    complete = {rate: values for rate, values in trained.items() if len(values) == repeats}
+    if not complete:
+        return None
+    best = max if direction == "max" else min
+    rate = best(complete, key=lambda rate: fmean(complete[rate][i] for i in range(CHOOSING_SEEDS)))
+    reported = range(CHOOSING_SEEDS, repeats)
+    return TunedScores(
+        rate, {rate: {i: values[i] for i in reported} for rate, values in complete.items()}
+    )
+
+
+def tuned_difference(
+    scores: TunedScores | None, base: TunedScores | None, direction: Direction
+) -> dict[str, float] | None:
+    """Return statistics of the difference of two mechanisms, each at its best learning rate.
+
+    The keys are those of ``nas.common.differences.difference``: "mean", between the two chosen
+    rates; "low" and "high", bounds of the 95 % confidence interval of the difference at the best
+    rates; and "p", its two-sided p-value. None for fewer than two pairs, and if a mechanism has
+    no rate (see ``tune``).
+    """
+    if scores is None or base is None:
+        return None
+    gains = paired(scores.values, base.values)
+    if len(gains) < 2:
+        return None
+    better, low = _lower_side(scores, base, direction)
+    worse, least = _lower_side(base, scores, direction)
+    ends = (low, -least) if direction == "max" else (least, -low)
+    p = min(1.0, 2 * min(better, worse))
+    return {"mean": fmean(gains), "low": ends[0], "high": ends[1], "p": p}
+
+
+def _lower_side(
+    scores: TunedScores, base: TunedScores, direction: Direction
+) -> tuple[float, float]:
+    """Return the p-value of "better", and the lower bound of how much better the mechanism is."""
+    sign = 1.0 if direction == "max" else -1.0
+    gains = [
+        [sign * gain for gain in paired(scores.values, values)] for values in base.by_rate.values()
+    ]
+    return max(p_above(each, 0.0) for each in gains), min(interval(each)[0] for each in gains)

@@ -1,0 +1,101 @@
+"""Choosing learning rates: reported means are unbiased, and claims keep their level."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_rel
+
+from nas.common.differences import LEVEL, difference, paired
+from nas.common.rates import CHOOSING_SEEDS, tune, tuned_difference
+
+RATES = (0.003, 0.01, 0.03)
+SEEDS = 5
+DRAWS = 3000
+FLAT, PEAKED, SHALLOW = (0.0, 0.0, 0.0), (-5.0, 0.0, -5.0), (-0.7, 0.0, -0.7)
+
+
+def draw(rng, means, shared):
+    """Return values by rate and repeat; the part of the noise that a seed shares is ``shared``."""
+    noise = rng.normal(size=(len(RATES), shared.size)) + shared
+    return {
+        rate: dict(enumerate(mean + row))
+        for rate, mean, row in zip(RATES, means, noise, strict=True)
+    }
+
+
+def simulate(first, second, direction="max"):
+    """Yield pairs of tuned scores of two mechanisms with true means ``first`` and ``second``."""
+    rng, repeats = np.random.default_rng(0), SEEDS + CHOOSING_SEEDS
+    sign = 1 if direction == "max" else -1
+    for _ in range(DRAWS):
+        shared = rng.normal(size=repeats)
+        both = (draw(rng, sign * np.array(means), shared) for means in (first, second))
+        yield tuple(tune(scores, repeats, direction) for scores in both)
+
+
+def most(level):
+    """Return a bound that a fraction of DRAWS draws with this probability almost never exceeds."""
+    return level + 3 * (level * (1 - level) / DRAWS) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "direction"),
+    [
+        (FLAT, FLAT, "max"),
+        (SHALLOW, SHALLOW, "max"),
+        (SHALLOW, SHALLOW, "min"),
+        (PEAKED, PEAKED, "max"),
+        (FLAT, PEAKED, "max"),
+        (SHALLOW, FLAT, "min"),
+        (SHALLOW, (0.0, -0.7, -0.7), "max"),
+    ],
+)
+def test_equal_best_quality_is_claimed_different_at_most_at_the_level(first, second, direction):
+    found = [tuned_difference(*pair, direction) for pair in simulate(first, second, direction)]
+    assert np.mean([each["p"] < LEVEL for each in found]) < most(LEVEL)
+    assert np.mean([not each["low"] <= 0 <= each["high"] for each in found]) < most(LEVEL)
+
+
+def test_t_test_between_the_chosen_rates_has_too_many_claims():
+    pairs = simulate(SHALLOW, SHALLOW)
+    found = [difference(paired(a.values, b.values)) for a, b in pairs]
+    assert np.mean([each["p"] < LEVEL for each in found]) > most(LEVEL)
+
+
+@pytest.mark.parametrize(("gain", "side"), [(4.0, "low"), (-4.0, "high")])
+def test_large_difference_is_found_on_the_correct_side(gain, side):
+    means = tuple(mean + gain for mean in SHALLOW)
+    found = [tuned_difference(*pair, "max") for pair in simulate(means, SHALLOW)]
+    assert np.mean([each["p"] < LEVEL and each[side] * gain > 0 for each in found]) > 0.9
+    covered = np.mean([each["low"] <= gain <= each["high"] for each in found])
+    assert covered > 1 - most(LEVEL)
+
+
+def test_reported_mean_is_unbiased_and_the_best_of_several_means_is_not():
+    scores = [first for first, _ in simulate(FLAT, FLAT)]
+    error = (2 / SEEDS / DRAWS) ** 0.5  # the variance of a value is 2
+    assert abs(np.mean([[*s.values.values()] for s in scores])) < 4 * error
+    best = [max(np.mean([*v.values()]) for v in s.by_rate.values()) for s in scores]
+    assert np.mean(best) > 10 * error
+
+
+def test_rates_are_chosen_by_the_first_seeds_and_failures_exclude_a_rate():
+    scores = {
+        0.1: {0: 1.0, 1: 3.0, 2: 0.0},
+        0.2: {0: 2.0, 1: 1.0, 2: 9.0},
+        0.3: {0: 8.0, 1: 8.0, 2: None},
+    }
+    assert (tune(scores, 3, "max").rate, tune(scores, 3, "min").rate) == (0.1, 0.2)
+    assert tune(scores, 3, "max").by_rate == {0.1: {2: 0.0}, 0.2: {2: 9.0}}
+    assert tune({0.3: scores[0.3]}, 3, "max") is None
+    assert tuned_difference(tune(scores, 3, "max"), None, "max") is None
+
+
+def test_difference_at_one_rate_is_student_t_test():
+    first, second = next(simulate(SHALLOW, FLAT))
+    first, second = (type(each)(each.rate, {each.rate: each.values}) for each in (first, second))
+    found = tuned_difference(first, second, "min")
+    expected = ttest_rel([*first.values.values()], [*second.values.values()])
+    assert found["p"] == pytest.approx(expected.pvalue)
+    assert (found["low"], found["high"]) == pytest.approx(expected.confidence_interval(0.95))
