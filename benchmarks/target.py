@@ -297,10 +297,10 @@ def _proposer(order: int) -> Iterator[tuple[str, float]]:
         proposal = proposer.propose(len(replay.results), replay.results)[-1]
         replay.train(str(proposal.key), is_target=proposal.is_target)
         if replay.seconds >= left[0]:
-            told = replay.new_archive()
-            told.tell(replay.results)
+            archive = replay.new_archive()
+            archive.tell(replay.results)
             limit = left.pop(0)
-            for name, value in replay.score(told).items():
+            for name, value in replay.score(archive).items():
                 yield f"proposer {limit}{name}", value
 
 
