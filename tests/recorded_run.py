@@ -22,6 +22,10 @@ from nas.store import Document, RunSetup, Session, create_run, open_writer, this
 from nas.store.frozen import frozen_space
 
 SETTING = CostContext(ModelSizes(32, 4, 2, 65), qkv_bias=False, is_causal=False, calibration={})
+MECHANISMS = (
+    *("mha", "gqa", "mqa", "sqa", "ssqa", "xsqa", "qana", "neural_attention", "additive"),
+    *("uniform", "champion_2025"),
+)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ACCURACY = Objective("accuracy", "max", "fraction", "share got right", 1.0, 0.1, is_metric=True)
 MACS = Objective("macs", "min", "MAC", "multiply-adds", 0.0, 4_000_000.0, is_metric=False)
@@ -58,7 +62,7 @@ def record_run(
         minutes: minutes after noon that the clock of the run returns.
     """
     listener = listener or Listener()
-    attention = load_space("attention_v2")
+    attention = load_space("attention_v2").model_copy(update={"mechanisms": MECHANISMS})
     space, policy = frozen_space(attention)
     setup = RunSetup(
         space=space,

@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nas.compiler.inlining import file_source, inlined
 from nas.costs.counting import count_calls
+from nas.costs.measured import UNCOUNTED
 from nas.genome.primitives import get
 from nas.testing.cases import (
     BATCH,
@@ -235,6 +236,7 @@ OPERATION_COUNTS: Final[dict[Any, Any]] = {
     torch.ops.aten.addcmul: _addcmul,
     torch.ops.aten.linalg_solve_triangular: _solve,
     torch.ops.aten._linalg_solve_ex: _solve_square,
+    **UNCOUNTED,
 }
 
 

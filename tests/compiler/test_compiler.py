@@ -214,4 +214,4 @@ def test_projections_share_one_cast_under_autocast() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         found = values_and_gradients(block, x)
     for ours, theirs in zip(found, exact, strict=True):
-        assert float((ours - theirs).detach().norm() / theirs.detach().norm()) < 0.02
+        assert float((ours - theirs).detach().norm() / theirs.detach().norm()) < 0.04

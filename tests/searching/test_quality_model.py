@@ -259,7 +259,7 @@ def test_estimates_of_many_mechanisms_are_as_good_as_of_few(monkeypatch: Any) ->
             patch.setattr("nas.searching.gaussian_process.MOST_CONDITIONED", 60)
             bounded, _ = model_of(seed, count=148)
             means, errors = bounded.estimate(keys)
-            posterior = bounded._fitted()
+            posterior = bounded.posterior
             draws = bounded.draws(keys[-30:], 2000, np.random.default_rng(0))
         assert posterior.num_trainings < len(bounded._order)  # the last trainings are not fitted
         assert len(posterior._rows) == 60
@@ -283,12 +283,12 @@ def test_twins_share_their_fits() -> None:
         for score in first.observed[key].scores:
             twin.tell(key, first.observed[key].features, score)
     means, errors = first.estimate(list(truth))
-    assert twin._fitted() is first._fitted()
+    assert twin.posterior is first.posterior
     np.testing.assert_array_equal(twin.estimate(list(truth)), (means, errors))
     key = next(iter(truth))
     for number in range(5):
         first.tell(key, first.observed[key].features, 0.3 + 0.01 * number)
-        assert first._fitted() is not twin._fitted()
+        assert first.posterior is not twin.posterior
     assert len(first._fits) == MOST_FITS
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from nas.common.pareto import hypervolume
+from nas.searching.gains import expected_gain
 from nas.searching.results import REPEAT, TrialResult
-from nas.searching.surrogate import Surrogate, _expected_gain
+from nas.searching.surrogate import Surrogate
 from nas.store import Proposal
 
 LEVELS = 12  # of quality: a landscape that is soon known, under noise
@@ -22,7 +23,7 @@ def test_expected_gain_equals_the_mean_over_samples() -> None:
         quality = row[0] + 0.1 * rng.standard_normal(2000)
         before = hypervolume(front.tolist(), (1.0, 1.0))
         after = [hypervolume([*front.tolist(), [q, row[1]]], (1.0, 1.0)) for q in quality]
-        found = _expected_gain(front, np.array(row), np.array([0.1, 0.0]))
+        found = expected_gain(front, np.array(row), np.array([0.1, 0.0]))
         assert found == pytest.approx(np.mean(after) - before, rel=0.15, abs=5e-4)
 
 
