@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+from torch.utils.flop_counter import FlopCounterMode
 
 from nas.costs.timing.measuring import Passes, fastest, one_thread
 from nas.genome import ModelSizes
@@ -16,9 +17,15 @@ from nas.genome import ModelSizes
 SECONDS: Final = 0.5  # processor time of a measurement
 
 
-def _attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    count: int = sdpa_flop_count(query, key, value)
-    return count
+def _attention(
+    query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: Any, **__: Any
+) -> int:
+    """Return the FLOPs of attention from the shapes of its operands, (batch, heads, tokens, width).
+
+    There are two for each multiply-add of the products with keys and with values.
+    """
+    *rows, width = query
+    return 2 * math.prod(rows) * key[-2] * (width + value[-1])
 
 
 # FLOPs of operations that torch's counter leaves out: since torch 2.14, fused attention on CPUs.
