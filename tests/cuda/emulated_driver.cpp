@@ -18,7 +18,14 @@ extern "C" int cuGetErrorString(int, const char** text) {
   *text = "an error of the emulated driver";
   return 0;
 }
+extern "C" int cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return 0;
+}
+DOES_NOTHING(cuCtxGetDevice)
+DOES_NOTHING(cuCtxGetLimit)
 DOES_NOTHING(cuCtxSetCurrent)
+DOES_NOTHING(cuCtxSetLimit)
 DOES_NOTHING(cuDeviceGet)
 DOES_NOTHING(cuDeviceGetAttribute)
 DOES_NOTHING(cuDevicePrimaryCtxRetain)
@@ -27,6 +34,7 @@ DOES_NOTHING(cuFuncSetAttribute)
 DOES_NOTHING(cuFuncSetCacheConfig)
 DOES_NOTHING(cuLaunchCooperativeKernel)
 DOES_NOTHING(cuLaunchKernel)
+DOES_NOTHING(cuLaunchKernelEx)
 DOES_NOTHING(cuLinkAddData_v2)
 DOES_NOTHING(cuLinkComplete)
 DOES_NOTHING(cuLinkCreate_v2)
@@ -36,5 +44,7 @@ DOES_NOTHING(cuModuleLoadData)
 DOES_NOTHING(cuModuleLoadDataEx)
 DOES_NOTHING(cuModuleUnload)
 DOES_NOTHING(cuOccupancyMaxActiveBlocksPerMultiprocessor)
+DOES_NOTHING(cuOccupancyMaxActiveClusters)
 DOES_NOTHING(cuPointerGetAttribute)
+DOES_NOTHING(cuTensorMapEncodeIm2col)
 DOES_NOTHING(cuTensorMapEncodeTiled)

@@ -115,8 +115,8 @@ def test_search_on_digits_finds_and_confirms_a_front(kit: Any, task: Any, target
         assert plan.candidates[0].key in {t.key for t in records}
     with open_writer(ended.folder, None) as writer:
         [*trained] = confirm_run(writer, plan, LocalEvaluator)
-    assert {t.evaluation.budget.epochs for _, t in trained} == {2}
-    assert {t.evaluation.status for _, t in trained} == {"ok"}
+    assert {t.evaluation.budget.epochs for *_, t in trained} == {2}
+    assert {t.evaluation.status for *_, t in trained} == {"ok"}
 
 
 def test_target_of_another_kind_is_refused(kit: Any, task: Any) -> None:
