@@ -33,7 +33,9 @@ def build(folder: Path) -> dict[str, str]:
         command += [f"-I{runtime}", f"-I{folder / 'include'}", "-o", str(folder / library)]
         subprocess.run([*command, str(HERE / source)], check=True)
     preload = {"LD_PRELOAD": str(folder / "libemulated.so"), "LD_LIBRARY_PATH": str(folder)}
-    return os.environ | preload | {"TRITON_CACHE_DIR": str(folder / "triton")}
+    # Torch 2.14 replaces some products by Triton kernels, which the emulation cannot run.
+    options = {"TRITON_CACHE_DIR": str(folder / "triton"), "TORCH_DISABLE_NATIVE_JIT": "1"}
+    return os.environ | preload | options
 
 
 def counter(name: str) -> int:
