@@ -112,7 +112,7 @@ def test_a_decoding_step_is_timed_eagerly(monkeypatch):
     monkeypatch.setattr(calibration, "designs", some_designs)
     found = calibrate(SIZES, **OPTIONS | {"is_causal": True})
     assert any(found["decode"].values())
-    assert torch.cuda.memory_allocated() < 2**20
+    assert torch.cuda.memory_allocated() < 2**25  # with the workspaces of cuBLAS
 
 
 DECODED = {name: mechanism(name).genome for name in ("mha", "qana", "sw_sqa", "flex_sqa")} | {

@@ -152,7 +152,7 @@ def test_a_training_leaves_no_memory_behind(usual):
     reserved = []
     for name in ("mha", "additive", "mha", "mha"):
         train(mechanism(name).genome, *usual)
-        assert torch.cuda.memory_allocated() < 2**22  # the examples
+        assert torch.cuda.memory_allocated() < 2**24  # the examples, and the workspace of cuBLAS
         reserved.append(torch.cuda.memory_reserved())
     assert max(reserved[2:]) <= reserved[0] < reserved[1]
 
