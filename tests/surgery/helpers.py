@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -103,3 +104,9 @@ def assert_same(
         torch.manual_seed(1)
         results.append(model(*arguments, **options))
     torch.testing.assert_close(*results, **TOLERANCE)
+
+
+def with_cache(model: nn.Module, cache: Any) -> dict[str, Any]:
+    """Return the argument that hands a cache to a Transformers model: "cache" from 5.24 on."""
+    names = inspect.signature(model.forward).parameters
+    return {"cache" if "cache" in names else "past_key_values": cache}

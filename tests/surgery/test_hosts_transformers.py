@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nas.common.errors import GenomeError, NasError
 from nas.surgery import swap_attention
 from nas.testing.hosts import check_host, cores, randomise, swapped
-from tests.surgery.helpers import TOLERANCE, assert_same
+from tests.surgery.helpers import TOLERANCE, assert_same, with_cache
 
 SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 COMMON = SMALL | {"intermediate_size": 37, "max_position_embeddings": 64}
@@ -183,7 +183,7 @@ def test_encoder_decoder_models_take_a_mechanism_outside_cross_attention(
     swap_attention(model, mechanism, where=is_self, preserve=False)
     whole = model(**given, decoder_input_ids=tokens()).logits
     first = model(**given, decoder_input_ids=tokens()[:, :6], use_cache=True)
-    cache = {"past_key_values": first.past_key_values}
+    cache = with_cache(model, first.past_key_values)
     rest = model(**given, decoder_input_ids=tokens()[:, 6:], **cache).logits
     torch.testing.assert_close(rest, whole[:, 6:], rtol=1e-4, atol=1e-4)
 
@@ -205,7 +205,8 @@ def test_cached_decoding_equals_the_whole_after_training(name: str) -> None:
     given = inputs(name, model)
     whole = model(**given).logits
     first = model(given["input_ids"][:, :6], use_cache=True)
-    rest = model(given["input_ids"][:, 6:], past_key_values=first.past_key_values).logits
+    cache = with_cache(model, first.past_key_values)
+    rest = model(given["input_ids"][:, 6:], **cache).logits
     torch.testing.assert_close(rest, whole[:, 6:], rtol=1e-4, atol=1e-4)
 
 

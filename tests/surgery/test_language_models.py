@@ -13,7 +13,7 @@ from nas.common.errors import GenomeError
 from nas.store.sources import load_genome
 from nas.surgery import preview_swap, swap_attention
 from nas.testing.hosts import cores
-from tests.surgery.helpers import DECODABLE, DOT, SOFTMAX
+from tests.surgery.helpers import DECODABLE, DOT, SOFTMAX, with_cache
 
 if TYPE_CHECKING:
     from tests.genomes import Build
@@ -103,8 +103,8 @@ def test_cached_decoding_equals_the_whole(name: str, kind: str, implementation: 
                 tokens[:, start:stop],
                 attention_mask=mask[:, :stop],
                 position_ids=torch.arange(start, stop)[None],
-                past_key_values=cache,
                 use_cache=True,
+                **with_cache(model, cache),
             )
             cache = found.past_key_values
             parts.append(found.logits)
