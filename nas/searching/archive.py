@@ -3,6 +3,10 @@
 An objective is a cost or a metric. Costs are known exactly. Each metric is estimated by a Gaussian
 process (``NoisyGP``) from the trainings of the mechanism and of similar mechanisms. Mechanisms are
 compared by these estimates, since a mean over few trainings may be high by luck.
+
+A training that misses a score that the task requires, a gate, has no metrics that count. Another
+Gaussian process predicts the probability that a mechanism is feasible, that is, that its trainings
+miss no gate (unknown constraints, Gelbart et al. 2014, arXiv 1403.5607).
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ DRAWS: Final = 200  # joint posterior samples from which a probability is comput
 FAR: Final = 3.0  # half-width of the confidence interval of an estimate, in standard errors
 TINY: Final = 1e-30  # avoids a division by zero
 FEWEST: Final = 8  # mechanisms with a result that are needed to fit a model
+LEAST_FEASIBLE: Final = 0.02  # smallest predicted probability of feasibility
 
 
 @dataclass
@@ -41,8 +46,7 @@ class Archive:
         pending: proposals that are being trained.
         most_trainings: maximum number of trainings of a mechanism. With 1, no mechanism is trained
             again.
-        models: model of each metric, by the index of the metric among the objectives. The models
-            also use trainings that were stopped because they missed a score that the task requires.
+        models: model of each metric, by the index of the metric among the objectives.
         known: the first result of each mechanism whose trainings all succeeded, in the order of the
             proposals.
     """
@@ -58,6 +62,8 @@ class Archive:
         self._limits = np.array(limits_of(self.objectives))
         metrics = [i for i, objective in enumerate(self.objectives) if objective.is_metric]
         self.models = {column: NoisyGP() for column in metrics}
+        self._misses = NoisyGP()  # of 1 for a training that missed a gate, and 0 for any other
+        self._has_misses = False
         self._num_results = 0
         self._reported: dict[str, tuple[Costs, bool]] = {}  # means and membership, by key
         self._estimates: tuple[Array, Array] | None = None
@@ -169,6 +175,21 @@ class Archive:
             means[:, column], errors[:, column] = model.predict(rows)
         return means, errors
 
+    def p_feasible(self, candidates: Sequence[tuple[Genome, Mapping[str, float]]]) -> Array:
+        """Return the probability that untrained mechanisms miss no score that the task requires.
+
+        Args:
+            candidates: genome and costs by name of each mechanism.
+
+        Returns:
+            An array of shape (candidates,).
+        """
+        if not self._has_misses or not self.is_informed:
+            return np.ones(len(candidates))
+        missed, _ = self._misses.predict([features(*candidate) for candidate in candidates])
+        p: Array = np.clip(1 - missed, LEAST_FEASIBLE, 1.0)
+        return p
+
     def p_non_dominated(self) -> Array:
         """Return the probability of each mechanism in ``known`` to be in the front.
 
@@ -247,7 +268,11 @@ class Archive:
 
     def _learn(self, result: TrialResult, costs: Costs) -> None:
         self._first.setdefault(result.key, result)
-        row = features(result.genome, result.known_costs)
+        row, is_missed = features(result.genome, result.known_costs), result.costs is None
+        self._misses.tell(result.key, row, float(is_missed))
+        self._has_misses |= is_missed
+        if is_missed:
+            return
         for column, model in self.models.items():
             # Scores below chance count as chance: the difference carries no information.
             objective = self.objectives[column]

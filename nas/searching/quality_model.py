@@ -42,8 +42,9 @@ MOST_FITS: Final = 4  # fits that are kept for the archives of a search, which d
 def features(genome: Genome, costs: Mapping[str, float]) -> dict[str, float]:
     """Return the features of a genome in normal form, by name. A missing feature is 0.
 
-    Features are counts of operations, of parameter values, of edges and of the options of the
-    genome (projections, visibility, placement), and logarithms of costs.
+    Features are numbers of operations, of parameter values, of edges and of the options of the
+    genome (projections, visibility, placement), and costs. They are logarithmic, so that the model
+    does not expect the same effect of each further copy of an operation.
 
     Args:
         costs: costs of the genome by name, none of them negative.
@@ -59,8 +60,9 @@ def features(genome: Genome, costs: Mapping[str, float]) -> dict[str, float]:
     options |= genome.placement.to_mapping()
     counts.update(f"{name}={value}" for name, value in options.items())
     logs = {f"{LOG}{name}": math.log1p(value) for name, value in costs.items()}
+    numbers = {name: math.log2(1 + count) for name, count in counts.items()}
     # One text for each name, since a long search has features of many mechanisms.
-    return {sys.intern(name): value for name, value in (counts | logs).items()}
+    return {sys.intern(name): value for name, value in (numbers | logs).items()}
 
 
 class NoisyGP:

@@ -6,7 +6,8 @@ their estimates; the parents of a later round are the best of these and of earli
 optimistic predictions. So the pool contains mechanisms that are several changes away from every
 trained mechanism, without a training of those in between (as in NSGANetV2, Lu et al. 2020, arXiv
 2007.10396, which runs NSGA-II on its surrogate). The algorithm proposes the offspring that is
-expected to increase the hypervolume of the front most. The front includes pending proposals with
+expected to increase the hypervolume of the front most; this gain counts with the probability that
+the offspring misses no gate of the task. The front includes pending proposals with
 their predicted objectives. One in ten proposals is a new offspring of trained mechanisms without
 screening, so that a wrong model cannot mislead the search. Costs are known exactly; only metrics
 are predicted.
@@ -23,6 +24,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 ROUNDS: Final = 3  # rounds in which a pool of offspring is drawn
 DRAWN: Final = 17  # offspring of a round for each proposal, including offspring that are not new
 MOST_DRAWN: Final = 200  # offspring of a round
+FEASIBLE: Final = 0.5  # least probability of feasibility of an untrained parent
 OPTIMISM: Final = 1.0  # standard errors by which predictions of parents are improved
 WALK: Final = "walk"  # operator of an offspring that is several changes away from its parents
 NO_LIMITS: Final = np.array(np.inf)
@@ -56,6 +59,7 @@ class _Beliefs:
         front: scaled estimates of the trained mechanisms of the front, (mechanisms, objectives).
         pool: offspring by key, in the order of ``means`` and ``errors``.
         means, errors: predicted objectives, scaled, and standard errors, (offspring, objectives).
+        p_feasible: probabilities that they miss no gate, (offspring,).
         gains: a heap of (-gain, row) of the offspring. A gain is an upper bound: the gain at the
             last time it was computed. Gains fall as the front grows.
         repeats: gains and mechanisms of the useful re-evaluations, the greatest gain first.
@@ -66,6 +70,7 @@ class _Beliefs:
     pool: dict[str, Attempt]
     means: Array
     errors: Array
+    p_feasible: Array
     gains: list[tuple[float, int]]
     repeats: list[tuple[float, TrialResult]]
     predicted: dict[str, Array]
@@ -126,13 +131,14 @@ class Surrogate:
     def _believe(self) -> _Beliefs:
         """Draw a pool of offspring, and compute what follows from the results so far."""
         archive = self._archive
-        pool, means, errors = self._draw()
+        pool, means, errors, p_feasible = self._draw()
         estimates = self._scaled(archive.estimates()[0])
         beliefs = _Beliefs(
             front=_members(estimates),
             pool=pool,
             means=self._scaled(means),
             errors=errors / self._span,
+            p_feasible=p_feasible,
             gains=[(-np.inf, row) for row in range(len(pool))],
             repeats=self._reevaluations(estimates),
             predicted={},
@@ -140,29 +146,34 @@ class Surrogate:
         self._beliefs = beliefs
         return beliefs
 
-    def _draw(self) -> tuple[dict[str, Attempt], Array, Array]:
+    def _draw(self) -> tuple[dict[str, Attempt], Array, Array, Array]:
         """Draw distinct offspring that are legal and have no result yet.
 
         The offspring depend on the results alone, so that a resumed run draws the same.
 
         Returns:
-            Attempts by key, and predicted objectives and standard errors of each, two arrays of
-            shape (offspring, objectives).
+            Attempts by key; predicted objectives and standard errors, two arrays of shape
+            (offspring, objectives); and probabilities of feasibility, (offspring,).
         """
         rng = self._context.generator(self._num_told, DRAW)
         known, estimates = self._archive.known, self._archive.estimates()[0]
         pool: dict[str, Attempt] = {}
         results: list[TrialResult] = []
         means, errors = np.empty((2, 0, estimates.shape[1]))
+        p_feasible = np.empty(0)
         for _ in range(ROUNDS):
-            optimistic = np.vstack([estimates, means - OPTIMISM * errors])
-            new = self._offspring(self._nsga2([*known, *results], optimistic), pool, rng)
+            is_parent = p_feasible >= FEASIBLE
+            optimistic = np.vstack([estimates, (means - OPTIMISM * errors)[is_parent]])
+            parents = [*known, *compress(results, is_parent)]
+            new = self._offspring(self._nsga2(parents, optimistic), pool, rng)
             if new:
                 results += new
-                predicted = self._archive.predict([(r.genome, r.known_costs) for r in new])
+                candidates = [(result.genome, result.known_costs) for result in new]
+                predicted = self._archive.predict(candidates)
                 means = np.vstack([means, predicted[0]])
                 errors = np.vstack([errors, predicted[1]])
-        return pool, means, errors
+                p_feasible = np.append(p_feasible, self._archive.p_feasible(candidates))
+        return pool, means, errors, p_feasible
 
     def _offspring(
         self, evolution: Nsga2, pool: dict[str, Attempt], rng: np.random.Generator
@@ -207,6 +218,7 @@ class Surrogate:
                 heapq.heappop(heap)
                 continue
             gain = expected_gain(front, beliefs.means[row], beliefs.errors[row])
+            gain *= float(beliefs.p_feasible[row])
             heapq.heapreplace(heap, (-gain, row))
             if heap[0] == (-gain, row):
                 return gain, attempts[row]

@@ -172,7 +172,8 @@ class TargetArchive(Archive):
             shift[column] = model.shifts((), [features(genome, costs)])[0][0]
         front = self._scaled(self.estimates()[0])
         front = front[is_nondominated(front, keep_weakly=True)]
-        return expected_gain(front, self._scaled(means)[0], shift / self._span)
+        gain = expected_gain(front, self._scaled(means)[0], shift / self._span)
+        return gain * float(self.p_feasible([(genome, costs)])[0])
 
     @property
     def _is_linked(self) -> bool:

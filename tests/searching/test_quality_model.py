@@ -242,11 +242,33 @@ def test_a_missed_gate_does_not_count_as_seed_noise(kit: Any) -> None:
     archive.tell([*history, replace(missed, is_repeat=True)])
     (model,) = archive.models.values()
     assert model.noise < 0.01
-    assert len(model.observed[history[6].key].scores) == 2
+    assert len(model.observed[history[6].key].scores) == 1
     keys = [result.key for result in archive.known]
     estimates = dict(zip(keys, archive.estimates()[0][:, 0], strict=True))
     assert history[6].key not in estimates
     assert estimates[history[0].key] == pytest.approx(-passing[0], abs=0.01)
+
+
+def test_mechanisms_like_those_that_missed_a_gate_are_predicted_to_miss_it(kit: Any) -> None:
+    costs = {"macs": 1e5}
+
+    def told(number: int, name: str, is_missed: bool) -> TrialResult:
+        projections = replace(mechanism(name).genome.projections, has_wv=number % 2 == 0)
+        genome = replace(mechanism(name).genome, projections=projections)
+        row, key = (-0.3 - 0.001 * number, 1e5), f"{number:04x}"
+        return TrialResult(number, genome, key, key, None if is_missed else row, (row,), costs)
+
+    archive = Archive((kit.accuracy, kit.macs))
+    passing = [told(i, n, False) for i, n in enumerate(("mha", "gqa", "mqa", "rsqa") * 3)]
+    candidates = [(mechanism(name).genome, costs) for name in ("ssqa", "uniform")]
+    archive.tell(passing)
+    assert archive.p_feasible(candidates).tolist() == [1.0, 1.0]
+    archive.tell([told(20 + i, "uniform", True) for i in range(4)])
+    similar, missing = archive.p_feasible(candidates)
+    assert missing < 0.2
+    assert similar > 0.8
+    # Trainings that missed the gate do not enter the model of accuracy.
+    assert archive.models[0].observed.keys() == {result.key for result in passing}
 
 
 def test_estimates_of_many_mechanisms_are_as_good_as_of_few(monkeypatch: Any) -> None:
