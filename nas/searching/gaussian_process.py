@@ -60,8 +60,8 @@ class Observations:
         features: features of the genome, see ``features``.
         objectives: values of all objectives in the first training; lower is better.
         scores: value of the metric in each training.
-        is_censored: whether one of the scores is only a bound. This is the case if a training was
-            stopped, or if its score was no better than chance.
+        is_censored: whether one of the scores is only a bound, because it was no better than
+            chance.
     """
 
     features: Features

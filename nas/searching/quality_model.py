@@ -42,9 +42,10 @@ MOST_FITS: Final = 4  # fits that are kept for the archives of a search, which d
 def features(genome: Genome, costs: Mapping[str, float]) -> dict[str, float]:
     """Return the features of a genome in normal form, by name. A missing feature is 0.
 
-    Features are numbers of operations, of parameter values, of edges and of the options of the
-    genome (projections, visibility, placement), and costs. They are logarithmic, so that the model
-    does not expect the same effect of each further copy of an operation.
+    Features are logarithms of the numbers of operations, of parameter values, of edges and of the
+    options of the genome (projections, visibility, placement), and logarithms of costs. With plain
+    numbers, the linear part of the model would expect the same effect of each further copy of an
+    operation.
 
     Args:
         costs: costs of the genome by name, none of them negative.

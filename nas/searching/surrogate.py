@@ -6,8 +6,8 @@ their estimates; the parents of a later round are the best of these and of earli
 optimistic predictions. So the pool contains mechanisms that are several changes away from every
 trained mechanism, without a training of those in between (as in NSGANetV2, Lu et al. 2020, arXiv
 2007.10396, which runs NSGA-II on its surrogate). The algorithm proposes the offspring that is
-expected to increase the hypervolume of the front most; this gain counts with the probability that
-the offspring misses no gate of the task. The front includes pending proposals with
+expected to increase the hypervolume of the front most. This expected gain is multiplied by the
+probability that the offspring misses no gate of the task. The front includes pending proposals with
 their predicted objectives. One in ten proposals is a new offspring of trained mechanisms without
 screening, so that a wrong model cannot mislead the search. Costs are known exactly; only metrics
 are predicted.
