@@ -26,6 +26,7 @@ MODULES: Final = {
     "chunks": "kernels",
     "memory": "kernels",
     "dispatch": "utilisation",
+    "ablation": "peers",
     "rediscovery": "peers",
 }
 BENCHMARKS: Final = {
@@ -43,6 +44,7 @@ BENCHMARKS: Final = {
     "fla": "mechanisms and flash-linear-attention's naive code, --fla FOLDER",
     "gpu": "everything about a CUDA device, in eight minutes",
     "peers": "other optimisers and ours on the same trainings",
+    "ablation": "the surrogate without one of its parts, on a table",
     "rediscovery": "trainings until the best mechanism of a table is reported",
     "beliefs": "bias and calibration of estimates and probabilities",
     "target": "searches with a target task, replayed, --seeds orders",

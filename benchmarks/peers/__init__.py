@@ -7,6 +7,6 @@ training, as does the Gaussian process of gp_peer.py. comparing.py runs all of t
 NePS is excluded: version 0.17 requires networkx below 3 and an older jaxtyping than ours.
 """
 
-from benchmarks.peers.comparing import peers, rediscovery
+from benchmarks.peers.comparing import ablation, peers, rediscovery
 
-__all__ = ["peers", "rediscovery"]
+__all__ = ["ablation", "peers", "rediscovery"]

@@ -26,6 +26,7 @@ import numpy as np
 from scipy.stats import wilcoxon
 
 from benchmarks.figures import Figure
+from benchmarks.peers.ablations import ABLATIONS
 from benchmarks.peers.ours import ours, plain
 from benchmarks.peers.problem import Measure, Problem, SpentError, bench
 from benchmarks.peers.recorded import recorded
@@ -58,6 +59,7 @@ PEERS: Final[Mapping[str, tuple[str, str, str]]] = {
     "optuna-tpe": ("optuna", "optuna_peer", "tpe"),
     "pyglove-nsga2": ("pyglove", "pyglove_peer", "nsga2"),
     "gp-ehvi": ("sklearn", "gp_peer", "ehvi"),
+    "gp-ehvi-pool": ("sklearn", "gp_peer", "ehvi_of_pools"),
     "pymoo-nsga2": ("pymoo", "pymoo_peer", "nsga2"),
     "syne-tune-evolution": ("syne_tune", "syne_tune_peer", "regularized_evolution"),
     "archai-evolution": ("archai", "archai_peer", "evolution_pareto"),
@@ -98,6 +100,8 @@ def search_of(name: str) -> Search:
     """Return the function that runs an algorithm."""
     if name in OURS:
         return OURS[name]
+    if name in ABLATIONS:
+        return ABLATIONS[name]
     _, module, function = PEERS[name]
     search: Search = getattr(import_module(f"benchmarks.peers.{module}"), function)
     return search
@@ -277,6 +281,12 @@ def peers(options: argparse.Namespace) -> list[Figure]:
         if (mean := row.get(key)) is not None
         for low, high in [_interval(mean, row[error_key])]
     ]
+
+
+def ablation(options: argparse.Namespace) -> list[Figure]:
+    """Compare the surrogate with versions that lack one of its parts, and with all of them."""
+    names = options.algorithms or ",".join([CHOSEN, *ABLATIONS])
+    return peers(argparse.Namespace(**{**vars(options), "algorithms": names}))
 
 
 def rediscovery(options: argparse.Namespace) -> list[Figure]:

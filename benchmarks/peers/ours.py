@@ -58,6 +58,22 @@ def search_into(
     results: list[TrialResult], name: str, problem: Problem, seed: int, *, is_plain: bool = False
 ) -> None:
     """Search, and append each result to ``results``."""
+    context = context_of(problem, seed, is_plain=is_plain)
+    proposer = Proposer(ALGORITHMS.get(name)(context), context)
+    for number in range(problem.budget):
+        proposal = proposer.propose(number, results[: number - number % POPULATION])[-1]
+        if not proposal.is_trained or proposal.key is None:
+            break  # the space is exhausted
+        score = problem.evaluate(proposal.key)
+        results.append(TrialResult.of(proposal, [score]))
+
+
+def context_of(problem: Problem, seed: int, *, is_plain: bool = False) -> SearchContext:
+    """Return the space, operators and settings of a search.
+
+    Args:
+        is_plain: whether the search starts from random samples and never re-evaluates.
+    """
     bench = problem.bench
     space, policy, objectives = bench.space, bench.policy, bench.objectives
     named = () if is_plain else seeds(space, policy, bench.setting.is_causal)
@@ -69,13 +85,6 @@ def search_into(
     operators = Variation(space, policy, bench.setting.is_causal)
     most_trainings = 1 if is_plain else problem.measure.most_trainings
     archive = Archive(objectives, most_trainings=most_trainings)
-    context = SearchContext(
+    return SearchContext(
         operators, mechanisms, POPULATION, objectives, seed, candidate_filter, archive
     )
-    proposer = Proposer(ALGORITHMS.get(name)(context), context)
-    for number in range(problem.budget):
-        proposal = proposer.propose(number, results[: number - number % POPULATION])[-1]
-        if not proposal.is_trained or proposal.key is None:
-            break  # the space is exhausted
-        score = problem.evaluate(proposal.key)
-        results.append(TrialResult.of(proposal, [score]))

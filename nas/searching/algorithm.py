@@ -8,7 +8,7 @@ proposals.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import le
 from typing import TYPE_CHECKING, Final, Protocol
@@ -31,6 +31,7 @@ PROPOSE: Final = 0
 TELL: Final = 1
 DRAW: Final = 2
 
+NUM_NEIGHBOURS: Final = 8  # mutants of which one is proposed in the first generation
 NEIGHBOUR: Final = "neighbour"  # operator of a mutant of a named mechanism
 
 # Number of failed attempts in a row after which an offspring gets one more mutation.
@@ -97,21 +98,34 @@ class SearchContext:
         inside = [row for row in rows if all(map(le, row[1], limits))]
         return inside or rows
 
-    def initial(self, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """Return a genome of the first generation, near a random mechanism of ``mechanisms``.
+    def initial(
+        self, rng: np.random.Generator, num_failed: int, counts: Mapping[str, int]
+    ) -> Attempt:
+        """Return a genome of the first generation: one mutation of a random named mechanism.
 
-        The mechanism is changed by one to ``MAX_STRENGTH`` mutations. If there are no mechanisms,
-        or after many failed attempts, the genome is a random genome of the search space.
+        Several mutants are drawn. Of those that may be trained, the one with the primitive that is
+        in the fewest earlier proposals is returned. So the first generation measures single changes
+        with many primitives. If there are no named mechanisms, or after many failed attempts, the
+        genome is a random genome of the search space.
 
         Args:
-            num_failed: number of attempts in a row that gave no legal and new genome.
+            num_failed: number of attempts in a row that gave no legal and new genome. The mutants
+                get one more mutation for every ``PATIENCE`` failures.
+            counts: number of earlier proposals with each primitive.
         """
         if not self.mechanisms or num_failed >= SAMPLE_AFTER:
             return self.sample(rng)
-        _, genome = self.mechanisms[int(rng.integers(len(self.mechanisms)))]
-        strength = int(rng.integers(1, MAX_STRENGTH + 1))
-        mutant, _ = self.operators.mutate(genome, rng, strength)
-        return Attempt(mutant, NEIGHBOUR)
+        strength = 1 + num_failed // PATIENCE
+        mutants = []
+        for _ in range(NUM_NEIGHBOURS):
+            _, genome = self.mechanisms[int(rng.integers(len(self.mechanisms)))]
+            mutant, _ = self.operators.mutate(genome, rng, strength)
+            mutants.append(self.filter.inspect(mutant))
+        new = [mutant for mutant in mutants if mutant.is_new]
+        rarest = min(
+            new or mutants, key=lambda m: min(counts.get(node.op, 0) for node in m.genome.nodes)
+        )
+        return Attempt(rarest.genome, NEIGHBOUR)
 
     def sample(self, rng: np.random.Generator) -> Attempt:
         """Return a random genome of the search space."""

@@ -15,6 +15,7 @@ proposals. Programs that train by other means can use a proposer directly:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -186,7 +187,10 @@ class Proposer:
             name, genome = context.mechanisms[self._num_named]
             self._num_named += 1
             return Attempt(genome, "mechanism", name)
-        return context.initial(rng, num_failed)
+        counts = Counter(
+            op for proposal in self._trained for op in {node.op for node in proposal.genome.nodes}
+        )
+        return context.initial(rng, num_failed, counts)
 
 
 def _horizons(batch: int) -> Iterator[int]:

@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import norm
 
 from benchmarks.enumerating import enumerate_space
+from benchmarks.peers.ablations import ABLATIONS
 from benchmarks.peers.comparing import (
     OURS,
     PEERS,
@@ -160,6 +161,17 @@ def test_equal_start_gives_all_algorithms_the_same_first_generation(name):
     assert len(problem.history) == 12
     # SMAC trains a mechanism up to three times before the next one.
     assert trained < set(initial) if name == "smac-parego" else trained == set(initial)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_ablation_changes_its_search_alone(name):
+    before = run(search_of("surrogate"), Landscape(1), 60, 1)
+    changed = run(search_of(name), Landscape(1), 60, 1)
+    after = run(search_of("surrogate"), Landscape(1), 60, 1)
+    assert changed.history != before.history
+    assert after.history == before.history
+    assert hypervolume(changed) > 0
 
 
 def test_named_start_holds_named_mechanisms_then_random_ones():

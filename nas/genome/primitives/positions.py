@@ -104,7 +104,7 @@ class Rope(nn.Module):
     parameters={
         "kernel": Integer(default=3, low=2, high=64),
         "causal": Flag(default=True),
-        "init": Choice(default="random", values=("random", "identity")),
+        "init": Choice(default="random", values=("random", "identity", "residual")),
     },
     is_causal_safe=lambda params: params["causal"],
     state=lambda sizes, params: (
@@ -123,7 +123,9 @@ class ShortConv(nn.Module):
     Args:
         kernel: number of tokens that a result depends on.
         causal: whether a result depends on the token and earlier tokens only.
-        init: initial values of w and b: ``random``, or ``identity`` for out_t = tokens_t.
+        init: initial values of w and b: ``random``; ``identity`` for out_t = tokens_t; or
+            ``residual`` for the sum of both, out_t = tokens_t + b + sum_s w_s tokens_{t-s} with
+            random w and b.
     """
 
     needs_all_tokens = True
@@ -140,11 +142,12 @@ class ShortConv(nn.Module):
         super().__init__()
         self.reach = (kernel - 1, 0) if causal else ((kernel - 1) // 2, kernel // 2)
         self.conv = nn.Conv1d(heads * width, heads * width, kernel, groups=heads * width)
-        if init == "identity":
+        if init != "random":
             with torch.no_grad():
-                for parameter in self.conv.parameters():
-                    parameter.zero_()
-                self.conv.weight[:, :, self.reach[0]] = 1.0
+                if init == "identity":
+                    for parameter in self.conv.parameters():
+                        parameter.zero_()
+                self.conv.weight[:, :, self.reach[0]] += 1.0
 
     def forward(self, tokens: Tokens, mask: Mask = None) -> Tokens:
         return self._mixed(F.pad(drop_padding(tokens, mask), (0, 0, *self.reach)))

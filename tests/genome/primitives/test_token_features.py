@@ -158,6 +158,15 @@ def test_init_identity_starts_as_the_identity_and_trains(case: str) -> None:
     assert all(bool(p.grad is not None and p.grad.any()) for p in module.parameters())
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_init_residual_starts_as_the_identity_plus_a_random_convolution(causal: bool) -> None:
+    torch.manual_seed(0)
+    random = ShortConv(4, 6, kernel=4, causal=causal).double()
+    torch.manual_seed(0)
+    residual = ShortConv(4, 6, kernel=4, causal=causal, init="residual").double()
+    torch.testing.assert_close(residual(X), X + random(X))
+
+
 def test_open_gates_start_near_one() -> None:
     x = draw(2, 7, 5)
     torch.manual_seed(0)
