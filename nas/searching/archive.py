@@ -34,7 +34,6 @@ DRAWS: Final = 200  # joint posterior samples from which a probability is comput
 FAR: Final = 3.0  # half-width of the confidence interval of an estimate, in standard errors
 TINY: Final = 1e-30  # avoids a division by zero
 FEWEST: Final = 8  # mechanisms with a result that are needed to fit a model
-LEAST_FEASIBLE: Final = 0.02  # smallest predicted probability of feasibility
 
 
 @dataclass
@@ -187,7 +186,7 @@ class Archive:
         if not self._has_misses or not self.is_informed:
             return np.ones(len(candidates))
         missed, _ = self._misses.predict([features(*candidate) for candidate in candidates])
-        p: Array = np.clip(1 - missed, LEAST_FEASIBLE, 1.0)
+        p: Array = np.clip(1 - missed, 0.0, 1.0)
         return p
 
     def p_non_dominated(self) -> Array:

@@ -7,10 +7,10 @@ optimistic predictions. So the pool contains mechanisms that are several changes
 trained mechanism, without a training of those in between (as in NSGANetV2, Lu et al. 2020, arXiv
 2007.10396, which runs NSGA-II on its surrogate). The algorithm proposes the offspring that is
 expected to increase the hypervolume of the front most. This expected gain is multiplied by the
-probability that the offspring misses no gate of the task. The front includes pending proposals with
-their predicted objectives. One in ten proposals is a new offspring of trained mechanisms without
-screening, so that a wrong model cannot mislead the search. Costs are known exactly; only metrics
-are predicted.
+probability that the offspring misses no gate of the task; offspring that probably miss one are not
+proposed. The front includes pending proposals with their predicted objectives. One in ten proposals
+is a new offspring of trained mechanisms without screening, so that a wrong model cannot mislead the
+search. Costs are known exactly; only metrics are predicted.
 
 A known mechanism is trained again if this has a greater expected gain than every offspring. Such
 re-evaluations distinguish good mechanisms late in a search. The gain is the expected increase of
@@ -44,7 +44,10 @@ if TYPE_CHECKING:
 ROUNDS: Final = 3  # rounds in which a pool of offspring is drawn
 DRAWN: Final = 17  # offspring of a round for each proposal, including offspring that are not new
 MOST_DRAWN: Final = 200  # offspring of a round
-FEASIBLE: Final = 0.5  # least probability of feasibility of an untrained parent
+# Least probability of feasibility of an offspring that is proposed, or is a parent. No training
+# that missed a gate tells the quality of what they have in common, so its error stays large, and
+# with it the expected gain. In searches over text, one in ten of such proposals missed no gate.
+FEASIBLE: Final = 0.5
 OPTIMISM: Final = 1.0  # standard errors by which predictions of parents are improved
 WALK: Final = "walk"  # operator of an offspring that is several changes away from its parents
 NO_LIMITS: Final = np.array(np.inf)
@@ -60,8 +63,8 @@ class _Beliefs:
         pool: offspring by key, in the order of ``means`` and ``errors``.
         means, errors: predicted objectives, scaled, and standard errors, (offspring, objectives).
         p_feasible: probabilities that they miss no gate, (offspring,).
-        gains: a heap of (-gain, row) of the offspring. A gain is an upper bound: the gain at the
-            last time it was computed. Gains fall as the front grows.
+        gains: a heap of (-gain, row) of the offspring that probably miss no gate. A gain is an
+            upper bound: the gain at the last time it was computed. Gains fall as the front grows.
         repeats: gains and mechanisms of the useful re-evaluations, the greatest gain first.
         predicted: scaled predictions of pending proposals, by key.
     """
@@ -139,7 +142,7 @@ class Surrogate:
             means=self._scaled(means),
             errors=errors / self._span,
             p_feasible=p_feasible,
-            gains=[(-np.inf, row) for row in range(len(pool))],
+            gains=[(-np.inf, row) for row in np.flatnonzero(p_feasible >= FEASIBLE).tolist()],
             repeats=self._reevaluations(estimates),
             predicted={},
         )

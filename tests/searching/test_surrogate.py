@@ -61,7 +61,7 @@ def test_surrogate_reevaluates_nothing_with_a_limit_of_one_training(kit: Any) ->
 def test_worth_of_a_reevaluation_falls_with_the_number_of_trainings(kit: Any) -> None:
     context = kit.context()
     surrogate, rng = Surrogate(context), np.random.default_rng(0)
-    drawn = search(kit, 20, 0.0, repeats=False)
+    drawn = search(kit, 30, 0.0, repeats=False)
     costs = [(-0.2 - int(str(p.key), 16) % LEVELS / 20, p.costs["macs"]) for p in drawn]
     worths = []
     for trainings in (2, 100):
