@@ -124,3 +124,15 @@ def test_normal_form_may_contain_primitives_outside_the_space(kit: Any) -> None:
         assert judge.propose(Attempt(child, operator), number, 0).verdict != "rejected"
         child, operator = variation.crossover(written.genome, variation.sample(rng), rng)
         assert judge.propose(Attempt(child, operator), number, 1).verdict != "rejected"
+
+
+def test_first_generation_prefers_primitives_that_were_tried_least(kit: Any) -> None:
+    context, rng = kit.context(), np.random.default_rng(0)
+
+    def count(tried: dict[str, int]) -> int:
+        """Number of 40 neighbours with a GELU."""
+        drawn = [context.initial(rng, 0, tried).genome for _ in range(40)]
+        return sum(any(node.op == "gelu" for node in genome.nodes) for genome in drawn)
+
+    others = dict.fromkeys(context.operators.space.primitives, 1)
+    assert count({**others, "gelu": 0}) > 2 * count({**others, "gelu": 2})
