@@ -92,8 +92,8 @@ def search(
         algorithm: "surrogate", "nsga2", "random", "regularized-evolution", "local-search", or the
             name of a plug-in's algorithm.
         lag: if set, the proposal with number t uses the trainings up to number t - lag, so that no
-            worker waits for the last training of a generation. By default proposals use the
-            trainings of whole generations.
+            worker waits for the last training of a generation. By default 8 for "surrogate"; with
+            other algorithms, proposals use the trainings of whole generations.
         seed: seed of the search, from which the seeds of trainings derive.
         repeats: number of trainings of each mechanism, each with its own seed.
         objectives: metrics and costs to optimise; by default those of the space.

@@ -50,7 +50,7 @@ def search(
     ] = SearchConfig.algorithm,
     lag: Annotated[
         int | None,
-        typer.Option(min=1, help="Propose from all results but this many, not by generations."),
+        typer.Option(min=1, help="Propose from all results but this many (surrogate: 8)."),
     ] = SearchConfig.lag,
     objectives: Annotated[
         str | None,

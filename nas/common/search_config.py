@@ -26,7 +26,7 @@ class SearchConfig:
         repeats: number of trainings of each new mechanism, each with its own seed.
         lag: if set, proposal t is computed from the results of proposals 0 to t - lag, so that no
             worker waits for the end of a generation. A few times the number of workers is
-            sensible. None: proposals are computed from the results of complete generations.
+            sensible. None: the lag of the algorithm, see ``nas.searching.algorithm.Algorithm``.
 
     Raises:
         ConfigError: a number is out of range.

@@ -56,7 +56,7 @@ class SearchContext:
             is, whether it is legal and the run has not trained it.
         archive: all results so far, and estimates of the objectives. The archive receives each
             result before the algorithm receives it.
-        lag: lag of the search, see ``SearchConfig``.
+        lag: lag of the search, see ``SearchConfig``; None: complete generations.
     """
 
     operators: Variation
@@ -151,6 +151,9 @@ class Algorithm(Protocol):
     """Proposes genomes and learns from the results of their trainings.
 
     The first generation does not come from it, but from ``SearchContext.mechanisms``.
+
+    A class attribute ``lag`` is the lag of searches that set none. Without the attribute, or if it
+    is None, their proposals are computed from the results of complete generations.
     """
 
     def tell(self, results: Sequence[TrialResult]) -> None:

@@ -221,6 +221,7 @@ def make_proposer(
     space = from_text(setup.space, SearchSpace)
     policy = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
     config = setup.config
+    algorithm = ALGORITHMS.get(config.algorithm)
     costs = (objective.name for objective in setup.objectives if not objective.is_metric)
     # Several trainings of each mechanism show the seed noise without re-evaluations.
     most_trainings = math.inf if config.repeats == 1 else 1
@@ -239,6 +240,6 @@ def make_proposer(
         seed=config.seed,
         filter=CandidateFilter(policy, context, costs, None if target is None else target.context),
         archive=archive,
-        lag=config.lag,
+        lag=config.lag or getattr(algorithm, "lag", None),
     )
-    return Proposer(ALGORITHMS.get(config.algorithm)(search_context), search_context)
+    return Proposer(algorithm(search_context), search_context)

@@ -82,7 +82,13 @@ class _Beliefs:
 
 @ALGORITHMS.register("surrogate")
 class Surrogate:
-    """NSGA-II that draws many offspring and proposes the one with the greatest expected gain."""
+    """NSGA-II that draws many offspring and proposes the one with the greatest expected gain.
+
+    Proposals of a generation that know no result of it repeat its mistakes. So the lag is small by
+    default; eight is enough for a few workers.
+    """
+
+    lag = 8
 
     def __init__(self, context: SearchContext) -> None:
         self._context = context

@@ -35,7 +35,7 @@ TABLES: Final = (
     algorithm TEXT NOT NULL,
     population INTEGER NOT NULL CHECK (population >= 1),
     generations INTEGER NOT NULL CHECK (generations >= 1),
-    lag INTEGER CHECK (lag >= 1),   -- NULL: a generation knows all earlier ones
+    lag INTEGER CHECK (lag >= 1),   -- NULL: the lag of the algorithm
     repeats INTEGER NOT NULL CHECK (repeats >= 1),
     objectives TEXT NOT NULL,       -- JSON: [{"name", "direction", "unit", "ideal", ...}, ...]
     metrics TEXT NOT NULL,          -- JSON: [{"name", "unit", "direction", ...}, ...], all measured
