@@ -90,7 +90,8 @@ def test_objectives_ends_are_chance_and_twice_standard_attention() -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "lag", "most"), [("surrogate", None, 11), ("surrogate", 2, 2), ("nsga2", None, 24)]
+    ("algorithm", "lag", "most"),
+    [("surrogate", None, 11), ("surrogate", 2, 2), ("nsga2", None, 24)],
 )
 def test_lag_of_a_search_is_that_of_its_algorithm_by_default(
     kit: Any, make_table: Any, algorithm: str, lag: int | None, most: int
