@@ -84,8 +84,8 @@ class _Beliefs:
 class Surrogate:
     """NSGA-II that draws many offspring and proposes the one with the greatest expected gain.
 
-    Proposals of a generation that know no result of it repeat its mistakes. So the lag is small by
-    default; eight is enough for a few workers.
+    If all proposals of a generation were computed before its first result, many of them would share
+    one wrong prediction. Therefore the default lag is smaller than a generation.
     """
 
     lag = 8
