@@ -254,11 +254,21 @@ def _gaps_of(curves: Sequence[SearchCurve], name: str, budget: int) -> dict[str,
     return {"gap": mean, "error_of_gap": error}
 
 
+def _chosen(options: argparse.Namespace) -> list[str]:
+    """Return the names in ``--algorithms``; an unknown name ends the program."""
+    names = options.algorithms.split(",") if options.algorithms else []
+    known = (*OURS, *ABLATIONS, *PEERS)
+    for name in names:
+        if name not in known:
+            sys.exit(f"--algorithms: there is no algorithm {name!r}; expected {', '.join(known)}.")
+    return names
+
+
 def peers(options: argparse.Namespace) -> list[Figure]:
     """Compare algorithms on a table; a search's seed draws the order of its trainings."""
     curves = compare(
         recorded(options.table),
-        options.algorithms.split(",") if options.algorithms else algorithms(),
+        _chosen(options) or algorithms(),
         range(options.seeds),
         [point for point in POINTS if point <= options.budget],
         is_free=options.free,
@@ -291,7 +301,7 @@ def ablation(options: argparse.Namespace) -> list[Figure]:
 
 def rediscovery(options: argparse.Namespace) -> list[Figure]:
     """Measure how soon searches report a mechanism about as good as the best of a table."""
-    names = options.algorithms.split(",") if options.algorithms else REDISCOVERING
+    names = _chosen(options) or REDISCOVERING
     points = [point for point in POINTS if point <= min(options.budget, MOST_REDISCOVERING)]
     curves = compare(
         recorded(options.table),

@@ -36,6 +36,7 @@ from nas.searching.setup import (
     check_measures,
     check_space,
     cost_context,
+    lag_of,
     make_objectives,
     make_proposer,
     objective_names,
@@ -143,6 +144,7 @@ def run_search(
     _check_target(tasks, [metric.name for metric in metrics if metric.name in names])
     region = region_of(space, metrics)
     evaluator = tasks.make(make_evaluator)
+    _warn_of_idle_workers(config, evaluator.workers)
     try:
         calibration = evaluator.calibrate() if need_calibration(names) else {}
         session = this_session(command, workers=evaluator.workers)
@@ -251,6 +253,17 @@ def _check_target(tasks: Tasks, metrics: Sequence[str]) -> None:
         )
     for metric in metrics:
         check_measures(task, tasks.data, metric)
+
+
+def _warn_of_idle_workers(config: SearchConfig, workers: int) -> None:
+    lag = lag_of(config)
+    if lag is not None and workers > lag * config.repeats:
+        warnings.warn(
+            f"with a lag of {lag}, at most {lag * config.repeats} of the {workers} workers are "
+            f"busy; a lag of {3 * workers} keeps all of them busy.",
+            NasWarning,
+            stacklevel=3,
+        )
 
 
 def _warn_of_changes(before: Mapping[str, str], now: Mapping[str, str]) -> None:

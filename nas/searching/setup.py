@@ -12,6 +12,7 @@ import numpy as np
 from nas.common.config import near
 from nas.common.errors import ConfigError, SpaceError
 from nas.common.objectives import COST_REFERENCE, QUALITY, Metric, Objective, of_metric
+from nas.common.search_config import SearchConfig
 from nas.compiler import standard_attention
 from nas.costs import COSTS, CostContext, costs_of
 from nas.evaluation.trial import Budget
@@ -193,6 +194,11 @@ def run_cost_context(setup: RunSetup, task: Task) -> CostContext:
     return cost_context(task, setup.calibration, from_text(setup.space, SearchSpace).context)
 
 
+def lag_of(config: SearchConfig) -> int | None:
+    """Return the lag of a search: its own or that of its algorithm; None: complete generations."""
+    return config.lag or getattr(ALGORITHMS.get(config.algorithm), "lag", None)
+
+
 @dataclass(frozen=True)
 class TargetSizes:
     """What proposals depend on of a target task.
@@ -240,6 +246,6 @@ def make_proposer(
         seed=config.seed,
         filter=CandidateFilter(policy, context, costs, None if target is None else target.context),
         archive=archive,
-        lag=config.lag or getattr(algorithm, "lag", None),
+        lag=lag_of(config),
     )
     return Proposer(algorithm(search_context), search_context)

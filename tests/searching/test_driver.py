@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.common.errors import ConfigError, NasError, RunError, SpaceError
+from nas.common.errors import ConfigError, NasError, NasWarning, RunError, SpaceError
 from nas.common.search_config import SearchConfig
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
@@ -106,6 +106,16 @@ def test_search_of_costs_alone_trains_nothing(kit: Any, begin: Any, make_table: 
         assert run.setup.config.repeats == 1
         assert {e.budget.epochs for e in (t.evaluation for t in run.trainings())} == {0}
         assert run.front()
+
+
+def test_search_warns_if_its_lag_leaves_workers_idle(begin: Any, make_table: Any) -> None:
+    table = make_table(workers=9)
+    begin = partial(begin, make_evaluator=lambda *_: table)
+    with pytest.warns(NasWarning, match="at most 8 of the 9 workers are busy; a lag of 27 keeps"):
+        begin(SearchConfig(population=6, generations=1), name="default")
+    begin(SearchConfig(population=6, generations=1, lag=9), name="nine")
+    begin(SearchConfig(population=6, generations=1, repeats=2), name="twice")
+    begin(SearchConfig(population=6, generations=1, algorithm="nsga2"), name="whole")
 
 
 def test_search_counts_decoding_at_the_context_of_its_space(kit: Any, begin: Any) -> None:
