@@ -3,8 +3,8 @@
 writer.py     writes the HTML file                     figures.py  positions in static figures
 rendering.py  renders templates with escaped texts     sections.py  data of the page's sections
 packing.py    prepares the data for the scripts        templates/   templates of HTML and SVG
-encoding.py   encodes columns as base64 of gzip        scripts/     JavaScript of the page
-serving.py    serves the page of a running search      page.css     style of the page
+serving.py    serves the page of a running search      scripts/     JavaScript of the page
+page.css      style of the page
 """
 
 from nas.report.page.writer import write_report

@@ -1,4 +1,4 @@
-"""The data of a page: for each run a header and encoded columns, which scripts/run.js reads.
+"""The data of a page: JSON in gzip, which scripts/run.js reads.
 
 Python prepares everything that the scripts show: numbers as text, columns of the table, quantities
 of the axes, means over fresh seeds, and exported source code.
@@ -6,8 +6,11 @@ of the axes, means over fresh seeds, and exported source code.
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import cache
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +23,6 @@ from nas.common.text import last_line
 from nas.evaluation.trial import Training
 from nas.report.columns import Column
 from nas.report.front_columns import front_columns
-from nas.report.page.encoding import ColumnEncoder
 from nas.report.page.rendering import gain
 from nas.report.plot import FrontAxes
 from nas.report.run_view import RunView
@@ -28,14 +30,17 @@ from nas.report.units import amount, duration, header, human
 from nas.store import Candidate
 
 if TYPE_CHECKING:
-    from nas.report.page.encoding import Packed
-
     Table = list[Column[Candidate]]
+    Packed = dict[str, list[Any]]
 
 # Columns of `nas front` that scripts compute, or that are slow for many mechanisms.
 LEFT_OUT: Final = ("id", "name", "formula")
 # Each source takes milliseconds. Without a source the page shows the export command.
 MOST_SOURCES: Final = 24
+LEVEL: Final = 6  # of compression
+# Significant digits of numbers that are not needed exactly, and of numbers in curves.
+SHORT: Final = 7
+CURVE: Final = 3
 
 
 def page_columns(view: RunView) -> Table:
@@ -62,7 +67,7 @@ def shared_columns(tables: Sequence[Table]) -> Table:
 
 
 def pack_page(views: Sequence[RunView], tables: Sequence[Table]) -> str:
-    """Return the data for the scripts of a page about runs, as base64.
+    """Return the data for the scripts of a page about runs: JSON in gzip, as base64.
 
     Args:
         views: the runs.
@@ -71,8 +76,7 @@ def pack_page(views: Sequence[RunView], tables: Sequence[Table]) -> str:
     from nas.genome.primitives import get, names  # imports torch
 
     _text.cache_clear()
-    encoder = ColumnEncoder()
-    runs = [_run(view, table, encoder) for view, table in zip(views, tables, strict=True)]
+    runs = [_run(view, table) for view, table in zip(views, tables, strict=True)]
     columns = [
         {"key": column.key, "title": column.title, "isNumber": column.is_number}
         for column in shared_columns(tables)
@@ -91,13 +95,15 @@ def pack_page(views: Sequence[RunView], tables: Sequence[Table]) -> str:
     }
     # The role of a primitive gives its colour in a graph.
     roles = {name: str(get(name).signatures[0].role) for name in names()}
-    return encoder.encode({"runs": runs, "roles": roles, "columns": columns, "defaults": defaults})
+    data = {"runs": runs, "roles": roles, "columns": columns, "defaults": defaults}
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode(), LEVEL, mtime=0)).decode()
 
 
-def _run(view: RunView, table: Table, encoder: ColumnEncoder) -> dict[str, Any]:
+def _run(view: RunView, table: Table) -> dict[str, Any]:
     standard, trained, curves = view.standard, view.trained, _curves(view)
-    packed = {column.key: _column(column, view, encoder) for column in table}
-    quantities, columns = _quantities(view, encoder, packed)
+    packed = {column.key: _column(column, view) for column in table}
+    quantities, columns = _quantities(view, packed)
     return {
         "name": view.name,
         "label": view.label,
@@ -109,8 +115,8 @@ def _run(view: RunView, table: Table, encoder: ColumnEncoder) -> dict[str, Any]:
         "front": [member.digest for member in view.members],
         "code": _sources(view),
         "columns": columns | {key: column for key, column in packed.items() if column},
-        "mechanisms": _mechanisms(view, encoder),
-        "trainings": _trainings(view, encoder, [*curves]),
+        "mechanisms": _mechanisms(view),
+        "trainings": _trainings(view, [*curves]),
         "curves": curves,
         "fresh": _fresh(view),
         "confirmations": [
@@ -124,8 +130,8 @@ def _run(view: RunView, table: Table, encoder: ColumnEncoder) -> dict[str, Any]:
     }
 
 
-def _column(column: Column[Candidate], view: RunView, encoder: ColumnEncoder) -> Packed | None:
-    """Return the encoded values and texts of a column; None if the column has no value.
+def _column(column: Column[Candidate], view: RunView) -> Packed | None:
+    """Return the values and texts of a column; None if the column has no value.
 
     Scripts display the texts, and use the values for sorting and CSV.
     """
@@ -134,35 +140,41 @@ def _column(column: Column[Candidate], view: RunView, encoder: ColumnEncoder) ->
     if not any(value is not None and value != "" for value in values):
         return None
     if not column.is_number:
-        texts = [str(value or "") for value in values]
-        few = len(set(texts)) < len(texts) / 2
-        return {"values": (encoder.words if few else encoder.pieces)(texts)}
+        return {"texts": [str(value or "") for value in values]}
     errors = [column.error(row) for row in rows] if column.error else None
     if column.text:
-        return _numbers(encoder, values, errors, [column.text(row) for row in rows], "f4")
-    return _numbers(encoder, values, errors, column.unit)
+        return _numbers(values, errors, [column.text(row) for row in rows], SHORT)
+    return _numbers(values, errors, column.unit)
 
 
 def _numbers(
-    encoder: ColumnEncoder,
     values: Sequence[float | None],
     errors: Sequence[float | None] | None,
     texts: Sequence[str] | str,
-    type_: str = "f8",
+    digits: int | None = None,
 ) -> Packed:
-    """Return the encoded numbers with their standard errors and displayed texts.
+    """Return numbers with their standard errors and displayed texts.
 
     Args:
         texts: displayed text of each number; or the unit in which the numbers are formatted.
-        type_: type of the numbers, see ``ColumnEncoder.numbers``.
+        digits: see ``_rounded``.
     """
     if isinstance(texts, str):
         texts = [
             _text(value, texts, error)
             for value, error in zip(values, errors or repeat(None, len(values)), strict=True)
         ]
-    packed = {"values": encoder.numbers(values, type_), "texts": encoder.words(texts)}
-    return packed | ({"errors": encoder.numbers(errors, "f4")} if errors else {})
+    packed: Packed = {"values": _rounded(values, digits), "texts": [*texts]}
+    return packed | ({"errors": _rounded(errors, SHORT)} if errors else {})
+
+
+def _rounded(values: Iterable[float | None], digits: int | None = None) -> list[float | None]:
+    """Return numbers with this many significant digits; by default all digits.
+
+    A number that is not finite becomes None.
+    """
+    finite = [v if v is not None and math.isfinite(v) else None for v in values]
+    return finite if digits is None else [v and float(f"{v:.{digits}g}") for v in finite]
 
 
 @cache
@@ -171,16 +183,15 @@ def _text(value: float | None, unit: str, error: float | None) -> str:
 
 
 def _quantities(
-    view: RunView, encoder: ColumnEncoder, table: Container[str]
+    view: RunView, table: Container[str]
 ) -> tuple[list[dict[str, Any]], dict[str, Packed]]:
     """Return the quantities that an axis of the figure of the front can show, objectives first.
 
     Args:
-        table: keys of the encoded columns of the page's table. Costs among
-            them are not encoded again.
+        table: keys of the columns of the page's table. Costs among them are not returned again.
 
     Returns:
-        The quantities, and the encoded columns of their values by key.
+        The quantities, and the columns of their values by key.
     """
     objectives, rows = view.setup.objectives, view.mechanisms
     names = {objective.name for objective in objectives}
@@ -198,16 +209,19 @@ def _quantities(
         is_objective = o.name in names
         estimate = score = o.name if o.name in table and not o.is_metric else f"score {o.name}"
         if o.is_metric:
-            scores, type_ = [row.scores.get(o.name) for row in rows], "f8" if is_objective else "f4"
-            columns[score] = _numbers(encoder, scores, None, o.unit, type_)
+            scores, digits = (
+                [row.scores.get(o.name) for row in rows],
+                None if is_objective else SHORT,
+            )
+            columns[score] = _numbers(scores, None, o.unit, digits)
         elif score not in table:
             values = [row.costs.get(o.name) for row in rows]
-            columns[score] = _numbers(encoder, values, None, o.unit)
+            columns[score] = _numbers(values, None, o.unit)
         if o.is_metric and is_objective:
             estimate = f"estimate {o.name}"
             values = [row.objectives.get(o.name) for row in rows]
             errors = [row.errors.get(o.name) for row in rows]
-            columns[estimate] = _numbers(encoder, values, errors, o.unit)
+            columns[estimate] = _numbers(values, errors, o.unit)
         quantities.append(
             {
                 "name": o.name,
@@ -255,20 +269,19 @@ def _sources(view: RunView) -> dict[str, str]:
     return sources
 
 
-def _mechanisms(view: RunView, encoder: ColumnEncoder) -> dict[str, Packed]:
+def _mechanisms(view: RunView) -> dict[str, list[Any]]:
     rows = view.mechanisms
     place = {row.digest: i for i, row in enumerate(rows)}
-    parents = [[place[p] for p in row.proposal.parents if p in place] for row in rows]
     return {
-        "digest": encoder.texts(row.digest for row in rows),
-        "genome": encoder.pieces(row.proposal.genome.to_json() for row in rows),
-        "note": encoder.words([row.proposal.note for row in rows]),
-        "parents": encoder.pieces(map(str, parents)),
+        "digest": [row.digest for row in rows],
+        "genome": [row.proposal.genome.to_json() for row in rows],
+        "note": [row.proposal.note for row in rows],
+        "parents": [[place[p] for p in row.proposal.parents if p in place] for row in rows],
     }
 
 
-def _trainings(view: RunView, encoder: ColumnEncoder, curves: Sequence[str]) -> dict[str, Any]:
-    """Return the trainings of the search as encoded columns.
+def _trainings(view: RunView, curves: Sequence[str]) -> dict[str, Any]:
+    """Return the trainings of the search as columns.
 
     Most columns have a value for each training. Columns of learning curves have a value for each
     epoch, the epochs of all trainings one after another.
@@ -283,22 +296,22 @@ def _trainings(view: RunView, encoder: ColumnEncoder, curves: Sequence[str]) -> 
     values = [evaluation.metrics.get(metric.name) if metric else None for evaluation in ended]
     unit = metric.unit if metric else ""
     return {
-        "mechanism": encoder.numbers((place[row.key] for row in rows), "i4"),
-        "seed": encoder.numbers((evaluation.seed for evaluation in ended), "i4"),
+        "mechanism": [place[row.key] for row in rows],
+        "seed": [evaluation.seed for evaluation in ended],
         **{
-            name: encoder.words([getattr(evaluation, name) or "" for evaluation in ended])
+            name: [getattr(evaluation, name) or "" for evaluation in ended]
             for name in ("status", "reason", "worker", "hardware", "error")
         },
-        "value": encoder.words(["" if v is None else amount(v, unit) for v in values]),
-        "core": encoder.words([duration(evaluation.core_seconds) for evaluation in ended]),
-        "took": encoder.words([duration(evaluation.wall_seconds) for evaluation in ended]),
-        "memory": encoder.words([f"{human(e.peak_memory_bytes)}B" for e in ended]),
-        "wall": encoder.numbers((evaluation.wall_seconds for evaluation in ended), "f2"),
-        "ended": encoder.numbers((row.recorded.timestamp() - zero for row in rows), "f4"),
-        "epochs": encoder.numbers((len(evaluation.reports) for evaluation in ended), "i4"),
-        "loss": encoder.numbers((_finite(report.train_loss) for report in reports), "f2"),
+        "value": ["" if v is None else amount(v, unit) for v in values],
+        "core": [duration(evaluation.core_seconds) for evaluation in ended],
+        "took": [duration(evaluation.wall_seconds) for evaluation in ended],
+        "memory": [f"{human(evaluation.peak_memory_bytes)}B" for evaluation in ended],
+        "wall": _rounded((evaluation.wall_seconds for evaluation in ended), CURVE),
+        "ended": _rounded((row.recorded.timestamp() - zero for row in rows), SHORT),
+        "epochs": [len(evaluation.reports) for evaluation in ended],
+        "loss": _rounded((report.train_loss for report in reports), CURVE),
         "curves": {
-            name: encoder.numbers((_finite(r.metrics.get(name)) for r in reports), "f2")
+            name: _rounded((report.metrics.get(name) for report in reports), CURVE)
             for name in curves
         },
     }
@@ -378,11 +391,7 @@ def _confirmation(
             *(duration(evaluation.core_seconds), "", "", error),
         ],
         "curves": {
-            name: [_finite(report.metrics.get(name)) for report in evaluation.reports]
+            name: _rounded(report.metrics.get(name) for report in evaluation.reports)
             for name in curves
         },
     }
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -46,7 +46,7 @@ LEFT_OUT: Final = ("operator", "state")
 HERE: Final = resources.files("nas.report.page")
 # Only functions read the constants of scripts, so the order matters only for the last script.
 SCRIPTS: Final = (
-    *("dom", "data", "run", "state", "filter", "scale", "marks", "labels", "tip", "pointer"),
+    *("dom", "run", "state", "filter", "scale", "marks", "labels", "tip", "pointer"),
     *("front", "table", "curves", "edits", "graph", "mechanism", "timeline", "watch", "main"),
 )
 

@@ -2,10 +2,10 @@
 
 async function main() {
   const at = (id) => document.getElementById(id);
-  const { header, read } = await decode(at("data").textContent);
-  const { roles, columns } = header;
-  const runs = header.runs.map((about, index) => new Run(about, read, index));
-  const defaults = { ...header.defaults, as: "estimate", box: "", q: "", show: "all", off: "" };
+  const data = await decode(at("data").textContent);
+  const { roles, columns } = data;
+  const runs = data.runs.map((about, index) => new Run(about, index));
+  const defaults = { ...data.defaults, as: "estimate", box: "", q: "", show: "all", off: "" };
   // The address may come from an older page or from a page of other runs.
   const quantities = runs[0].quantities.map(({ name }) => name);
   const known = { run: runs.map(({ name }) => name), x: quantities, y: quantities, as: ["estimate", "score"], show: Object.keys(KINDS) };

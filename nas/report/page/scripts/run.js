@@ -1,10 +1,28 @@
 // A run: mechanisms by index, with their results. Unknown numbers are NaN.
 
+/** The data of the page (nas/report/page/packing.py): JSON in gzip, as base64. */
+async function decode(base64) {
+  const packed = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+}
+
+/** Numbers of a column; JSON has null for NaN. */
+function numbers(values) {
+  return Float64Array.from(values, (value) => value ?? NaN);
+}
+
+/** The start of each of several concatenated lists, and the end of the last one. */
+function starts(lengths) {
+  const places = [0];
+  for (const length of lengths) places.push(places.at(-1) + length);
+  return places;
+}
+
 class Run {
-  /** `about` is the run's entry of the header (nas/report/page/packing.py), `read` decodes a column. */
-  constructor(about, read, index) {
-    Object.assign(this, about, { index, read, cache: new Map() });
-    this.digests = read(this.mechanisms.digest);
+  /** `about` is the run's entry of the page's data. */
+  constructor(about, index) {
+    Object.assign(this, about, { index, cache: new Map() });
+    this.digests = this.mechanisms.digest;
     this.places = new Map(this.digests.map((digest, i) => [digest, i]));
     this.members = this.front.map((digest) => this.find(digest));
     this.isMember = new Uint8Array(this.size);
@@ -24,11 +42,10 @@ class Run {
     return this.keep(`column ${key}`, () => {
       const { values, errors, texts } = this.columns[key] ?? {};
       const unknown = () => new Float64Array(this.size).fill(NaN);
-      const numbers = values ? this.read(values) : unknown();
       return {
-        values: numbers,
-        errors: errors ? this.read(errors) : unknown(),
-        texts: texts ? this.read(texts) : values ? numbers : { at: () => "" },
+        values: values ? numbers(values) : unknown(),
+        errors: errors ? numbers(errors) : unknown(),
+        texts: texts ?? { at: () => "" },
       };
     });
   }
@@ -38,7 +55,7 @@ class Run {
   }
 
   training(name) {
-    return this.keep(`training ${name}`, () => this.read(this.trainings[name]));
+    return this.trainings[name];
   }
 
   quantity(name) {
@@ -81,15 +98,15 @@ class Run {
   }
 
   genome(i) {
-    return JSON.parse(this.keep("genome", () => this.read(this.mechanisms.genome)).at(i));
+    return JSON.parse(this.mechanisms.genome[i]);
   }
 
   note(i) {
-    return this.keep("note", () => this.read(this.mechanisms.note)).at(i);
+    return this.mechanisms.note[i];
   }
 
   parents(i) {
-    return JSON.parse(this.keep("parents", () => this.read(this.mechanisms.parents)).at(i));
+    return this.mechanisms.parents[i];
   }
 
   /** The rows of a mechanism's trainings. */
@@ -112,8 +129,7 @@ class Run {
   /** The values of a metric or of the loss that a training reported after each epoch. */
   reports(row, name) {
     const places = this.keep("epochs", () => starts(this.training("epochs")));
-    const values =
-      name === "loss" ? this.training("loss") : this.keep(`curve ${name}`, () => this.read(this.trainings.curves[name]));
-    return [...values.subarray(places[row], places[row + 1])];
+    const values = name === "loss" ? this.training("loss") : this.training("curves")[name];
+    return [...numbers(values.slice(places[row], places[row + 1]))];
   }
 }

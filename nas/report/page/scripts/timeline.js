@@ -7,7 +7,9 @@ class Timeline {
     Object.assign(this, { run, state, tip, isOneOfSeveral: runs.length > 1 });
     const [ends, wall] = [run.training("ended"), run.training("wall")];
     this.starts = ends.map((end, row) => end - wall[row]);
-    const workers = new Set(run.training("worker").words).size;
+    const lines = new Map([...new Set(run.training("worker"))].map((worker, line) => [worker, line]));
+    const workers = lines.size;
+    this.lines = run.training("worker").map((worker) => lines.get(worker));
     this.canvas = html("canvas", {
       role: "img", "aria-label": `Trainings of ${workers} workers over time`,
       onpointermove: (event) => this.point(event),
@@ -28,7 +30,7 @@ class Timeline {
     const width = this.canvas.parentElement.clientWidth;
     if (!width) return;
     const { run, height } = this;
-    const [ends, mechanisms, statuses, { places }] = ["ended", "mechanism", "status", "worker"].map((name) => run.training(name));
+    const [ends, mechanisms, statuses] = ["ended", "mechanism", "status"].map((name) => run.training(name));
     const context = sharpened(this.canvas, width, height);
     const colour = colours(this.canvas);
     const last = ends.reduce((most, end) => Math.max(most, end), 0);
@@ -36,12 +38,12 @@ class Timeline {
     const selected = this.state.selected([run]).i;
     const hues = { ok: colour(`run-${run.index % 6}`), stopped: colour("muted"), failed: colour("bad") };
     const gap = this.line > 6 ? 2 : 0;
-    for (let row = 0; row < places.length; row++) {
+    for (let row = 0; row < ends.length; row++) {
       const [from, to] = [this.x.place(this.starts[row]), this.x.place(ends[row])];
-      const [status, isSelected] = [statuses.at(row), mechanisms[row] === selected];
+      const [status, isSelected] = [statuses[row], mechanisms[row] === selected];
       context.fillStyle = isSelected ? colour("named") : hues[status];
       context.globalAlpha = isSelected || status !== "ok" ? 1 : row % 2 ? 0.55 : 0.75;
-      context.fillRect(from, TIMELINE.top + places[row] * this.line + gap, Math.max(0.7, to - from - 0.6), this.line - 2 * gap);
+      context.fillRect(from, TIMELINE.top + this.lines[row] * this.line + gap, Math.max(0.7, to - from - 0.6), this.line - 2 * gap);
     }
     context.globalAlpha = 1;
     Object.assign(context, { fillStyle: colour("muted"), font: `12px ${getComputedStyle(this.canvas).fontFamily}`, textAlign: "center" });
@@ -55,8 +57,8 @@ class Timeline {
     const worker = Math.floor((event.clientY - top - TIMELINE.top) / this.line);
     const moment = this.x.value(event.clientX - left);
     const ends = this.run.training("ended");
-    return this.run.training("worker").places.findIndex(
-      (place, row) => place === worker && this.starts[row] <= moment && moment <= ends[row],
+    return this.lines.findIndex(
+      (line, row) => line === worker && this.starts[row] <= moment && moment <= ends[row],
     );
   }
 
