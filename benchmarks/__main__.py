@@ -46,6 +46,7 @@ BENCHMARKS: Final = {
     "peers": "other optimisers and ours on the same trainings",
     "ablation": "the surrogate without one of its parts, on a table",
     "rediscovery": "trainings until the best mechanism of a table is reported",
+    "judging": "simulated sessions of `nas judge`: false claims, and pairs until a claim",
     "beliefs": "bias and calibration of estimates and probabilities",
     "target": "searches with a target task, replayed, --seeds orders",
     "utilisation": "busy share of up to 1,000 simulated workers",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nas.api.genomes import list_plugins as list_plugins
     from nas.api.genomes import show as show
     from nas.api.genomes import validate as validate
+    from nas.api.judging import judge as judge
     from nas.api.runs import confirm as confirm
     from nas.api.runs import resume as resume
     from nas.api.runs import search as search
@@ -48,6 +49,7 @@ _MODULES: Final = {
         *("build_attention", "cost", "list_mechanisms", "list_objectives", "list_plugins"),
         *("show", "validate"),
     ),
+    "nas.api.judging": ("judge",),
     "nas.api.runs": ("confirm", "resume", "search"),
     "nas.common.errors": ("NasError",),
     "nas.costs.decoding": ("Decoder",),

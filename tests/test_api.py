@@ -46,7 +46,7 @@ validation_images: 20
 TABLES = ("front", "confirm", "evaluate", "benchmark", "explain", "cost")
 # In this order: later examples read the run of the first.
 EXAMPLES = (
-    *("search", "resume", "front", "confirm", "evaluate", "benchmark", "explain"),
+    *("search", "resume", "front", "confirm", "evaluate", "benchmark", "judge", "explain"),
     *("cost", "show", "validate", "build_attention", "export"),
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Unpack
 
@@ -16,7 +17,7 @@ from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import costs_under, resolve_under, study, why_not
-from nas.evaluation.trial import Purpose
+from nas.evaluation.trial import Evaluator, Purpose, Training
 from nas.genome import Genome
 from nas.report.benchmark import BenchmarkResult, make_benchmark
 from nas.report.trials import EvaluateResult, TrainingRow
@@ -236,26 +237,38 @@ def _train(
     learning_rate: float | None = None,
 ) -> Generator[TrainingRow, None, None]:
     """Train each mechanism with each seed and yield the results; closing ends the workers."""
-    metric, context = task.metrics(data)[0], cost_context(task, {})
-    costs = {s.text: costs_under(resolve_under(task, s.mechanism), context) for s in sources}
-    measured = {source.text for source in sources if isinstance(source, ModuleSource)}
     evaluator = make_evaluator(execution, task, data)
     try:
         if record is not None:
             evaluator = JournaledEvaluator(evaluator, Path(record), task, data)
-        named = [(source.text, source.mechanism) for source in sources]
         recorded = run_record.trainings(purpose)
-        for training in study(
-            named, task, data, evaluator, repeats=seeds, seed=seed, purpose=purpose, known=recorded
+        for training, row in train(
+            sources, task, data, evaluator, seeds, seed, purpose=purpose, known=recorded
         ):
             run_record.add(training)
-            result = (training.name, training.digest, training.repeat, training.evaluation)
-            yield TrainingRow(
-                *result,
-                costs=costs[training.name],
-                metric=metric,
-                is_measured=training.name in measured,
-                learning_rate=learning_rate,
-            )
+            yield replace(row, learning_rate=learning_rate)
     finally:
         evaluator.close()
+
+
+def train(
+    sources: Sequence[AnyTrainable],
+    task: Task,
+    data: Data,
+    evaluator: Evaluator,
+    repeats: int,
+    seed: int,
+    **options: Any,
+) -> Iterator[tuple[Training, TrainingRow]]:
+    """Train mechanisms as ``study`` does, and yield each training with its costs.
+
+    Args:
+        repeats, seed, options: see ``study``.
+    """
+    metric, context = task.metrics(data)[0], cost_context(task, {})
+    costs = {s.text: costs_under(resolve_under(task, s.mechanism), context) for s in sources}
+    measured = {source.text for source in sources if isinstance(source, ModuleSource)}
+    named = [(source.text, source.mechanism) for source in sources]
+    for training in study(named, task, data, evaluator, repeats=repeats, seed=seed, **options):
+        name, result = training.name, (training.digest, training.repeat, training.evaluation)
+        yield training, TrainingRow(name, *result, costs[name], metric, name in measured)

@@ -1,4 +1,4 @@
-"""``nas evaluate``, ``benchmark`` and ``explain``: commands that train without a search."""
+"""``nas evaluate``, ``benchmark``, ``judge`` and ``explain`` train without a search."""
 
 from __future__ import annotations
 
@@ -84,6 +84,42 @@ def benchmark(
     if plot is not None:
         write_figure(draw_benchmark(result), plot)
         note(f"{plot}: the differences as a picture.")
+    if not result.is_ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+@options.with_workers
+def judge(
+    context: typer.Context,
+    source: options.Trainable,
+    against: Annotated[str, typer.Option(help="The reference.")] = "mha",
+    task: Annotated[
+        str, typer.Option(help="A task, by name or path.", autocompletion=completion.tasks)
+    ] = "vit-cifar10",
+    data: options.Data = None,
+    pairs: Annotated[int, typer.Option(min=1, help="Most pairs of trainings.")] = 40,
+    minutes: Annotated[float, typer.Option(help="Begin no pair after this time.")] = 10.0,
+    seed: options.StudySeed = 0,
+    policy: options.Policy = "score_normalize_aggregate",
+    record: options.Record = None,
+    as_json: options.AsJson = False,
+    **execution: Any,
+) -> None:
+    """Train a mechanism and a reference in pairs until one is shown to be better.
+
+    At most one judgement in 20 makes a false claim; with --record, at most one record in 20, over
+    the first 50 mechanisms that are judged with it.
+    """
+    from nas.api import judging
+    from nas.report.judgement import judgement_table
+    from nas.report.trials import trial_line
+
+    result = judging.judge(
+        **options.arguments(context, "as_json"),
+        on_training=lambda *done: note(trial_line(*done)),
+    )
+    print_result(result, judgement_table, as_json)
     if not result.is_ok:
         raise typer.Exit(1)
 

@@ -29,6 +29,7 @@ _HEADS: Final = typer.Option("--heads", min=1, max=MOST_SIZE, help="Backbone's h
 _TOKENS: Final = typer.Option("--tokens", min=1, max=MOST_TOKENS, help="Sequence length.")
 
 Source: TypeAlias = Annotated[str, _SOURCE]
+Trainable: TypeAlias = Annotated[str, _TRAINABLE]
 Sources: TypeAlias = Annotated[list[str], _TRAINABLE]
 RunName: TypeAlias = Annotated[
     str,

@@ -64,6 +64,11 @@ class JournaledEvaluator:
             on_error.pop_all()
 
     @property
+    def mechanisms(self) -> list[str]:
+        """Keys of the mechanisms with a successful training in the file, in its order."""
+        return list(dict.fromkeys(key for key, _ in self._recorded))
+
+    @property
     def on_incident(self) -> Callable[[Incident], None]:
         """The function that the wrapped evaluator calls with each incident of a worker."""
         return self._evaluator.on_incident

@@ -1,0 +1,74 @@
+"""Simulate sessions of ``nas judge``: how often they make a false claim, and how soon a true one.
+
+In a session, fifty edits of a mechanism are judged one after another against the same trainings of
+the reference. Noise is normal, or drawn from the recorded trainings of a table: the differences
+between trainings of one mechanism with different seeds. This noise differs between mechanisms, so
+its distribution has long tails.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from benchmarks.figures import Figure
+from nas.api.judging import PLACES
+from nas.common.sequential import evidence, needed
+from nas.searching.tabular.table import load_table
+
+if TYPE_CHECKING:
+    Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+    Noise = Callable[[tuple[int, ...]], Array]
+
+SESSIONS: Final = 2000
+PAIRS: Final = 40
+TABLES: Final = ("attention-bench", "attention-bench-quick", "recall-bench")
+EFFECTS: Final = (1.0, 2.0, 3.0)  # in standard deviations of the noise of one training
+
+
+def judging(options: argparse.Namespace) -> list[Figure]:
+    """Return shares of sessions with a false claim, and pairs until a true claim."""
+    rng = np.random.default_rng(options.seed)
+    noises = {"normal": rng.standard_normal} | {name: recorded(name, rng) for name in TABLES}
+    figures = []
+    for name, noise in noises.items():
+        wrong = np.mean([_claims(noise).any() for _ in range(SESSIONS)])
+        error = np.sqrt(wrong * (1 - wrong) / SESSIONS)
+        label = f"{name}: sessions with a false claim"
+        figures.append(
+            Figure(label, 100 * wrong, "%", 100 * (wrong - error), 100 * (wrong + error))
+        )
+        for effect in EFFECTS:
+            gains = _gains(noise, SESSIONS) + effect
+            is_claimed = evidence(gains) >= needed(PLACES)
+            share = float(is_claimed.any(axis=1).mean())
+            pairs = np.where(is_claimed.any(axis=1), 1 + is_claimed.argmax(axis=1), np.inf)
+            low, median, high = np.quantile(pairs, (0.25, 0.5, 0.75), method="higher").tolist()
+            label = f"{name}: {effect:g} deviations better, {share:.0%} claimed within {PAIRS}"
+            figures.append(Figure(label, median, "pairs", low, high))
+    return figures
+
+
+def recorded(table: str, rng: np.random.Generator) -> Noise:
+    """Return a function that draws noise from a table, with a standard deviation of 1."""
+    loaded = load_table(table)
+    scores = loaded.scores(loaded.metrics[0])
+    residuals = (scores - scores.mean(axis=1, keepdims=True)).ravel()
+    residuals = residuals[np.isfinite(residuals)] / np.nanstd(residuals)
+    return lambda shape: rng.choice(residuals, shape)
+
+
+def _gains(noise: Noise, edits: int) -> Array:
+    """Return gains of edits without an effect, which share the reference's trainings."""
+    gains: Array = noise((edits, PAIRS)) - noise((1, PAIRS))
+    return gains
+
+
+def _claims(noise: Noise) -> Array:
+    """Return which edits of a session, none of which has an effect, are claimed to have one."""
+    gains = _gains(noise, PLACES)
+    claims: Array = (evidence(np.stack([gains, -gains])) >= needed(PLACES)).any(axis=(0, 2))
+    return claims

@@ -1,0 +1,141 @@
+"""``nas.judge``: decide whether one mechanism, such as a user's own module, beats another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Unpack
+
+from nas.api.comparing import train
+from nas.api.execution import Executing, check_legal, check_one_model
+from nas.common.errors import ConfigError
+from nas.common.search_config import check_count
+from nas.evaluation.backends import make_evaluator
+from nas.evaluation.execution import Execution
+from nas.evaluation.journal import JournaledEvaluator
+from nas.evaluation.study import resolve_under, why_not
+from nas.genome import Genome
+from nas.report.judgement import Judgement, make_judgement
+from nas.report.trials import TrainingRow
+from nas.space.validation import load_policy
+from nas.store import RUNS
+from nas.store.sources import Source, resolve_trainable
+from nas.tasks import load_task
+
+PLACES: Final = 50  # mechanisms of a record over which the probability of false claims is bounded
+
+
+def judge(
+    source: str | Path | Genome,
+    *,
+    against: str | Path | Genome = "mha",
+    task: str = "vit-cifar10",
+    data: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    pairs: int = 40,
+    minutes: float = 10.0,
+    seed: int = 0,
+    policy: str = "score_normalize_aggregate",
+    record: str | Path | None = None,
+    runs: str | Path = RUNS,
+    on_training: Callable[[TrainingRow, int, int], None] | None = None,
+    **execution: Unpack[Executing],
+) -> Judgement:
+    """Train a mechanism and a reference in pairs until one is shown to be better.
+
+    A pair is two trainings that share their seed. After each pair, an e-value is computed for each
+    of the claims "better" and "worse" (``nas.common.sequential``). The first that is large enough
+    ends the training.
+
+    Without a record, the probability of a false claim is at most 5 %. With a record, this is the
+    probability of any false claim about the first 50 mechanisms that the record compares with the
+    reference, so that many versions of a module can be judged one after another. The record also
+    keeps the reference's trainings, which are not repeated, and an undecided judgement continues
+    from it.
+
+    >>> result = nas.judge("uniform", task="tiny.yaml", pairs=2, backend="local")
+    >>> result.verdict, len(result.values)
+    ('undecided', 2)
+
+    Args:
+        source: a genome, or a string or path that names a genome or a user's own torch module (see
+            ``nas.store.sources``). The file of a module, FILE.py:CLASS, is executed.
+        against: the reference, in the same forms.
+        task: name or path of a task.
+        data: training data, in the form that the task's family accepts; the task's own data by
+            default.
+        overrides: fields of the task to change, by name.
+        pairs: number of pairs after which the judgement ends undecided.
+        minutes: time after which no further pair begins.
+        seed: number from which the seeds of trainings derive.
+        policy: name or path of the rules that genomes must obey. Genomes of a run are not checked.
+        record: file that stores finished trainings.
+        runs: the folder of runs.
+        on_training: function called with each finished training, the number of finished trainings,
+            and the largest possible number.
+        execution: options of the workers; see ``nas.api.execution.Executing``.
+
+    Raises:
+        ViolationError: a genome is not legal.
+        ConfigError: a module cannot be trained, both mechanisms are the same, or the record already
+            compares 50 other mechanisms with the reference.
+        NasError: an argument cannot be used; the message names it and what was expected.
+    """
+    check_count("pairs", pairs)
+    if not minutes > 0:
+        raise ConfigError(f"minutes: found {minutes:g}; expected a positive number.")
+    options, rules = Execution(**execution), load_policy(policy)
+    loaded = load_task(task, data=data, overrides=overrides)
+    check_one_model(loaded)
+    reference, judged = (resolve_trainable(each, Path(runs)) for each in (against, source))
+    for each in (reference, judged):
+        if isinstance(each, Source):
+            check_legal(each, rules)
+        if reason := why_not(each.mechanism, loaded):
+            raise ConfigError(reason)
+    base_key, key = (resolve_under(loaded, each.mechanism).key for each in (reference, judged))
+    if key == base_key:
+        raise ConfigError(f"{judged.text} and {reference.text} are the same mechanism.")
+    examples, began, place, places = loaded.load(), time.monotonic(), 1, 1
+    judgement = partial(make_judgement, judged, reference, loaded.name, loaded.metrics(examples)[0])
+    evaluator = make_evaluator(options, loaded, examples)
+    rows: list[TrainingRow] = []
+    try:
+        if record is not None:
+            evaluator = JournaledEvaluator(evaluator, Path(record), loaded, examples)
+            place, places = _place(key, base_key, evaluator.mechanisms, Path(record)), PLACES
+        result = judgement(rows, place, places)
+        while result.verdict == "undecided" and len(result.values) < pairs:
+            if rows and time.monotonic() - began > 60 * minutes:
+                break
+            first = len(result.values)
+            end = min(pairs, first + max(1, evaluator.workers))
+            trained = train(
+                (reference, judged), loaded, examples, evaluator, end, seed, first=first
+            )
+            for _, row in trained:
+                rows.append(row)
+                if on_training is not None:
+                    on_training(row, len(rows), 2 * pairs)
+            result = judgement(rows, place, places)
+    finally:
+        evaluator.close()
+    return result
+
+
+def _place(key: str, base_key: str, recorded: Sequence[str], record: Path) -> int:
+    """Return which mechanism of a record is judged, from 1; the reference is not counted.
+
+    Raises:
+        ConfigError: the record compares ``PLACES`` other mechanisms with the reference.
+    """
+    others = [other for other in recorded if other != base_key]
+    place = others.index(key) if key in others else len(others)
+    if place >= PLACES:
+        raise ConfigError(
+            f"{record}: compares {PLACES} other mechanisms with the reference, for which the "
+            "probability of false claims is bounded; expected a new record."
+        )
+    return place + 1

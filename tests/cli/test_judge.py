@@ -1,0 +1,108 @@
+"""``nas judge``: pairs of trainings until one mechanism is shown to be better."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nas.api import judging
+from nas.common import sequential
+from tests.cli.conftest import LOCAL
+
+UNIFORM = ("judge", "uniform", "--task", "tiny.yaml", *LOCAL)
+BROKEN = """
+from torch import nn
+
+class Broken(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.linear = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        return self.linear(x) * (float("nan") if self.training else 1.0)
+"""
+
+pytestmark = pytest.mark.usefixtures("at_tasks")
+
+
+def test_judgement_stops_at_its_budget_and_continues_from_its_record(nas: Any) -> None:
+    command = (*UNIFORM, "--record", "record.jsonl", "--json")
+    first = nas(*command, "--pairs", 2)
+    assert first.status == 0, first.err
+    answer = json.loads(first.out)
+    assert (answer["verdict"], len(answer["values"])) == ("undecided", 2)
+    assert (answer["place"], answer["places"], answer["needed"]) == (1, 50, 2000)
+    assert answer["costs"]["uniform"]["macs"] < answer["costs"]["mha"]["macs"]
+    longer = json.loads(nas(*command, "--pairs", 3).out)
+    assert longer["values"][:2] == answer["values"]
+    assert len(Path("record.jsonl").read_text().splitlines()) == 6
+    gains = [a - b for a, b in zip(longer["values"], longer["reference_values"], strict=True)]
+    assert longer["difference"]["mean"] == pytest.approx(sum(gains) / 3)
+
+
+def test_judgement_without_a_record_is_one_claim(nas: Any) -> None:
+    result = nas(*UNIFORM, "--pairs", 1)
+    assert result.status == 0, result.err
+    assert "undecided after 1 pair, which is not equal to mha" in result.out
+    assert "a claim needs 40" in result.out
+    assert "[2/2]" in result.err
+
+
+def test_judgement_stops_when_it_is_decided(nas: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Any difference is a claim at this level.
+    monkeypatch.setattr(sequential, "LEVEL", 2.0)
+    answer = json.loads(nas(*UNIFORM, "--pairs", 30, "--json").out)
+    gains = [a - b for a, b in zip(answer["values"], answer["reference_values"], strict=True)]
+    assert len(gains) < 30
+    assert not any(gains[:-1])
+    assert answer["verdict"] == ("better" if gains[-1] > 0 else "worse")
+
+
+def test_judgement_begins_no_pair_after_its_time(nas: Any) -> None:
+    answer = json.loads(nas(*UNIFORM, "--minutes", 1e-9, "--json").out)
+    assert len(answer["values"]) == 1
+
+
+def test_judgement_of_a_failed_training_is_no_verdict(nas: Any) -> None:
+    Path("mine.py").write_text(BROKEN)
+    result = nas("judge", "mine.py:Broken", "--task", "tiny.yaml", *LOCAL)
+    assert result.status == 1
+    assert "mine.py:Broken, seed 0: diverged" in result.out
+    assert "undecided" not in result.out
+    limited = nas(*UNIFORM, "--time-limit", 1e-6)
+    assert limited.status == 1
+    assert "time_limit" in limited.out
+    assert "not comparable with mha, because a training failed" in limited.out
+
+
+def test_record_counts_mechanisms_and_is_full_in_the_end(
+    nas: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "PLACES", 2)
+    judge = ("--task", "tiny.yaml", "--pairs", 1, "--record", "r.jsonl", "--json", *LOCAL)
+    places = [
+        json.loads(nas("judge", name, *judge).out)["place"]
+        for name in ("uniform", "gqa:kv_heads=one", "uniform")
+    ]
+    assert places == [1, 2, 1]
+    full = nas("judge", "patterns_and_messages", *judge)
+    assert full.status == 2
+    assert "r.jsonl: compares 2 other mechanisms" in full.err
+
+
+@pytest.mark.parametrize(
+    ("command", "fact"),
+    [
+        ("judge mha --task tiny.yaml", "mha and mha are the same mechanism"),
+        ("judge uniform --task bytes-and-recall", "is made of several"),
+        ("judge uniform --task tiny.yaml --minutes 0", "expected a positive number"),
+        ("judge uniform --task tiny.yaml --against nothing", "nothing"),
+    ],
+)
+def test_arguments_are_refused(nas: Any, command: str, fact: str) -> None:
+    result = nas(*command.split(), *LOCAL)
+    assert result.status == 2
+    assert fact in result.err
