@@ -30,7 +30,9 @@ def _print_version(is_wanted: bool) -> None:
     if is_wanted:
         from importlib.metadata import version
 
-        typer.echo(f"nas {version('nas')}")
+        from nas.common.distribution import DISTRIBUTION
+
+        typer.echo(f"nas {version(DISTRIBUTION)}")
         raise typer.Exit
 
 

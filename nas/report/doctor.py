@@ -20,6 +20,7 @@ from typing import Any, Final, Literal
 
 from rich.console import Console
 
+from nas.common.distribution import DISTRIBUTION, install_command
 from nas.common.errors import NasError
 from nas.common.processor import multiplies_in_bfloat16, processor_name, wide_instructions
 from nas.common.text import last_line, plural, printable
@@ -111,7 +112,7 @@ def _packages() -> list[Finding]:
         return re.sub(r"[-_.]+", "-", name).lower()
 
     pattern = re.compile(r"([\w.-]+)[^;]*(?:; extra == ['\"](\w+)['\"])?")
-    matches = [pattern.fullmatch(line) for line in metadata.requires("nas") or ()]
+    matches = [pattern.fullmatch(line) for line in metadata.requires(DISTRIBUTION) or ()]
     installed = {normal(package.name) for package in metadata.distributions()}
     missing: dict[str | None, list[str]] = {None: [], **{extra: [] for extra in EXTRAS}}
     for match in matches:
@@ -122,7 +123,7 @@ def _packages() -> list[Finding]:
         findings = [Finding("packages", "broken", f"no {', '.join(needed)}", "pip install -e .")]
     for extra, names in missing.items():
         about, text = f"extra {extra}", f"no {', '.join(names)}"
-        absent = Finding(about, "note", text, f"pip install 'nas[{extra}]'")
+        absent = Finding(about, "note", text, install_command(extra))
         findings.append(absent if names else Finding(about, "ok", "installed"))
     return findings
 

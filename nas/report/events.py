@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from nas.common.distribution import install_command
 from nas.common.errors import ConfigError, RunError
 from nas.report.run_view import RunView
 from nas.searching.listener import GenerationDone, Listener, SearchResult, Started
@@ -171,5 +172,5 @@ def _check_library() -> None:
         import tensorboard  # noqa: F401
     except ImportError as error:
         raise ConfigError(
-            "the package tensorboard is not installed; run pip install 'nas[tensorboard]'."
+            f"the package tensorboard is not installed; run {install_command('tensorboard')}."
         ) from error

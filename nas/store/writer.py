@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from nas.common.distribution import DISTRIBUTION
 from nas.common.errors import RunError
 from nas.common.processor import processor_name
 from nas.common.registry import plugin_versions
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     Clock = Callable[[], datetime]
 
 # Libraries whose versions can change the results of a search.
-LIBRARIES: Final = ("nas", "torch", "torchvision", "numpy", "pymoo", "moocore", "ray")
+LIBRARIES: Final = (DISTRIBUTION, "torch", "torchvision", "numpy", "pymoo", "moocore", "ray")
 
 
 def utc_now() -> datetime:
@@ -243,7 +244,7 @@ def this_session(command: str, *, workers: int = 1) -> Session:
     versions = {"python": platform.python_version()}
     for name in LIBRARIES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
+            versions["nas" if name == DISTRIBUTION else name] = metadata.version(name)
     versions |= plugin_versions()
     return Session(command, versions, processor_name(), workers)
 

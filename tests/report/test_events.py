@@ -180,7 +180,7 @@ def test_without_the_package_an_error_names_the_extra(
         lambda: write_events(recorded_run, tmp_path),
         lambda: EventFiles(tmp_path, print),
     ):
-        with pytest.raises(ConfigError, match=r"pip install 'nas\[tensorboard\]'"):
+        with pytest.raises(ConfigError, match=r"pip install 'attention-nas\[tensorboard\]'"):
             write()
 
 

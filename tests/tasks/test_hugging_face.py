@@ -13,7 +13,7 @@ from nas.tasks import load_task
 if TYPE_CHECKING:
     from pathlib import Path
 
-datasets = pytest.importorskip("datasets", reason="needs datasets: pip install 'nas[hf]'")
+datasets = pytest.importorskip("datasets", reason="needs datasets: pip install 'attention-nas[hf]'")
 
 LINES = [f"line {i}" if i % 3 else f"line {i}\n" for i in range(60)]
 TEXT = "".join(f"line {i}\n" for i in range(60)).encode()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
+from nas.common.distribution import install_command
 from nas.common.errors import DataError
 from nas.tasks.files import expanded
 
@@ -76,7 +77,7 @@ def _part(spec: str, *, is_test: bool) -> datasets.Dataset:
         import datasets
     except ModuleNotFoundError:
         raise DataError(
-            f"{spec}: the package datasets is not installed; run pip install 'nas[hf]'."
+            f"{spec}: the package datasets is not installed; run {install_command('hf')}."
         ) from None
     source, _, split = spec.partition(":")[2].partition(":")
     try:
