@@ -73,7 +73,7 @@ def test_unusable_text_is_an_error(tmp_path, name, words):
 
 def test_hugging_face_data_without_their_package_are_an_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match=r"hf:tales/book: install .attention-nas\[hf\]'\."):
+    with pytest.raises(DataError, match=r"hf:tales/book: .* 'attention-nas\[hf\]'\."):
         load_task("bytes", data="hf:tales/book").load()
 
 
