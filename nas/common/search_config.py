@@ -33,7 +33,7 @@ class SearchConfig:
     """
 
     algorithm: str = "surrogate"
-    population: int = 24
+    population: int = 50
     generations: int = 50
     seed: int = 0
     repeats: int = 1
