@@ -49,11 +49,12 @@ def evaluate(
 ) -> EvaluateResult:
     """Train mechanisms under one task, without a search.
 
-    >>> result = nas.evaluate(["mha", "uniform"], task="tiny.yaml", backend="local")
-    >>> [training.evaluation.status for training in result.trainings]
-    ['ok', 'ok']
-    >>> sorted(result.to_pandas()["source"])
-    ['mha', 'uniform']
+    Examples:
+        >>> result = nas.evaluate(["mha", "uniform"], task="tiny.yaml", backend="local")
+        >>> [training.evaluation.status for training in result.trainings]
+        ['ok', 'ok']
+        >>> sorted(result.to_pandas()["source"])
+        ['mha', 'uniform']
 
     Args:
         sources: genomes, or strings or paths that name genomes or users' own torch modules (see
@@ -121,9 +122,10 @@ def benchmark(
     If a source is a genome of a run, the run stores the trainings and the comparison, and its
     report shows them. Stored trainings are not repeated.
 
-    >>> result = nas.benchmark(["uniform"], tasks=["tiny.yaml"], seeds=2, backend="local")
-    >>> [row.source for row in result.mechanisms], list(result.tasks)
-    (['mha', 'uniform'], ['tiny'])
+    Examples:
+        >>> result = nas.benchmark(["uniform"], tasks=["tiny.yaml"], seeds=2, backend="local")
+        >>> [row.source for row in result.mechanisms], list(result.tasks)
+        (['mha', 'uniform'], ['tiny'])
 
     Args:
         sources: genomes, or strings or paths that name genomes or users' own torch modules (see

@@ -60,9 +60,10 @@ def explain(
     about as many multiply-adds or parameters. If the genome comes from a run, the run stores the
     trainings and the comparisons, and its report shows them. Stored trainings are not repeated.
 
-    >>> result = nas.explain("mha:window=4", task="tiny.yaml", seeds=2, backend="local")
-    >>> [row.words for row in result.path]
-    ['with window of 4']
+    Examples:
+        >>> result = nas.explain("mha:window=4", task="tiny.yaml", seeds=2, backend="local")
+        >>> [row.words for row in result.path]
+        ['with window of 4']
 
     Args:
         source: a genome, or a string or path that names one (see ``nas.store.sources``).

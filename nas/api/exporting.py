@@ -82,9 +82,10 @@ def export(
     with those of nas's unoptimised implementation. Only the format ``py`` is not compared, because
     its file contains its own test.
 
-    >>> result = nas.export("mha", "mha.py", dim=32, heads=2)
-    >>> nas.load_genome(result.path) == nas.load_genome("mha")
-    True
+    Examples:
+        >>> result = nas.export("mha", "mha.py", dim=32, heads=2)
+        >>> nas.load_genome(result.path) == nas.load_genome("mha")
+        True
 
     Args:
         source: a genome, or a string or path that names one (see ``nas.store.sources``).

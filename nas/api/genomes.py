@@ -70,11 +70,12 @@ def cost(
 ) -> Cost | CostTable:
     """Count the costs of one attention block at batch 1.
 
-    >>> nas.cost("mha", dim=64, heads=4, tokens=64).macs
-    1572864
-    >>> table = nas.cost(["mha", "sqa"], tokens=[64, 1024])
-    >>> [(row.source, row.tokens) for row in table.rows]
-    [('mha', 64), ('mha', 1024), ('sqa', 64), ('sqa', 1024)]
+    Examples:
+        >>> nas.cost("mha", dim=64, heads=4, tokens=64).macs
+        1572864
+        >>> table = nas.cost(["mha", "sqa"], tokens=[64, 1024])
+        >>> [(row.source, row.tokens) for row in table.rows]
+        [('mha', 64), ('mha', 1024), ('sqa', 64), ('sqa', 1024)]
 
     Args:
         sources: a genome, or a string or path that names one or a user's own torch module, or a
@@ -108,8 +109,9 @@ def show(
 ) -> ShowResult:
     """Return formula, graph, costs and results of a genome, as an object that notebooks display.
 
-    >>> nas.show("mha").formula
-    '(softmax((Q·Kᵀ)/√d)·V)·W_O'
+    Examples:
+        >>> nas.show("mha").formula
+        '(softmax((Q·Kᵀ)/√d)·V)·W_O'
 
     Args:
         source: a genome, or a string or path that names one; "RUN/ID" names a genome of a run,
@@ -128,8 +130,9 @@ def show(
 def validate(source: AnySource, *, policy: str = "score_normalize_aggregate") -> ValidateResult:
     """Check the types of a genome's operations and the rules of a policy; return what is broken.
 
-    >>> nas.validate("mha").valid
-    True
+    Examples:
+        >>> nas.validate("mha").valid
+        True
 
     Args:
         source: a genome, or a string or path that names one (see ``nas.store.sources``).
@@ -148,8 +151,9 @@ def build_attention(
 ) -> nn.Module:
     """Return a mechanism as a module ``block(x, attn_mask, key_padding_mask, is_causal)``.
 
-    >>> nas.build_attention("mha", dim=64, heads=4)(torch.randn(2, 10, 64)).shape
-    torch.Size([2, 10, 64])
+    Examples:
+        >>> nas.build_attention("mha", dim=64, heads=4)(torch.randn(2, 10, 64)).shape
+        torch.Size([2, 10, 64])
 
     Args:
         source: a genome, or a string or path that names one (see ``nas.store.sources``).

@@ -55,9 +55,10 @@ def judge(
     keeps the reference's trainings, which are not repeated, and an undecided judgement continues
     from it.
 
-    >>> result = nas.judge("uniform", task="tiny.yaml", pairs=2, backend="local")
-    >>> result.verdict, len(result.values)
-    ('undecided', 2)
+    Examples:
+        >>> result = nas.judge("uniform", task="tiny.yaml", pairs=2, backend="local")
+        >>> result.verdict, len(result.values)
+        ('undecided', 2)
 
     Args:
         source: a genome, or a string or path that names a genome or a user's own torch module (see

@@ -75,10 +75,11 @@ def search(
 ) -> SearchResult:
     """Search a space for mechanisms; a run folder records every training.
 
-    >>> result = nas.search("quickstart", generations=1, population=2, task="tiny.yaml",
-    ...                     run="first", backend="local")
-    >>> result.status, result.counts.evaluated
-    ('finished', 2)
+    Examples:
+        >>> result = nas.search("quickstart", generations=1, population=2, task="tiny.yaml",
+        ...                     run="first", backend="local")
+        >>> result.status, result.counts.evaluated
+        ('finished', 2)
 
     Args:
         space: name or path of a search space.
@@ -149,8 +150,9 @@ def resume(
 ) -> SearchResult:
     """Continue an interrupted run, or add generations to a finished run.
 
-    >>> nas.resume("first").status
-    'finished'
+    Examples:
+        >>> nas.resume("first").status
+        'finished'
 
     Args:
         run: name or path of a run, or "latest".
@@ -202,9 +204,10 @@ def confirm(
     Standard attention is trained with the same seeds for comparison. The run stores these
     trainings; a repeated call trains only what is missing.
 
-    >>> result = nas.confirm("first", members=1, seeds=2, backend="local")
-    >>> [len(row.fresh["values"]) for row in result.members]
-    [2, 2, 2]
+    Examples:
+        >>> result = nas.confirm("first", members=1, seeds=2, backend="local")
+        >>> [len(row.fresh["values"]) for row in result.members]
+        [2, 2, 2]
 
     Args:
         run: name or path of a run, or "latest".

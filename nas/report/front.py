@@ -112,9 +112,10 @@ class Front(TableResult):
 def front(run: str = "latest", *, runs: str | Path = RUNS) -> Front:
     """Read the front of a run; a notebook shows it as a table.
 
-    >>> front = nas.front("first")
-    >>> len(front.to_pandas()) == len(front.view.members)
-    True
+    Examples:
+        >>> front = nas.front("first")
+        >>> len(front.to_pandas()) == len(front.view.members)
+        True
 
     Args:
         run: a run's name or path, or "latest".

@@ -137,8 +137,11 @@ def preview_swap(
     """Swap the attention of a copy of the model, without ``preserve``, and describe the changes.
 
     Args:
-        model, mechanism, where, init: the arguments of ``swap_attention``.
+        model: the model, which is not changed.
+        mechanism: see ``swap_attention``.
         batch: the model's input: a tensor, a tuple of arguments or a mapping of named arguments.
+        where: see ``swap_attention``.
+        init: see ``swap_attention``.
 
     Returns:
         A dictionary. ``changes`` maps each module's name to a list of sentences. ``params`` holds

@@ -1,0 +1,55 @@
+"""The documents as a site: it builds without a warning, is complete, and opens from disk."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nas
+from tests.report.page.conftest import browser  # noqa: F401 - a fixture
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mkdocs", reason="needs mkdocs: pip install -e '.[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+def test_reference_has_every_public_name(site: Path) -> None:
+    page = (site / "reference.html").read_text("utf-8")
+    names = set(re.findall(r'id="nas\.([A-Za-z_]+)"', page))
+    assert names == set(nas.__all__)
+    assert "Raises:" in page
+    assert "&gt;&gt;&gt;" in page
+
+
+def test_links_name_files_of_the_site(site: Path) -> None:
+    links = re.compile(r'(?:href|src)="([^"#:]+)(?:#[^"]*)?"')
+    for page in site.glob("*.html"):
+        for link in links.findall(page.read_text("utf-8")):
+            assert page.name == "404.html" or (site / link).exists(), (page.name, link)
+    assert (site / "files" / "nas" / "common" / "sequential.py").is_file()
+
+
+@pytest.mark.browser
+def test_site_is_searched_from_disk_without_a_request(site: Path, browser: Any) -> None:  # noqa: F811
+    page, requests = browser.new_page(), []
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto((site / "index.html").as_uri())
+    page.locator(".md-search__input").click()
+    page.keyboard.type("false claim")
+    page.locator(".md-search-result__link").first.wait_for()
+    assert page.locator(".md-search-result__link").count() > 1
+    assert {url.partition(":")[0] for url in requests} <= {"file", "data", "blob", "about"}
+    page.close()
