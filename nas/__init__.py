@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from nas.api.genomes import list_mechanisms as list_mechanisms
     from nas.api.genomes import list_objectives as list_objectives
     from nas.api.genomes import list_plugins as list_plugins
+    from nas.api.genomes import list_primitives as list_primitives
+    from nas.api.genomes import list_spaces as list_spaces
+    from nas.api.genomes import list_tasks as list_tasks
     from nas.api.genomes import show as show
     from nas.api.genomes import validate as validate
     from nas.api.judging import judge as judge
@@ -47,7 +50,7 @@ _MODULES: Final = {
     "nas.api.exporting": ("export",),
     "nas.api.genomes": (
         *("build_attention", "cost", "list_mechanisms", "list_objectives", "list_plugins"),
-        *("show", "validate"),
+        *("list_primitives", "list_spaces", "list_tasks", "show", "validate"),
     ),
     "nas.api.judging": ("judge",),
     "nas.api.runs": ("confirm", "resume", "search"),

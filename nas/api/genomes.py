@@ -11,18 +11,21 @@ from typing import Any, TypeAlias, overload
 from torch import nn
 
 from nas import compiler
+from nas.common.config import named_files
 from nas.common.errors import NasWarning
 from nas.common.objectives import QUALITY
 from nas.costs import COSTS, Cost
 from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS
+from nas.genome.primitives import get, names
 from nas.report.costs import CostTable, count_costs
 from nas.report.result import Result
 from nas.report.show import ShowResult, examine
-from nas.space import validation
+from nas.space import load_space, validation
 from nas.space.validation import Violation
 from nas.store.sources import load_genome, resolve, resolve_trainable
+from nas.tasks import built_in_tasks, load_task
 
 AnySource: TypeAlias = str | Path | Genome
 
@@ -184,6 +187,21 @@ def list_objectives() -> dict[str, str]:
 def list_mechanisms() -> dict[str, str]:
     """Return a line of description of each named mechanism, by name."""
     return {name: mechanism.about for name, mechanism in MECHANISMS.items()}
+
+
+def list_primitives() -> dict[str, str]:
+    """Return a line of description of each primitive, by name."""
+    return {name: get(name).about for name in names()}
+
+
+def list_spaces() -> dict[str, str]:
+    """Return a description of each packaged search space and of those in ./search_spaces."""
+    return {name: load_space(name).about for name in named_files("search_spaces")}
+
+
+def list_tasks() -> dict[str, str]:
+    """Return a description of each built-in task, by name."""
+    return {name: load_task(name).about for name in built_in_tasks()}
 
 
 def list_plugins() -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 from nas.common.errors import NasError, NasWarning
 
 # Modules of commands, in the order of `nas --help`.
-COMMANDS: Final = ("search", "compare", "runs", "genomes", "environment")
+COMMANDS: Final = ("search", "compare", "runs", "genomes", "lists", "environment")
 INTERRUPTED: Final = 130  # 128 and the number of SIGINT
 
 

@@ -36,7 +36,7 @@ RunName: TypeAlias = Annotated[
     typer.Argument(help="A run's name or path, or latest.", autocompletion=completion.runs),
 ]
 Space: TypeAlias = Annotated[
-    str,
+    str | None,
     typer.Option(help="A search space, by name or path.", autocompletion=completion.spaces),
 ]
 Task: TypeAlias = Annotated[

@@ -12,6 +12,7 @@ import typer
 from nas.cli import completion, options
 from nas.cli.app import StoppedError, app
 from nas.cli.console import note, output, print_result
+from nas.common.errors import ConfigError
 from nas.common.search_config import SearchConfig
 from nas.searching.listener import SearchResult
 
@@ -20,7 +21,7 @@ from nas.searching.listener import SearchResult
 @options.with_workers
 def search(
     context: typer.Context,
-    space: options.Space,
+    space: options.Space = None,
     generations: Annotated[int, typer.Option("--gens", min=1, help="Generations.")] = (
         SearchConfig.generations
     ),
@@ -73,6 +74,11 @@ def search(
     from nas.api import runs as api
     from nas.cli.display import search_display
 
+    if space is None:
+        names = ", ".join(completion.spaces())
+        raise ConfigError(
+            f"--space is missing; expected {names}, or a file. `nas spaces` describes them."
+        )
     arguments = options.arguments(context, "tensorboard", "objectives", "region")
     if objectives is not None:
         arguments["objectives"] = objectives.split(",")
