@@ -114,12 +114,12 @@ def _packages() -> list[Finding]:
     pattern = re.compile(r"([\w.-]+)[^;]*(?:; extra == ['\"](\w+)['\"])?")
     matches = [pattern.fullmatch(line) for line in metadata.requires(DISTRIBUTION) or ()]
     installed = {normal(package.name) for package in metadata.distributions()}
-    missing: dict[str | None, list[str]] = {None: [], **{extra: [] for extra in EXTRAS}}
+    missing: dict[str, list[str]] = {"": [], **{extra: [] for extra in EXTRAS}}
     for match in matches:
-        if match and match[2] in missing and normal(match[1]) not in installed:
-            missing[match[2]].append(match[1])
+        if match and (match[2] or "") in missing and normal(match[1]) not in installed:
+            missing[match[2] or ""].append(match[1])
     findings = [Finding("packages", "ok", "all that is needed")]
-    if needed := missing.pop(None):
+    if needed := missing.pop(""):
         findings = [Finding("packages", "broken", f"no {', '.join(needed)}", "pip install -e .")]
     for extra, names in missing.items():
         about, text = f"extra {extra}", f"no {', '.join(names)}"
