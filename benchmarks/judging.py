@@ -1,9 +1,8 @@
-"""Simulate sessions of ``nas judge``: how often they make a false claim, and how soon a true one.
+"""Simulate ``nas judge``: the rate of false claims, and the number of pairs until a true claim.
 
-In a session, fifty edits of a mechanism are judged one after another against the same trainings of
-the reference. Noise is normal, or drawn from the recorded trainings of a table: the differences
-between trainings of one mechanism with different seeds. This noise differs between mechanisms, so
-its distribution has long tails.
+In a session, fifty edits of a mechanism are judged one after another. Noise is normal, or drawn
+from the recorded trainings of a table: the differences between trainings of one mechanism with
+different seeds. This noise differs between mechanisms, so its distribution has long tails.
 """
 
 from __future__ import annotations
@@ -24,26 +23,25 @@ if TYPE_CHECKING:
     Noise = Callable[[tuple[int, ...]], Array]
 
 SESSIONS: Final = 2000
+SINGLE: Final = 20_000  # judgements without a record
 PAIRS: Final = 40
 TABLES: Final = ("attention-bench", "attention-bench-quick", "recall-bench")
 EFFECTS: Final = (1.0, 2.0, 3.0)  # in standard deviations of the noise of one training
 
 
 def judging(options: argparse.Namespace) -> list[Figure]:
-    """Return shares of sessions with a false claim, and pairs until a true claim."""
+    """Return shares of false claims, and the number of pairs until a true claim."""
     rng = np.random.default_rng(options.seed)
     noises = {"normal": rng.standard_normal} | {name: recorded(name, rng) for name in TABLES}
     figures = []
     for name, noise in noises.items():
-        wrong = np.mean([_claims(noise).any() for _ in range(SESSIONS)])
-        error = np.sqrt(wrong * (1 - wrong) / SESSIONS)
-        label = f"{name}: sessions with a false claim"
-        figures.append(
-            Figure(label, 100 * wrong, "%", 100 * (wrong - error), 100 * (wrong + error))
-        )
+        sessions = np.array([_claims(noise, PLACES, PLACES).any() for _ in range(SESSIONS)])
+        figures += [
+            _share(f"{name}: sessions with a false claim", sessions),
+            _share(f"{name}: judgements with a false claim", _claims(noise, SINGLE, 1)),
+        ]
         for effect in EFFECTS:
-            gains = _gains(noise, SESSIONS) + effect
-            is_claimed = evidence(gains) >= needed(PLACES)
+            is_claimed = evidence(_gains(noise, SESSIONS) + effect) >= needed(PLACES)
             share = float(is_claimed.any(axis=1).mean())
             pairs = np.where(is_claimed.any(axis=1), 1 + is_claimed.argmax(axis=1), np.inf)
             low, median, high = np.quantile(pairs, (0.25, 0.5, 0.75), method="higher").tolist()
@@ -62,13 +60,22 @@ def recorded(table: str, rng: np.random.Generator) -> Noise:
 
 
 def _gains(noise: Noise, edits: int) -> Array:
-    """Return gains of edits without an effect, which share the reference's trainings."""
-    gains: Array = noise((edits, PAIRS)) - noise((1, PAIRS))
+    """Return gains of edits without an effect, (edits, pairs)."""
+    gains: Array = noise((edits, PAIRS)) - noise((edits, PAIRS))
     return gains
 
 
-def _claims(noise: Noise) -> Array:
-    """Return which edits of a session, none of which has an effect, are claimed to have one."""
-    gains = _gains(noise, PLACES)
-    claims: Array = (evidence(np.stack([gains, -gains])) >= needed(PLACES)).any(axis=(0, 2))
-    return claims
+def _claims(noise: Noise, edits: int, places: int) -> Array:
+    """Return which edits without an effect are claimed to have one, (edits,).
+
+    Args:
+        places: number of mechanisms over which the probability of false claims is bounded.
+    """
+    gains = _gains(noise, edits)
+    is_claimed: Array = (evidence(np.stack([gains, -gains])) >= needed(places)).any(axis=(0, 2))
+    return is_claimed
+
+
+def _share(label: str, is_wrong: Array) -> Figure:
+    share, error = 100 * is_wrong.mean(), 100 * is_wrong.std() / np.sqrt(len(is_wrong))
+    return Figure(label, float(share), "%", float(share - error), float(share + error))

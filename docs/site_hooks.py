@@ -63,7 +63,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Load the script that lets pages on disk be searched from the site, not from a server."""
+    """Replace the remote search script by worker.js, so that pages on disk can be searched."""
     return output.replace(SHIM, "worker.js")
 
 

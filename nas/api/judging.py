@@ -16,6 +16,7 @@ from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import resolve_under, why_not
+from nas.evaluation.trial import training_seed
 from nas.genome import Genome
 from nas.report.judgement import Judgement, make_judgement
 from nas.report.trials import TrainingRow
@@ -36,7 +37,6 @@ def judge(
     overrides: Mapping[str, Any] | None = None,
     pairs: int = 40,
     minutes: float = 10.0,
-    seed: int = 0,
     policy: str = "score_normalize_aggregate",
     record: str | Path | None = None,
     runs: str | Path = RUNS,
@@ -45,15 +45,16 @@ def judge(
 ) -> Judgement:
     """Train a mechanism and a reference in pairs until one is shown to be better.
 
-    A pair is two trainings that share their seed. After each pair, an e-value is computed for each
-    of the claims "better" and "worse" (``nas.common.sequential``). The first that is large enough
-    ends the training.
+    A pair is two trainings that share their seed. Each mechanism has seeds of its own, at which the
+    reference is trained again, so that no result depends on the luck of earlier trainings. An
+    e-value of each of the claims "better" and "worse" is computed for every number of pairs
+    (``nas.common.sequential``). The first that is large enough ends the training.
 
     Without a record, the probability of a false claim is at most 5 %. With a record, this is the
-    probability of any false claim about the first 50 mechanisms that the record compares with the
-    reference, so that many versions of a module can be judged one after another. The record also
-    keeps the reference's trainings, which are not repeated, and an undecided judgement continues
-    from it.
+    probability of any false claim about the first 50 mechanisms that the record compares with one
+    reference under one task, so that many versions of a module can be judged one after another,
+    each chosen by the results of the earlier ones. An undecided judgement continues from its
+    record.
 
     Examples:
         >>> result = nas.judge("uniform", task="tiny.yaml", pairs=2, backend="local")
@@ -69,8 +70,7 @@ def judge(
             default.
         overrides: fields of the task to change, by name.
         pairs: number of pairs after which the judgement ends undecided.
-        minutes: time after which no further pair begins.
-        seed: number from which the seeds of trainings derive.
+        minutes: time after which no further pairs begin.
         policy: name or path of the rules that genomes must obey. Genomes of a run are not checked.
         record: file that stores finished trainings.
         runs: the folder of runs.
@@ -81,7 +81,7 @@ def judge(
     Raises:
         ViolationError: a genome is not legal.
         ConfigError: a module cannot be trained, both mechanisms are the same, or the record already
-            compares 50 other mechanisms with the reference.
+            holds trainings of 50 other mechanisms.
         NasError: an argument cannot be used; the message names it and what was expected.
     """
     check_count("pairs", pairs)
@@ -99,20 +99,17 @@ def judge(
     base_key, key = (resolve_under(loaded, each.mechanism).key for each in (reference, judged))
     if key == base_key:
         raise ConfigError(f"{judged.text} and {reference.text} are the same mechanism.")
-    examples, began, place, places = loaded.load(), time.monotonic(), 1, 1
+    examples, began = loaded.load(), time.monotonic()
     judgement = partial(make_judgement, judged, reference, loaded.name, loaded.metrics(examples)[0])
-    evaluator = make_evaluator(options, loaded, examples)
+    evaluator, place, places = make_evaluator(options, loaded, examples), 1, 1
     rows: list[TrainingRow] = []
     try:
         if record is not None:
             evaluator = JournaledEvaluator(evaluator, Path(record), loaded, examples)
             place, places = _place(key, base_key, evaluator.mechanisms, Path(record)), PLACES
-        result = judgement(rows, place, places)
-        while result.verdict == "undecided" and len(result.values) < pairs:
-            if rows and time.monotonic() - began > 60 * minutes:
-                break
-            first = len(result.values)
-            end = min(pairs, first + max(1, evaluator.workers))
+        seed, step = training_seed(0, f"judge {key}", 0), max(1, evaluator.workers // 2)
+        for first in range(0, pairs, step):
+            end = min(pairs, first + step)
             trained = train(
                 (reference, judged), loaded, examples, evaluator, end, seed, first=first
             )
@@ -121,6 +118,8 @@ def judge(
                 if on_training is not None:
                     on_training(row, len(rows), 2 * pairs)
             result = judgement(rows, place, places)
+            if result.verdict != "undecided" or time.monotonic() - began > 60 * minutes:
+                break
     finally:
         evaluator.close()
     return result
@@ -130,13 +129,13 @@ def _place(key: str, base_key: str, recorded: Sequence[str], record: Path) -> in
     """Return which mechanism of a record is judged, from 1; the reference is not counted.
 
     Raises:
-        ConfigError: the record compares ``PLACES`` other mechanisms with the reference.
+        ConfigError: the record holds trainings of ``PLACES`` other mechanisms under this task.
     """
     others = [other for other in recorded if other != base_key]
     place = others.index(key) if key in others else len(others)
     if place >= PLACES:
         raise ConfigError(
-            f"{record}: compares {PLACES} other mechanisms with the reference, for which the "
-            "probability of false claims is bounded; expected a new record."
+            f"{record}: holds trainings of {PLACES} other mechanisms, for which the probability of "
+            "false claims is bounded; expected a new record."
         )
     return place + 1

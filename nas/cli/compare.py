@@ -99,8 +99,7 @@ def judge(
     ] = "vit-cifar10",
     data: options.Data = None,
     pairs: Annotated[int, typer.Option(min=1, help="Most pairs of trainings.")] = 40,
-    minutes: Annotated[float, typer.Option(help="Begin no pair after this time.")] = 10.0,
-    seed: options.StudySeed = 0,
+    minutes: Annotated[float, typer.Option(help="Begin no pairs after this time.")] = 10.0,
     policy: options.Policy = "score_normalize_aggregate",
     record: options.Record = None,
     as_json: options.AsJson = False,
@@ -108,8 +107,8 @@ def judge(
 ) -> None:
     """Train a mechanism and a reference in pairs until one is shown to be better.
 
-    At most one judgement in 20 makes a false claim; with --record, at most one record in 20, over
-    the first 50 mechanisms that are judged with it.
+    The probability of a false claim is at most 5 %; with --record, of any false claim about the
+    first 50 mechanisms that the record compares with one reference under one task.
     """
     from nas.api import judging
     from nas.report.judgement import judgement_table

@@ -1,4 +1,4 @@
-"""``nas spaces``, ``tasks`` and ``primitives``: what there is, by name."""
+"""``nas spaces``, ``tasks`` and ``primitives``: names with their descriptions."""
 
 from __future__ import annotations
 

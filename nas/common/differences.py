@@ -1,6 +1,7 @@
 """Statistics of differences between the metrics of mechanisms trained with the same seeds.
 
-Everything that nas states about a difference follows these rules:
+Everything that nas states about a difference follows these rules, except ``nas judge``, which tests
+after every pair (``nas.common.sequential``):
 
 1. Two trainings of different mechanisms with the same seed form a pair. The gain of a pair is the
    difference of their metrics.

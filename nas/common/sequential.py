@@ -2,19 +2,20 @@
 
 A gain is the difference of a metric between two trainings that share their seed. Gains are taken as
 independent and normal, with unknown mean and variance. An e-value of n gains measures the evidence
-that their mean is positive. It is the likelihood of the gains, up to their unknown scale, if the
-mean divided by the standard deviation has a half-normal prior distribution of scale t, divided by
-their likelihood if the mean is 0. With s = (sum of gains) / sqrt(sum of squared gains),
+that their mean is positive. It is a ratio of two likelihoods of the gains up to scale. In the
+numerator, mean / standard deviation has a half-normal prior distribution of scale t; in the
+denominator it is 0. With s = (sum of gains) / sqrt(sum of squared gains),
 
     e(n) = 2 / sqrt(1 + n t^2) * (1 - s^2 / (n + t^-2))^(-n/2)
            * F(n, sqrt(n) s / sqrt(n + t^-2 - s^2)),
 
 where F(n, x) is the distribution function of Student's t with n degrees of freedom. If the mean is
-0, e(1), e(2), ... is a martingale of mean 1, so the probability that any e(n) reaches c is at most
-1 / c (Ville's inequality). The bound also holds for a negative mean, because e(n) grows if the same
-number is added to all gains. One may therefore test after each pair, stop whenever one likes, and
-go on later. (Lai 1976, "On confidence sequences"; Wang and Ramdas 2023, "Anytime-valid t-tests and
-confidence sequences for Gaussian means with unknown variance", arXiv 2310.03722.)
+0, e(1), e(2), ... is a martingale of mean 1 with respect to the gains up to scale, so the
+probability that any e(n) reaches c is at most 1 / c (Ville's inequality). The bound also holds for
+a negative mean, because e(n) does not decrease if the same number is added to all gains. One may
+therefore test after each pair, stop whenever one likes, and go on later. (Lai 1976, "On confidence
+sequences"; Wang and Ramdas 2023, "Anytime-valid t-tests and confidence sequences for Gaussian means
+with unknown variance", arXiv 2310.03722.)
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from nas.common.objectives import Direction
 if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
-# Scale of the prior, in standard deviations of a gain. With 1.5, a mean of 1.4 standard deviations
-# needs fewest pairs; scales from 1 to 2 differ by less than a pair.
+# Scale of the prior, in standard deviations of a gain. For a mean of 1.4 standard deviations, 1.5
+# needs about the fewest pairs; scales from 1 to 2 differ by less than a pair.
 SCALE: Final = 1.5
 
 
@@ -42,7 +43,7 @@ class Decision(NamedTuple):
     """The claim about a mean gain that the evidence so far permits.
 
     Attributes:
-        side: "better", "worse" or "undecided", which is not equal.
+        side: "better", "worse" or "undecided", which does not mean that the mean is 0.
         better, worse: greatest e-value so far of each claim.
     """
 
@@ -55,9 +56,8 @@ def needed(claims: int) -> float:
     """Return the e-value from which a claim is made.
 
     Args:
-        claims: number of mean gains that are judged. With probability 1 - ``LEVEL``, no claim
-            about any of them is false, whether or not they share trainings (Bonferroni). Each has
-            two possible claims.
+        claims: number of mechanisms. The probability of any false claim about them is at most
+            ``LEVEL`` (Bonferroni's correction over 2 * ``claims`` tests).
     """
     return 2 * claims / LEVEL
 
@@ -111,13 +111,13 @@ def anytime_interval(gains: ArrayLike, level: float) -> tuple[float, float] | No
         gains: gains in the order of seeds, (pairs,).
 
     Returns:
-        The bounds; None if there are too few gains for finite bounds.
+        The bounds; None if there are too few gains for finite bounds, or if all gains are equal.
     """
     x = np.asarray(gains, float)
     n, mean, variance = len(x), float(x.mean()), float(x.var())
     ratio = (level / math.sqrt(1 + n * SCALE**2)) ** (2 / n)
     most = (n + SCALE**-2) * (1 - ratio)  # the greatest s^2 of a mean in the interval
-    if most >= n:
+    if most >= n or not variance:
         return None
     reach = math.sqrt(most * variance / (n - most))
     return mean - reach, mean + reach

@@ -35,15 +35,15 @@ class Judgement(Result):
         values: values of the metric for each seed, of the judged mechanism.
         reference_values: values of the metric for the same seeds, of the reference.
         difference: ``mean`` difference over the pairs, and bounds ``low`` and ``high`` of an
-            interval that is valid after every number of pairs, without bounds if there are too few
-            pairs for finite ones; None if a training failed.
+            interval that is valid after every number of pairs; without bounds if there are too few
+            pairs for finite ones or all differences are equal; None if a training failed.
         evidence: e-values of the claims "better" and "worse", the greatest so far.
         needed: e-value from which a claim is made.
         place: 1 for the first mechanism that the record compares with the reference, and so on.
         places: number of mechanisms over which the probability of false claims is bounded.
         failures: reasons of failed trainings.
         costs: costs of the attention layers, by SOURCE, then by name of the cost.
-        is_measured: whether the costs of ``source`` were measured on a torch module.
+        measured: the mechanisms whose costs were measured, because they are torch modules.
         core_seconds: processor time of all trainings of the judgement.
     """
 
@@ -62,7 +62,7 @@ class Judgement(Result):
     places: int
     failures: tuple[str, ...]
     costs: Mapping[str, Mapping[str, float]]
-    is_measured: bool
+    measured: tuple[str, ...]
     core_seconds: float
 
     @property
@@ -117,7 +117,7 @@ def make_judgement(
         places=places,
         failures=tuple(failures),
         costs={row.name: row.costs for row in rows},
-        is_measured=any(row.is_measured for row in rows if row.name == judged.text),
+        measured=tuple(dict.fromkeys(row.name for row in rows if row.is_measured)),
         core_seconds=sum(row.evaluation.core_seconds for row in rows),
     )
 
@@ -131,14 +131,12 @@ def judgement_table(console: Console, result: Judgement) -> None:
     columns.append(TextColumn(header(metric.name, metric.unit), means, "right"))
     for cost in default_costs():
         cells = [
-            cost_cell(
-                result.costs[name], cost, is_measured=result.is_measured and name == result.source
-            )
+            cost_cell(result.costs[name], cost, is_measured=name in result.measured)
             for name, _ in rows
         ]
         columns.append(TextColumn(header(cost), cells, "right"))
     say_table(console, columns)
-    if result.is_measured:
+    if result.measured:
         say(console, "", MEASURED)
     for failure in result.failures:
         say(console, failure)
@@ -153,10 +151,10 @@ def judgement_table(console: Console, result: Judgement) -> None:
         say(console, f"Difference over {plural(pairs, 'pair')} of equal seeds: {gain}.")
     better, worse = (f"{result.evidence[key]:,.3g}" for key in ("better", "worse"))
     within = (
-        f"this is mechanism {result.place} of the {result.places} of its record, and at most one "
-        f"record in {1 / LEVEL:.0f} makes a false claim"
+        f"mechanism {result.place} of {result.places} in its record, over which the probability of "
+        f"any false claim is at most {LEVEL:.0%}"
         if result.places > 1
-        else f"at most one judgement in {1 / LEVEL:.0f} makes a false claim"
+        else f"the probability of a false claim is at most {LEVEL:.0%}"
     )
     say(
         console,
@@ -173,7 +171,8 @@ def _sentence(result: Judgement) -> str:
         return f"{subject}: not comparable with {result.against}, because a training failed."
     if result.verdict == "undecided":
         return (
-            f"{subject}: undecided after {pairs}, which is not equal to {result.against}. With "
-            "--record, the same command with more --pairs or --minutes continues."
+            f"{subject}: undecided after {pairs}, which does not mean that it equals "
+            f"{result.against}. With --record, the same command with larger --pairs or --minutes "
+            "continues."
         )
     return f"{subject}: {result.verdict} than {result.against}, after {pairs}."

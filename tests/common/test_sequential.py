@@ -60,6 +60,7 @@ def test_interval_holds_the_means_that_the_evidence_does_not_exclude() -> None:
         both = evidence(gains - bound)[-1] + evidence(bound - gains)[-1]
         assert both / 2 == pytest.approx(1 / 0.05)
     assert anytime_interval(gains[:2], 0.05) is None
+    assert anytime_interval([1.0] * 9, 0.05) is None
 
 
 def test_intervals_hold_the_mean_at_all_times() -> None:
