@@ -39,7 +39,8 @@ class Judgement(Result):
             pairs for finite ones or all differences are equal; None if a training failed.
         evidence: e-values of the claims "better" and "worse", the greatest so far.
         needed: e-value from which a claim is made.
-        place: 1 for the first mechanism that the record compares with the reference, and so on.
+        place: place of the judged mechanism among those with trainings in the record, from 1; the
+            reference is not counted.
         places: number of mechanisms over which the probability of false claims is bounded.
         failures: reasons of failed trainings.
         costs: costs of the attention layers, by SOURCE, then by name of the cost.

@@ -144,8 +144,8 @@ def run_search(
     _check_target(tasks, [metric.name for metric in metrics if metric.name in names])
     region = region_of(space, metrics)
     evaluator = tasks.make(make_evaluator)
-    _warn_of_idle_workers(config, evaluator.workers)
     try:
+        _warn_of_idle_workers(config, evaluator.workers)
         calibration = evaluator.calibrate() if need_calibration(names) else {}
         session = this_session(command, workers=evaluator.workers)
         context = cost_context(final, calibration, space.context)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Clock = Callable[[], datetime]
 
 # Libraries whose versions can change the results of a search.
-LIBRARIES: Final = (DISTRIBUTION, "torch", "torchvision", "numpy", "pymoo", "moocore", "ray")
+LIBRARIES: Final = ("torch", "torchvision", "numpy", "pymoo", "moocore", "ray")
 
 
 def utc_now() -> datetime:
@@ -242,9 +242,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 def this_session(command: str, *, workers: int = 1) -> Session:
     """Return a description of this process, without importing the libraries that it names."""
     versions = {"python": platform.python_version()}
-    for name in LIBRARIES:
+    for name, package in (("nas", DISTRIBUTION), *zip(LIBRARIES, LIBRARIES, strict=True)):
         with contextlib.suppress(metadata.PackageNotFoundError):
-            versions["nas" if name == DISTRIBUTION else name] = metadata.version(name)
+            versions[name] = metadata.version(package)
     versions |= plugin_versions()
     return Session(command, versions, processor_name(), workers)
 
