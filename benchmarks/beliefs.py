@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.figures import Figure
-from benchmarks.peers.ours import archive_of, search_into
+from benchmarks.peers.ours import archive_of, context_of, search_into
 from benchmarks.peers.problem import Problem
 from benchmarks.peers.recorded import Recorded, recorded
 from nas.common.differences import mean_and_error
@@ -49,7 +49,7 @@ def beliefs(options: argparse.Namespace) -> list[Figure]:
         recording = measure(seed)
         results: list[TrialResult] = []
         problem = Problem(recording, BUDGET)
-        search_into(results, ALGORITHM, problem, seed)
+        search_into(results, ALGORITHM, context_of(problem, seed), problem)
         archive = archive_of(problem.bench, results)
         means, errors = archive.estimates()
         keys = [result.key for result in archive.known]

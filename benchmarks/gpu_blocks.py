@@ -110,6 +110,9 @@ def calibration(
             work = passes.of(build_attention(mechanism(name).genome, sizes.dim, sizes.heads))
         except NasError:  # it does not exist at these sizes
             continue
+        except RuntimeError as error:
+            print(f"  {name} cannot be captured: {error}")
+            continue
         named[name] = partial(passes.seconds, work, passes.repeats)
     measured = [1e3 * value for value in fastest(list(named.values()), seconds)]
     layer = sizes._replace(depth=1)

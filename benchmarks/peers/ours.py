@@ -1,4 +1,4 @@
-"""Our algorithms on the same budget of trainings: on genomes, in generations of 12.
+"""Our algorithms on the same budget of trainings, on genomes.
 
 They run as in ``nas search``: they start from named mechanisms, know costs before a training,
 re-evaluate, and report the front of their estimates. ``plain`` is NSGA-II under the conditions of
@@ -24,20 +24,22 @@ from nas.space.variation import Variation
 POPULATION = 12
 
 
-def ours(name: str) -> Callable[[Problem, int], None]:
-    """Return a function that runs one of our algorithms."""
+def ours(
+    name: str, population: int = POPULATION, lag: int | None = None
+) -> Callable[[Problem, int], None]:
+    """Return a function that runs one of our algorithms with some population and lag."""
 
     def search(problem: Problem, seed: int) -> None:
         results: list[TrialResult] = []
         problem.report = lambda after: front(archive_of(problem.bench, results[:after]))
-        search_into(results, name, problem, seed)
+        search_into(results, name, context_of(problem, seed, population, lag), problem)
 
     return search
 
 
 def plain(problem: Problem, seed: int) -> None:
     """Run NSGA-II without named mechanisms, re-evaluations and estimates."""
-    search_into([], "nsga2", problem, seed, is_plain=True)
+    search_into([], "nsga2", context_of(problem, seed, is_plain=True), problem)
 
 
 def archive_of(bench: Bench, results: Sequence[TrialResult]) -> Archive:
@@ -55,23 +57,31 @@ def front(archive: Archive) -> list[str]:
 
 
 def search_into(
-    results: list[TrialResult], name: str, problem: Problem, seed: int, *, is_plain: bool = False
+    results: list[TrialResult], name: str, context: SearchContext, problem: Problem
 ) -> None:
     """Search, and append each result to ``results``."""
-    context = context_of(problem, seed, is_plain=is_plain)
     proposer = Proposer(ALGORITHMS.get(name)(context), context)
     for number in range(problem.budget):
-        proposal = proposer.propose(number, results[: number - number % POPULATION])[-1]
+        proposal = proposer.propose(number, results)[-1]
         if not proposal.is_trained or proposal.key is None:
             break  # the space is exhausted
         score = problem.evaluate(proposal.key)
         results.append(TrialResult.of(proposal, [score]))
 
 
-def context_of(problem: Problem, seed: int, *, is_plain: bool = False) -> SearchContext:
+def context_of(
+    problem: Problem,
+    seed: int,
+    population: int = POPULATION,
+    lag: int | None = None,
+    *,
+    is_plain: bool = False,
+) -> SearchContext:
     """Return the space, operators and settings of a search.
 
     Args:
+        population: number of proposals in a generation.
+        lag: see ``nas.common.search_config.SearchConfig``.
         is_plain: whether the search starts from random samples and never re-evaluates.
     """
     bench = problem.bench
@@ -86,5 +96,5 @@ def context_of(problem: Problem, seed: int, *, is_plain: bool = False) -> Search
     most_trainings = 1 if is_plain else problem.measure.most_trainings
     archive = Archive(objectives, most_trainings=most_trainings)
     return SearchContext(
-        operators, mechanisms, POPULATION, objectives, seed, candidate_filter, archive
+        operators, mechanisms, population, objectives, seed, candidate_filter, archive, lag
     )

@@ -176,7 +176,9 @@ class MesaQuery(nn.Module):
         ridge = F.softplus(self.ridge)[..., None] + 0.25
         diagonal = torch.eye(query.shape[-1], dtype=ridge.dtype, device=query.device) * ridge
         system = curvature.unflatten(-1, (query.shape[-1], -1)) + diagonal
-        return torch.linalg.solve(system, query.to(system.dtype)[..., None])[..., 0].to(query.dtype)
+        # The matrices are positive definite; a check for singular ones would wait for a GPU.
+        solutions, _ = torch.linalg.solve_ex(system, query.to(system.dtype)[..., None])
+        return solutions[..., 0].to(query.dtype)
 
 
 def squares(keys: Tokens) -> Float[Tensor, "b h n s"]:
