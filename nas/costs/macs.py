@@ -183,12 +183,12 @@ class Call:
         if self.call.is_gated:  # and the last gates
             gates = self._count(step) * _sizes(self.plan, self.call.scores[0], self.sizes).gates
             ones = self.call.is_ratio * self._count(step)
-            return self._features_width() * (self._values(step) + ones) + gates
+            return self.features_width() * (self._values(step) + ones) + gates
         ones = self.call.is_ratio * self._heads(step)[1]
-        return self._features_width() * (self._grouped(step) + ones)
+        return self.features_width() * (self._grouped(step) + ones)
 
     def _block_macs(self, block: _Block) -> int:
-        call, pairs, width = self.call, block.pairs, self._features_width()
+        call, pairs, width = self.call, block.pairs, self.features_width()
         # The sum of the weights is an additional feature of the values.
         values = sum(self._values(step) for step in call.sums)
         values += call.is_ratio * self._count(call.normaliser)
@@ -230,7 +230,7 @@ class Call:
         is_softmax = self.call.weights is Weights.SOFTMAX or self.call.has_silent_key
         return is_softmax and not has_cap
 
-    def _features_width(self) -> int:
+    def features_width(self) -> int:
         """Return the width of the call's features; 1 if it reads no scores."""
         if not self.call.scores:
             return 1

@@ -134,6 +134,26 @@ def test_scores_that_a_mean_does_not_read_take_no_time():
     assert uniform == time(dot_product("additive_attention_score", "uniform")) < time(MHA)
 
 
+def test_all_work_of_the_named_mechanisms_is_measured():
+    measured = kinds(training_work)
+    for mechanism in MECHANISMS.values():
+        with suppress(NasError):  # not all mechanisms exist at these sizes
+            work = training_work(make_plan(mechanism.genome, SIZES))
+            assert {kind for kind, amount in work.items() if amount and "=" not in kind} <= measured
+
+
+def test_gates_of_features_gates_of_heads_and_no_gates_are_different_work():
+    """A gated product was predicted like linear attention, at a twentieth of its measured time."""
+    names = ("linear", "retnet", "gla")
+    plans = {name: make_plan(MECHANISMS[name].genome, SIZES) for name in names}
+    scores = {
+        name: {kind for kind in training_work(plan) if "product" in kind}
+        for name, plan in plans.items()
+    }
+    assert all(scores.values())
+    assert len(set.union(*scores.values())) == sum(map(len, scores.values()))
+
+
 def test_unmeasured_work_takes_the_median_time():
     units = {kind: 1.0 for kind in kinds(training_work) if "qana" not in kind}
     qana = MECHANISMS["qana"].genome

@@ -16,7 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 aten = torch.ops.aten
-WAITS_FOR_RESULT = {aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.default}
+WAITS_FOR_RESULT = {
+    aten._local_scalar_dense.default,
+    aten._linalg_check_errors.default,
+    aten.nonzero.default,
+    aten.equal.default,
+}
 FROM_HOST = {aten.lift_fresh.default, aten.lift_fresh_copy.default}
 
 

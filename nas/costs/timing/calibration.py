@@ -229,7 +229,7 @@ def _around(
         scores, streams = iter(range(len(below))), cycle("k" if below else "qkv")
         inputs = [next(streams if kind is Kind.TOKENS else scores) for kind in kinds]
         nodes = [*below, (name, inputs, params)]
-        for normaliser in ("softmax", "relu_squared") if is_first else ("softmax",):
+        for normaliser in ("softmax", "relu_squared", "softmax_free")[: 3 if is_first else 1]:
             yield _attention([*nodes, (normaliser, [len(below)], {})])
         if is_first and not below:
             yield _attention([*nodes, ("softmax", [0], {})], _WIDE)
@@ -269,8 +269,8 @@ def _around_any(kinds: list[Kind], name: str, params: Params, result: Kind) -> I
     nodes.append((name, inputs, params))
     last = len(nodes) - 1
     if result.is_gates:
-        nodes.append(("gated_product", ["q", "k", last], {}))
-        yield _attention([*nodes, ("softmax", [last + 1], {})])
+        nodes.append(("scan", ["v", last], {}))
+        yield _attention([*nodes, ("uniform", ["v"], {})], values=last + 1)
     elif result is Kind.SCORES:
         for normaliser in ("softmax", "softmax_free"):
             yield _attention([*nodes, (normaliser, [last], {})])

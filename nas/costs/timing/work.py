@@ -19,7 +19,7 @@ from nas.compiler import Plan
 from nas.compiler.lowering import Lowered, live, lower
 from nas.compiler.plan import Step
 from nas.costs.decoding.memory import memory_of, shares_heads, state_numbers
-from nas.costs.macs import computed_pairs, is_by_sums, token_width
+from nas.costs.macs import Call, computed_pairs, is_by_sums, token_width
 from nas.genome import ModelSizes, Ref
 from nas.genome.primitives import Role, Sizes
 
@@ -51,7 +51,11 @@ def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> di
             continue
         size = plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
         kernel = _kernel(plan, call, size, is_causal=is_causal)
-        for kind, amount in _step(plan, step, size, kernel):
+        if call is not None and call.scores and (call.is_gated or call.is_linear):
+            work = _by_features(step, size, Call(plan, call, sizes, is_causal), kernel)
+        else:
+            work = _step(plan, step, size, kernel)
+        for kind, amount in work:
             totals[kind] += amount * batch / _MILLION
         totals["step"] += 1.0
     return dict(totals)
@@ -73,13 +77,30 @@ def _projections(plan: Plan, sizes: ModelSizes, read: set[Any]) -> Iterator[Amou
         yield "project.macs", tokens * dim * plan.merged_width(dim, heads)
 
 
+def _by_features(step: Step, size: Sizes, call: Call, kernel: str) -> Iterator[Amount]:
+    """Yield the work of a fused call whose weights are its scores, counted with its first score.
+
+    Such a call multiplies features of queries and keys, of which a token may have many more than
+    the operands of the score.
+    """
+    if step is call.call.scores[0]:
+        name = _name(step, size) + ("@gated" if call.call.is_gated else kernel)
+        yield name, size.heads * size.tokens * call.features_width()
+        yield f"{name}.macs", call.pair_macs()
+
+
+def _name(step: Step, size: Sizes) -> str:
+    """Return the name of a step's kind; gates of features are other work than gates of heads."""
+    return step.primitive.name + (".features" if size.gates > 1 else "")
+
+
 def _step(plan: Plan, step: Step, size: Sizes, kernel: str) -> Iterator[Amount]:
-    name = step.primitive.name
+    name = _name(step, size)
     tokens = size.heads * size.tokens * size.width
     pairs = size.heads * computed_pairs(plan, size.tokens)
     macs = step.primitive.macs(size, step.params)
-    if kernel in ("@mean", "@window", "@linear"):
-        if step.role in (Role.SCORE, Role.AGGREGATE):
+    if kernel in ("@mean", "@window"):
+        if step.role is Role.AGGREGATE:
             yield f"{step.role}{kernel}", tokens
             macs = (pairs if kernel == "@window" else tokens) * size.width
             yield f"{step.role}{kernel}.macs", macs
