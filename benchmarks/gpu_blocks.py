@@ -110,6 +110,8 @@ def calibration(
             work = passes.of(build_attention(mechanism(name).genome, sizes.dim, sizes.heads))
         except NasError:  # it does not exist at these sizes
             continue
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             print(f"  {name} cannot be captured: {error}")
             continue

@@ -334,7 +334,7 @@ _HANDLES: Final[dict[str, Any]] = (
     | {"aten::addcmul": lambda inputs, outputs: Counter({"addcmul": _numel(outputs[0])})}
     | {"aten::floor_divide": _floor_divide}
     | {"aten::einsum": _einsum, "aten::linalg_solve_triangular": _solve}
-    | {"aten::linalg_solve_ex": _solve_square}
+    | dict.fromkeys(("aten::linalg_solve", "aten::linalg_solve_ex"), _solve_square)
     | {"aten::scaled_dot_product_attention": _fused_attention}
 )
 

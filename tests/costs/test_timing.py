@@ -57,12 +57,20 @@ def kinds(work):
     found = set()
     for genome in designs(SIZES.tokens):
         with suppress(NasError):
-            found |= work(make_plan(genome, SIZES)).keys()
+            found |= nonzero(work(make_plan(genome, SIZES)))
     return found
+
+
+def nonzero(work):
+    return {kind for kind, amount in work.items() if amount}
 
 
 def training_work(plan):
     return amounts(plan, SIZES, 2, is_causal=False)
+
+
+def causal_work(plan):
+    return amounts(plan, SIZES, 2, is_causal=True)
 
 
 def decoding_work(plan):
@@ -134,12 +142,41 @@ def test_scores_that_a_mean_does_not_read_take_no_time():
     assert uniform == time(dot_product("additive_attention_score", "uniform")) < time(MHA)
 
 
-def test_all_work_of_the_named_mechanisms_is_measured():
-    measured = kinds(training_work)
+@pytest.mark.parametrize("work", [training_work, causal_work])
+def test_all_work_of_the_named_mechanisms_is_measured(work):
     for mechanism in MECHANISMS.values():
         with suppress(NasError):  # not all mechanisms exist at these sizes
-            work = training_work(make_plan(mechanism.genome, SIZES))
-            assert {kind for kind, amount in work.items() if amount and "=" not in kind} <= measured
+            found = nonzero(work(make_plan(mechanism.genome, SIZES)))
+            assert {kind for kind in found if "=" not in kind} <= kinds(work)
+
+
+@pytest.mark.parametrize("work", [training_work, causal_work])
+@pytest.mark.parametrize("window", [None, 3])
+def test_linear_and_other_calls_are_different_work(work, window):
+    linear, softmax = (
+        {kind for kind in nonzero(work(make_plan(genome, SIZES))) if "product" in kind}
+        for genome in (
+            dot_product(normaliser=normaliser, window=window)
+            for normaliser in ("softmax_free", "softmax")
+        )
+    )
+    assert linear
+    assert not linear & softmax
+
+
+@pytest.mark.parametrize("normalisers", [("softmax_free", "softmax"), ("softmax", "softmax_free")])
+def test_calls_that_share_a_score_are_counted_each(normalisers):
+    """The score was counted with the last call alone."""
+    nodes = (
+        Node("scaled_dot_product", ("q", "k")),
+        *(Node(name, (0,)) for name in normalisers),
+        *(Node("weighted_sum", (index, "v")) for index in (1, 2)),
+        Node("add", (3, 4)),
+    )
+    both = training_work(make_plan(Genome(nodes), SIZES))
+    alone = [training_work(make_plan(dot_product(normaliser=n), SIZES)) for n in normalisers]
+    for kind in {kind for work in alone for kind in nonzero(work) if "product" in kind}:
+        assert both[kind] == pytest.approx(sum(work.get(kind, 0.0) for work in alone))
 
 
 def test_gates_of_features_gates_of_heads_and_no_gates_are_different_work():

@@ -246,7 +246,7 @@ def test_interrupt_ends_driver_and_workers_without_a_trace(tmp_path, number, key
     """A lost worker is reported by one line on standard error, and a signal by none of Ray's.
 
     A terminal interrupts all processes of its session. SIGTERM goes to the driver alone, because
-    Ray may end a driver at once, without a message, if it ends Ray's own processes too.
+    Ray may kill a driver without a message when Ray's own processes end at the same time.
     """
     send = os.killpg if number == signal.SIGINT else os.kill
     with started_script(tmp_path, "", *keys) as process:

@@ -181,6 +181,9 @@ def designs(tokens: int) -> Iterator[Genome]:
     for projections in (_FEW, _WIDE):
         for normaliser in (*_NORMALISERS, "sigmoid", "sparsemax"):
             yield _attention([_SCORES[0], (normaliser, [0], {})], projections, window)
+    for gates in ("forget_gate", "feature_gate"):
+        nodes: list[Call] = [(gates, ["k"], {}), ("gated_product", ["q", "k", 0], {})]
+        yield _attention([*nodes, ("softmax_free", [1], {})], _FEW, window)
     for name in names():
         primitive = get(name)
         for signature in primitive.signatures:
@@ -219,7 +222,8 @@ def _around(
         signature: one of its signatures.
         params: values of its parameters.
         is_first: whether these are the default parameters, with which more mechanisms are yielded,
-            such as a score with a normaliser that has no fused kernel.
+            such as a score with a normaliser that has no fused kernel, and one with a linear
+            kernel.
     """
     kinds, name = [port.kind for port in signature.inputs], primitive.name
     if any(kind.is_gates for kind in (*kinds, signature.output.kind)):
@@ -229,10 +233,13 @@ def _around(
         scores, streams = iter(range(len(below))), cycle("k" if below else "qkv")
         inputs = [next(streams if kind is Kind.TOKENS else scores) for kind in kinds]
         nodes = [*below, (name, inputs, params)]
-        for normaliser in ("softmax", "relu_squared", "softmax_free")[: 3 if is_first else 1]:
+        more = ("relu_squared", "softmax_free") if is_first else ()
+        for normaliser in ("softmax", *more):
             yield _attention([*nodes, (normaliser, [len(below)], {})])
         if is_first and not below:
             yield _attention([*nodes, ("softmax", [0], {})], _WIDE)
+            # Few features, so that the linear kernel does not compute all pairs.
+            yield _attention([*nodes, ("softmax_free", [0], {})], {"qk_dim": "1/4"})
     elif kinds == [Kind.SCORES]:
         weights: list[Call] = [_SCORES[0], (name, [0], params)]
         yield _attention(weights)

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from nas.compiler import Plan
+from nas.compiler.kernels.gated import is_in_chunks
 from nas.compiler.lowering import Lowered, live, lower
 from nas.compiler.plan import Step
 from nas.costs.decoding.memory import memory_of, shares_heads, state_numbers
@@ -38,27 +39,23 @@ def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> di
     totals = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
     calls = lower(plan)
     read = live(plan, calls)
-    call_of_step = {
-        step.index: call
-        for call in calls.values()
-        for step in (*call.scores, call.normaliser, *call.sums)
-    }
-    for kind, amount in _projections(plan, sizes, read):
-        totals[kind] += amount * batch / _MILLION
+    work = [*_projections(plan, sizes, read)]
+    in_calls = set()
+    for call in calls.values():
+        work += _call(plan, call, sizes, is_causal=is_causal)
+        in_calls |= {step.index for step in (*call.scores, call.normaliser, *call.sums)}
     for step in plan.steps:
-        call = call_of_step.get(step.index)
-        if call is None and step.index not in read:
-            continue
-        size = plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
-        kernel = _kernel(plan, call, size, is_causal=is_causal)
-        if call is not None and call.scores and (call.is_gated or call.is_linear):
-            work = _by_features(step, size, Call(plan, call, sizes, is_causal), kernel)
-        else:
-            work = _step(plan, step, size, kernel)
-        for kind, amount in work:
-            totals[kind] += amount * batch / _MILLION
-        totals["step"] += 1.0
+        if step.index in in_calls or step.index in read:
+            totals["step"] += 1.0
+        if step.index in read - in_calls:
+            work += _step(plan, step, _sizes(plan, step, sizes), "")
+    for kind, amount in work:
+        totals[kind] += amount * batch / _MILLION
     return dict(totals)
+
+
+def _sizes(plan: Plan, step: Step, sizes: ModelSizes) -> Sizes:
+    return plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
 
 
 def _projections(plan: Plan, sizes: ModelSizes, read: set[Any]) -> Iterator[Amount]:
@@ -77,16 +74,46 @@ def _projections(plan: Plan, sizes: ModelSizes, read: set[Any]) -> Iterator[Amou
         yield "project.macs", tokens * dim * plan.merged_width(dim, heads)
 
 
-def _by_features(step: Step, size: Sizes, call: Call, kernel: str) -> Iterator[Amount]:
-    """Yield the work of a fused call whose weights are its scores, counted with its first score.
+def _call(plan: Plan, call: Lowered, sizes: ModelSizes, *, is_causal: bool) -> Iterator[Amount]:
+    """Yield the work of a fused call."""
+    if call.scores and call.is_linear:
+        yield from _linear_call(plan, call, sizes, is_causal=is_causal)
+        return
+    kernel = "@call" if call.scores else "@window" if plan.is_windowed else "@mean"
+    for step in (*call.scores, call.normaliser, *call.sums):
+        yield from _step(plan, step, _sizes(plan, step, sizes), kernel)
+
+
+def _linear_call(
+    plan: Plan, call: Lowered, sizes: ModelSizes, *, is_causal: bool
+) -> Iterator[Amount]:
+    """Yield the work of a fused call whose weights are its scores, up to a factor of each query.
 
     Such a call multiplies features of queries and keys, of which a token may have many more than
-    the operands of the score.
+    the operands of the score. Elements are features, or pairs if all pairs are computed.
     """
-    if step is call.call.scores[0]:
-        name = _name(step, size) + ("@gated" if call.call.is_gated else kernel)
-        yield name, size.heads * size.tokens * call.features_width()
-        yield f"{name}.macs", call.pair_macs()
+    score, counted = call.scores[0], Call(plan, call, sizes, is_causal)
+    size, width = _sizes(plan, score, sizes), counted.features_width()
+    pairs = size.heads * computed_pairs(plan, size.tokens)
+    if call.is_gated:
+        is_by_pairs = plan.is_windowed or not is_in_chunks(size.tokens, size.gates)
+        kernel, numbers = "@gated", pairs * size.gates
+    else:
+        is_by_pairs = plan.is_windowed or not is_by_sums(size.tokens, width, is_causal)
+        kernel, numbers = "@linear", pairs
+    if is_by_pairs:
+        kernel += ".pairs"
+    else:
+        numbers = size.heads * size.tokens * width
+    name = _name(score, size) + kernel
+    yield name, numbers
+    yield f"{name}.macs", counted.token_macs() + counted.pair_macs()
+    if plan.is_windowed:
+        yield f"mask{kernel}", pairs
+    if not call.is_grouped:
+        for operand in call.read:
+            if operand.is_repeated:
+                yield f"repeat.tokens{kernel}", size.heads * size.tokens * size.width
 
 
 def _name(step: Step, size: Sizes) -> str:
@@ -130,16 +157,6 @@ def _choices(step: Step, amount: float) -> Iterator[Amount]:
     for parameter, value in sorted(step.params.items()):
         if isinstance(value, str | bool):
             yield f"{step.primitive.name}.{parameter}={value}", amount
-
-
-def _kernel(plan: Plan, call: Lowered | None, size: Sizes, *, is_causal: bool) -> str:
-    """Return the suffix for the kernel that replaces a step; empty if no fused call replaces it."""
-    if call is None:
-        return ""
-    if not call.scores:
-        return "@window" if plan.is_windowed else "@mean"
-    is_long = is_by_sums(size.tokens, size.width, is_causal) and not plan.is_windowed
-    return "@linear" if call.is_linear and is_long else "@call"
 
 
 def decoding_amounts(plan: Plan, sizes: ModelSizes) -> dict[str, float]:
