@@ -52,7 +52,7 @@ OURS: Final[Mapping[str, Search]] = {
     "regularized-evolution": ours("regularized-evolution"),
     "local-search": ours("local-search"),
     "surrogate": ours("surrogate"),
-    "surrogate-50-lag-8": ours("surrogate", 50, 8),  # as `nas search` runs it by default
+    "surrogate-50-lag-16": ours("surrogate", 50, 16),  # as `nas search` runs it by default
 }
 # Algorithm: the required package, our module for it, and its function.
 PEERS: Final[Mapping[str, tuple[str, str, str]]] = {

@@ -152,8 +152,9 @@ class Algorithm(Protocol):
 
     The first generation does not come from it, but from ``SearchContext.mechanisms``.
 
-    A class attribute ``lag`` is the lag of searches that set none. Without the attribute, or if it
-    is None, their proposals are computed from the results of complete generations.
+    A class attribute ``lag`` is the lag of searches that set none, or a generation if that is
+    smaller. Without the attribute, or if it is None, their proposals are computed from the results
+    of complete generations.
     """
 
     def tell(self, results: Sequence[TrialResult]) -> None:

@@ -195,8 +195,12 @@ def run_cost_context(setup: RunSetup, task: Task) -> CostContext:
 
 
 def lag_of(config: SearchConfig) -> int | None:
-    """Return the lag of a search: its own or that of its algorithm; None: complete generations."""
-    return config.lag or getattr(ALGORITHMS.get(config.algorithm), "lag", None)
+    """Return the lag of a search: its own, or its algorithm's, which is at most a generation.
+
+    None means that proposals are computed from the results of complete generations.
+    """
+    lag = getattr(ALGORITHMS.get(config.algorithm), "lag", None)
+    return config.lag or (lag and min(lag, config.population))
 
 
 @dataclass(frozen=True)

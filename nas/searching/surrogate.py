@@ -85,10 +85,10 @@ class Surrogate:
     """NSGA-II that draws many offspring and proposes the one with the greatest expected gain.
 
     If all proposals of a generation were computed before its first result, many of them would share
-    one wrong prediction. Therefore the default lag is smaller than a generation.
+    one wrong prediction. Therefore the default lag is smaller than the default generation.
     """
 
-    lag = 8
+    lag = 16
 
     def __init__(self, context: SearchContext) -> None:
         self._context = context

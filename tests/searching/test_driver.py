@@ -109,11 +109,12 @@ def test_search_of_costs_alone_trains_nothing(kit: Any, begin: Any, make_table: 
 
 
 def test_search_warns_if_its_lag_leaves_workers_idle(begin: Any, make_table: Any) -> None:
-    table = make_table(workers=9)
+    table = make_table(workers=7)
     begin = partial(begin, make_evaluator=lambda *_: table)
-    with pytest.warns(NasWarning, match="at most 8 of the 9 workers are busy; a lag of 27 keeps"):
+    # The default lag is at most a generation.
+    with pytest.warns(NasWarning, match="at most 6 of the 7 workers are busy; a lag of 21 keeps"):
         begin(SearchConfig(population=6, generations=1), name="default")
-    begin(SearchConfig(population=6, generations=1, lag=9), name="nine")
+    begin(SearchConfig(population=6, generations=1, lag=7), name="seven")
     begin(SearchConfig(population=6, generations=1, repeats=2), name="twice")
     begin(SearchConfig(population=6, generations=1, algorithm="nsga2"), name="whole")
 

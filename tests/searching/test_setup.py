@@ -91,12 +91,12 @@ def test_objectives_ends_are_chance_and_twice_standard_attention() -> None:
 
 @pytest.mark.parametrize(
     ("algorithm", "lag", "most"),
-    [("surrogate", None, 11), ("surrogate", 2, 2), ("nsga2", None, 24)],
+    [("surrogate", None, 23), ("surrogate", 2, 2), ("nsga2", None, 24)],
 )
 def test_lag_of_a_search_is_that_of_its_algorithm_by_default(
     kit: Any, make_table: Any, algorithm: str, lag: int | None, most: int
 ) -> None:
     table = make_table(workers=24)
     kit.search(kit.create(algorithm=algorithm, lag=lag, population=24, generations=1), table)
-    # With a lag of 8, results are passed on in parts of 4.
+    # With a lag of 16, results are passed on in parts of 8.
     assert table.most_waiting == most
