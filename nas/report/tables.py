@@ -15,6 +15,7 @@ from rich.console import Console
 
 from nas.common.errors import GenomeError, TableError
 from nas.common.pareto import non_dominated
+from nas.common.text import plural
 from nas.compiler import formula
 from nas.costs import costs_of, size_costs
 from nas.genome import Genome
@@ -63,7 +64,8 @@ def table_answer(
     ]
     members = sorted(rows[i] for i in non_dominated([(macs, mean) for macs, mean, _ in rows]))
     front = [_entry(table, key) for _, _, key in members]
-    return answer | {"noise": _noise(table, metric), "front": front}
+    noise = {"noise": _noise(table, metric)} if table.repeats > 1 else {}
+    return answer | noise | {"front": front}
 
 
 def show_tables(console: Console, answer: Sequence[dict[str, Any]]) -> None:
@@ -87,8 +89,9 @@ def show_table(console: Console, answer: dict[str, Any]) -> None:
     """Print the JSON object of ``table_answer`` as text."""
     origin = answer["origin"]
     say(console, f"{answer['table']}: {answer['about']}".removesuffix(": "), "")
-    what = f"{answer['mechanisms']} mechanisms of {answer['space']}, {answer['repeats']} trainings"
-    what += f" of each under {answer['task']}: {answer['core_hours']:.1f} core hours"
+    trainings = plural(answer["repeats"], "training")
+    what = f"{answer['mechanisms']} mechanisms of {answer['space']}, {trainings} of each "
+    what += f"under {answer['task']}: {answer['core_hours']:.1f} core hours"
     rows = [
         ("trained", what),
         ("fingerprints", f"space {answer['fingerprints']['space']}, task and data "

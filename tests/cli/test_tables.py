@@ -89,3 +89,9 @@ def test_tabulate_trains_only_the_named_mechanisms(
     with pytest.raises(SystemExit):
         main(["small.yaml", "qana", *options, "-o", "b.json.gz"])
     assert "is not in the space small" in capsys.readouterr().err
+
+
+def test_table_of_single_trainings_shows_no_spread_between_them(nas: Any) -> None:
+    assert "1 training of each" in (shown := nas("table", "bytes-bench").out)
+    assert "spread" not in shown
+    assert "spread" in nas("table", "attention-bench").out
