@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from nas.cli import completion
 from nas.common.errors import NasError
+
+# The groups of commands in the order of `nas --help`.
+PANELS: Final = ("Search", "Look", "Compare", "Take away", "What there is", "Develop")
 
 
 class StoppedError(NasError):
@@ -16,8 +20,27 @@ class StoppedError(NasError):
     exit_status = 130
 
 
+class Commands(TyperGroup):
+    """The group of all commands; the help lists them by their ``rich_help_panel``."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a section for each group of commands."""
+        shown = {name: command for name, command in self.commands.items() if not command.hidden}
+        width = max(map(len, shown))
+        for panel in PANELS:
+            with formatter.section(panel):
+                formatter.write_dl(
+                    [
+                        (name.ljust(width), command.get_short_help_str(formatter.width - width - 6))
+                        for name, command in shown.items()
+                        if getattr(command, "rich_help_panel", "") == panel
+                    ]
+                )
+
+
 app = typer.Typer(
     name="nas",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,  # typer's options do not accept the name of a shell
     rich_markup_mode=None,

@@ -12,7 +12,7 @@ from nas.cli.app import app
 from nas.cli.console import complain, note, print_result
 
 
-@app.command()
+@app.command(rich_help_panel="Compare")
 @options.with_workers
 def evaluate(
     context: typer.Context,
@@ -40,7 +40,7 @@ def evaluate(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(rich_help_panel="Compare")
 @options.with_workers
 def benchmark(
     context: typer.Context,
@@ -88,7 +88,7 @@ def benchmark(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(rich_help_panel="Compare")
 @options.with_workers
 def judge(
     context: typer.Context,
@@ -123,7 +123,7 @@ def judge(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(rich_help_panel="Compare")
 @options.with_workers
 def explain(
     context: typer.Context,

@@ -11,7 +11,7 @@ from nas.cli.app import app
 from nas.cli.console import output, print_json
 
 
-@app.command()
+@app.command(rich_help_panel="Develop")
 def plugins(as_json: options.AsJson = False) -> None:
     """List the plug-ins of other packages, a group at a time; exit status 1 if one is broken."""
     from nas.api.genomes import list_plugins
@@ -36,7 +36,7 @@ def plugins(as_json: options.AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(rich_help_panel="Develop")
 def doctor(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> None:
     """Look at this machine: versions, hardware, data, folders, and what a search would use.
 

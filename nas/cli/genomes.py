@@ -14,7 +14,7 @@ from nas.cli.console import note, output, print_json, print_result, tell
 from nas.common.errors import GenomeError, NasError
 
 
-@app.command()
+@app.command(rich_help_panel="Look")
 def show(
     source: options.Source,
     as_json: options.AsJson = False,
@@ -49,7 +49,7 @@ def show(
         note(f"{plot}: the graph as a picture.")
 
 
-@app.command()
+@app.command(rich_help_panel="What there is")
 def mechanisms(
     name: Annotated[
         str | None,
@@ -78,7 +78,7 @@ def mechanisms(
         report.show_mechanisms(output(), sizes)
 
 
-@app.command()
+@app.command(rich_help_panel="Develop")
 def validate(
     source: options.Source,
     policy: options.Policy = "score_normalize_aggregate",
@@ -102,7 +102,7 @@ def validate(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(rich_help_panel="Compare")
 def cost(
     sources: options.Sources,
     dim: options.Dim = 64,
@@ -145,7 +145,7 @@ def _lengths(text: str) -> set[int]:
     return lengths
 
 
-@app.command()
+@app.command(rich_help_panel="Take away")
 def export(
     context: typer.Context,
     source: options.Source,

@@ -10,7 +10,7 @@ from nas.cli.console import output, print_json
 from nas.common.text import printable
 
 
-@app.command()
+@app.command(rich_help_panel="What there is")
 def spaces(as_json: options.AsJson = False) -> None:
     """List the search spaces, for ``nas search --space``."""
     from nas.api.genomes import list_spaces
@@ -18,7 +18,7 @@ def spaces(as_json: options.AsJson = False) -> None:
     _list(list_spaces(), as_json)
 
 
-@app.command()
+@app.command(rich_help_panel="What there is")
 def tasks(as_json: options.AsJson = False) -> None:
     """List the built-in tasks, for ``--task``."""
     from nas.api.genomes import list_tasks
@@ -26,7 +26,7 @@ def tasks(as_json: options.AsJson = False) -> None:
     _list(list_tasks(), as_json)
 
 
-@app.command()
+@app.command(rich_help_panel="What there is")
 def primitives(as_json: options.AsJson = False) -> None:
     """List the operations of which mechanisms are made."""
     from nas.api.genomes import list_primitives

@@ -19,7 +19,7 @@ RUNS_SHOWN: Final = typer.Argument(
 )
 
 
-@app.command()
+@app.command(rich_help_panel="Look")
 def runs(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> None:
     """List the recorded searches (runs); the run that was active last comes last."""
     from nas.report.front import runs_answer, runs_columns
@@ -38,7 +38,7 @@ def runs(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> 
         complain(str(problem))
 
 
-@app.command()
+@app.command(rich_help_panel="Look")
 def front(
     run: options.RunName = "latest",
     plot: Annotated[Path | None, options.picture("the front")] = None,
@@ -86,7 +86,7 @@ def front(
         note(f"{plot}: the front as a picture.")
 
 
-@app.command()
+@app.command(rich_help_panel="Look")
 def report(
     path: Annotated[Path, typer.Option("-o", "--output", help="The .html file to write.")],
     runs: Annotated[list[str] | None, RUNS_SHOWN] = None,
@@ -102,7 +102,7 @@ def report(
     note(f"{written}: {written.stat().st_size / 1e6:.2f} MB; open it in a browser.")
 
 
-@app.command()
+@app.command(rich_help_panel="Develop")
 def check(
     run: options.RunName = "latest",
     as_json: options.AsJson = False,
@@ -128,7 +128,7 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(rich_help_panel="Search")
 def watch(
     run: options.RunName = "latest",
     web: Annotated[
@@ -178,7 +178,7 @@ def watch(
     show_front(console, view)
 
 
-@app.command()
+@app.command(rich_help_panel="Develop")
 def tensorboard(
     run: options.RunName,
     folder: Annotated[Path, typer.Argument(help="The folder to write.")],
@@ -198,7 +198,7 @@ def tensorboard(
     note(f"{where}: {written} event files written; `tensorboard --logdir {folder}` shows them.")
 
 
-@app.command()
+@app.command(rich_help_panel="Develop")
 def table(
     name: Annotated[
         str | None, typer.Argument(help="A table, by name or path; default: a list of all.")

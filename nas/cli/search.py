@@ -17,7 +17,7 @@ from nas.common.search_config import SearchConfig
 from nas.searching.listener import SearchResult
 
 
-@app.command()
+@app.command(rich_help_panel="Search")
 @options.with_workers
 def search(
     context: typer.Context,
@@ -51,7 +51,10 @@ def search(
     ] = SearchConfig.algorithm,
     lag: Annotated[
         int | None,
-        typer.Option(min=1, help="Propose from all results but this many (surrogate: 8)."),
+        typer.Option(
+            min=1,
+            help="Propose from all results but this many (surrogate: 16, at most a generation).",
+        ),
     ] = SearchConfig.lag,
     objectives: Annotated[
         str | None,
@@ -89,7 +92,7 @@ def search(
     _show_end(result, runs)
 
 
-@app.command()
+@app.command(rich_help_panel="Search")
 @options.with_workers
 def resume(
     context: typer.Context,
@@ -118,7 +121,7 @@ def resume(
     _show_end(result, runs)
 
 
-@app.command()
+@app.command(rich_help_panel="Compare")
 @options.with_workers
 def confirm(
     context: typer.Context,

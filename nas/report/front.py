@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from html import escape
@@ -23,11 +23,11 @@ from nas.report.columns import (
     rows_of,
     text_columns,
 )
-from nas.report.front_columns import SURE, front_columns, is_estimated, mark
+from nas.report.front_columns import NAMED, SURE, front_columns, is_estimated, mark
 from nas.report.result import TableResult, data_frame
 from nas.report.run_view import RunView, task_and_data
 from nas.report.short_task import short_task_notes
-from nas.report.table import TextColumn, named_values, say, say_table
+from nas.report.table import TextColumn, line_width, named_values, omitted, say, say_table
 from nas.report.units import (
     FRACTION,
     amount,
@@ -142,8 +142,9 @@ def show_front(console: Console, view: RunView) -> None:
         say(console, no_front(view), "")
         say_table(console, named_values(tally(view)))
         return
-    say_table(console, text_columns(front_columns(view), view.members))
-    say(console, "", *_notes(view))
+    columns = text_columns(front_columns(view), view.members)
+    say_table(console, columns)
+    say(console, "", *_notes(view, omitted(columns, line_width(console))))
     say_table(console, named_values(tally(view)))
     say(console, "")
     say_table(console, next_commands(view))
@@ -273,9 +274,18 @@ def runs_columns(runs: Sequence[RunSummary]) -> list[TextColumn]:
     ]
 
 
-def _notes(view: RunView) -> list[str]:
-    """Return the legend of the front's table, and notes on the reliability of its numbers."""
-    lines = legend(front_columns(view), view.members)
+def _notes(view: RunView, hidden: Collection[str] = ()) -> list[str]:
+    """Return the legend of the front's table, and notes on the reliability of its numbers.
+
+    Args:
+        hidden: headers of columns that are not shown.
+    """
+    lines = []
+    if hidden:
+        command = f"nas front {shlex.quote(view.label)} | less -S"
+        lines.append(f"Too wide for this terminal: {', '.join(hidden)}. `{command}` shows them.")
+    shown = [column for column in front_columns(view) if column.title not in hidden]
+    lines += legend(shown, view.members)
     if is_estimated(view) and max(len(c.scored) for c in view.candidates) == 1:
         lines.append("No mechanism was trained twice: noise, ± and p(front) are rough guesses.")
     elif not is_estimated(view) and view.setup.config.repeats > 1:
@@ -283,7 +293,8 @@ def _notes(view: RunView) -> list[str]:
         lines.append(f"±: standard error of the mean over {repeats} with different seeds.")
     elif not is_estimated(view) and view.metric is not None:
         lines.append("One training each and no estimate yet: the best of many scores is too high.")
-    if any(mark(view, member).startswith(">") for member in view.members):
+    marks = () if NAMED in hidden else (mark(view, member) for member in view.members)
+    if any(text.startswith(">") for text in marks):
         lines.append(
             f"> name: dominates that mechanism with p of at least {SURE} by values and errors."
         )

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 MAX_NAMES: Final = 2
 SURE: Final = 1 - LEVEL  # least probability at which a published mechanism counts as dominated
-MIN_FORMULA: Final = 20
+MIN_FORMULA: Final = 14
+MIN_NAME: Final = 12
+NAMED: Final = "named"
 
 
 def front_columns(view: RunView) -> list[Column[Candidate]]:
@@ -63,7 +65,7 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
             in_json=False,
             rank=4,
         ),
-        _text("name", "named", view.name_of, text=partial(mark, view), rank=1),
+        _text("name", NAMED, view.name_of, text=partial(mark, view), rank=2, least=MIN_NAME),
         _text("formula", "formula", lambda c: c.proposal.formula, **formula),
         Column("proposed", "", lambda c: c.proposal.number),
         _text("operator", "", lambda c: c.proposal.operator),

@@ -103,6 +103,12 @@ def table_lines(columns: Sequence[TextColumn], width: int | None = None) -> list
     return lines + [_line(fitted, row, is_header=False) for row in rows]
 
 
+def omitted(columns: Sequence[TextColumn], width: int | None) -> list[str]:
+    """Return the headers of the columns that ``table_lines`` omits because of the width."""
+    shown = [column for column, _ in _fit([c for c in columns if any(c.cells)], width)]
+    return [c.header for c in columns if any(c.cells) and c not in shown]
+
+
 def cut(text: str, width: int) -> str:
     """Return a text, shortened to ``width`` characters with an ellipsis if it is wider."""
     if cell_len(text) <= width:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from nas.api.execution import Executing
-from nas.cli.app import StoppedError, app
+from nas.cli.app import PANELS, StoppedError, app
 
 PROGRAM = "import sys; from nas.cli import main; main(sys.argv[1:])"
 
@@ -41,6 +42,8 @@ def test_help_lists_every_command_and_version_is_printed(nas: Any) -> None:
         assert {"search", "front", "export"} <= {*names}
         for name in names:
             assert f"\n  {name} " in result.out
+        sections = re.findall(r"^(\S.*):$", result.out, re.MULTILINE)
+        assert sections == ["Options", *PANELS]
     result = nas("--version")
     assert (result.status, result.err) == (0, "")
     assert result.out.startswith("nas")
@@ -145,7 +148,7 @@ def test_ascii_terminal_is_no_error(at_runs: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_exits_with_130(number: signal.Signals) -> None:
     code = (
-        "import time\nfrom nas.cli import main\nfrom nas.cli.app import app\n"
+        "import time\nfrom nas.cli import main\nfrom nas.cli.app import PANELS, app\n"
         "@app.command()\ndef wait():\n    print('ready', flush=True)\n    time.sleep(30)\n"
         "main(['wait'])"
     )

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,20 @@ def test_table_fits_the_terminal(view: RunView, width: int) -> None:
     assert max(map(len, terminal.lines)) <= width
     assert view.members[0].digest[:8] in terminal.text
     assert "nas export latest/best -o champion.py" in terminal.text
+
+
+def test_narrow_table_keeps_the_formula_and_says_what_is_missing(example: RunView) -> None:
+    narrow = shown(example, 80)
+    header = next(line for line in narrow.lines if line.startswith("id "))
+    assert header.endswith("formula")
+    assert "named" not in header
+    missing = re.search(
+        r"Too wide for this terminal: (.*?)\. `nas front", " ".join(narrow.text.split())
+    )
+    assert missing
+    assert set(missing[1].split(", ")) == set(cells(example)) - set(re.split(r"  +", header))
+    assert "p(front):" not in narrow.text  # the legend of a column that is not shown
+    assert "Too wide" not in shown(example).text
 
 
 def test_legend_names_standard_errors_and_different_hardware(
