@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from nas.api.runs import resume as resume
     from nas.api.runs import search as search
     from nas.common.errors import NasError as NasError
+    from nas.common.registry import load_plugin as load_plugin
     from nas.costs.decoding import Decoder as Decoder
     from nas.genome import Genome as Genome
     from nas.report.front import front as front
@@ -55,6 +56,7 @@ _MODULES: Final = {
     "nas.api.judging": ("judge",),
     "nas.api.runs": ("confirm", "resume", "search"),
     "nas.common.errors": ("NasError",),
+    "nas.common.registry": ("load_plugin",),
     "nas.costs.decoding": ("Decoder",),
     "nas.genome": ("Genome",),
     "nas.report.front": ("front",),

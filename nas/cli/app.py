@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -22,6 +23,15 @@ class StoppedError(NasError):
 
 class Commands(TyperGroup):
     """The group of all commands; the help lists them by their ``rich_help_panel``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse a command line, in which ``--plugin FILE`` may also follow the command."""
+        first: list[str] = []
+        while "--plugin" in args[:-1]:
+            at = args.index("--plugin")
+            first += args[at : at + 2]
+            args = args[:at] + args[at + 2 :]
+        return super().parse_args(ctx, first + args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a section for each group of commands."""
@@ -59,6 +69,13 @@ def _print_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
+def _load_plugins(paths: list[Path] | None) -> None:
+    from nas.common.registry import load_plugin
+
+    for path in paths or ():
+        load_plugin(path)
+
+
 @app.callback()
 def _options(
     version: Annotated[
@@ -67,6 +84,14 @@ def _options(
             "--version", help="Print the version.", callback=_print_version, is_eager=True
         ),
     ] = False,
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE.py",
+            help="Import a file with primitives, tasks or others of yours; may be repeated.",
+            callback=_load_plugins,
+        ),
+    ] = None,
     install_completion: Annotated[
         str | None,
         typer.Option(

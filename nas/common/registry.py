@@ -8,16 +8,22 @@
 Other packages add members (plug-ins) under the registry's entry point group. Plug-ins are imported
 at the first look-up. If the import of a plug-in fails, its members are removed, and a
 ``NasWarning`` and errors about unknown names mention it. All other members work.
+
+``load_plugin`` imports a file in place of a package.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Final, TypeVar
 
 from nas.common.config import near
@@ -26,6 +32,7 @@ from nas.common.errors import ConfigError, NasWarning
 M = TypeVar("M")
 GROUPS: Final = "nas."  # prefix of all entry point groups
 _MOST_TEXT: Final = 300
+_FILES: Final[dict[str, Path]] = {}  # files of ``load_plugin``, by the name of their module
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,8 @@ class Registry(Mapping[str, M]):
                     f"{self._origins.get(name)} and {origin} both have a {self.noun} {name!r}; "
                     "expected one"
                 )
+            if self._is_loaded and origin in _FILES:
+                self._check(member)
             self._members[name] = member
             self._origins[name] = origin
             return member
@@ -140,9 +149,14 @@ class Registry(Mapping[str, M]):
         return tuple(self._members)
 
     def plugins(self) -> tuple[Plugin, ...]:
-        """Return all plug-ins (imported entry points) of other packages, also broken ones."""
+        """Return all plug-ins: imported entry points of packages, also broken ones, and files."""
         self._load()
-        return tuple(self._plugins)
+        files = []
+        for module, path in _FILES.items():
+            if members := tuple(n for n, origin in self._origins.items() if origin == module):
+                place = self.group, module, module, path.name, _digest(path)
+                files.append(Plugin(*place, members))
+        return (*self._plugins, *files)
 
     def complaints(self) -> str:
         """Return the warnings about all broken plug-ins, to append to an error; may be ""."""
@@ -155,6 +169,9 @@ class Registry(Mapping[str, M]):
         try:
             for module in self._modules:
                 import_module(module)
+            for name, origin in self._origins.items():
+                if origin in _FILES:
+                    self._check(self._members[name])
             points = tuple(entry_points(group=self.group))
             self._plugins = [self._import_plugin(point, points) for point in points]
         except BaseException:
@@ -191,11 +208,57 @@ class Registry(Mapping[str, M]):
         return Plugin(*place, package, version, tuple(offered), fault)
 
 
+def load_plugin(path: str | Path) -> None:
+    """Import a Python file that registers primitives, tasks or other members: a plug-in.
+
+    The file becomes a module of its name, also in workers: its folder is appended to ``sys.path``
+    and to the environment variable PYTHONPATH. ``nas --plugin FILE.py COMMAND`` does the same.
+
+    Examples:
+        >>> nas.load_plugin("tests/plugins/primitive.py")
+        >>> "squared_score" in nas.list_primitives()
+        True
+
+    Raises:
+        ConfigError: there is no such file, another module has its name, or its import fails.
+    """
+    file = Path(path).resolve()
+    if file.suffix != ".py" or not file.stem.isidentifier() or not file.is_file():
+        raise ConfigError(
+            f"{path}: expected a Python file whose name is a module's, such as my_scores.py."
+        )
+    found = find_spec(file.stem)
+    if found is not None and found.origin != str(file):
+        raise ConfigError(
+            f"{path}: there is another module {file.stem!r}, {found.origin}; expected another name."
+        )
+    folder, paths = str(file.parent), os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    if folder not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, paths), folder])
+    _FILES[file.stem] = file
+    try:
+        import_module(file.stem)
+    except (Exception, SystemExit) as error:
+        del _FILES[file.stem]
+        raise ConfigError(f"{path}: cannot be imported ({_one_line(error)}).") from error
+
+
 def plugin_versions() -> dict[str, str]:
-    """Return the versions, by name, of the packages that declare plug-ins; nothing is imported."""
+    """Return the versions of all packages that declare plug-ins, and the digests of plug-in files.
+
+    Nothing is imported.
+    """
     groups = entry_points()
     points = (p for group in sorted(groups.groups) for p in groups.select(group=group))
-    return {p.dist.name: p.dist.version for p in points if p.group.startswith(GROUPS) and p.dist}
+    packages = [p.dist for p in points if p.group.startswith(GROUPS) and p.dist]
+    files = {path.name: _digest(path) for path in _FILES.values()}
+    return {package.name: package.version for package in packages} | files
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
 def _running_module() -> str:
