@@ -18,6 +18,7 @@ from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
 from nas.genome import Genome
 from nas.report.confirmation import ConfirmResult, make_confirmation
+from nas.report.display import shown_by_default
 from nas.report.front import Front
 from nas.report.run_view import RunView
 from nas.report.trials import TrainingRow
@@ -93,8 +94,8 @@ def search(
         algorithm: "surrogate", "nsga2", "random", "regularized-evolution", "local-search", or the
             name of a plug-in's algorithm.
         lag: if set, the proposal with number t uses the trainings up to number t - lag, so that no
-            worker waits for the last training of a generation. By default 8 for "surrogate"; with
-            other algorithms, proposals use the trainings of whole generations.
+            worker waits for the last training of a generation. By default 16 for "surrogate", or
+            a generation if that is less; with others, proposals use whole generations.
         seed: seed of the search, from which the seeds of trainings derive.
         repeats: number of trainings of each mechanism, each with its own seed.
         objectives: metrics and costs to optimise; by default those of the space.
@@ -104,7 +105,8 @@ def search(
             attention's cost, such as ``{"time_ms": 1.5}``.
         run: name of the run; by default date, space and seed.
         runs: the folder of runs.
-        listener: object that receives events; see ``nas.searching.listener``.
+        listener: object that receives events, see ``nas.searching.listener``; by default a
+            display in a terminal or a notebook, and none elsewhere.
         command: the command line, which the run records.
         execution: options of the workers; see ``nas.api.execution.Executing``.
 
@@ -116,24 +118,26 @@ def search(
     """
     chosen = load_space(space).asked(objectives, region)
     short, name = task_of(chosen, task, data), target or chosen.target
-    result = run_search(
-        chosen,
-        short,
-        SearchConfig(
-            algorithm=algorithm,
-            population=population,
-            generations=generations,
-            seed=seed,
-            repeats=repeats,
-            lag=lag,
-        ),
-        target=None if name is None else longer_task(name, short, "target"),
-        make_evaluator=partial(make_evaluator, Execution(**execution)),
-        root=Path(runs),
-        name=run,
-        command=command,
-        listener=listener,
+    config = SearchConfig(
+        algorithm=algorithm,
+        population=population,
+        generations=generations,
+        seed=seed,
+        repeats=repeats,
+        lag=lag,
     )
+    with shown_by_default(listener) as shown:
+        result = run_search(
+            chosen,
+            short,
+            config,
+            target=None if name is None else longer_task(name, short, "target"),
+            make_evaluator=partial(make_evaluator, Execution(**execution)),
+            root=Path(runs),
+            name=run,
+            command=command,
+            listener=shown,
+        )
     return NotebookResult.of(result)
 
 
@@ -161,7 +165,8 @@ def resume(
         retry_failed: whether to repeat all failed trainings. By default only trainings that failed
             because a worker was lost are repeated.
         runs: the folder of runs.
-        listener: object that receives events; see ``nas.searching.listener``.
+        listener: object that receives events, see ``nas.searching.listener``; by default a
+            display in a terminal or a notebook, and none elsewhere.
         command: the command line, which the run records.
         execution: options of the workers; see ``nas.api.execution.Executing``.
 
@@ -172,15 +177,16 @@ def resume(
         RunError: there is no such run, another process writes it, or its data have changed.
         NasError: another argument cannot be used.
     """
-    result = resume_search(
-        find_run(run, Path(runs)),
-        make_evaluator=partial(make_evaluator, Execution(**execution)),
-        generations=generations,
-        data=data,
-        retry_failed=retry_failed,
-        listener=listener,
-        command=command,
-    )
+    with shown_by_default(listener) as shown:
+        result = resume_search(
+            find_run(run, Path(runs)),
+            make_evaluator=partial(make_evaluator, Execution(**execution)),
+            generations=generations,
+            data=data,
+            retry_failed=retry_failed,
+            listener=shown,
+            command=command,
+        )
     return NotebookResult.of(result)
 
 

@@ -58,7 +58,6 @@ def front(
     from nas.report.charts import write_figure
     from nas.report.front import front as read_front
     from nas.report.front import no_front, show_front
-    from nas.report.plot import draw_front
     from nas.store.files import write_file
 
     is_printed = csv == Path("-")
@@ -82,7 +81,7 @@ def front(
         write_file(csv, result.to_csv(every=every).encode())
         note(f"{csv}: {'every mechanism' if every else 'the front'} as CSV.")
     if plot is not None:
-        write_figure(draw_front(view), plot)
+        write_figure(result.plot(), plot)
         note(f"{plot}: the front as a picture.")
 
 
@@ -144,9 +143,9 @@ def watch(
     The command only reads, and never delays the writer. Exit status 1 if the run was stopped or the
     writer no longer exists.
     """
-    from nas.cli.display import display, follow, why_stopped
-    from nas.cli.progress import change_line
+    from nas.report.display import display, follow, why_stopped
     from nas.report.front import no_front, show_front
+    from nas.report.progress import change_line
     from nas.report.run_view import RunView
     from nas.report.table import say
     from nas.store import RUNS, find_run, open_run

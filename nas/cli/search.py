@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,10 +13,22 @@ import typer
 
 from nas.cli import completion, options
 from nas.cli.app import StoppedError, app
-from nas.cli.console import note, output, print_result
+from nas.cli.console import complain, note, output, print_result
 from nas.common.errors import ConfigError
 from nas.common.search_config import SearchConfig
-from nas.searching.listener import SearchResult
+from nas.searching.listener import Listener, SearchResult
+
+
+@contextmanager
+def _display(tensorboard: Path | None) -> Iterator[Listener]:
+    """Return a listener that shows a search, and writes event files if there is a folder."""
+    from nas.report.display import display
+    from nas.report.events import EventFiles
+    from nas.searching.listener import CompositeListener
+
+    files = [EventFiles(tensorboard, complain)] if tensorboard is not None else []
+    with display(output()) as shown:
+        yield CompositeListener(shown, *files)
 
 
 @app.command(rich_help_panel="Search")
@@ -75,7 +89,6 @@ def search(
 ) -> None:
     """Search a space for attention mechanisms."""
     from nas.api import runs as api
-    from nas.cli.display import search_display
 
     if space is None:
         names = ", ".join(completion.spaces())
@@ -87,7 +100,7 @@ def search(
         arguments["objectives"] = objectives.split(",")
     if region is not None:
         arguments["region"] = options.limits(region)
-    with search_display(tensorboard) as listener:
+    with _display(tensorboard) as listener:
         result = api.search(**arguments, listener=listener, command=_command_line())
     _show_end(result, runs)
 
@@ -113,10 +126,9 @@ def resume(
     --data is the new place of the run's data, if they were moved; other data are refused.
     """
     from nas.api import runs as api
-    from nas.cli.display import search_display
 
     arguments = options.arguments(context, "tensorboard")
-    with search_display(tensorboard) as listener:
+    with _display(tensorboard) as listener:
         result = api.resume(**arguments, listener=listener, command=_command_line())
     _show_end(result, runs)
 

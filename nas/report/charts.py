@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -47,6 +48,17 @@ def check_picture(path: Path) -> None:
             f"{path}: found the ending {path.suffix or 'none'!r}; expected a picture's: "
             f"{', '.join(FORMATS)}."
         )
+
+
+def display_in_notebooks() -> None:
+    """Let a notebook display figures; elsewhere do nothing.
+
+    Loading the backend that a notebook has chosen registers the display.
+    """
+    if "ipykernel" in sys.modules:
+        from matplotlib import get_backend, pyplot
+
+        pyplot.switch_backend(get_backend())
 
 
 @contextlib.contextmanager

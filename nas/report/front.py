@@ -103,6 +103,18 @@ class Front(TableResult):
         rows = self.view.candidates if every else self.view.members
         return data_frame(rows_of(self.columns, rows))
 
+    def plot(self) -> Any:
+        """Return the front as a ``matplotlib.figure.Figure``, which notebooks display.
+
+        Raises:
+            RunError: the run has one objective.
+        """
+        from nas.report.charts import display_in_notebooks
+        from nas.report.plot import draw_front
+
+        display_in_notebooks()
+        return draw_front(self.view)
+
     def _repr_html_(self) -> str:
         notes = "".join(f"<p><small>{escape(line)}</small></p>" for line in _notes(self.view))
         table = html_table(self.columns, self.view.members)

@@ -18,31 +18,46 @@ from nas.common.errors import GenomeError
 from nas.compiler import formula, make_plan
 from nas.genome import Genome, Node, ParamValue, Projections
 from nas.genome.primitives import check_vocabulary, get
+from nas.genome.primitives.domains import Choice
 from nas.surgery.core import AttentionCore, HostSizes
 
 TOLERANCE: Final = 1e-9
 _SIZES: Final = HostSizes(dim=12, heads=4, kv_heads=2, width=6, has_bias=True)
 _SEED: Final = 0
+NEUTRAL: Final = ("zero_out", "identity")  # initial values with which a primitive does nothing
 
 
-def starting_at(genome: Genome, init: str) -> Genome:
-    """Return the genome with the value ``init`` for every parameter of this name.
+def starting_at(genome: Genome, init: str | None = None) -> Genome:
+    """Return the genome with the value ``init`` for every parameter of this name that has it.
 
     The value ``gate`` starts with a closed gate (a factor): the one that opens over training if the
-    genome has one, else a learned one.
+    genome has one, else a learned one. None stands for the values of ``NEUTRAL``. A
+    primitive that has no such value keeps its own.
 
     Raises:
-        GenomeError: a primitive or parameter does not exist, or has no such initialisation.
+        GenomeError: a primitive or parameter does not exist, or all parameters ``init`` of the
+            genome lack the value.
     """
     genome = check_vocabulary(genome)
-    nodes = tuple(_with_init(node, init) for node in genome.nodes)
+    wanted = NEUTRAL if init is None else (init,)
+    chosen = [next((v for v in wanted if v in _inits(node)), None) for node in genome.nodes]
+    if init is not None and not any(chosen):
+        chosen = [init if _inits(node) else None for node in genome.nodes]  # the error names one
+    nodes = tuple(
+        node if value is None else _with_init(node, value)
+        for node, value in zip(genome.nodes, chosen, strict=True)
+    )
     return check_vocabulary(replace(genome, nodes=nodes), f"init={init!r}")
+
+
+def _inits(node: Node) -> tuple[str, ...]:
+    """Return the values of a primitive's parameter ``init``; none without this parameter."""
+    init = get(node.op).parameters.get("init")
+    return init.values if isinstance(init, Choice) else ()
 
 
 def _with_init(node: Node, init: str) -> Node:
     primitive = get(node.op)
-    if "init" not in primitive.parameters:
-        return node
     changed: dict[str, ParamValue] = {"init": init}
     gate = primitive.full(node.param_dict()).get("gate")
     if init == "gate" and gate == "none":

@@ -85,10 +85,10 @@ def swap_attention(
             genome's field ``placement`` names, a function of name and module, or names and patterns
             as in ``fnmatch``. With None, the model's attention in the other layers gets the window
             and the key heads of the placement's ``rest``.
-        init: the initialisation of every primitive that has the parameter ``init``: ``zero_out``,
+        init: the initialisation of every primitive that has it: ``zero_out``, ``identity``,
             ``gate`` (a closed gate, learned or opening over training), or ``paper_zero``, which
-            keeps the outputs exactly but never trains. The default is ``zero_out`` with
-            ``preserve``, and the genome's value without it.
+            keeps the outputs exactly but never trains. The default is ``zero_out`` or
+            ``identity`` with ``preserve``, and the genome's value without it.
         preserve: whether to accept only mechanisms that keep the outputs. If False, every mechanism
             that the model can hold is accepted; heads, projections and window then change as this
             module describes.
@@ -107,7 +107,7 @@ def swap_attention(
     """
     genome = load_genome(mechanism) if isinstance(mechanism, str) else mechanism
     if init is not None or preserve:
-        genome = starting_at(genome, init or "zero_out")
+        genome = starting_at(genome, init)
     if preserve:
         check_preserving(genome)
     chosen = _genomes(_sites(model), where, genome)

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from nas.cli import display
-from nas.cli.display import Display, follow, why_stopped
-from nas.cli.progress import change_line, read_progress
+from nas.report import display
+from nas.report.display import Display, follow, why_stopped
+from nas.report.progress import change_line, read_progress
 from nas.store import RunWriter, change_token, open_run, open_writer, this_session
 from tests.cli.conftest import TINY
 from tests.recorded_run import NOON, MakeRun, go_on

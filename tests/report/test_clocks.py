@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import nas
-from nas.cli.progress import change_line, read_progress
 from nas.report.events import write_events
+from nas.report.progress import change_line, read_progress
 from nas.report.run_view import session_seconds
 from nas.searching.checking import check_run
 from nas.store import open_run

@@ -168,6 +168,24 @@ def test_init_is_set_on_every_primitive_that_has_one() -> None:
     assert warm == qana(gate="warmup", init="random")
     assert difference(warm) < 1e-9
     assert starting_at(MECHANISMS["mha"].genome, "gate") == MECHANISMS["mha"].genome
+
+
+def test_primitives_without_the_default_initialisation_keep_their_own(genome: Build) -> None:
+    """Convolutions have ``identity`` for ``zero_out``; output gates have neither."""
+    filtered = genome(
+        ("short_conv", "k"),
+        ("scaled_dot_product", ["q", 0]),
+        ("softmax", [1]),
+        ("weighted_sum", [2, "v"]),
+    )
+    assert difference(filtered) > 0.1
+    assert difference(starting_at(filtered)) < 1e-9
+    assert swap_attention(nn.MultiheadAttention(12, 4), filtered) == [""]
+    with pytest.raises(GenomeError, match=r"differs from softmax attention.*preserve=False"):
+        swap_attention(model(), "gated_attention")
+    with pytest.raises(GenomeError, match=r"init='zero_out', node 3 .output_gate., init"):
+        swap_attention(model(), "gated_attention", init="zero_out", preserve=False)
+
     with pytest.raises(GenomeError, match=r"init='zero'.* found str 'zero'; expected one of zero_"):
         swap_attention(model(), "qana", init="zero")
 

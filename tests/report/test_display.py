@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from nas.cli.display import Display, display, sparkline
-from nas.cli.progress import Progress, end_text, generation_line, pace, read_progress
 from nas.evaluation.trial import Incident
+from nas.report.display import Display, display, sparkline
+from nas.report.progress import Progress, end_text, generation_line, pace, read_progress
 from nas.searching.listener import Evaluated, GenerationDone, Listener, Started
 from nas.store import candidates, open_run
 from tests.recorded_run import NOON, POPULATION, MakeRun, go_on

@@ -1,10 +1,10 @@
 """The live display of a search: a panel on a terminal, plain lines in a pipe.
 
-    with search_display(None) as listener:
+    with display(Console()) as listener:
         result = nas.search(..., listener=listener)
 
 The searching process and a watching process show the same display. They read the progress from the
-run's database by the module ``nas.cli.progress``. The panel disappears when the context ends.
+run's database by the module ``nas.report.progress``. The panel disappears when the context ends.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from rich.progress_bar import ProgressBar
 from rich.segment import Segment
 from rich.text import Text
 
-from nas.cli.console import complain, output
-from nas.cli.progress import (
+from nas.common.text import message, plural, printable
+from nas.evaluation.trial import Incident
+from nas.report.progress import (
     LEADERS,
     Progress,
     change_line,
@@ -32,11 +33,9 @@ from nas.cli.progress import (
     read_progress,
     value_of,
 )
-from nas.common.text import message, plural, printable
-from nas.evaluation.trial import Incident
 from nas.report.table import TextColumn, cut, named_values, say, table_lines
 from nas.report.units import duration, quantity
-from nas.searching.listener import CompositeListener, Evaluated, GenerationDone, Listener, Started
+from nas.searching.listener import Evaluated, GenerationDone, Listener, Started
 from nas.store import Run, change_token, open_run
 from nas.store.files import run_argument
 from nas.store.records import RunStatus
@@ -52,21 +51,6 @@ MAX_BAR_WIDTH: Final = 60
 
 
 @contextlib.contextmanager
-def search_display(tensorboard: Path | None) -> Iterator[Listener]:
-    """Return a listener that shows a search on standard output.
-
-    Args:
-        tensorboard: the folder into which the listener also writes TensorBoard's event files; None
-            for no files.
-    """
-    from nas.report.events import EventFiles
-
-    files = [EventFiles(tensorboard, complain)] if tensorboard is not None else []
-    with display(output()) as shown:
-        yield CompositeListener(shown, *files)
-
-
-@contextlib.contextmanager
 def display(
     console: Console, clock: Callable[[], float] = time.time, *, is_watching: bool = False
 ) -> Iterator[Display]:
@@ -78,6 +62,24 @@ def display(
     from rich.live import Live
 
     with Live(shown, console=console, refresh_per_second=FRAMES_PER_SECOND, transient=True):
+        yield shown
+
+
+@contextlib.contextmanager
+def shown_by_default(listener: Listener | None) -> Iterator[Listener]:
+    """Return a listener; if it is None, a display if people see standard output.
+
+    People see standard output in a terminal and in a notebook. Elsewhere nothing is displayed.
+    """
+    console = Console(highlight=False, markup=False, emoji=False)
+    if listener is not None or not (console.is_terminal or console.is_jupyter):
+        yield listener or Listener()
+        return
+    if console.is_jupyter:  # lines of plain text; as HTML each line would be a block
+        console = Console(
+            force_jupyter=False, force_terminal=False, highlight=False, markup=False, emoji=False
+        )
+    with display(console) as shown:
         yield shown
 
 
