@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 DOCS: Final = ROOT / "docs"
+PAGES: Final = (DOCS, DOCS / "notebooks")
 # Pages outside docs/, and their names in the site.
 SOURCES: Final = {
     ROOT / "README.md": "index.md",
@@ -62,9 +63,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return FENCE.sub(r"\1", LINK.sub(rewritten, markdown))
 
 
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let links of notebooks name pages of the site; mkdocs leaves them as they are."""
+    if not page.file.src_uri.endswith(".ipynb"):
+        return html
+    return re.sub(r'href="(\.\./\w+)\.md(#[^"]*)?"', r'href="\1.html\2"', html)
+
+
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """Replace the remote search script by worker.js, so that pages on disk can be searched."""
-    return output.replace(SHIM, "worker.js")
+    return output.replace(SHIM, "../" * page.url.count("/") + "worker.js")
 
 
 def _target(link: str, folder: Path) -> Path | None:
@@ -76,7 +84,7 @@ def _target(link: str, folder: Path) -> Path | None:
 
 def _is_copied(target: Path) -> bool:
     """Return whether a linked file is no page or picture of the site itself."""
-    is_page = target.suffix in {".md", ".png"} and target.parent == DOCS
+    is_page = target.suffix in {".md", ".png", ".ipynb"} and target.parent in PAGES
     return target.is_file() and not is_page and target not in SOURCES
 
 
@@ -86,4 +94,6 @@ def _copy(target: Path) -> str:
 
 def _address(target: Path) -> str:
     """Return the address of a linked file relative to the site's pages, which are in one folder."""
-    return _copy(target) if _is_copied(target) else SOURCES.get(target, target.name)
+    if _is_copied(target):
+        return _copy(target)
+    return SOURCES.get(target) or target.relative_to(DOCS).as_posix()

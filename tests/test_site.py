@@ -36,9 +36,9 @@ def test_reference_has_every_public_name(site: Path) -> None:
 
 def test_links_name_files_of_the_site(site: Path) -> None:
     links = re.compile(r'(?:href|src)="([^"#:]+)(?:#[^"]*)?"')
-    for page in site.glob("*.html"):
+    for page in site.rglob("*.html"):
         for link in links.findall(page.read_text("utf-8")):
-            assert page.name == "404.html" or (site / link).exists(), (page.name, link)
+            assert page.name == "404.html" or (page.parent / link).exists(), (page.name, link)
     assert (site / "files" / "nas" / "common" / "sequential.py").is_file()
 
 
