@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from nas.common.registry import load_plugin as load_plugin
     from nas.costs.decoding import Decoder as Decoder
     from nas.genome import Genome as Genome
+    from nas.report.events import Tracker as Tracker
     from nas.report.front import front as front
     from nas.report.page import write_report as write_report
     from nas.store.sources import load_genome as load_genome
@@ -59,6 +60,7 @@ _MODULES: Final = {
     "nas.common.registry": ("load_plugin",),
     "nas.costs.decoding": ("Decoder",),
     "nas.genome": ("Genome",),
+    "nas.report.events": ("Tracker",),
     "nas.report.front": ("front",),
     "nas.report.page": ("write_report",),
     "nas.store.sources": ("load_genome",),

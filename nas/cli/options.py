@@ -72,6 +72,9 @@ EventFolder: TypeAlias = Annotated[
     Path | None,
     typer.Option("--tensorboard", help="Also write event files for TensorBoard into this folder."),
 ]
+Track: TypeAlias = Annotated[
+    str | None, typer.Option(help="Also send numbers to a tracker: wandb or mlflow.")
+]
 Runs: TypeAlias = Annotated[Path, typer.Option(help="The folder of runs.")]
 
 

@@ -20,15 +20,19 @@ from nas.searching.listener import Listener, SearchResult
 
 
 @contextmanager
-def _display(tensorboard: Path | None) -> Iterator[Listener]:
-    """Return a listener that shows a search, and writes event files if there is a folder."""
+def _display(tensorboard: Path | None, track: str | None) -> Iterator[Listener]:
+    """Return a listener that shows a search, writes event files and sends numbers to a tracker."""
     from nas.report.display import display
-    from nas.report.events import EventFiles
+    from nas.report.events import EventFiles, Tracker
     from nas.searching.listener import CompositeListener
 
-    files = [EventFiles(tensorboard, complain)] if tensorboard is not None else []
+    others: list[Listener] = []
+    if tensorboard is not None:
+        others.append(EventFiles(tensorboard, complain))
+    if track is not None:
+        others.append(Tracker.named(track))
     with display(output()) as shown:
-        yield CompositeListener(shown, *files)
+        yield CompositeListener(shown, *others)
 
 
 @app.command(rich_help_panel="Search")
@@ -85,6 +89,7 @@ def search(
     run: Annotated[str | None, typer.Option(help="The run's name.")] = None,
     runs: options.Runs = Path("runs"),
     tensorboard: options.EventFolder = None,
+    track: options.Track = None,
     **execution: Any,
 ) -> None:
     """Search a space for attention mechanisms."""
@@ -95,12 +100,12 @@ def search(
         raise ConfigError(
             f"--space is missing; expected {names}, or a file. `nas spaces` describes them."
         )
-    arguments = options.arguments(context, "tensorboard", "objectives", "region")
+    arguments = options.arguments(context, "tensorboard", "track", "objectives", "region")
     if objectives is not None:
         arguments["objectives"] = objectives.split(",")
     if region is not None:
         arguments["region"] = options.limits(region)
-    with _display(tensorboard) as listener:
+    with _display(tensorboard, track) as listener:
         result = api.search(**arguments, listener=listener, command=_command_line())
     _show_end(result, runs)
 
@@ -119,6 +124,7 @@ def resume(
     ] = False,
     runs: options.Runs = Path("runs"),
     tensorboard: options.EventFolder = None,
+    track: options.Track = None,
     **execution: Any,
 ) -> None:
     """Continue a run that was stopped, or add generations to a finished one.
@@ -127,8 +133,8 @@ def resume(
     """
     from nas.api import runs as api
 
-    arguments = options.arguments(context, "tensorboard")
-    with _display(tensorboard) as listener:
+    arguments = options.arguments(context, "tensorboard", "track")
+    with _display(tensorboard, track) as listener:
         result = api.resume(**arguments, listener=listener, command=_command_line())
     _show_end(result, runs)
 

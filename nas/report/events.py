@@ -1,4 +1,6 @@
-"""Write event files that show the record of a run in TensorBoard, by torch's ``SummaryWriter``.
+"""Send the numbers of a search to TensorBoard, Weights & Biases, MLflow or another tracker.
+
+TensorBoard's event files show the record of a run; torch's ``SummaryWriter`` writes them:
 
     DIR/RUN/                     hypervolume, size of the front, number of failures, and best value
                                  of the first objective, against the number of trainings
@@ -12,8 +14,10 @@ mechanisms of the front have files, because TensorBoard's HParams plug-in shows 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +28,7 @@ from nas.searching.listener import GenerationDone, Listener, SearchResult, Start
 from nas.store import Candidate, open_run
 
 SUFFIX: Final = ".nas"
+TRACKERS: Final = ("wandb", "mlflow")
 MEMBERS, CURVES = "front", "curves"
 
 
@@ -66,6 +71,60 @@ class EventFiles(Listener):
             write_events(self._folder, self._target)
         except RunError as error:
             self._complain(str(error))
+
+
+class Tracker(Listener):
+    """A listener that sends the numbers of a search to a tracker of experiments.
+
+    After each generation they are its hypervolume, size of the front, number of failures and best
+    estimate of the first objective, under the names that TensorBoard shows.
+
+    Examples:
+        >>> numbers = []
+        >>> tracker = nas.Tracker(lambda values, step: numbers.append((step, values)))
+        >>> result = nas.search("quickstart", generations=1, population=2, task="tiny.yaml",
+        ...                     run="tracked", backend="local", listener=tracker)
+        >>> [(step, *values)[:2] for step, values in numbers]
+        [(2, 'search/hypervolume')]
+
+    Args:
+        log: function that is called with the numbers by name and ``step``, the number of trainings:
+            ``mlflow.log_metrics``, or ``wandb.init(project="attention").log``.
+    """
+
+    def __init__(self, log: Callable[..., object]) -> None:
+        self._log = log
+
+    @classmethod
+    def named(cls, name: str) -> Tracker:
+        """Return the tracker "wandb" or "mlflow" as its environment variables configure it.
+
+        Raises:
+            ConfigError: there is no such tracker, or its package is not installed.
+        """
+        if name not in TRACKERS:
+            raise ConfigError(f"there is no tracker {name!r}; expected {' or '.join(TRACKERS)}.")
+        try:
+            library: Any = import_module(name)
+        except ImportError as error:
+            raise ConfigError(
+                f"the package {name} is not installed; run `pip install {name}`."
+            ) from error
+        if name == "wandb":
+            # Without ``commit`` the numbers of a generation appear after the next one.
+            return cls(partial(library.init().log, commit=True))
+        return cls(library.log_metrics)
+
+    def on_start(self, event: Started) -> None:
+        """Remember the run's folder."""
+        self._folder = event.folder
+
+    def on_generation(self, event: GenerationDone) -> None:
+        """Send the numbers, unless a resumed search repeats a recorded generation."""
+        if not event.is_replayed:
+            with open_run(self._folder) as run:
+                *_, (step, _, values) = _search_values(RunView.read(run))
+            self._log(values, step=step)
 
 
 def write_events(folder: Path, target: Path) -> tuple[Path, int]:
@@ -118,21 +177,26 @@ def _write_all(view: RunView, root: Path) -> int:
 
 
 def _write_search(view: RunView, root: Path) -> None:
+    with _writer(root) as writer:
+        for step, moment, values in _search_values(view):
+            for name, value in values.items():
+                writer.add_scalar(name, value, step, moment)
+
+
+def _search_values(view: RunView) -> Iterator[tuple[int, float, dict[str, float]]]:
+    """Yield for each generation the trainings so far, its end as a timestamp, and its numbers."""
     ended = sorted((t.recorded, t.evaluation.status == "failed") for t in view.trainings)
     moments = [moment for moment, _ in ended]
-    with _writer(root) as writer:
-        for generation in view.generations:
-            step = bisect_right(moments, generation.finished)
-            scalars = {
-                "hypervolume": generation.hypervolume,
-                "front_size": len(generation.front),
-                "failures": sum(is_failed for _, is_failed in ended[:step]),
-                f"best_{view.setup.objectives[0].name}": generation.best,
-            }
-            for name, value in scalars.items():
-                if value is not None:
-                    moment = generation.finished.timestamp()
-                    writer.add_scalar(f"search/{name}", value, step, moment)
+    for generation in view.generations:
+        step = bisect_right(moments, generation.finished)
+        values = {
+            "search/hypervolume": generation.hypervolume,
+            "search/front_size": len(generation.front),
+            "search/failures": sum(is_failed for _, is_failed in ended[:step]),
+            f"search/best_{view.setup.objectives[0].name}": generation.best,
+        }
+        known = {name: float(value) for name, value in values.items() if value is not None}
+        yield step, generation.finished.timestamp(), known
 
 
 def _write_member(view: RunView, member: Candidate, folder: Path) -> None:

@@ -1,0 +1,58 @@
+"""The numbers of a search arrive in Weights & Biases and in MLflow, once each."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nas.common.errors import ConfigError
+from nas.report.events import Tracker
+from nas.store import open_run
+from tests.recorded_run import MakeRun, go_on
+
+
+def recorded(folder: Path) -> list[float]:
+    with open_run(folder) as run:
+        return [generation.hypervolume for generation in run.generations()]
+
+
+def test_mlflow_receives_each_generation_once(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow.set_tracking_uri(f"file:{tmp_path}/mlruns")
+    with mlflow.start_run() as active:
+        folder = make_run(tmp_path, listener=Tracker.named("mlflow"))
+        go_on(folder, listener=Tracker.named("mlflow"))  # the recorded generations are not repeated
+    found = mlflow.MlflowClient().get_metric_history(active.info.run_id, "search/hypervolume")
+    assert [one.value for one in found] == pytest.approx(recorded(folder))
+    assert [one.step for one in found] == sorted({one.step for one in found})
+
+
+def test_wandb_receives_the_numbers_offline(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb: Any = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    folder = make_run(tmp_path, listener=Tracker.named("wandb"))
+    summary = dict(wandb.run.summary)
+    wandb.run.finish()
+    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+    assert summary["search/hypervolume"] == pytest.approx(recorded(folder)[-1])
+    assert summary["search/failures"] == 1
+
+
+def test_other_trackers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="no tracker 'comet'; expected wandb or mlflow"):
+        Tracker.named("comet")
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(
+        ConfigError, match="package wandb is not installed; run `pip install wandb`"
+    ):
+        Tracker.named("wandb")
