@@ -18,11 +18,14 @@ def short_task_notes(view: RunView) -> list[str]:
     bias = short_bias(metric, view.trained.values(), view.members)
     if bias is None:
         return []
-    notes = [
-        f"{setup.task.name} {'overrates' if effect.mean > 0 else 'underrates'} mechanisms with "
-        f"{effect.feature}, relative to {setup.target.name}, by {_interval(effect, metric.unit)}."
-        for effect in bias.effects
-    ]
+    notes = []
+    for effect in bias.effects:
+        verb = "overrates" if effect.mean > 0 else "underrates"
+        size = _interval(effect, metric.unit)
+        notes.append(
+            f"{setup.task.name} {verb} mechanisms with {_words(effect.feature)}, relative to "
+            f"{setup.target.name}, by {size}."
+        )
     if bias.front_spread is not None and bias.residual > bias.front_spread:
         notes.append(
             f"{setup.task.name} does not explain a standard deviation of "
@@ -31,6 +34,15 @@ def short_task_notes(view: RunView) -> list[str]:
             f"{quantity(bias.front_spread, metric.unit)}: it cannot rank them."
         )
     return notes
+
+
+def _words(feature: str) -> str:
+    """Return the name of a feature of mechanisms in words, such as "rope of v"."""
+    source, edge, target = feature.partition(" > ")
+    if edge:
+        return f"{target.partition('.')[0]} of {source}"
+    name, _, value = feature.partition("=")
+    return f"{name.replace('.', ' with ')} = {value}" if value else name
 
 
 def _interval(effect: Effect, unit: str) -> str:
