@@ -72,6 +72,10 @@ _MODULES: Final = {
 __all__ = [name for names in _MODULES.values() for name in names]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     for module, names in _MODULES.items():
         if name in names:

@@ -67,7 +67,7 @@ def export(
     source: str | Path | Genome,
     path: str | Path,
     *,
-    format: str = "py",  # noqa: A002 - name of the option
+    format: str | None = None,  # noqa: A002 - name of the option
     dim: int | None = None,
     heads: int | None = None,
     fast: bool = False,
@@ -92,7 +92,8 @@ def export(
         path: the file or folder to write; its parent folder must exist.
         format: ``py``, a readable file that needs torch only; ``timm``, a file with a class for
             timm's vision transformers; ``pt2``, a program of torch.export; ``onnx``; ``hf``, a
-            folder that transformers loads; or the name of a plug-in's format.
+            folder that transformers loads; or the name of a plug-in's format. By default it is the
+            one of the path's suffix: ``.py``, ``.pt2`` or ``.onnx``; ``py`` without a suffix.
         dim: model width; in ``py`` and ``timm`` it is the default of a class. The width of the
             run's task by default, or 64.
         heads: number of heads of the backbone; in ``py`` and ``timm`` it is the default of a class.
@@ -112,7 +113,11 @@ def export(
         ExportError: the format, the path or an option cannot be used, a package is missing, there
             are no such weights, or the compared outputs differ.
     """
-    export_format, path = EXPORTS.get(format), Path(path)
+    path = Path(path)
+    if format is None:
+        others = {f.suffix: name for name, f in EXPORTS.items() if f.suffix not in ("", ".py")}
+        format = others.get(path.suffix, "py")  # noqa: A001
+    export_format = EXPORTS.get(format)
     options = {"is_fast": fast or None, "is_causal": causal, "masks": masks}
     for name, value in options.items():
         if value is not None and name not in export_format.options:

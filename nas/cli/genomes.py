@@ -151,13 +151,13 @@ def export(
     source: options.Source,
     path: Annotated[Path, typer.Option("-o", "--output", help="The file or folder to write.")],
     format_: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--format",
             help="py (or module): one readable torch-only file. timm: a class for its ViTs. pt2: "
-            "torch.export's. onnx. hf: a folder for transformers.",
+            "torch.export's. onnx. hf: a folder for transformers. Default: by the suffix.",
         ),
-    ] = "py",
+    ] = None,
     dim: options.AnyDim = None,
     heads: options.AnyHeads = None,
     fast: Annotated[

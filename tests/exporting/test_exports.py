@@ -265,6 +265,15 @@ def test_unsupported_options_and_sizes_raise_an_error(
     assert not list(tmp_path.iterdir())
 
 
+def test_the_suffix_decides_on_the_format(tmp_path: Path) -> None:
+    small = {"dim": 16, "heads": 2}
+    assert nas.export("mha", tmp_path / "a.py", **small).difference is None
+    assert nas.export("mha", tmp_path / "a.pt2", **small).difference is not None
+    assert torch.export.load(tmp_path / "a.pt2").graph_signature.user_outputs
+    with pytest.raises(ExportError, match=r"ends in \.py"):
+        nas.export("mha", tmp_path / "a.docx")
+
+
 def test_a_folder_is_written_atomically_and_replaces_nothing(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "precious").write_text("")
