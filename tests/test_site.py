@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import nas
+from nas.genome.mechanisms import MECHANISMS
 from tests.report.page.conftest import browser  # noqa: F401 - a fixture
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,6 +33,19 @@ def test_reference_has_every_public_name(site: Path) -> None:
     assert names == set(nas.__all__)
     assert "Raises:" in page
     assert "&gt;&gt;&gt;" in page
+
+
+def test_gallery_has_every_named_mechanism_with_its_scores(site: Path) -> None:
+    page = (site / "gallery.html").read_text("utf-8")
+    sections = dict(re.findall(r'<h2 id="(\w+)">(.*?)(?=<h2 id|</article)', page, re.DOTALL))
+    assert set(sections) == set(MECHANISMS)
+    assert all("<svg" in section for section in sections.values())
+    assert re.findall(r"<td>(.*?)</td>", sections["lsqa"])[:4] == [
+        "100.0 ± 0.0 ?",
+        "",
+        "",
+        "2.7791 ± 0.0080 ?",
+    ]
 
 
 def test_links_name_files_of_the_site(site: Path) -> None:
