@@ -136,7 +136,9 @@ def run_search(
         check_name(name, root)
     data = task.load()
     listener = listener or Listener()
-    measured = provisional(task, data) if is_lacking_references(task) else task
+    measured = task
+    if target is None and is_lacking_references(task):
+        measured = provisional(task, data)
     tasks = Tasks(measured, data, None if target is None else (target, target.load()))
     final, final_data = tasks.front
     metrics = final.metrics(final_data)
@@ -240,19 +242,22 @@ def _check_target(tasks: Tasks, metrics: Sequence[str]) -> None:
     """
     if tasks.target is None:
         return
-    task, (target, _) = tasks.task, tasks.target
-    if isinstance(task, Suite) or isinstance(target, Suite):
+    (task, data), (target, _) = (tasks.task, tasks.data), tasks.target
+    if isinstance(target, Suite) or (isinstance(task, Suite) and task.only is None):
         raise ConfigError(
-            f"target: the tasks {task.name!r} and {target.name!r} must each be a single task; "
-            "expected none of the family 'suite'."
+            f"target: the tasks {task.name!r} and {target.name!r} must each have one score; "
+            "expected single tasks, or as the short task a suite whose other tasks have gates."
         )
+    if isinstance(task, Suite):
+        (name,) = task.regret_tasks
+        task, data = task.regret_tasks[name], data.parts[name]
     if task.main.is_causal != target.main.is_causal:
         raise ConfigError(
             f"target: one of the tasks {task.name!r} and {target.name!r} is causal; expected both "
             "or none."
         )
     for metric in metrics:
-        check_measures(task, tasks.data, metric)
+        check_measures(task, data, metric)
 
 
 def _warn_of_idle_workers(config: SearchConfig, workers: int) -> None:
@@ -299,7 +304,7 @@ def _work(
     """
     run, task = writer.run, tasks.task
     try:
-        if is_lacking_references(task):
+        if tasks.target is None and is_lacking_references(task):
             evaluator.close()
             task = _complete_suite(writer, task, tasks.data, make_evaluator, listener)
             tasks = replace(tasks, task=task)

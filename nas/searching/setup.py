@@ -29,7 +29,7 @@ from nas.store import RunSetup
 from nas.store.frozen import from_text
 from nas.tasks import load_task
 from nas.tasks.base import Data, Task
-from nas.tasks.suite import WORST, Reference
+from nas.tasks.suite import WORST, Reference, Suite
 
 # Standard attention has no regret, and the plain mean of all tokens has the regret 1.
 REGRETS: Final = Reference(metric=WORST, mha=0.0, uniform=1.0)
@@ -160,13 +160,15 @@ def longer_task(name: str, run_task: Task, argument: str) -> Task:
 
     Args:
         name: name or path of the task.
-        run_task: the run's task.
+        run_task: the run's task; a suite stands for its ``only`` member without a gate.
         argument: name of the argument in the error message.
 
     Raises:
         ConfigError: the task is of another family.
     """
     task = load_task(name)
+    if isinstance(run_task, Suite) and not isinstance(task, Suite):
+        run_task = run_task.only or run_task
     if task.kind != run_task.kind:
         raise ConfigError(
             f"{argument}: task {name!r} is of the family {task.kind!r}; expected one of the run's "

@@ -161,6 +161,12 @@ class Suite(Task):
         return {name: member.task for name, member in self.members.items() if not member.gate}
 
     @property
+    def only(self) -> ModelTask | None:
+        """The task of the member without a gate; None if there are several."""
+        tasks = [*self.regret_tasks.values()]
+        return tasks[0] if len(tasks) == 1 else None
+
+    @property
     def main(self) -> ModelTask:
         """The task at whose sizes costs of mechanisms are computed; see ``counted_at``."""
         return self.members[self.counted_at or next(iter(self.regret_tasks))].task
@@ -219,8 +225,9 @@ class Suite(Task):
     def summary(self, metrics: Scores) -> dict[str, float]:
         """Return the metrics and the regrets of the members trained so far, by name.
 
-        The name of a metric is ``member.metric``. The worst regret is included if all members
-        without a gate have a regret.
+        The name of a metric is ``member.metric``. Without references the metrics of an ``only``
+        member have their own names, too. The worst regret is included if all members without a
+        gate have a regret.
         """
         values = {
             f"{name}.{m}": value for name, scores in metrics.items() for m, value in scores.items()
@@ -231,6 +238,8 @@ class Suite(Task):
             if name in metrics
         }
         values |= {f"{name}{REGRET}": regret for name, regret in regrets.items()}
+        if self.only is not None and not self.references:
+            values |= next((metrics[name] for name in self.regret_tasks if name in metrics), {})
         if regrets and regrets.keys() == self.regret_tasks.keys():
             values[WORST] = max(regrets.values())
         return values

@@ -14,10 +14,11 @@ from nas.report.front import no_front
 from nas.report.run_view import RunView
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
+from nas.searching.setup import longer_task
 from nas.searching.target_archive import FIRST, SPREAD
 from nas.space import load_space
 from nas.store import open_run, open_writer
-from nas.tasks import load_task
+from nas.tasks import load_task, parse_task
 
 SETTINGS = SearchConfig(population=8, generations=9, seed=4)
 
@@ -117,6 +118,53 @@ def test_search_on_digits_finds_and_confirms_a_front(kit: Any, task: Any, target
         [*trained] = confirm_run(writer, plan, LocalEvaluator)
     assert {t.evaluation.budget.epochs for *_, t in trained} == {2}
     assert {t.evaluation.status for *_, t in trained} == {"ok"}
+
+
+def test_short_task_may_have_a_gate(kit: Any) -> None:
+    """A suite whose other tasks have gates has the score of its target task."""
+    sizes = {"width": 16, "heads": 2, "depth": 1, "epochs": 1, "validation_examples": 32}
+    bytes_ = {"kind": "bytes", "name": "bytes", **sizes, "length": 16, "train_examples": 320}
+    # Without learning, accuracy is about 1/16 by chance, so that some candidates miss the gate.
+    gate = {"metric": "accuracy", "at_least": 0.052}
+    recall = {**sizes, "validation_examples": 64, "train_examples": 128, "gate": gate}
+    fields = {"kind": "suite", "name": "gated", "members": {"recall": recall, "bytes": bytes_}}
+    gated, target = parse_task(fields, "gated"), parse_task({**bytes_, "epochs": 2}, "target")
+    space = load_space("attention_causal").asked(None, {})
+    settings = SearchConfig(population=8, generations=6, seed=1)
+    ended = run_search(
+        space, gated, settings, target=target, make_evaluator=LocalEvaluator, root=kit.root
+    )
+    assert ended.status == "finished"
+    with open_run(ended.folder) as run:
+        assert [o.name for o in run.setup.objectives] == ["bits_per_byte", "time_ms"]
+        assert not run.trainings("reference")
+        stopped = {t.key for t in run.trainings() if t.evaluation.status == "stopped"}
+        targets = {t.key for t in run.trainings("target")}
+        assert stopped
+        assert targets
+        assert not stopped & targets
+        shorts = [t.evaluation for t in run.trainings() if t.evaluation.is_ok]
+        assert all(e.metrics["bits_per_byte"] == e.metrics["bytes.bits_per_byte"] for e in shorts)
+        assert {m.key for m in run.front()} <= targets
+
+
+def test_target_of_a_suite_with_several_scores_is_refused(kit: Any) -> None:
+    target, causal = load_task("bytes-long"), load_space("attention_causal")
+    both = load_task("images-and-bytes", data="images=digits")
+    for short, longer in ((both, "bytes-long"), (load_task("bytes"), "bytes-and-recall")):
+        with pytest.raises(ConfigError, match="must each have one score"):
+            run_search(
+                causal,
+                short,
+                SETTINGS,
+                target=load_task(longer),
+                make_evaluator=LocalEvaluator,
+                root=kit.root,
+            )
+    suite = load_task("bytes-and-recall", data="bytes=synthetic")
+    assert longer_task("bytes-long", suite, "target").fingerprint() == target.fingerprint()
+    with pytest.raises(ConfigError, match="is of the family 'images'; expected one of the run's"):
+        longer_task("comparison", suite, "target")
 
 
 def test_target_of_another_kind_is_refused(kit: Any, task: Any) -> None:
