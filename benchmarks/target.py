@@ -88,7 +88,8 @@ class Tables:
 @cache
 def _tables(name: str) -> Tables:
     short, long = load_table(name), load_table(f"{name}-long")
-    keys = {short.key_of(genome): key for key, genome in long.mechanisms.items()}
+    found = {short.setting.resolve(genome).key: key for key, genome in long.mechanisms.items()}
+    keys = {key: name for key, name in found.items() if key in short.mechanisms}
     problem = bench(long.name)
     if name in LIMITS:
         quality, cost = problem.objectives
@@ -101,7 +102,7 @@ def _tables(name: str) -> Tables:
         short={key: short.trainings[key] for key in keys},
         long={key: long.trainings[name] for key, name in keys.items()},
         ratio=_work(long) / _work(short),
-        seconds=sum(long.trainings[key][0].core_seconds for key in long.mechanisms),
+        seconds=sum(long.trainings[key][0].core_seconds for key in keys.values()),
     )
 
 
@@ -222,10 +223,11 @@ class TableAlgorithm:
         if not archive.is_informed:
             return Attempt(new[rng.integers(len(new))].genome, "sample")
         means, errors = archive.predict([(info.genome, info.costs) for info in new])
-        corner = np.array([1.0 if o.is_metric else o.reference for o in context.objectives])
-        front, _ = archive.estimates()
-        rows = zip(means / corner + [1, 0], errors / corner, strict=True)
-        gains = [expected_gain(front / corner + [1, 0], *row) for row in rows]
+        ideal = np.array([o.as_cost(o.ideal) for o in context.objectives])
+        span = np.array([o.as_cost(o.corner) for o in context.objectives]) - ideal
+        front = (archive.estimates()[0] - ideal) / span
+        rows = zip((means - ideal) / span, errors / span, strict=True)
+        gains = [expected_gain(front, *row) for row in rows]
         return Attempt(new[int(np.argmax(gains))].genome, "sample")
 
 
@@ -286,7 +288,9 @@ def _proposer(name: str, order: int) -> Iterator[tuple[str, float]]:
     tables, genomes = replay.tables, list(replay.tables.genomes.values())
     first = np.random.default_rng(order).permutation(len(genomes))[:POPULATION]
     context = SearchContext(
-        operators=Variation(tables.bench.space, tables.bench.policy, is_causal=False),
+        operators=Variation(
+            tables.bench.space, tables.bench.policy, is_causal=tables.bench.setting.is_causal
+        ),
         mechanisms=tuple(("", genomes[i]) for i in first),
         population=POPULATION,
         objectives=tables.bench.objectives,

@@ -93,7 +93,7 @@ def export(
         format: ``py``, a readable file that needs torch only; ``timm``, a file with a class for
             timm's vision transformers; ``pt2``, a program of torch.export; ``onnx``; ``hf``, a
             folder that transformers loads; or the name of a plug-in's format. By default it is the
-            one of the path's suffix: ``.py``, ``.pt2`` or ``.onnx``; ``py`` without a suffix.
+            one of the path's suffix: ``.py``, ``.pt2`` or ``.onnx``.
         dim: model width; in ``py`` and ``timm`` it is the default of a class. The width of the
             run's task by default, or 64.
         heads: number of heads of the backbone; in ``py`` and ``timm`` it is the default of a class.
@@ -115,8 +115,8 @@ def export(
     """
     path = Path(path)
     if format is None:
-        others = {f.suffix: name for name, f in EXPORTS.items() if f.suffix not in ("", ".py")}
-        format = others.get(path.suffix, "py")  # noqa: A001
+        names = [name for name, f in EXPORTS.items() if f.suffix == path.suffix not in ("", ".py")]
+        format = names[0] if names else "py"  # noqa: A001
     export_format = EXPORTS.get(format)
     options = {"is_fast": fast or None, "is_causal": causal, "masks": masks}
     for name, value in options.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -27,11 +28,16 @@ class Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a command line, in which ``--plugin FILE`` may also follow the command."""
         first: list[str] = []
-        while "--plugin" in args[:-1]:
-            at = args.index("--plugin")
-            first += args[at : at + 2]
-            args = args[:at] + args[at + 2 :]
-        return super().parse_args(ctx, first + args)
+        rest: list[str] = []
+        words = iter(args)
+        for word in words:
+            if word == "--":
+                rest += [word, *words]
+            elif word == "--plugin" and (value := [*islice(words, 1)]):
+                first += [word, *value]
+            else:
+                (first if word.startswith("--plugin=") else rest).append(word)
+        return super().parse_args(ctx, first + rest)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a section for each group of commands."""
@@ -43,7 +49,7 @@ class Commands(TyperGroup):
                     [
                         (name.ljust(width), command.get_short_help_str(formatter.width - width - 6))
                         for name, command in shown.items()
-                        if getattr(command, "rich_help_panel", "") == panel
+                        if getattr(command, "rich_help_panel", PANELS[-1]) == panel
                     ]
                 )
 

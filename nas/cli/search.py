@@ -30,7 +30,7 @@ def _display(tensorboard: Path | None, track: str | None) -> Iterator[Listener]:
     if tensorboard is not None:
         others.append(EventFiles(tensorboard, complain))
     if track is not None:
-        others.append(Tracker.named(track))
+        others.append(Tracker.named(track, complain))
     with display(output()) as shown:
         yield CompositeListener(shown, *others)
 

@@ -15,7 +15,6 @@ at the first look-up. If the import of a plug-in fails, its members are removed,
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +23,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from nas.common.config import near
 from nas.common.errors import ConfigError, NasWarning
@@ -32,7 +31,9 @@ from nas.common.errors import ConfigError, NasWarning
 M = TypeVar("M")
 GROUPS: Final = "nas."  # prefix of all entry point groups
 _MOST_TEXT: Final = 300
-_FILES: Final[dict[str, Path]] = {}  # files of ``load_plugin``, by the name of their module
+# Files of ``load_plugin`` with their digests at import, by the name of their module.
+_FILES: Final[dict[str, tuple[Path, str]]] = {}
+_REGISTRIES: Final[list[Registry[Any]]] = []
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class Registry(Mapping[str, M]):
         self._origins: dict[str, str] = {}  # the module that registered a name
         self._plugins: list[Plugin] = []
         self._is_loaded = False
+        _REGISTRIES.append(self)
 
     def register(self, name: str) -> Callable[[M], M]:
         """Return a decorator that registers the decorated object under a name.
@@ -99,13 +101,14 @@ class Registry(Mapping[str, M]):
         origin = _running_module()
 
         def add(member: M) -> M:
+            if origin in _FILES:  # a name that is taken is an error of the file
+                self._load()
+                self._check(member)
             if name in self._members:
                 raise self._error(
                     f"{self._origins.get(name)} and {origin} both have a {self.noun} {name!r}; "
                     "expected one"
                 )
-            if self._is_loaded and origin in _FILES:
-                self._check(member)
             self._members[name] = member
             self._origins[name] = origin
             return member
@@ -152,11 +155,16 @@ class Registry(Mapping[str, M]):
         """Return all plug-ins: imported entry points of packages, also broken ones, and files."""
         self._load()
         files = []
-        for module, path in _FILES.items():
+        for module, (path, digest) in _FILES.items():
             if members := tuple(n for n, origin in self._origins.items() if origin == module):
-                place = self.group, module, module, path.name, _digest(path)
-                files.append(Plugin(*place, members))
+                files.append(Plugin(self.group, module, module, path.name, digest, members))
         return (*self._plugins, *files)
+
+    def remove(self, module: str) -> None:
+        """Remove all members that a module has registered."""
+        for name in [name for name, origin in self._origins.items() if origin == module]:
+            self._members.pop(name, None)
+            del self._origins[name]
 
     def complaints(self) -> str:
         """Return the warnings about all broken plug-ins, to append to an error; may be ""."""
@@ -169,9 +177,6 @@ class Registry(Mapping[str, M]):
         try:
             for module in self._modules:
                 import_module(module)
-            for name, origin in self._origins.items():
-                if origin in _FILES:
-                    self._check(self._members[name])
             points = tuple(entry_points(group=self.group))
             self._plugins = [self._import_plugin(point, points) for point in points]
         except BaseException:
@@ -211,8 +216,8 @@ class Registry(Mapping[str, M]):
 def load_plugin(path: str | Path) -> None:
     """Import a Python file that registers primitives, tasks or other members: a plug-in.
 
-    The file becomes a module of its name, also in workers: its folder is appended to ``sys.path``
-    and to the environment variable PYTHONPATH. ``nas --plugin FILE.py COMMAND`` does the same.
+    The file becomes a module of its name, also in workers, for which its folder is appended to
+    ``sys.path``. ``nas --plugin FILE.py COMMAND`` does the same.
 
     Examples:
         >>> nas.load_plugin("tests/plugins/primitive.py")
@@ -220,29 +225,40 @@ def load_plugin(path: str | Path) -> None:
         True
 
     Raises:
-        ConfigError: there is no such file, another module has its name, or its import fails.
+        ConfigError: there is no such file, another module has its name, its import fails, or it has
+            changed since its import.
     """
-    file = Path(path).resolve()
-    if file.suffix != ".py" or not file.stem.isidentifier() or not file.is_file():
+    file = Path(path).absolute()
+    name = file.stem
+    if file.suffix != ".py" or not name.isidentifier() or name == "__main__" or not file.is_file():
         raise ConfigError(
             f"{path}: expected a Python file whose name is a module's, such as my_scores.py."
         )
-    found = find_spec(file.stem)
-    if found is not None and found.origin != str(file):
+    digest = _digest(file)
+    if name in _FILES and _FILES[name] == (file, digest):
+        return
+    if name in _FILES:
+        raise ConfigError(f"{path}: module {name!r} has changed since its import; restart Python.")
+    found = find_spec(name)
+    if found is not None and not (found.origin and _is_same(Path(found.origin), file)):
         raise ConfigError(
-            f"{path}: there is another module {file.stem!r}, {found.origin}; expected another name."
+            f"{path}: there is another module {name!r}, {found.origin}; expected another name."
         )
-    folder, paths = str(file.parent), os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if folder not in sys.path:
-        sys.path.append(folder)
-    if folder not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, paths), folder])
-    _FILES[file.stem] = file
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    _FILES[name] = file, digest
     try:
-        import_module(file.stem)
+        import_module(name)
     except (Exception, SystemExit) as error:
-        del _FILES[file.stem]
+        del _FILES[name]
+        for registry in _REGISTRIES:
+            registry.remove(name)
         raise ConfigError(f"{path}: cannot be imported ({_one_line(error)}).") from error
+
+
+def plugin_folders() -> list[str]:
+    """Return the folders of the files of ``load_plugin``."""
+    return list(dict.fromkeys(str(path.parent) for path, _ in _FILES.values()))
 
 
 def plugin_versions() -> dict[str, str]:
@@ -253,12 +269,16 @@ def plugin_versions() -> dict[str, str]:
     groups = entry_points()
     points = (p for group in sorted(groups.groups) for p in groups.select(group=group))
     packages = [p.dist for p in points if p.group.startswith(GROUPS) and p.dist]
-    files = {path.name: _digest(path) for path in _FILES.values()}
+    files = {path.name: digest for path, digest in _FILES.values()}
     return {package.name: package.version for package in packages} | files
 
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def _is_same(first: Path, second: Path) -> bool:
+    return first.exists() and first.samefile(second)
 
 
 def _running_module() -> str:

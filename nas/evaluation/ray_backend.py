@@ -33,6 +33,7 @@ import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from nas.common.errors import DeviceError, NasError
+from nas.common.registry import plugin_folders
 from nas.evaluation import ray_worker
 from nas.evaluation.dispatch import Dispatcher
 from nas.evaluation.execution import Execution, WorkerResources, allocate
@@ -136,7 +137,8 @@ class ActorPool:
         self._actor_class = ray.remote(Worker)
         self._environment = {"env_vars": environment}
         self._unused, self._later = list(resources), replace(resources[-1], node="")
-        self._arguments = ray_worker.identity(), ray_worker.plugins(), (options, data)
+        plugins = ray_worker.plugins(), plugin_folders()
+        self._arguments = ray_worker.identity(), plugins, (options, data)
         self._done: SimpleQueue[Future[Any]] = SimpleQueue()
         self._lost_nodes: set[str] = set()
         self._refused_nodes: set[str] = set()

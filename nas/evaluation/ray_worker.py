@@ -13,7 +13,7 @@ import hashlib
 import signal
 import socket
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -135,13 +135,17 @@ class Worker:
         self._is_gpu_unusable = False
 
     def prepare(
-        self, driver: Identity, plugins: tuple[str, ...], references: Iterable[Any]
+        self,
+        driver: Identity,
+        plugins: tuple[Sequence[str], Sequence[str]],
+        references: Iterable[Any],
     ) -> Identity:
         """Load everything that trainings on this worker need; return the worker's identity.
 
         Args:
             driver: identity of the driver, which the worker's must match.
-            plugins: names of the plug-in modules to import.
+            plugins: names of the plug-in modules to import, and folders of those that are no
+                packages'.
             references: Ray references to the tuple (tasks, training function, time limit) and to
                 the data of both tasks, see ``ActorPool``.
 
@@ -152,8 +156,10 @@ class Worker:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         torch.set_num_threads(1)
         try:
-            for plugin in plugins:
-                import_module(plugin)
+            names, folders = plugins
+            sys.path += [folder for folder in folders if folder not in sys.path]
+            for name in names:
+                import_module(name)
             worker = identity(ray.get_runtime_context().get_node_id())
             if lacking := worker.lacks(driver):
                 raise DeviceError(f"there is {lacking}")

@@ -73,7 +73,7 @@ def shown_by_default(listener: Listener | None) -> Iterator[Listener]:
     """
     console = Console(highlight=False, markup=False, emoji=False)
     if listener is not None or not (console.is_terminal or console.is_jupyter):
-        yield listener or Listener()
+        yield Listener() if listener is None else listener
         return
     if console.is_jupyter:  # lines of plain text; as HTML each line would be a block
         console = Console(

@@ -16,7 +16,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -89,15 +88,20 @@ class Tracker(Listener):
 
     Args:
         log: function that is called with the numbers by name and ``step``, the number of trainings:
-            ``mlflow.log_metrics``, or ``wandb.init(project="attention").log``.
+            ``mlflow.log_metrics``, or ``wandb.init(project="attention").log``. If it raises an
+            exception, the search ends, and can be resumed.
     """
 
     def __init__(self, log: Callable[..., object]) -> None:
         self._log = log
 
     @classmethod
-    def named(cls, name: str) -> Tracker:
+    def named(cls, name: str, complain: Callable[[str], None]) -> Tracker:
         """Return the tracker "wandb" or "mlflow" as its environment variables configure it.
+
+        Args:
+            complain: function that is called with the reason if the tracker does not accept the
+                numbers of a generation; the search continues.
 
         Raises:
             ConfigError: there is no such tracker, or its package is not installed.
@@ -110,10 +114,18 @@ class Tracker(Listener):
             raise ConfigError(
                 f"the package {name} is not installed; run `pip install {name}`."
             ) from error
-        if name == "wandb":
-            # Without ``commit`` the numbers of a generation appear after the next one.
-            return cls(partial(library.init().log, commit=True))
-        return cls(library.log_metrics)
+
+        def send(values: dict[str, float], step: int) -> None:
+            try:
+                if name == "wandb":
+                    # Without ``commit`` the numbers of a generation appear after the next one.
+                    (library.run or library.init()).log(values, step=step, commit=True)
+                else:
+                    library.log_metrics(values, step=step)
+            except Exception as error:
+                complain(f"{name} did not accept the numbers of a generation: {error}")
+
+        return cls(send)
 
     def on_start(self, event: Started) -> None:
         """Remember the run's folder."""
@@ -121,10 +133,16 @@ class Tracker(Listener):
 
     def on_generation(self, event: GenerationDone) -> None:
         """Send the numbers, unless a resumed search repeats a recorded generation."""
-        if not event.is_replayed:
-            with open_run(self._folder) as run:
-                *_, (step, _, values) = _search_values(RunView.read(run))
-            self._log(values, step=step)
+        if event.is_replayed:
+            return
+        with open_run(self._folder) as run:
+            view = RunView.read(run)
+        # With a lag of more than a generation, several generations may end at once.
+        for generation, (step, _, values) in zip(
+            view.generations, _search_values(view), strict=True
+        ):
+            if generation.number == event.generation.number:
+                self._log(values, step=step)
 
 
 def write_events(folder: Path, target: Path) -> tuple[Path, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nas.genome.primitives import get
 from nas.report.run_view import RunView
 from nas.report.units import quantity
 from nas.searching.short_bias import Effect, short_bias
@@ -40,7 +41,11 @@ def _words(feature: str) -> str:
     """Return the name of a feature of mechanisms in words, such as "rope of v"."""
     source, edge, target = feature.partition(" > ")
     if edge:
-        return f"{target.partition('.')[0]} of {source}"
+        name, _, slot = target.partition(".")
+        operands = get(name).signatures[0].inputs
+        if len(operands) == 1:
+            return f"{name} of {source}"
+        return f"{source} as {operands[int(slot)].name} of {name}"
     name, _, value = feature.partition("=")
     return f"{name.replace('.', ' with ')} = {value}" if value else name
 

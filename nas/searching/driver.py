@@ -135,7 +135,9 @@ def run_search(
     if name is not None:
         check_name(name, root)
     data = task.load()
-    listener = listener or Listener()
+    listener = Listener() if listener is None else listener
+    if target is not None and isinstance(task, Suite):
+        task = task.with_references({})  # scores are those of its only member, not regrets
     measured = task
     if target is None and is_lacking_references(task):
         measured = provisional(task, data)
@@ -243,11 +245,6 @@ def _check_target(tasks: Tasks, metrics: Sequence[str]) -> None:
     if tasks.target is None:
         return
     (task, data), (target, _) = (tasks.task, tasks.data), tasks.target
-    if isinstance(target, Suite) or (isinstance(task, Suite) and task.only is None):
-        raise ConfigError(
-            f"target: the tasks {task.name!r} and {target.name!r} must each have one score; "
-            "expected single tasks, or as the short task a suite whose other tasks have gates."
-        )
     if isinstance(task, Suite):
         (name,) = task.regret_tasks
         task, data = task.regret_tasks[name], data.parts[name]

@@ -167,6 +167,11 @@ def longer_task(name: str, run_task: Task, argument: str) -> Task:
         ConfigError: the task is of another family.
     """
     task = load_task(name)
+    if argument == "target" and (isinstance(task, Suite) or not _has_one_score(run_task)):
+        raise ConfigError(
+            f"target: the tasks {run_task.name!r} and {task.name!r} must each have one score; "
+            "expected single tasks, or as the short task a suite whose other tasks have gates."
+        )
     if isinstance(run_task, Suite) and not isinstance(task, Suite):
         run_task = run_task.only or run_task
     if task.kind != run_task.kind:
@@ -175,6 +180,10 @@ def longer_task(name: str, run_task: Task, argument: str) -> Task:
             f"family, {run_task.kind!r}, so that scores mean the same."
         )
     return load_task(name, data=run_task.data) if run_task.data else task
+
+
+def _has_one_score(task: Task) -> bool:
+    return not isinstance(task, Suite) or task.only is not None
 
 
 def check_measures(task: Task, data: Data, metric: str) -> None:

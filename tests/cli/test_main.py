@@ -148,7 +148,7 @@ def test_ascii_terminal_is_no_error(at_runs: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_exits_with_130(number: signal.Signals) -> None:
     code = (
-        "import time\nfrom nas.cli import main\nfrom nas.cli.app import PANELS, app\n"
+        "import time\nfrom nas.cli import main\nfrom nas.cli.app import app\n"
         "@app.command()\ndef wait():\n    print('ready', flush=True)\n    time.sleep(30)\n"
         "main(['wait'])"
     )

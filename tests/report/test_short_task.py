@@ -12,7 +12,8 @@ from nas.report.short_task import _words
     [
         ("rope", "rope"),
         ("v > rope.0", "rope of v"),
-        ("short_conv > scaled_dot_product.1", "scaled_dot_product of short_conv"),
+        ("short_conv > scaled_dot_product.0", "short_conv as query of scaled_dot_product"),
+        ("short_conv > scaled_dot_product.1", "short_conv as key of scaled_dot_product"),
         ("short_conv.kernel=4", "short_conv with kernel = 4"),
         ("kv_heads=1/4", "kv_heads = 1/4"),
         ("log macs", "log macs"),

@@ -10,6 +10,7 @@ import pytest
 
 from nas.common.errors import ConfigError
 from nas.report.events import Tracker
+from nas.searching.listener import GenerationDone, Listener, Started
 from nas.store import open_run
 from tests.recorded_run import MakeRun, go_on
 
@@ -26,8 +27,10 @@ def test_mlflow_receives_each_generation_once(
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow.set_tracking_uri(f"file:{tmp_path}/mlruns")
     with mlflow.start_run() as active:
-        folder = make_run(tmp_path, listener=Tracker.named("mlflow"))
-        go_on(folder, listener=Tracker.named("mlflow"))  # the recorded generations are not repeated
+        folder = make_run(tmp_path, listener=Tracker.named("mlflow", pytest.fail))
+        go_on(
+            folder, listener=Tracker.named("mlflow", pytest.fail)
+        )  # the recorded generations are not repeated
     found = mlflow.MlflowClient().get_metric_history(active.info.run_id, "search/hypervolume")
     assert [one.value for one in found] == pytest.approx(recorded(folder))
     assert [one.step for one in found] == sorted({one.step for one in found})
@@ -40,7 +43,7 @@ def test_wandb_receives_the_numbers_offline(
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     monkeypatch.setenv("WANDB_SILENT", "true")
-    folder = make_run(tmp_path, listener=Tracker.named("wandb"))
+    folder = make_run(tmp_path, listener=Tracker.named("wandb", pytest.fail))
     summary = dict(wandb.run.summary)
     wandb.run.finish()
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
@@ -50,9 +53,44 @@ def test_wandb_receives_the_numbers_offline(
 
 def test_other_trackers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="no tracker 'comet'; expected wandb or mlflow"):
-        Tracker.named("comet")
+        Tracker.named("comet", pytest.fail)
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(
         ConfigError, match="package wandb is not installed; run `pip install wandb`"
     ):
-        Tracker.named("wandb")
+        Tracker.named("wandb", pytest.fail)
+
+
+def test_generations_that_end_at_once_are_sent_one_by_one(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    """With a lag of more than a generation, all are recorded before the listener is called."""
+    events: list[Any] = []
+
+    class Late(Listener):
+        def on_start(self, event: Started) -> None:
+            events.append(event)
+
+        def on_generation(self, event: GenerationDone) -> None:
+            events.append(event)
+
+    folder = make_run(tmp_path, listener=Late())
+    sent: list[tuple[int, float]] = []
+    tracker = Tracker(lambda values, step: sent.append((step, values["search/hypervolume"])))
+    start, *generations = events
+    tracker.on_start(start)
+    for event in generations:
+        tracker.on_generation(event)
+    assert [value for _, value in sent] == recorded(folder)
+    assert len({step for step, _ in sent}) == len(sent) == 3
+
+
+def test_a_tracker_that_fails_does_not_end_the_search(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    said: list[str] = []
+    monkeypatch.setattr(mlflow, "log_metrics", lambda *_, **__: 1 / 0)
+    folder = make_run(tmp_path, listener=Tracker.named("mlflow", said.append))
+    assert len(recorded(folder)) == len(said) == 3
+    assert said[0] == "mlflow did not accept the numbers of a generation: division by zero"
