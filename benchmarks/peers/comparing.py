@@ -26,7 +26,7 @@ import numpy as np
 from scipy.stats import wilcoxon
 
 from benchmarks.figures import Figure
-from benchmarks.peers.ablations import ABLATIONS
+from benchmarks.peers.ablations import ABLATIONS, WITHOUT
 from benchmarks.peers.ours import ours, plain
 from benchmarks.peers.problem import Measure, Problem, SpentError, bench
 from benchmarks.peers.recorded import recorded
@@ -297,7 +297,7 @@ def peers(options: argparse.Namespace) -> list[Figure]:
 
 def ablation(options: argparse.Namespace) -> list[Figure]:
     """Compare the surrogate with versions that lack one of its parts, and with all of them."""
-    names = options.algorithms or ",".join([CHOSEN, *ABLATIONS])
+    names = options.algorithms or ",".join([CHOSEN, *WITHOUT])
     return peers(argparse.Namespace(**{**vars(options), "algorithms": names}))
 
 
