@@ -6,11 +6,13 @@ contains only mechanisms that were trained under the target task.
 
 The first ``SPREAD`` target trainings, every second proposal, are of mechanisms that are likely in
 the front, far from each other in cost. After that, each proposal is the option with the greatest
-expected gain of target hypervolume per work: the algorithm's new mechanism on the short task, or a
-known mechanism with one more training under either task. The expected gain is the increase of the
-hypervolume of the estimated front by the shift of one mechanism's estimate (knowledge gradient,
-Frazier et al. 2009). The work of a target training relative to a short training is a constant, so
-that proposals do not depend on measured times.
+expected gain of target hypervolume per work: the algorithm's new mechanism on the short task, a
+known mechanism's first training under the target task, or one more training of a known mechanism
+under either task. A first target training gains what the mechanism is expected to add to the
+reported front. Any other gain is the increase of the hypervolume of the estimated front by the
+shift of one mechanism's estimate (knowledge gradient, Frazier et al. 2009). The work of a target
+training relative to a short training is a constant, so that proposals do not depend on measured
+times.
 """
 
 from __future__ import annotations
@@ -144,11 +146,12 @@ class TargetArchive(Archive):
         """
         if not self._is_linked:
             return None
-        scaled, shifts = self._scaled(self.estimates()[0]), self._expected_shifts()
+        estimates, errors = self.estimates()
+        scaled, shifts = self._scaled(estimates), self._expected_shifts()
         members = is_nondominated(scaled, keep_weakly=True)
         total = volume(scaled[members])
         pending = {proposal.key for proposal in self.pending}
-        best: Option | None = None
+        best = self._to_report(scaled, errors / self._span)
         for i, result in enumerate(self.known):
             if result.key in pending:
                 continue
@@ -162,6 +165,30 @@ class TargetArchive(Archive):
                 gain /= self.work_ratio if is_target else 1.0
                 if gain > (best.gain if best else 0.0):
                     best = Option(gain, result, is_target)
+        return best
+
+    def _to_report(self, scaled: Array, errors: Array) -> Option | None:
+        """Return the first target training of a mechanism with the greatest gain per work, or None.
+
+        The gain is the expected hypervolume that the mechanism adds to the reported front, which
+        contains only mechanisms with target trainings.
+
+        Args:
+            scaled, errors: estimates of ``known`` and their standard errors, scaled.
+        """
+        pending = {proposal.key for proposal in self.pending}
+        targets = {proposal.key for proposal in self.pending if proposal.is_target}
+        is_target = np.array([r.key in targets | self._num_target.keys() for r in self.known])
+        reported = scaled[is_target]
+        reported = reported[is_nondominated(reported, keep_weakly=True)]
+        best: Option | None = None
+        for i in np.flatnonzero(~is_target):
+            result, lowest = self.known[i], scaled[i] + POINTS[0] * errors[i]
+            if result.key in pending or _is_beaten(lowest, reported):
+                continue
+            gain = expected_gain(reported, scaled[i], errors[i]) / self.work_ratio
+            if gain > (best.gain if best else 0.0):
+                best = Option(gain, result, is_target=True)
         return best
 
     def gain_of(self, genome: Genome, costs: Mapping[str, float]) -> float:
