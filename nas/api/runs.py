@@ -26,7 +26,7 @@ from nas.report.verdict import verdict_of
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
 from nas.searching.listener import Listener, SearchResult
-from nas.searching.setup import longer_task
+from nas.searching.setup import target_task
 from nas.space import load_space
 from nas.store import RUNS, find_run, open_run, open_writer
 from nas.store.sources import resolve_trainable
@@ -131,7 +131,7 @@ def search(
             chosen,
             short,
             config,
-            target=None if name is None else longer_task(name, short, "target"),
+            target=None if name is None else target_task(name, short),
             make_evaluator=partial(make_evaluator, Execution(**execution)),
             root=Path(runs),
             name=run,

@@ -144,8 +144,8 @@ class Worker:
 
         Args:
             driver: identity of the driver, which the worker's must match.
-            plugins: names of the plug-in modules to import, and folders of those that are no
-                packages'.
+            plugins: names of the plug-in modules to import, and the folders of those that are
+                single files.
             references: Ray references to the tuple (tasks, training function, time limit) and to
                 the data of both tasks, see ``ActorPool``.
 

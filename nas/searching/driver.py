@@ -118,7 +118,7 @@ def run_search(
     """Create a run and search until the run is complete, or until Ctrl-C or SIGTERM.
 
     Args:
-        target: a longer task of the same family (``longer_task``), whose front is searched.
+        target: a longer task (``target_task``), whose front is searched.
         make_evaluator: a function that returns an evaluator for a task and its data, and, if there
             is a target task, for trials of this task. ``run_search`` closes the returned
             evaluators.

@@ -160,20 +160,13 @@ def longer_task(name: str, run_task: Task, argument: str) -> Task:
 
     Args:
         name: name or path of the task.
-        run_task: the run's task; a suite stands for its ``only`` member without a gate.
+        run_task: the run's task.
         argument: name of the argument in the error message.
 
     Raises:
         ConfigError: the task is of another family.
     """
     task = load_task(name)
-    if argument == "target" and (isinstance(task, Suite) or not _has_one_score(run_task)):
-        raise ConfigError(
-            f"target: the tasks {run_task.name!r} and {task.name!r} must each have one score; "
-            "expected single tasks, or as the short task a suite whose other tasks have gates."
-        )
-    if isinstance(run_task, Suite) and not isinstance(task, Suite):
-        run_task = run_task.only or run_task
     if task.kind != run_task.kind:
         raise ConfigError(
             f"{argument}: task {name!r} is of the family {task.kind!r}; expected one of the run's "
@@ -182,8 +175,24 @@ def longer_task(name: str, run_task: Task, argument: str) -> Task:
     return load_task(name, data=run_task.data) if run_task.data else task
 
 
-def _has_one_score(task: Task) -> bool:
-    return not isinstance(task, Suite) or task.only is not None
+def target_task(name: str, run_task: Task) -> Task:
+    """Load the target task of a run whose task is single, or a suite with one score.
+
+    Args:
+        name: name or path of the target task, which must be of the family of the scored task.
+        run_task: the run's task.
+
+    Raises:
+        ConfigError: the target is a suite, the run's task has several scores, or their families
+            differ.
+    """
+    scored = run_task.only if isinstance(run_task, Suite) else run_task
+    if scored is None or isinstance(load_task(name), Suite):
+        raise ConfigError(
+            f"target: the tasks {run_task.name!r} and {name!r} must each have one score; expected "
+            "single tasks, or as the short task a suite whose other tasks have gates."
+        )
+    return longer_task(name, scored, "target")
 
 
 def check_measures(task: Task, data: Data, metric: str) -> None:

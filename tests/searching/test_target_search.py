@@ -14,7 +14,7 @@ from nas.report.front import no_front
 from nas.report.run_view import RunView
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
-from nas.searching.setup import longer_task
+from nas.searching.setup import target_task
 from nas.searching.target_archive import FIRST, SPREAD
 from nas.space import load_space
 from nas.store import open_run, open_writer
@@ -157,11 +157,11 @@ def test_target_of_a_suite_with_several_scores_is_refused() -> None:
     both = load_task("images-and-bytes", data="images=digits")
     for short, longer in ((both, "bytes-long"), (load_task("bytes"), "bytes-and-recall")):
         with pytest.raises(ConfigError, match="must each have one score"):
-            longer_task(longer, short, "target")
+            target_task(longer, short)
     suite = load_task("bytes-and-recall", data="bytes=synthetic")
-    assert longer_task("bytes-long", suite, "target").fingerprint() == target.fingerprint()
+    assert target_task("bytes-long", suite).fingerprint() == target.fingerprint()
     with pytest.raises(ConfigError, match="is of the family 'images'; expected one of the run's"):
-        longer_task("comparison", suite, "target")
+        target_task("comparison", suite)
 
 
 def test_target_of_another_kind_is_refused(kit: Any, task: Any) -> None:
