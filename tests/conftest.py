@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from jaxtyping import install_import_hook
@@ -15,6 +16,7 @@ from tests.genomes import Build, build
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PRIMITIVES = Path(__file__).parent.parent / "nas" / "genome" / "primitives"
 
 # Shapes in annotations are checked at every call of a primitive or runtime function.
@@ -64,3 +66,25 @@ def _one_thread() -> None:
 def genome() -> Build:
     """Builds genomes: see tests.genomes."""
     return build
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """The browser that NAS_BROWSER names, which must exist, else the first of ``BROWSERS``.
+
+    One fixture serves all tests, because a process can start playwright only once.
+    """
+    named = os.environ.get("NAS_BROWSER")
+    program = next(filter(None, map(shutil.which, [named] if named else BROWSERS)), None)
+    if program is None:
+        assert not named, f"NAS_BROWSER names {named!r}, which is no program here"
+        pytest.skip("no browser is installed (chromium)")
+    if named:
+        import playwright.sync_api as playwright
+    else:
+        playwright = pytest.importorskip("playwright.sync_api", reason="playwright is missing")
+    with playwright.sync_playwright() as started:
+        # A browser's own sandbox does not work for root, which containers often are.
+        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()

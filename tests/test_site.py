@@ -12,7 +12,6 @@ import pytest
 
 import nas
 from nas.genome.mechanisms import MECHANISMS
-from tests.report.page.conftest import browser  # noqa: F401 - a fixture
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -57,7 +56,7 @@ def test_links_name_files_of_the_site(site: Path) -> None:
 
 
 @pytest.mark.browser
-def test_site_is_searched_from_disk_without_a_request(site: Path, browser: Any) -> None:  # noqa: F811
+def test_site_is_searched_from_disk_without_a_request(site: Path, browser: Any) -> None:
     page, requests = browser.new_page(), []
     page.on("request", lambda request: requests.append(request.url))
     page.goto((site / "index.html").as_uri())

@@ -1,9 +1,8 @@
-"""A page of the recorded example, and a browser to open it in."""
+"""A page of the recorded example, opened in the browser."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,6 @@ from nas.store.database import Database
 from nas.store.folder import DATABASE_FILE
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "runs" / "example"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 # The page sets this once every view is ready.
 READY = "html[data-ready]"
 
@@ -67,25 +65,6 @@ def view(example: Path) -> RunView:
 @pytest.fixture(scope="session")
 def page_file(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(example, tmp_path_factory.mktemp("page") / "example.html")
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """The browser that NAS_BROWSER names, which must exist, else the first of ``BROWSERS``."""
-    named = os.environ.get("NAS_BROWSER")
-    program = next(filter(None, map(shutil.which, [named] if named else BROWSERS)), None)
-    if program is None:
-        assert not named, f"NAS_BROWSER names {named!r}, which is no program here"
-        pytest.skip("no browser is installed (chromium)")
-    if named:
-        import playwright.sync_api as playwright
-    else:
-        playwright = pytest.importorskip("playwright.sync_api", reason="playwright is missing")
-    with playwright.sync_playwright() as started:
-        # A browser's own sandbox does not work for root, which containers often are.
-        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 class Opened:
