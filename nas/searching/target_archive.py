@@ -18,7 +18,7 @@ times.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -84,14 +84,16 @@ class TargetArchive(Archive):
         return twin
 
     def new_posterior(self) -> tuple[list[Estimate], bool]:
-        """Return the estimates of the mechanisms with target trainings.
+        """Return the estimates of the mechanisms with target trainings, whose front it is.
 
         There are none until the models are linked to the target task (``TargetModel.is_linked``).
         """
         if not self._is_linked:
             return [], False
         rows = [i for i, result in enumerate(self.known) if result.key in self._num_target]
-        return self._estimates_of(rows), False
+        members = self._members(self.estimates()[0][rows]).tolist()
+        estimates = zip(self._estimates_of(rows), members, strict=True)
+        return [replace(estimate, is_member=is_member) for estimate, is_member in estimates], False
 
     def repeatable(self) -> list[int]:
         """Return no mechanism, so that algorithms draw new ones: ``best_option`` selects others."""
