@@ -1,4 +1,4 @@
-"""A small recorded run for tests: a search whose trainings are invented."""
+"""Recorded runs for tests: a small one whose trainings are invented, and a real one."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ACCURACY = Objective("accuracy", "max", "fraction", "share got right", 1.0, 0.1, is_metric=True)
 MACS = Objective("macs", "min", "MAC", "multiply-adds", 0.0, 4_000_000.0, is_metric=False)
 POPULATION = 12
+# A search on CIFAR-10 whose front was confirmed, also under a longer task.
+CONFIRMED = Path(__file__).parent / "data" / "confirmed"
 MakeRun = Callable[..., Path]
 
 

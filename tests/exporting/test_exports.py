@@ -124,7 +124,7 @@ def test_trained_weights_of_a_run_are_exported(tmp_path: Path) -> None:
     assert (written.is_trained, written.weights) == (True, None)
     assert written.difference is not None
     assert written.difference <= TOLERANCE
-    beside = nas.export(f"{EXAMPLE}/best", tmp_path / "best.py", weights=True)
+    beside = nas.export(f"{CONFIRMED}/best", tmp_path / "best.py", weights=True)
     with pytest.raises(ExportError, match="layer 1 does not hold the mechanism; expected one of 0"):
         nas.export(f"{EXAMPLE}/best", tmp_path / "x.pt2", format="pt2", layer=1)
     assert beside.weights is not None
@@ -148,7 +148,7 @@ def test_trained_weights_of_a_run_are_exported(tmp_path: Path) -> None:
 
 def test_file_and_card_state_how_each_number_was_obtained(tmp_path: Path) -> None:
     """Estimates with standard errors, predictions and counts; seeds, task and date of trainings."""
-    nas.export(f"{EXAMPLE}/best", tmp_path / "best.py")
+    nas.export(f"{CONFIRMED}/best", tmp_path / "best.py")
     text = (tmp_path / "best.py").read_text()
     facts = (
         r"accuracy [\d.]+ ± [\d.]+ % \(estimate .* measured mean [\d.]+ %\)",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from nas.report.page.figures import confirmed_figure
 from nas.report.page.rendering import render
 from nas.report.run_view import CONTROLS, RunView
 from nas.report.trials import trial_table
+from tests.recorded_run import CONFIRMED
 
 from .claims import side_by_scipy, tuned_side_by_scipy
 from .conftest import Printed, read
@@ -31,7 +31,7 @@ SEEDS = range(30)
 
 @pytest.fixture(scope="module")
 def example() -> RunView:
-    return read(Path(__file__).resolve().parents[2] / "runs" / "example")
+    return read(CONFIRMED)
 
 
 def drawn_scores(rng: np.random.Generator) -> Scores:

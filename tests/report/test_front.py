@@ -29,6 +29,7 @@ from nas.report.front_columns import front_columns
 from nas.report.run_view import RunView, task_and_data
 from nas.report.units import duration
 from nas.store import Candidate, Document
+from tests.recorded_run import CONFIRMED
 
 from .conftest import Printed, read
 
@@ -47,7 +48,7 @@ COUNTS = {"proposed", "evaluated", "repeated", "replayed", "rejected", "failed"}
 
 @pytest.fixture(scope="module")
 def example() -> RunView:
-    return read(Path(__file__).resolve().parents[2] / "runs" / "example")
+    return read(CONFIRMED)
 
 
 def shown(view: RunView, width: int | None = None) -> Printed:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from nas.evaluation.trial import Training
 from nas.report.run_view import CONTROLS, RunView
 from nas.report.verdict import Verdict, verdict_of
 from nas.store import Candidate
+from tests.recorded_run import CONFIRMED
 
 from .claims import side_by_scipy
 from .conftest import read
@@ -24,7 +24,7 @@ Gains = dict[str, Sequence[float]]  # by key, at repeats 0, 1, ...
 
 @pytest.fixture(scope="module")
 def example() -> RunView:
-    return read(Path(__file__).resolve().parents[2] / "runs" / "example")
+    return read(CONFIRMED)
 
 
 def confirmed(view: RunView, gains: Gains, part: str = "search", base: float = 0.36) -> RunView:

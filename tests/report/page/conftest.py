@@ -16,8 +16,8 @@ from nas.report.run_view import RunView
 from nas.store import open_run
 from nas.store.database import Database
 from nas.store.folder import DATABASE_FILE
+from tests.recorded_run import CONFIRMED
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "runs" / "example"
 # The page sets this once every view is ready.
 READY = "html[data-ready]"
 
@@ -52,7 +52,7 @@ def limit_macs(run: Path, target: Path, limit: float) -> Path:
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy, since reading a database may leave files beside it."""
     folder = tmp_path_factory.mktemp("runs") / "example"
-    shutil.copytree(EXAMPLE, folder)
+    shutil.copytree(CONFIRMED, folder)
     return folder
 
 

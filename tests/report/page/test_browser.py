@@ -22,9 +22,9 @@ from nas.report.page import packing, write_report
 from nas.report.run_view import RunView
 from nas.report.units import amount
 from nas.store import append_answer, open_run
-from tests.recorded_run import MACS
+from tests.recorded_run import CONFIRMED, MACS
 from tests.report.page.answered import benchmark_best, explain_best
-from tests.report.page.conftest import EXAMPLE, edited, limit_macs
+from tests.report.page.conftest import edited, limit_macs
 
 pytestmark = pytest.mark.browser
 
@@ -250,7 +250,7 @@ def test_panel_shows_answers_on_its_mechanism(
 def test_invalid_answer_is_refused_with_its_command(tmp_path: Path) -> None:
     for kind in ("explain", "benchmark"):
         folder = tmp_path / kind
-        shutil.copytree(EXAMPLE, folder)
+        shutil.copytree(CONFIRMED, folder)
         append_answer(folder, kind, ["x"], {"id": "0", "metric": 1, "tasks": {}})
         with pytest.raises(RunError, match=f"an answer of `nas {kind}` that cannot be read"):
             write_report(folder, tmp_path / "page.html")

@@ -22,7 +22,7 @@ from nas.report.page.writer import SCRIPTS, page, page_script
 from nas.report.run_view import RunView
 from nas.report.units import amount
 from nas.store import open_run
-from tests.recorded_run import ACCURACY
+from tests.recorded_run import ACCURACY, CONFIRMED
 from tests.report.page.conftest import edited
 
 
@@ -126,7 +126,7 @@ def test_unreadable_genome_is_a_damaged_record(recorded_run: Path, tmp_path: Pat
 def test_run_whose_name_is_no_text_is_shown(tmp_path: Path) -> None:
     """The bytes of a folder's name need not be UTF-8."""
     name = os.fsdecode(b"run \xff")
-    folder = shutil.copytree(Path(__file__).parents[3] / "runs" / "example", tmp_path / name)
+    folder = shutil.copytree(CONFIRMED, tmp_path / name)
     with open_run(folder) as run:
         assert "run=run%20%5Cudcff&amp;" in page([RunView.read(run)])
 
