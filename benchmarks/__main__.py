@@ -46,6 +46,7 @@ BENCHMARKS: Final = {
     "peers": "other optimisers and ours on the same trainings",
     "ablation": "the surrogate without one of its parts, on a table",
     "rediscovery": "trainings until the best mechanism of a table is reported",
+    "claims": "claims of publications; with --record, --text and --data they are trained again",
     "judging": "simulated sessions of `nas judge`: false claims, and pairs until a claim",
     "beliefs": "bias and calibration of estimates and probabilities",
     "target": "searches with a target task, replayed, --seeds orders",
@@ -111,8 +112,10 @@ def _options() -> argparse.Namespace:
         "--history", type=Path, metavar="FILE", help="append figures, one JSON line per benchmark"
     )
     parser.add_argument(
-        "--record", type=Path, metavar="FILE", help="for peers and exports: finished work"
+        "--record", type=Path, metavar="FILE", help="for claims, peers, exports: finished work"
     )
+    parser.add_argument("--text", type=Path, metavar="FILE", help="for claims: the text of bytes")
+    parser.add_argument("--workers", type=int, default=2, help="for claims: parallel trainings")
     parser.add_argument("--kills", type=int, default=10, help="for chaos (nodes) and kills (runs)")
     parser.add_argument(
         "--victim", choices=("command", "raylet"), default="command", help="for kills"
