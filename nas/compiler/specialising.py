@@ -241,10 +241,27 @@ def _remove_unread(file: ast.Module, roots: tuple[str, ...]) -> None:
     for node in file.body:
         if isinstance(node, ast.ClassDef) and name_of(node) not in roots:
             names = [name_of(part) for part in node.body]
-            kept = [n == "forward" or n[:2] in ("", "__") or read[f".{n}"] > 0 for n in names]
+            own = read - _read_of_others(file, node)
+            kept = [n == "forward" or n[:2] in ("", "__") or own[f".{n}"] > 0 for n in names]
             node.body = [*compress(node.body, kept)] or [ast.Pass()]
         for function in functions_in(node) if name_of(node) not in roots else ():
             function.body = [s for s in function.body if not _is_unread(s, read)] or [ast.Pass()]
+
+
+def _read_of_others(file: ast.Module, owner: ast.ClassDef) -> Counter[str]:
+    """Count how often each attribute of ``self`` is read in classes of other families.
+
+    A family is a class and all that derive from it.
+    """
+    classes = {node.name: node for node in file.body if isinstance(node, ast.ClassDef)}
+
+    def eldest(node: ast.ClassDef) -> ast.ClassDef:
+        base = next((classes[b] for b in map(name_of, node.bases) if b in classes), None)
+        return eldest(base) if base else node
+
+    others = [node for node in classes.values() if eldest(node) is not eldest(owner)]
+    read = (n for other in others for n in ast.walk(other) if isinstance(n, ast.Attribute))
+    return Counter(name for n in read if (name := name_of(n)) and isinstance(n.ctx, ast.Load))
 
 
 def _is_unread(statement: ast.stmt, read: Counter[str]) -> bool:

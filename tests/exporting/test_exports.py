@@ -34,6 +34,7 @@ from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import names
 from nas.genome.primitives.base import REGISTRY
 from nas.tasks import load_task
+from tests.recorded_run import CONFIRMED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +125,7 @@ def test_trained_weights_of_a_run_are_exported(tmp_path: Path) -> None:
     assert (written.is_trained, written.weights) == (True, None)
     assert written.difference is not None
     assert written.difference <= TOLERANCE
-    beside = nas.export(f"{CONFIRMED}/best", tmp_path / "best.py", weights=True)
+    beside = nas.export(f"{EXAMPLE}/best", tmp_path / "best.py", weights=True)
     with pytest.raises(ExportError, match="layer 1 does not hold the mechanism; expected one of 0"):
         nas.export(f"{EXAMPLE}/best", tmp_path / "x.pt2", format="pt2", layer=1)
     assert beside.weights is not None

@@ -192,12 +192,14 @@ class TokenShift(nn.Module):
         self.mix = nn.Parameter(start.repeat(heads, 1, 1))
 
     def forward(self, tokens: Tokens, mask: Mask = None) -> Tokens:
-        return self.advance(None, drop_padding(tokens, mask))[0]
+        return self._mixed(F.pad(drop_padding(tokens, mask), (0, 0, 1, 0)))
 
     def advance(
         self, state: tuple[Tensor, ...] | None, tokens: Tokens
     ) -> tuple[Tokens, tuple[Tensor, ...]]:
         first = torch.zeros_like(tokens[:, :, :1]) if state is None else state[0]
-        before = torch.cat((first, tokens), dim=2)[:, :, :-1]
-        mixed = torch.lerp(tokens, before, self.mix.to(tokens.dtype).expand_as(tokens))
-        return mixed, (tokens[:, :, -1:],)
+        return self._mixed(torch.cat((first, tokens), dim=2)), (tokens[:, :, -1:],)
+
+    def _mixed(self, tokens: Float[Tensor, "b h m w"]) -> Tokens:
+        now, before = tokens[:, :, 1:], tokens[:, :, :-1]
+        return torch.lerp(now, before, self.mix.to(now.dtype).expand_as(now))
