@@ -1,4 +1,4 @@
-"""Train a language model of bytes with an exported mechanism: python train.py FIND.py TEXT [STEPS]"""
+"""Train a language model of bytes with a find: python train.py FIND.py TEXT [STEPS]."""
 
 import runpy
 import sys
@@ -14,13 +14,15 @@ attention = find.get("attention_of_layer", lambda layer, dim, heads: find["Atten
 
 
 class Layer(nn.Module):
+    """Attention and a network of two layers, each after a norm and beside its input."""
+
     def __init__(self, number):
         super().__init__()
         self.attention, self.norm = attention(number, DIM, HEADS), nn.LayerNorm(DIM)
         mlp = nn.Linear(DIM, 2 * DIM), nn.GELU(), nn.Linear(2 * DIM, DIM)
         self.mlp = nn.Sequential(nn.LayerNorm(DIM), *mlp)
 
-    def forward(self, x):
+    def forward(self, x):  # noqa: D102
         x = x + self.attention(self.norm(x), is_causal=True)
         return x + self.mlp(x)
 
