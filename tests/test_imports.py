@@ -1,12 +1,25 @@
-"""No module imports itself through other modules, also not for annotations or in functions."""
+"""No module imports itself through others, and reading a run needs few packages."""
 
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import networkx as nx
+import pytest
 
+UNNEEDED = ("ray", "torchvision", "matplotlib", "onnx", "transformers")
+WITHOUT = f"""
+import sys
+
+for name in {UNNEEDED}:
+    sys.modules[name] = None  # an import fails, as if the package were not installed
+from nas.cli import main
+
+sys.exit(main())
+"""
 ROOT = Path(__file__).resolve().parent.parent
 FILES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
@@ -34,3 +47,21 @@ def test_no_circle_of_imports() -> None:
     )
     circles = [sorted(c) for c in nx.strongly_connected_components(graph) if len(c) > 1]
     assert not circles
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "front runs/example --csv front.csv",
+        "show runs/example/best --plot graph.svg",
+        "report runs/example -o run.html",
+        "export runs/example/best -o best.py",
+        "evaluate mha --task recall-easy --backend local",
+    ],
+)
+def test_a_slim_installation_reads_runs_and_trains_locally(command: str, tmp_path: Path) -> None:
+    words = [word.replace("runs/", f"{ROOT}/runs/") for word in command.split()]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
