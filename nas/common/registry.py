@@ -31,6 +31,7 @@ from nas.common.errors import ConfigError, NasWarning
 M = TypeVar("M")
 GROUPS: Final = "nas."  # prefix of all entry point groups
 _MOST_TEXT: Final = 300
+_MOST_NAMES: Final = 30  # in an error
 # Files of ``load_plugin`` with their digests at import, by the name of their module.
 _FILES: Final[dict[str, tuple[Path, str]]] = {}
 _REGISTRIES: Final[list[Registry[Any]]] = []
@@ -124,9 +125,15 @@ class Registry(Mapping[str, M]):
         """
         self._load()
         if name not in self._members:
+            expected = ", ".join(self._members)
+            if len(self._members) > _MOST_NAMES:
+                expected = (
+                    f"those that `{self.group.replace('.', ' ')}` lists, or of a file that "
+                    "`nas --plugin FILE.py` imports"
+                )
             raise self._error(
                 f"there is no {self.noun} {name!r}{near(name, self._members)}; "
-                f"expected one of {', '.join(self._members)}.{self.complaints()}"
+                f"expected one of {expected}.{self.complaints()}"
             )
         return self._members[name]
 

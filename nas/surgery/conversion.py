@@ -22,7 +22,7 @@ from nas.compiler import formula
 from nas.compiler.plan import Plan, plan_as_written
 from nas.genome import STREAMS, Genome
 from nas.genome.primitives import Kind
-from nas.genome.types import Type
+from nas.genome.types import MODEL, Type
 from nas.surgery.core import HostSizes
 from nas.surgery.host_form import host_form
 
@@ -71,7 +71,7 @@ def head_counts(genome: Genome, sizes: HostSizes) -> dict[str, int | None]:
     """
     plan = plan_as_written(host_form(genome, sizes.is_rotated))
     projections = plan.genome.projections
-    _check_widths(plan)
+    _check_widths(plan, sizes)
     counts: dict[str, int | None] = {}
     read = {stream.name for stream in plan.streams}
     for stream in STREAMS:
@@ -102,6 +102,13 @@ def head_counts(genome: Genome, sizes: HostSizes) -> dict[str, int | None]:
     return counts
 
 
+def stream_widths(genome: Genome, sizes: HostSizes) -> dict[str, int]:
+    """Return the number of features of one head of queries, keys and values."""
+    plan = plan_as_written(host_form(genome, sizes.is_rotated))
+    labels = {stream.name: stream.type.width for stream in plan.streams}
+    return {stream: sizes.width_of(labels.get(stream)) for stream in STREAMS}
+
+
 def description(genome: Genome, sizes: HostSizes) -> tuple[str, ...]:
     """Return sentences on what replacing the attention changes: heads, window, RoPE and formula."""
     form, visibility = host_form(genome, sizes.is_rotated), genome.visibility
@@ -119,6 +126,9 @@ def description(genome: Genome, sizes: HostSizes) -> tuple[str, ...]:
         elif count != before:
             how = "summed" if stream == OUT else "pooled by mean"
             lines.append(f"{word}: {before} heads to {count}, {how}")
+    for stream, width in stream_widths(genome, sizes).items():
+        if width != sizes.width:
+            lines.append(f"{_WORDS[stream]}: the first {width} of a head's {sizes.width} features")
     if visibility.window is not None:
         count = visibility.global_tokens
         lines.append(
@@ -131,7 +141,8 @@ def description(genome: Genome, sizes: HostSizes) -> tuple[str, ...]:
 
 def is_converted(genome: Genome, sizes: HostSizes) -> bool:
     """Return whether the genome needs other projections than the model has."""
-    return head_counts(genome, sizes) != _host_counts(sizes)
+    is_narrow = any(width != sizes.width for width in stream_widths(genome, sizes).values())
+    return is_narrow or head_counts(genome, sizes) != _host_counts(sizes)
 
 
 def convert(module: nn.Module, genome: Genome, sizes: HostSizes) -> None:
@@ -141,6 +152,7 @@ def convert(module: nn.Module, genome: Genome, sizes: HostSizes) -> None:
         GenomeError: the module holds its projections in an unknown layout.
     """
     counts, layout = head_counts(genome, sizes), _Layout(module, sizes)
+    widths = stream_widths(genome, sizes)
     parts: dict[str, nn.Module] = {}
     for stream, tensors in layout.read().items():
         count = counts[stream]
@@ -149,7 +161,8 @@ def convert(module: nn.Module, genome: Genome, sizes: HostSizes) -> None:
                 raise layout.refusal("reads tokens of another width", "all projections")
             parts[stream] = nn.Identity()
         else:
-            pooled = (_groups(t, count, sizes).mean(1).flatten(0, 1) for t in tensors)
+            width = widths[stream]
+            pooled = (_groups(t, count, sizes).mean(1)[:, :width].flatten(0, 1) for t in tensors)
             parts[stream] = _linear(*pooled)
     count = counts[OUT]
     if count != sizes.heads:
@@ -269,16 +282,17 @@ def _linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
     return linear
 
 
-def _check_widths(plan: Plan) -> None:
-    """Raise GenomeError if a head of the mechanism has another width than the model's heads."""
+def _check_widths(plan: Plan, sizes: HostSizes) -> None:
+    """Raise GenomeError if a head of the mechanism has a width that the model cannot hold."""
     projections = plan.genome.projections
-    has_other_width = any(s.type.width != "all" for s in plan.streams)
-    if projections.qk_dim != "all":
+    if projections.qk_dim != "all" and not sizes.may_narrow:
         raise GenomeError(
             f"the mechanism has qk_dim: {projections.qk_dim}; expected all, the width of the "
-            "model's heads, which its norms, rotation and cache have."
+            "model's heads, which its norms, rotation and cache have. `nas.build_attention` and "
+            "`nas.export` make layers of any width."
         )
-    if has_other_width or projections.merge != "concat" or plan.output.width != "all":
+    widths = {stream.type.width for stream in plan.streams} | {plan.output.width}
+    if MODEL in widths or plan.output.width != "all" or projections.merge != "concat":
         raise GenomeError(
             "the mechanism's heads read or write whole tokens (raw: shared, merge: sum); expected "
             "heads of the model's width, concatenated."

@@ -26,7 +26,7 @@ from nas.compiler import Plan
 from nas.compiler.kernels.runtime import repeat_heads
 from nas.compiler.kernels.windows import in_window
 from nas.compiler.plan import Step, plan_as_written
-from nas.genome import Genome, Ref
+from nas.genome import Genome, Ref, key_width
 from nas.genome.primitives import Kind, Role
 from nas.genome.types import Type
 from nas.surgery.host_form import CACHED, host_form, stream_sides
@@ -48,6 +48,8 @@ class HostSizes:
         is_causal: whether the module reads only earlier tokens, so that it may decode from a cache.
         is_sliding: whether the cache drops the oldest tokens.
         is_cross: whether keys and values come from another sequence.
+        may_narrow: whether queries and keys may be narrower than values. A module that norms,
+            rotates or caches them needs heads of one width.
     """
 
     dim: int
@@ -59,6 +61,11 @@ class HostSizes:
     is_causal: bool = False
     is_sliding: bool = False
     is_cross: bool = False
+    may_narrow: bool = False
+
+    def width_of(self, label: str | None) -> int:
+        """Return the width that a label such as "1/2" names, as a fraction of a head's width."""
+        return key_width(label or "all", self.width)
 
 
 class AttentionCore(nn.Module):
@@ -202,6 +209,11 @@ class AttentionCore(nn.Module):
         last = (mask * positions).amax(dim=-1).reshape(-1, mask.shape[-2])
         return (last - positions[: mask.shape[-2]]).max()
 
+    def stream_width(self, name: str) -> int:
+        """Return the number of features of one head of the stream ``q``, ``k`` or ``v``."""
+        labels = {stream.name: stream.type.width for stream in self.plan.streams}
+        return self.sizes.width_of(labels.get(name))
+
     def repeated(self, value: Tensor, type_: Type) -> Tensor:
         """Return a tensor with its heads repeated to the number of heads that ``type_`` has."""
         return repeat_heads(value, type_.head_count(self.sizes.heads))
@@ -320,8 +332,8 @@ def _build(step: Step, sizes: HostSizes) -> nn.Module:
     arguments: dict[str, int | bool] = {
         "dim": sizes.dim,
         "heads": step.type.head_count(sizes.heads),
-        "width": sizes.width,
-        "rank": sizes.width,
+        "width": sizes.width_of(step.width),
+        "rank": sizes.width_of(step.rank),
         "bias": sizes.has_bias,
         "filtered": step.is_filtered,
     }

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from nas.common.errors import NasError
 from nas.common.registry import Registry
 from nas.compiler.kernels.runtime import merge_heads, past_keys, split_heads
+from nas.genome import STREAMS
 from nas.surgery.core import AttentionCore, HostSizes, split_mask
 
 CORE: Final = "core"  # the attribute of the mechanism in a swapped module, and in the state_dict
@@ -68,14 +69,14 @@ def refusal(module: nn.Module, reason: str) -> NasError:
     return NasError(f"{type(module).__name__} {reason}")
 
 
-def converted_streams(module: Any, tokens: list[Tensor], width: int) -> list[Tensor]:
+def converted_streams(module: Any, tokens: list[Tensor]) -> list[Tensor]:
     """Apply a module's separate projections to the tokens; return queries, keys and values.
 
-    Each result has the shape (b, heads, n, width), with the number of heads of the projection.
+    Each result has the shape (b, heads, n, width), with the heads and the width of the projection.
     """
-    parts = (module.q_proj, module.k_proj, module.v_proj)
-    streams = (part(t) for part, t in zip(parts, tokens, strict=True))
-    return [split_heads(t, t.shape[-1] // width) for t in streams]
+    streams = [getattr(module, f"{s}_proj")(t) for s, t in zip(STREAMS, tokens, strict=True)]
+    widths = map(module.core.stream_width, STREAMS)
+    return [split_heads(t, t.shape[-1] // w) for t, w in zip(streams, widths, strict=True)]
 
 
 @HOSTS.register("torch")
@@ -98,7 +99,7 @@ class _TorchHost(Host):
         heads, has_bias = module.num_heads, module.in_proj_bias is not None
         is_cross = {module.kdim, module.vdim} != {module.embed_dim}
         sizes = module.embed_dim, heads, heads, module.head_dim
-        return HostSizes(*sizes, has_bias=has_bias, is_cross=is_cross)
+        return HostSizes(*sizes, has_bias=has_bias, is_cross=is_cross, may_narrow=True)
 
     def install(self, module: nn.Module, core: AttentionCore) -> None:
         module.__class__ = SwappedMultiheadAttention
@@ -156,7 +157,7 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
 
     def _projected(self, tokens: list[Tensor]) -> list[Tensor]:
         if hasattr(self, "q_proj"):
-            return converted_streams(self, tokens, self.head_dim)
+            return converted_streams(self, tokens)
         packed: Any = self.in_proj_weight
         weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         if packed is not None:
@@ -216,7 +217,9 @@ class _TimmHost(Host):
         if unknown:
             raise refusal(module, f"has {', '.join(unknown)}, which this version does not know")
         heads, has_bias = parts.num_heads, parts.qkv.bias is not None
-        return HostSizes(parts.qkv.in_features, heads, heads, parts.head_dim, has_bias)
+        has_norms = any(not isinstance(norm, nn.Identity) for norm in (parts.q_norm, parts.k_norm))
+        sizes = parts.qkv.in_features, heads, heads, parts.head_dim
+        return HostSizes(*sizes, has_bias=has_bias, may_narrow=not has_norms)
 
     def install(self, module: nn.Module, core: AttentionCore) -> None:
         module.__class__ = SwappedTimmAttention
@@ -237,7 +240,7 @@ class SwappedTimmAttention(nn.Module):
         """Return the attention's outputs; ``attn_mask`` is ignored if ``is_causal`` is true."""
         parts: Any = self
         if hasattr(self, "q_proj"):
-            q, k, v = converted_streams(self, [x] * 3, parts.head_dim)
+            q, k, v = converted_streams(self, [x] * 3)
         else:
             qkv = parts.qkv(x).unflatten(-1, (3, parts.num_heads, parts.head_dim))
             q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)

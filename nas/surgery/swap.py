@@ -17,7 +17,9 @@ effects:
 - q_heads, kv_heads: heads of the model are pooled, so that projections and cache become smaller
   (``nas.surgery.conversion``). The number of heads never increases.
 - has_wq, has_wk, has_wv, has_wo: if the field is false, the model's projection is dropped.
-- qk_dim, raw: shared, merge: sum: the genome is refused, since the heads of a model have one width.
+- qk_dim: each head of queries and keys keeps its first features, in modules of torch and timm that
+  neither norm nor rotate them; other models refuse the genome, since their heads have one width.
+- raw: shared, merge: sum: the genome is refused.
 
 In causal attention the genome is refused if the outputs of new tokens cannot be computed from the
 cached keys and values of earlier tokens.

@@ -43,6 +43,9 @@ NAMED = (
     "sw_sqa:window=5",
     "flex_sqa:window=4,global_tokens=2",
     "qana:init=random",
+    "mha:qk_dim=1/2",
+    "sqa:qk_dim=1/2",
+    "qana:qk_dim=1/2,init=random",
     "additive",
     "champion_2025",
     "uniform",
@@ -175,7 +178,6 @@ def test_impossible_conversions_are_refused_before_anything_changes() -> None:
         ("lsqa", "4 heads of queries cannot become 3/4 of 4"),
         ("patterns", "raw: shared"),
         ("messages", "merge: sum"),
-        ("qana:qk_dim=1/2", r"qk_dim: 1/2; expected all"),
     ):
         layer = attention()
         state = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
@@ -186,6 +188,23 @@ def test_impossible_conversions_are_refused_before_anything_changes() -> None:
     gated = timm.layers.Attention(DIM, HEADS, scale_norm=True, norm_layer=nn.LayerNorm)
     with pytest.raises(GenomeError, match="Attention has no output projection that alone reads"):
         swap_attention(gated, "sqa", preserve=False)
+
+
+def test_narrow_keys_keep_the_first_features_of_each_head() -> None:
+    layer = timm.layers.Attention(DIM, HEADS, qkv_bias=True)
+    whole = layer.qkv.weight.detach().clone()
+    x = torch.randn(2, LENGTH, DIM)
+    assert "the first 4 of a head's 8 features" in str(preview_swap(layer, "mha:qk_dim=1/2", x))
+    swap_attention(layer, "mha:qk_dim=1/2", preserve=False)
+    kept = whole[DIM : 2 * DIM].unflatten(0, (HEADS, -1))[:, :4].flatten(0, 1)
+    assert torch.equal(layer.k_proj.weight, kept)
+    assert layer(x).shape == x.shape
+
+
+def test_narrow_keys_are_refused_beside_norms_and_rotation() -> None:
+    normed = timm.layers.Attention(DIM, HEADS, qk_norm=True, norm_layer=nn.LayerNorm)
+    with pytest.raises(GenomeError, match=r"qk_dim: 1/2; expected all.*nas.build_attention"):
+        swap_attention(normed, "mha:qk_dim=1/2", preserve=False)
 
 
 def test_projections_interleaved_by_head_are_refused(genome: Build) -> None:

@@ -44,7 +44,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from inspect import Parameter
 from pathlib import Path
+from string import Formatter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from nas.common.errors import GenomeError
@@ -196,6 +198,10 @@ def map_macs(sizes: Sizes, params: Params) -> int:
     return sizes.heads * sizes.tokens * sizes.width**2
 
 
+SIZES: Final = ("dim", "heads", "width", "head_width", "rank", "bias", "filtered")
+_NAMED_ARGUMENTS: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
 @dataclass(frozen=True)
 class Primitive:
     """A registered operation: its name, torch module, signatures and declared properties.
@@ -297,9 +303,8 @@ class Primitive:
 
     def __post_init__(self) -> None:
         module, arguments = self.module, inspect.signature(self.module.__init__).parameters
-        size_names = ("dim", "heads", "width", "head_width", "rank", "bias", "filtered")
         # A declared parameter named width comes from the genome, not from the operands.
-        sizes = tuple(n for n in size_names if n in arguments and n not in self.parameters)
+        sizes = tuple(n for n in SIZES if n in arguments and n not in self.parameters)
         called = inspect.signature(module.forward).parameters
         # Without size arguments there are no size-dependent weights. A class with scalar weights,
         # or with a size that it only checks, sets ``has_parameters``.
@@ -366,8 +371,9 @@ def primitive(
         declared: values of other fields of ``Primitive``.
 
     Raises:
-        GenomeError: another primitive has the same name or a class with the same name, or a
-            normaliser has no argument ``mask``.
+        GenomeError: another primitive has the same name or a class with the same name, a
+            declaration is malformed or incomplete, or ``__init__`` or a normaliser's ``forward``
+            has other arguments than expected.
     """
 
     def register(module: type[nn.Module]) -> type[nn.Module]:
@@ -378,8 +384,12 @@ def primitive(
                     f"{entry.name} and {name} both have a class {module.__name__}; expected one"
                 )
         roles = role if isinstance(role, tuple) else (role,) * len(signatures)
-        parsed = tuple(parse_signature(s, r) for s, r in zip(signatures, roles, strict=True))
-        made = Primitive(name=name, module=module, signatures=parsed, **declared)
+        try:
+            parsed = tuple(parse_signature(s, r) for s, r in zip(signatures, roles, strict=True))
+            made = Primitive(name=name, module=module, signatures=parsed, **declared)
+        except (AssertionError, TypeError) as error:
+            raise GenomeError(f"{name}: {error}") from None
+        _check_names(made)
         if Role.NORMALIZE in roles and "mask" not in made.extras:
             raise GenomeError(
                 f"{name}: forward of a normaliser has no argument mask; expected mask=None, and "
@@ -389,6 +399,24 @@ def primitive(
         return module
 
     return register
+
+
+def _check_names(made: Primitive) -> None:
+    """Raise ``GenomeError`` for an unknown name in ``notation`` or in the arguments of a class."""
+    operands = {port.name for signature in made.signatures for port in signature.inputs}
+    known = operands | made.parameters.keys()
+    written = {name for _, name, _, _ in Formatter().parse(made.notation) if name}
+    arguments = [*inspect.signature(made.module.__init__).parameters.values()][1:]
+    needed = {a.name for a in arguments if a.default is a.empty and a.kind in _NAMED_ARGUMENTS}
+    for part, names, expected in (
+        ("notation", written, known),
+        ("__init__ of its class", needed, {*SIZES, *made.parameters}),
+    ):
+        if names - expected:
+            raise GenomeError(
+                f"{made.name}: {part} has {', '.join(sorted(names - expected))}; "
+                f"expected only names among {', '.join(sorted(expected))}"
+            )
 
 
 _PORT = re.compile(r"(?:(\w+):\s*)?(tokens|scores|weights|gates|feature_gates)\[h(?:,(\w))?\]")
