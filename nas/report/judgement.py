@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -37,7 +38,8 @@ class Judgement(Result):
         difference: ``mean`` difference over the pairs, and bounds ``low`` and ``high`` of an
             interval that is valid after every number of pairs; without bounds if there are too few
             pairs for finite ones or all differences are equal; None if a training failed.
-        evidence: e-values of the claims "better" and "worse", the greatest so far.
+        evidence: e-values of the claims "better" and "worse", the greatest of all numbers of pairs
+            so far.
         needed: e-value from which a claim is made.
         place: place of the judged mechanism among those with trainings in the record, from 1; the
             reference is not counted.
@@ -46,6 +48,7 @@ class Judgement(Result):
         costs: costs of the attention layers, by SOURCE, then by name of the cost.
         measured: the mechanisms whose costs were measured, because they are torch modules.
         core_seconds: processor time of all trainings of the judgement.
+        training_seconds: mean processor time of a training, by SOURCE.
     """
 
     source: str
@@ -65,6 +68,7 @@ class Judgement(Result):
     costs: Mapping[str, Mapping[str, float]]
     measured: tuple[str, ...]
     core_seconds: float
+    training_seconds: Mapping[str, float]
 
     @property
     def is_ok(self) -> bool:
@@ -120,6 +124,10 @@ def make_judgement(
         costs={row.name: row.costs for row in rows},
         measured=tuple(dict.fromkeys(row.name for row in rows if row.is_measured)),
         core_seconds=sum(row.evaluation.core_seconds for row in rows),
+        training_seconds={
+            name: fmean(row.evaluation.core_seconds for row in rows if row.name == name)
+            for name in dict.fromkeys(row.name for row in rows)
+        },
     )
 
 
@@ -136,6 +144,8 @@ def judgement_table(console: Console, result: Judgement) -> None:
             for name, _ in rows
         ]
         columns.append(TextColumn(header(cost), cells, "right"))
+    seconds = [f"{result.training_seconds[name]:,.3g}" for name, _ in rows]
+    columns.append(TextColumn("core s", seconds, "right"))
     say_table(console, columns)
     if result.measured:
         say(console, "", MEASURED)
@@ -150,7 +160,7 @@ def judgement_table(console: Console, result: Judgement) -> None:
             gain = points_between(**result.difference, unit=metric.unit)
             gain += f" with {1 - LEVEL / result.places:.1%} confidence after any number of pairs"
         say(console, f"Difference over {plural(pairs, 'pair')} of equal seeds: {gain}.")
-    better, worse = (f"{result.evidence[key]:,.3g}" for key in ("better", "worse"))
+    claim = max(result.evidence, key=lambda key: result.evidence[key])
     within = (
         f"mechanism {result.place} of {result.places} in its record, over which the probability of "
         f"any false claim is at most {LEVEL:.0%}"
@@ -159,10 +169,18 @@ def judgement_table(console: Console, result: Judgement) -> None:
     )
     say(
         console,
-        f"Evidence for better: {better}, for worse: {worse}; a claim needs {result.needed:,.0f} "
+        f"Evidence for {claim}: {result.evidence[claim]:,.3g}; a claim needs {result.needed:,.0f} "
         f"({within}).",
-        f"{metric.name}: {SENSE[metric.direction]}.",
+        f"{metric.name}: {SENSE[metric.direction]}; core s: processor time of a training.",
     )
+    if result.verdict == "better":
+        say(
+            console,
+            "Both had the same steps and learning rate, not the same time. A difference at the "
+            "moment of a claim tends to be too large: `nas benchmark "
+            f"{shlex.quote(result.source)} --against {shlex.quote(result.against)} --rates` "
+            "measures it with fresh seeds at the best of several rates.",
+        )
 
 
 def _sentence(result: Judgement) -> str:

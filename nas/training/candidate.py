@@ -113,7 +113,10 @@ def probe(block: nn.Module, sizes: ModelSizes, *, is_causal: bool) -> None:
         half = sizes.tokens // 2
         changed = torch.cat([x[:, :half], other[:, half:]], dim=1)
         if not _is_same(out[:, :half], block(changed, **options)[:, :half]):
-            raise Leak("the output for a token depends on later tokens, in a causal task")
+            raise Leak(
+                "the output for a token depends on later tokens, in a causal task; expected that "
+                "forward accepts `mask` and hides the keys at which it is False"
+            )
 
 
 def _is_same(output: Tensor, other: Tensor) -> bool:

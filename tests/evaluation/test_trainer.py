@@ -171,7 +171,7 @@ def test_a_block_that_reads_later_tokens_fails_a_causal_task(monkeypatch):
     task = load_task("recall", overrides={"train_examples": 80})
     evaluation = train_candidate(trial(), task, task.load())
     assert evaluation.reason == "leak"
-    assert evaluation.error == ("the output for a token depends on later tokens, in a causal task.")
+    assert evaluation.error.startswith("the output for a token depends on later tokens")
 
 
 def test_a_mechanism_that_does_not_fit_the_task_has_failed(data):
