@@ -253,6 +253,12 @@ def confirmation_table(console: Console, result: ConfirmResult) -> None:
     for row in members:
         for reason, count in row.failed.items():
             say(console, f"{_label(row)}, {plural(count, 'training')} failed, {reason}")
+    if result.tasks.keys().isdisjoint(("long", "test")):
+        say(
+            console,
+            "Leads often shrink under longer training: `nas confirm --long TASK` or, for a suite "
+            "of tasks, `nas benchmark RUN/ID --tasks TASK` tests it.",
+        )
     if "test" in result.tasks:
         say(console, "test: judged on the data's test set, which no search sees.")
 

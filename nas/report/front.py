@@ -154,9 +154,13 @@ def show_front(console: Console, view: RunView) -> None:
         say(console, no_front(view), "")
         say_table(console, named_values(tally(view)))
         return
-    columns = text_columns(front_columns(view), view.members)
+    base = view.standard
+    is_beside = base is not None and base.objectives and base not in view.members
+    shown = (*view.members, base) if base is not None and is_beside else view.members
+    columns = text_columns(front_columns(view), shown)
     say_table(console, columns)
-    say(console, "", *_notes(view, omitted(columns, line_width(console))))
+    notes = ["Last row: standard attention, which is not in the front."] if is_beside else []
+    say(console, "", *notes, *_notes(view, omitted(columns, line_width(console))))
     say_table(console, named_values(tally(view)))
     say(console, "")
     say_table(console, next_commands(view))

@@ -100,6 +100,7 @@ def _metric(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
     """
     name, unit = objective.name, objective.unit
     title, has_estimates = header(name, unit), is_estimated(view)
+    meaning = "" if unit else f" {title}: {objective.about}."
     yield Column(
         _key(name, "estimate", unit),
         title if has_estimates else "",
@@ -107,7 +108,7 @@ def _metric(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
         unit=unit,
         error=lambda c: c.errors.get(name),
         error_key=_key(name, "error", unit),
-        about="±: standard error of an estimate from all trainings of the run.",
+        about=f"±: standard error of an estimate from all trainings of the run.{meaning}",
         in_json=False,
     )
     about = "score: mean of the member's own trainings, each with another seed."

@@ -133,7 +133,12 @@ def reference_of(task: Task, metric: Metric, trainings: Iterable[Training]) -> R
             f"task {task.name!r}: {metric.name} is {mha:.4g} for standard attention and "
             f"{uniform:.4g} for `uniform`, the mean of all tokens; expected standard attention to "
             f"be better by more than {LEAST:g} standard errors of the difference ({error:.2g}). "
-            "Scores are measured relative to this difference. Train longer, or make the task a "
-            "gate of the suite."
+            "Scores are measured relative to this difference. " + _way_out(task)
         )
     return Reference(metric=metric.name, mha=mha, uniform=uniform)
+
+
+def _way_out(task: Task) -> str:
+    if isinstance(task, Suite):
+        return "Train longer (more epochs, in a copy of the task), or give this member a gate."
+    return "Train longer (more epochs, in a copy of the task), or search with `--region none`."

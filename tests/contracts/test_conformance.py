@@ -305,6 +305,33 @@ def test_normaliser_without_a_mask_is_refused() -> None:
     assert "planted" not in REGISTRY.registered
 
 
+class Scaled(nn.Module):
+    """With an argument that is neither a size nor a declared parameter."""
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+
+    def forward(self, scores: Tensor) -> Tensor:
+        return scores
+
+
+@pytest.mark.parametrize(
+    ("module", "signature", "declared", "said"),
+    [
+        (nn.Identity, "scores: scores[h] -> scores[h]", {"notation": "t·{score}"}, "notation has"),
+        (nn.Identity, "scores: scores[h] -> scores[h]", {}, "missing 1 required .* 'notation'"),
+        (nn.Identity, "scores -> scores", {"notation": "t"}, "expected 'operands -> result'"),
+        (Scaled, "scores: scores[h] -> scores[h]", {"notation": "t"}, "class has num_heads; exp"),
+    ],
+)
+def test_malformed_declarations_are_refused_at_once(
+    module: Any, signature: str, declared: dict[str, Any], said: str
+) -> None:
+    made = type("Malformed", (module,), {})
+    with pytest.raises(GenomeError, match=f"^planted: .*{said}"):
+        primitive("planted", signature, role=Role.ADJUST, source="a test", **declared)(made)
+
+
 def test_kit_detects_operations_that_no_rule_counts() -> None:
     normal_cdf = lambda m, q, k: torch.special.ndtr(q @ k.mT)  # noqa: E731
     said = r"aten::special_ndtr of Planted; expected .* elementwise=\('aten::special_ndtr',\)"

@@ -1,0 +1,78 @@
+"""The exported finds of the documents: their files, and the script that trains with them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nas
+from nas.common.config import parse_yaml
+from nas.tasks import load_task
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "finds"
+TRAIN = FOLDER / "train.py"
+FINDS = sorted(path for path in FOLDER.glob("*.py") if path != TRAIN)
+EACH = pytest.mark.parametrize("path", FINDS, ids=lambda path: path.stem)
+
+
+def lines_of_code(text: str) -> int:
+    """The lines of a file without docstrings, comments and empty lines."""
+    docs: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
+            node
+        ):
+            docs |= {*range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)}
+    lines = enumerate(map(str.strip, text.splitlines()), start=1)
+    return sum(bool(line) and not line.startswith("#") and n not in docs for n, line in lines)
+
+
+@EACH
+def test_find_is_what_export_writes(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    nas.export(f"docs/genomes/{path.stem}.json", tmp_path / "find.py", dim=64, heads=4)
+    assert path.read_text("utf-8") == (tmp_path / "find.py").read_text("utf-8")
+    assert lines_of_code(path.read_text("utf-8")) <= 120
+
+
+@pytest.mark.parametrize("path", [FINDS[0], FINDS[-1]], ids=lambda path: path.stem)
+def test_script_trains_with_a_find(path: Path, tmp_path: Path) -> None:
+    assert lines_of_code(TRAIN.read_text("utf-8")) <= 35
+    text = tmp_path / "text.txt"
+    text.write_text("the quick brown fox jumps over the lazy dog. " * 300)
+    done = subprocess.run(
+        [sys.executable, TRAIN, path, text, "100"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    bits = float(done.stdout.removeprefix("step 100: ").removesuffix(" bits a byte\n"))
+    assert bits < 3.5  # a uniform guess has 8, the frequencies of single letters 4.3
+
+
+FEW = {"train_examples": 32, "validation_examples": 16, "curve_examples": 8, "epochs": 1}
+IMAGES = {key.replace("examples", "images"): number for key, number in FEW.items()}
+
+
+@pytest.mark.parametrize(
+    ("file", "task", "few"),
+    [
+        ("text-256", "bytes", FEW),
+        ("text-256", "recall", FEW | {"batch_size": 16}),
+        ("images-256", "vit-cifar10", IMAGES | {"data": "digits", "batch_size": 16}),
+    ],
+)
+def test_wide_task_trains_with_few_examples(file: str, task: str, few: dict[str, Any]) -> None:
+    """The tasks of the searches that findings.md suggests for a GPU."""
+    load_task(str(FOLDER / f"{file}.yaml"))
+    found = parse_yaml((FOLDER / f"{file}.yaml").read_text(), file)
+    changes = found.get("members", {task: found})[task]
+    fields = {k: v for k, v in changes.items() if k not in ("name", "kind", "about", "gate")}
+    result = nas.evaluate(["mha"], task=task, overrides=fields | few, backend="local")
+    assert result.is_ok
