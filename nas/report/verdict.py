@@ -292,8 +292,7 @@ class _Confirmed:
             f"The search had scored it {_value(best.scores[name], None, unit)} and estimated "
             f"{_value(best.objectives[name], best.errors.get(name), unit)}. "
             f"Over the {plural(len(pairs), 'confirmed mechanism')}, compared with fresh means, "
-            f"scores were too good by {_points(scores, None, unit)}, estimates by "
-            f"{_points(estimates, None, unit)}."
+            f"scores were {_excess(scores, unit)}, estimates {_excess(estimates, unit)}."
         )
 
     def _outside(self, best: Candidate) -> str:
@@ -352,6 +351,10 @@ def _words(objective: Objective) -> str:
 
 def _value(mean: float, error: float | None, unit: str) -> str:
     return quantity(mean, unit, error).replace("-", "−")
+
+
+def _excess(value: float, unit: str) -> str:
+    return f"{_points(abs(value), None, unit).lstrip('+')} too {'good' if value >= 0 else 'bad'}"
 
 
 def _points(mean: float, error: float | None, unit: str) -> str:

@@ -172,12 +172,14 @@ def test_every_sentence_is_true_of_drawn_confirmations(example: RunView, seed: i
     assert f"Over the {len(known)} confirmed mechanism{plural}," in said
     means = {one.key: 0.36 + float(np.mean(gains[one.key])) for one in known}
     for words, values in (
-        ("scores were too good by", [one.scores["accuracy"] - means[one.key] for one in known]),
-        ("estimates by", [one.objectives["accuracy"] - means[one.key] for one in known]),
+        ("scores were", [one.scores["accuracy"] - means[one.key] for one in known]),
+        ("estimates", [one.objectives["accuracy"] - means[one.key] for one in known]),
     ):
-        shown = re.search(rf"{words} (\S+) points", said)
+        shown = re.search(rf"{words} (\S+) points too (good|bad)", said)
         assert shown is not None
-        assert number(shown[1]) == pytest.approx(100 * float(np.mean(values)), abs=0.051)
+        assert number(shown[1]) * (1 if shown[2] == "good" else -1) == pytest.approx(
+            100 * float(np.mean(values)), abs=0.051
+        )
 
     # The best of the front is said to be unconfirmed exactly if it is.
     is_missing = view.members[0].key not in gains and view.members[0].key in {

@@ -33,7 +33,7 @@ function brief(run, i, isOneOfSeveral) {
 
 /** Name, value and shape of the mark: estimate, score and fresh means of each objective. */
 function metricFacts(run, i) {
-  const seeds = run.trained(i).length;
+  const seeds = run.column("seeds").values[i] || run.trained(i).length;
   return run.quantities.filter((one) => one.isObjective && one.isMetric).flatMap(({ name, title, estimate, score }) => [
     !Number.isNaN(run.column("p_non_dominated").values[i]) && [`${title}, estimate`, run.text(estimate, i), "disc"],
     [`${title}, score of ${seeds} seed${seeds === 1 ? "" : "s"}`, run.text(score, i), "ring"],
