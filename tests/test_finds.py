@@ -40,7 +40,7 @@ def test_find_is_what_export_writes(
     monkeypatch.chdir(ROOT)
     nas.export(f"docs/genomes/{path.stem}.json", tmp_path / "find.py", dim=64, heads=4)
     assert path.read_text("utf-8") == (tmp_path / "find.py").read_text("utf-8")
-    assert lines_of_code(path.read_text("utf-8")) <= 120
+    assert lines_of_code(path.read_text("utf-8")) <= 125
 
 
 @pytest.mark.parametrize("path", [FINDS[0], FINDS[-1]], ids=lambda path: path.stem)

@@ -127,8 +127,13 @@ class PlainSource(Source):
         names = list(inspect.signature(module.forward).parameters)[1:]
         operands = dict(zip(names, self.arguments(step), strict=False))
         operands |= {"start": "0"} | self.extras(step)
+        # Operands with repeated heads get a line each.
+        variables: dict[str, str] = {}
+        for name, text in operands.items():
+            if len(text) > LINE // 3:
+                operands[name] = variables.setdefault(text, f"{name}_{step.index}")
+        lines = [f"{variable} = {text}" for text, variable in variables.items()]
         values = {name: parsed(text) for name, text in operands.items()}
-        lines: list[str] = []
         for statement in body.body:
             if not isinstance(statement, ast.Assign | ast.Return) or statement.value is None:
                 return []

@@ -1,12 +1,12 @@
-"""A1 = f_sigmoid(x); (shift(softmax(((Q·Kᵀ)/√d + log ΠA1))·V))·W_O   [1/4 H query heads, 1/4 H kv heads, d_k = 1/2 d_h]
+"""A1 = f_sigmoid(x); (shift(softmax(((Q·Kᵀ)/√d + log ΠA1))·V))·W_O   [1/2 H query heads, 1/4 H kv heads, d_k = 1/4 d_h]
 
 An attention mechanism as a torch module; run as a program, this file tests itself.
 
     block = Attention(dim=64, heads=4)
     y = block(x, attn_mask=None, key_padding_mask=None, is_causal=False)
 
-Digest: 397172ca8805ac61
-Source: docs/genomes/text_397172ca.json
+Digest: 3757cef80692bdaa
+Source: docs/genomes/text_3757cef8.json
 Genome:
 { "graph_def": [
     {"op": "scaled_dot_product", "inputs": ["q", "k"]},
@@ -16,7 +16,7 @@ Genome:
     {"op": "weighted_sum", "inputs": [3, "v"]},
     {"op": "token_shift", "inputs": [4]}
   ],
-  "proj_config": {"has_wq": true, "has_wk": true, "has_wv": true, "has_wo": true, "q_heads": "1/4", "kv_heads": "1/4", "qk_dim": "1/2"}
+  "proj_config": {"has_wq": true, "has_wk": true, "has_wv": true, "has_wo": true, "q_heads": "1/2", "kv_heads": "1/4", "qk_dim": "1/4"}
 }
 """
 
@@ -155,8 +155,8 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 class Attention(nn.Module):
-    """A1 = f_sigmoid(x); (shift(softmax(((Q·Kᵀ)/√d + log ΠA1))·V))·W_O   [1/4 H query heads,
-    1/4 H kv heads, d_k = 1/2 d_h]
+    """A1 = f_sigmoid(x); (shift(softmax(((Q·Kᵀ)/√d + log ΠA1))·V))·W_O   [1/2 H query heads,
+    1/4 H kv heads, d_k = 1/4 d_h]
 
     (batch, tokens, dim) to (batch, tokens, dim).
     """
@@ -166,15 +166,18 @@ class Attention(nn.Module):
         if dim < 1 or heads < 1 or dim % heads:
             raise ValueError(f"dim {dim} and heads {heads}: heads must divide dim")
         self.dim, self.heads = dim, heads
+        if heads > 2 and heads % 2:
+            raise ValueError(f"1/2 of {heads} heads is no whole number; expected heads that divide")
+        self.q_heads = max(1, heads // 2)
         if heads > 4 and heads % 4:
             raise ValueError(f"1/4 of {heads} heads is no whole number; expected heads that divide")
-        self.q_heads = max(1, heads // 4)
-        key_width = min(dim // heads, max(2, 2 * round(dim // heads / 4)))
+        self.kv_heads = max(1, heads // 4)
+        key_width = min(dim // heads, max(2, 2 * round(dim // heads / 8)))
         self.scale_0 = key_width ** -0.5
         self.wq = nn.Linear(dim, self.q_heads * key_width, bias=False)
-        self.wk = nn.Linear(dim, self.q_heads * key_width, bias=False)
-        self.wv = nn.Linear(dim, self.q_heads * (dim // heads), bias=False)
-        self.forget_gate_1 = ForgetGate(dim=dim, heads=self.q_heads)
+        self.wk = nn.Linear(dim, self.kv_heads * key_width, bias=False)
+        self.wv = nn.Linear(dim, self.kv_heads * (dim // heads), bias=False)
+        self.forget_gate_1 = ForgetGate(dim=dim, heads=self.kv_heads)
         self.token_shift_5 = TokenShift(heads=self.q_heads, width=dim // heads)
         self.wo = nn.Linear(self.q_heads * (dim // heads), dim)
 
@@ -194,13 +197,16 @@ class Attention(nn.Module):
             past = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
             mask = past if mask is None else mask & past
         q = self.wq(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
-        k = self.wk(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
-        v = self.wv(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
+        k = self.wk(x).unflatten(-1, (self.kv_heads, -1)).transpose(1, 2)
+        v = self.wv(x).unflatten(-1, (self.kv_heads, -1)).transpose(1, 2)
         gates_1 = self.forget_gate_1(v, x=x, mask=mask)
-        scores_0 = q @ k.transpose(-2, -1) * self.scale_0
-        scores_2 = scores_0 + log_decay(gates_1, gates_1.mT).to(scores_0.dtype)
+        key_0 = k.repeat_interleave(self.q_heads // k.shape[1], dim=1)
+        scores_0 = q @ key_0.transpose(-2, -1) * self.scale_0
+        query_2 = gates_1.repeat_interleave(self.q_heads // gates_1.shape[1], dim=1)
+        scores_2 = scores_0 + log_decay(query_2, query_2.mT).to(scores_0.dtype)
         weights_3 = masked_softmax(scores_2, mask)
-        tokens_4 = weights_3 @ v
+        values_4 = v.repeat_interleave(self.q_heads // v.shape[1], dim=1)
+        tokens_4 = weights_3 @ values_4
         tokens_5 = self.token_shift_5(tokens_4, mask=mask)
         return self.wo(tokens_5.transpose(1, 2).flatten(2))
 
@@ -215,8 +221,8 @@ def self_test() -> float:
         x = (torch.arange(2 * 7 * block.dim, dtype=torch.float64) * 0.37).sin()
         out = block(x.view(2, 7, -1)).flatten()[: 2 * block.dim : max(1, block.dim // 4)]
     expected = [
-        1.27794862307, -0.722571284087, 0.725971561119, -1.02590352264,
-        1.14637362921, -0.710205983413, 0.833022135906, -1.25058498343,
+        0.849937764496, 0.913131775017, 0.550730924478, 0.34907144741,
+        0.555707803806, 0.725941331497, 0.483013004307, 0.405323808617,
     ]
     return (out - torch.tensor(expected, dtype=torch.float64)).abs().max().item()
 
