@@ -150,6 +150,25 @@ def test_all_work_of_the_named_mechanisms_is_measured(work):
             assert {kind for kind in found if "=" not in kind} <= kinds(work)
 
 
+def test_each_call_of_an_operation_takes_time_beside_its_elements():
+    """With few features the time of the calls dominates."""
+    nodes = [
+        ("rope", ["q"]),
+        ("rope", ["k"]),
+        ("scaled_dot_product", [0, 1]),
+        ("relu_squared", [2]),
+    ]
+    graph = [{"op": op, "inputs": inputs} for op, inputs in [*nodes, ("weighted_sum", [3, "v"])]]
+    whole, one = (
+        training_work(
+            make_plan(Genome.from_dict({"graph_def": graph, "proj_config": heads}), SIZES)
+        )
+        for heads in ({}, {"q_heads": "one", "kv_heads": "one"})
+    )
+    assert whole["rope.call"] == one["rope.call"] == 2
+    assert whole["rope"] == SIZES.heads * one["rope"]
+
+
 @pytest.mark.parametrize("work", [training_work, causal_work])
 @pytest.mark.parametrize("window", [None, 3])
 def test_linear_and_other_calls_are_different_work(work, window):

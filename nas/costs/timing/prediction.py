@@ -149,11 +149,14 @@ def _unit(kind: str, units: Mapping[str, float]) -> float:
     """Return the unit time of a kind of work.
 
     If the kind was not measured, the result is the median unit time of kinds that count the same
-    quantity. If an unmeasured kind stands for a parameter's value, the result is 0.
+    quantity. If an unmeasured kind stands for a parameter's value, or if no calls were measured,
+    the result is 0.
     """
     if kind in units or "=" in kind:
         return units.get(kind, 0.0)
     like = [unit for name, unit in units.items() if unit and _counted(name) == _counted(kind)]
+    if not like and _counted(kind) == ".call":
+        return 0.0
     return statistics.median(like or units.values())
 
 
