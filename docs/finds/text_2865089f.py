@@ -6,7 +6,7 @@ An attention mechanism as a torch module; run as a program, this file tests itse
     y = block(x, attn_mask=None, key_padding_mask=None, is_causal=False)
 
 Digest: 2865089f49f95697
-Source: docs/genomes/text_903b990e.json
+Source: docs/genomes/text_2865089f.json
 Genome:
 { "graph_def": [
     {"op": "short_conv", "inputs": ["q"], "params": {"init": "identity", "kernel": 4}},
