@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.claims import claims, load_claims, outcome_of
-from nas.genome.mechanisms import mechanism
+from nas.store.sources import load_genome
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,7 +35,7 @@ def test_claims_name_mechanisms_and_tasks() -> None:
     for claim in listed:
         assert claim["task"] in margins
         for source in (claim["mechanism"], claim["than"]):
-            assert (ROOT / source).is_file() or mechanism(source).genome
+            assert (ROOT / source).is_file() or load_genome(source).nodes
 
 
 def test_documents_have_the_printed_table(capsys: pytest.CaptureFixture[str]) -> None:

@@ -148,7 +148,7 @@ def test_export_states_which_weights_are_trained(nas: Any) -> None:
     best = Path(__file__).resolve().parents[2] / "runs" / "example" / "best"
     status, out, _ = nas("export", best, "-o", "best", "--format", "hf")
     assert status == 0
-    assert out.startswith("best: dim=64, heads=4.\n")
+    assert out.startswith("best: dim=64, heads=8.\n")
     assert "weights are trained in the run; all others are a fresh start." in out
 
 
