@@ -115,7 +115,7 @@ def columns(rows: Sequence[tuple[Claim, Outcome, Sequence[float]]]) -> list[Text
 
 
 def _name(source: str) -> str:
-    return Path(source).stem
+    return Path(source).stem if source.endswith(".json") else source
 
 
 def _train(options: argparse.Namespace) -> Scores:
