@@ -178,8 +178,9 @@ def judgement_table(console: Console, result: Judgement) -> None:
             console,
             "Both had the same steps and learning rate, not the same time. A difference at the "
             "moment of a claim tends to be too large: `nas benchmark "
-            f"{shlex.quote(result.source)} --against {shlex.quote(result.against)} --rates` "
-            "measures it with fresh seeds at the best of several rates.",
+            f"{shlex.quote(result.source)} --against {shlex.quote(result.against)} "
+            f"--tasks {shlex.quote(result.task)} --rates` measures it with "
+            "fresh seeds at the best of several rates.",
         )
 
 

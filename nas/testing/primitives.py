@@ -287,12 +287,8 @@ def declares_its_parameters(case: Case) -> None:
 
 
 def explains_itself(case: Case) -> None:
-    """The notation names only ports and parameters; the class has a docstring and a source."""
-    ports = {port.name: port.name for port in case.signature.inputs}
-    require(
-        case.primitive.notation.format(**(case.params | ports)),
-        "it has no notation; expected a formula",
-    )
+    """The primitive has a notation and a source, and its class a docstring."""
+    require(case.primitive.notation, "it has no notation; expected a formula")
     require(case.primitive.about, "its class has no docstring; expected one")
     require(case.primitive.source, "it names no source; expected a paper")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import pytest
 
 from nas.api import judging
 from nas.common import sequential
+from nas.report.judgement import judgement_table
 from tests.cli.conftest import LOCAL
+from tests.report.conftest import Printed
 
 UNIFORM = ("judge", "uniform", "--task", "tiny.yaml", *LOCAL)
 BROKEN = """
@@ -48,6 +52,8 @@ def test_judgement_without_a_record_is_one_claim(nas: Any) -> None:
     assert result.status == 0, result.err
     assert "undecided after 1 pair, which does not mean that it equals mha" in result.out
     assert "a claim needs 40" in result.out
+    assert re.search(r"^mechanism .* core s$", result.out, re.MULTILINE)
+    assert "--rates" not in result.out
     assert "[2/2]" in result.err
 
 
@@ -59,6 +65,13 @@ def test_judgement_stops_when_it_is_decided(nas: Any, monkeypatch: pytest.Monkey
     sides = [sequential.decide(gains[:n], "max").side for n in range(1, len(gains) + 1)]
     assert {*sides[:-1]} <= {"undecided"}
     assert answer["verdict"] == sides[-1] != "undecided"
+
+
+def test_claim_names_the_command_that_measures_the_difference() -> None:
+    undecided = judging.judge("uniform", task="tiny.yaml", pairs=1, backend="local")
+    printed = Printed()
+    judgement_table(printed.console, dataclasses.replace(undecided, verdict="better"))
+    assert "`nas benchmark uniform --against mha --tasks tiny --rates`" in printed.text
 
 
 def test_judgement_begins_no_pair_after_its_time(nas: Any) -> None:

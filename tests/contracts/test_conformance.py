@@ -316,6 +316,7 @@ class Scaled(nn.Module):
         (nn.Identity, "scores: scores[h] -> scores[h]", {"notation": "t·{score}"}, "notation has"),
         (nn.Identity, "scores: scores[h] -> scores[h]", {}, "missing 1 required .* 'notation'"),
         (nn.Identity, "scores -> scores", {"notation": "t"}, "expected 'operands -> result'"),
+        (nn.Identity, "scores: scores[h] -> scores[h]", {"notation": "{t"}, "expected '}'"),
         (Scaled, "scores: scores[h] -> scores[h]", {"notation": "t"}, "class has num_heads; exp"),
     ],
 )

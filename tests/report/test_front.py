@@ -167,6 +167,19 @@ def test_table_fits_the_terminal(view: RunView, width: int) -> None:
     assert "nas export latest/best -o champion.py" in terminal.text
 
 
+def test_standard_attention_is_the_last_row_unless_it_is_a_member(example: RunView) -> None:
+    base, note = example.standard, "Last row: standard attention"
+    assert base is not None
+    assert base not in example.members
+    printed = shown(example)
+    row = printed.lines[2 + len(example.members) + 1]
+    assert row.startswith(base.digest[:8])
+    assert note in printed.text
+    among = shown(with_members(example, [*example.members, base]))
+    assert note not in among.text
+    assert among.text.count(base.digest[:8]) == 1
+
+
 def test_narrow_table_keeps_the_formula_and_says_what_is_missing(example: RunView) -> None:
     narrow = shown(example, 80)
     header = next(line for line in narrow.lines if line.startswith("id "))

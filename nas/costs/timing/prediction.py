@@ -150,7 +150,7 @@ def _unit(kind: str, units: Mapping[str, float]) -> float:
 
     If the kind was not measured, the result is the median unit time of kinds that count the same
     quantity. If an unmeasured kind stands for a parameter's value, or if no calls were measured,
-    the result is 0.
+    as in the calibrations of recorded tables, the result is 0.
     """
     if kind in units or "=" in kind:
         return units.get(kind, 0.0)

@@ -387,9 +387,9 @@ def primitive(
         try:
             parsed = tuple(parse_signature(s, r) for s, r in zip(signatures, roles, strict=True))
             made = Primitive(name=name, module=module, signatures=parsed, **declared)
-        except (AssertionError, TypeError) as error:
+            _check_names(made)
+        except (AssertionError, TypeError, ValueError) as error:
             raise GenomeError(f"{name}: {error}") from None
-        _check_names(made)
         if Role.NORMALIZE in roles and "mask" not in made.extras:
             raise GenomeError(
                 f"{name}: forward of a normaliser has no argument mask; expected mask=None, and "
