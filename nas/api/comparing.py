@@ -132,8 +132,8 @@ def benchmark(
             ``nas.store.sources``). The file of a module, FILE.py:CLASS, is executed.
         against: the reference mechanism. Differences are between trainings that share their seed.
         tasks: names or paths of tasks; by default six built-in tasks on tokens and images.
-        data: training data by task, which replace the task's own data. Tasks that are not in
-            ``tasks`` are permitted.
+        data: training data by a task's name or path, which replace the task's own data. Tasks
+            that are not in ``tasks`` are permitted.
         seeds: number of trainings of each mechanism under each task.
         seed: number from which the seeds of trainings derive.
         rates: whether to train each mechanism at each of the task's learning rates, and to compare
@@ -156,9 +156,13 @@ def benchmark(
     check_count("seeds", seeds)
     options, data = Execution(**execution), data or {}
     resolved = _resolve_all((against, *sources), policy, Path(runs))
-    for name in data.keys() - set(tasks):
+    names = [load_task(path).name for path in tasks]
+    for name in data.keys() - {*tasks, *names}:
         load_task(name, data=data[name])  # raises TaskError if there is no such task
-    loaded = {task.name: task for task in (load_task(n, data=data.get(n)) for n in tasks)}
+    loaded = {
+        name: load_task(path, data=data.get(path, data.get(name)))
+        for path, name in zip(tasks, names, strict=True)
+    }
     if len(loaded) < len(tasks):
         raise ConfigError(f"tasks: found {', '.join(tasks)}; expected each once, by its own name.")
     for task in loaded.values():

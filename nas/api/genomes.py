@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -192,6 +193,27 @@ def list_mechanisms() -> dict[str, str]:
 def list_primitives() -> dict[str, str]:
     """Return a line of description of each primitive, by name."""
     return {name: get(name).about for name in names()}
+
+
+def primitive(name: str) -> dict[str, str]:
+    """Return what ``nas primitives NAME`` prints about an operation.
+
+    Raises:
+        GenomeError: there is no such operation; the message names the most similar one.
+    """
+    entry = get(name)
+    return {
+        "name": entry.name,
+        "types": "; ".join(map(str, entry.signatures)),
+        "role": ", ".join(dict.fromkeys(signature.role for signature in entry.signatures)),
+        "formula": entry.notation.replace("{", "").replace("}", ""),
+        "parameters": "; ".join(
+            f"{parameter}: {domain.expected}, by default {domain.default}"
+            for parameter, domain in entry.parameters.items()
+        ),
+        "publication": entry.source,
+        "code": inspect.getsource(entry.module).rstrip("\n"),
+    }
 
 
 def list_spaces() -> dict[str, str]:

@@ -1,45 +1,96 @@
-"""``nas spaces``, ``tasks`` and ``primitives``: names with their descriptions."""
+"""``nas spaces``, ``tasks`` and ``primitives``: names with their descriptions, or one of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
 
-from nas.cli import options
+import typer
+
+from nas.cli import completion, options
 from nas.cli.app import app
-from nas.cli.console import output, print_json
+from nas.cli.console import output, print_json, tell
+from nas.common.config import find_named
 from nas.common.text import printable
 
 
 @app.command(rich_help_panel="What there is")
-def spaces(as_json: options.AsJson = False) -> None:
-    """List the search spaces, for ``nas search --space``."""
-    from nas.api.genomes import list_spaces
+def spaces(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A space; default: all.", autocompletion=completion.spaces),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """List the search spaces, for ``nas search --space``, or print the file of the space NAME."""
+    from nas.api import genomes
 
-    _list(list_spaces(), as_json)
+    if name is None:
+        _list(genomes.list_spaces(), as_json)
+    else:
+        _file(find_named(name, "search_spaces"), as_json)
 
 
 @app.command(rich_help_panel="What there is")
-def tasks(as_json: options.AsJson = False) -> None:
-    """List the built-in tasks, for ``--task``."""
-    from nas.api.genomes import list_tasks
+def tasks(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A task; default: all.", autocompletion=completion.tasks),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """List the built-in tasks, for ``--task``, or print the file of the task NAME."""
+    from nas.api import genomes
+    from nas.tasks import find_task
 
-    _list(list_tasks(), as_json)
+    if name is None:
+        _list(genomes.list_tasks(), as_json)
+    else:
+        _file(find_task(name), as_json)
 
 
 @app.command(rich_help_panel="What there is")
-def primitives(as_json: options.AsJson = False) -> None:
-    """List the operations of which mechanisms are made."""
-    from nas.api.genomes import list_primitives
+def primitives(
+    name: Annotated[str | None, typer.Argument(help="An operation; default: all.")] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """List the operations of which mechanisms are made, or explain the operation NAME.
 
-    _list(list_primitives(), as_json)
+    With a NAME the output gives its types, role, formula, parameters, publication and source code.
+    """
+    from nas.api import genomes
+
+    if name is None:
+        _list(genomes.list_primitives(), as_json)
+        return
+    told = genomes.primitive(name)
+    if as_json:
+        print_json(told)
+        return
+    code = told.pop("code")
+    _table({key: text for key, text in told.items() if text})
+    tell(f"\n{code}")
+
+
+def _file(path: Path, as_json: bool) -> None:
+    text = path.read_text(encoding="utf-8")
+    if as_json:
+        print_json({"path": str(path), "text": text})
+    else:
+        tell(f"# {path}\n{text}".rstrip("\n"))
 
 
 def _list(descriptions: Mapping[str, str], as_json: bool) -> None:
-    from rich.table import Table
-
     if as_json:
         print_json(dict(descriptions))
-        return
+    else:
+        _table(descriptions)
+
+
+def _table(descriptions: Mapping[str, str]) -> None:
+    from rich.table import Table
+
     table = Table.grid("", "", padding=(0, 2, 0, 0))
     table.columns[0].no_wrap = True
     for name, description in descriptions.items():

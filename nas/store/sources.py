@@ -12,17 +12,17 @@ latest/best             a mechanism of a run as RUN/ID. RUN is a name, a path or
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from nas.common.config import near, parse_yaml, read_document
+from nas.common.config import near, read_document
 from nas.common.errors import GenomeError
-from nas.genome import Genome, Projections, Visibility
+from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.genome.exported import genome_of_export
-from nas.genome.mechanisms import MECHANISMS
-from nas.genome.primitives import check_vocabulary, get
+from nas.genome.mechanisms import MECHANISMS, mechanism
+from nas.genome.primitives import check_vocabulary
 from nas.store import RUNS, find_proposal, find_run, open_run, split_member
 from nas.store.frozen import load_frozen_task
 from nas.tasks import Task
@@ -30,9 +30,6 @@ from nas.training.user_module import UserModule, is_user_module, read_user_modul
 
 EXPORTED: Final = ".py"
 SUFFIXES: Final = {".json", ".yaml", ".yml", EXPORTED}
-_GROUPS: Final = {f.name: "proj_config" for f in fields(Projections)} | {
-    f.name: "visibility" for f in fields(Visibility)
-}
 
 
 @dataclass(frozen=True)
@@ -130,10 +127,9 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
     if isinstance(source, Genome):
         return Source(digest(source), source)
     text = str(source)
-    name, colon, changes = text.partition(":")
+    name, _, changes = text.partition(":")
     if name in MECHANISMS:
-        genome = MECHANISMS[name].genome
-        return Source(text, _changed(genome, changes, text) if colon else genome)
+        return Source(text, mechanism(text).genome)
     if is_user_module(text):
         raise GenomeError(
             f"{text}: is a torch module, which has no genome; expected a genome here. A torch "
@@ -157,40 +153,6 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
         f"{text!r} is no mechanism{near(text, known)}, no genome file and no RUN/ID; "
         f"`nas mechanisms` lists the mechanisms, `nas runs` the runs.{MECHANISMS.complaints()}"
     )
-
-
-def _changed(genome: Genome, changes: str, text: str) -> Genome:
-    """Return a genome with changed fields.
-
-    Args:
-        changes: "name=value" pairs, separated by commas. A name is "placement", a field of the
-            placement, of the projections or of the visibility, or a parameter of a primitive. A
-            parameter is changed in each node that has it.
-        text: the complete argument of the command, for error messages.
-    """
-    data, pattern = genome.to_dict(), genome.placement.to_mapping()
-    for change in changes.split(","):
-        name, equals, value = (part.strip() for part in change.partition("="))
-        if not equals:
-            raise GenomeError(f"{text}: {change!r} is no change; expected NAME=VALUE, ...")
-        holders = [node for node in data["graph_def"] if name in get(node["op"]).parameters]
-        for node in holders:
-            node.setdefault("params", {})[name] = parse_yaml(value, text)
-        group = _GROUPS.get(name)
-        if group is not None:
-            data.setdefault(group, {})[name] = parse_yaml(value, text)
-        elif name == "placement":
-            data[name] = value
-        elif name in pattern:
-            data["placement"] = pattern = pattern | {name: parse_yaml(value, text)}
-        elif not holders:
-            parameters = {name for node in genome.nodes for name in get(node.op).parameters}
-            known = sorted({*parameters, *_GROUPS, *pattern})
-            raise GenomeError(
-                f"{text}: there is no {name!r} to change{near(name, known)}; expected placement or "
-                f"one of {', '.join(known)}."
-            )
-    return check_vocabulary(Genome.from_dict(data, text), text)
 
 
 def load_genome(source: str | Path | Genome, runs: str | Path = RUNS) -> Genome:

@@ -4,7 +4,7 @@ Importing this package does not import torch; models are imported when they are 
 """
 
 from nas.tasks.base import TASKS, Batch, Data, Examples, MakeAttention, ModelTask, Side, Task
-from nas.tasks.loading import built_in_tasks, load_task, parse_task
+from nas.tasks.loading import built_in_tasks, find_task, load_task, parse_task
 
 __all__ = [
     "TASKS",
@@ -16,6 +16,7 @@ __all__ = [
     "Side",
     "Task",
     "built_in_tasks",
+    "find_task",
     "load_task",
     "parse_task",
 ]

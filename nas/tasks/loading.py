@@ -32,7 +32,7 @@ def load_task(
         TaskError: there is no such task or task family.
         ConfigError: the file cannot be read, or a field is invalid.
     """
-    path = _find(name_or_path)
+    path = find_task(name_or_path)
     fields = dict(_mapping(read_document(path), str(path)))
     for_data = fields.pop("for_data", None) or {}
     changes = {**(overrides or {}), **({"data": data} if data else {})}
@@ -71,7 +71,8 @@ def _mapping(fields: Any, where: str) -> dict[str, Any]:
     return fields
 
 
-def _find(name_or_path: str) -> Path:
+def find_task(name_or_path: str) -> Path:
+    """Return the path of the file of a built-in task, or the path itself; TaskError if neither."""
     path = Path(name_or_path)
     if path.suffix in {".yaml", ".yml", ".json"}:
         return path

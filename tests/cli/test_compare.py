@@ -75,6 +75,15 @@ def test_benchmark_accepts_data_of_a_task_that_it_does_not_run(nas: Any) -> None
     assert result.status == 0, result.err
 
 
+@pytest.mark.usefixtures("at_tasks")
+def test_benchmark_accepts_data_by_a_path_of_a_task_and_by_its_name(nas: Any) -> None:
+    for name in ("tiny.yaml", "tiny"):
+        command = ("benchmark", "uniform", "--tasks", "tiny.yaml", "--seeds", 1, *LOCAL)
+        result = nas(*command, "--data", f"{name}=imagefolder:nowhere")
+        assert result.status == 2
+        assert "nowhere: there is no such folder" in result.err
+
+
 @pytest.mark.usefixtures("at_sequences")
 def test_benchmark_leaves_out_mechanisms_that_do_not_exist_under_a_task(nas: Any) -> None:
     result = nas("benchmark", "lsqa", "--tasks", "copying.yaml", "--seeds", 1, *LOCAL)

@@ -30,3 +30,25 @@ def test_search_without_a_space_names_the_spaces(nas: Any) -> None:
     assert result.status == 2
     assert "attention_v2, bytes_bench" in result.err
     assert "nas spaces" in result.err
+
+
+@pytest.mark.parametrize(
+    ("command", "name"), [("spaces", "quickstart"), ("tasks", "bytes"), ("primitives", "decay")]
+)
+def test_one_of_them_is_shown(nas: Any, command: str, name: str) -> None:
+    shown = nas(command, name)
+    assert shown.status == 0, shown.err
+    answer = json.loads(nas(command, name, "--json").out)
+    assert name in answer.get("name", answer.get("path"))
+    assert answer.get("code", answer.get("text")).rstrip() in shown.out
+    wrong = nas(command, name[:-1])
+    assert wrong.status == 2
+    assert f"did you mean '{name}'?" in wrong.err
+
+
+def test_an_operation_is_shown_with_types_parameters_and_code(nas: Any) -> None:
+    answer = json.loads(nas("primitives", "topk_softmax", "--json").out)
+    assert answer["types"] == "scores: scores[h] -> weights[h]"
+    assert answer["role"] == "normalize"
+    assert answer["parameters"].startswith("k: a whole number from 1 to")
+    assert "masked_softmax(" in answer["code"]

@@ -7,11 +7,13 @@ wrong. Other packages add modules under the entry point group ``nas.mechanisms``
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 
 from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.genome.mechanisms.base import MECHANISMS, NamedMechanism
+from nas.genome.mechanisms.changes import changed
 
 __all__ = ["MECHANISMS", "NamedMechanism", "mechanism", "names_of"]
 
@@ -21,13 +23,20 @@ for _family in (*_BEFORE, "linear_models", "delta_models", "evolving"):
     import_module(f"{__name__}.{_family}")
 
 
-def mechanism(name: str) -> NamedMechanism:
-    """Return the mechanism of that name.
+def mechanism(text: str) -> NamedMechanism:
+    """Return the mechanism of that name, or with changes, such as ``qana:hidden=8,qk_dim=1/4``.
+
+    Its name is then the whole text.
 
     Raises:
-        GenomeError: no mechanism has this name; the message suggests the most similar name.
+        GenomeError: no mechanism has this name, and the message suggests the most similar name; or
+            it has nothing that a change names.
     """
-    return MECHANISMS.get(name)
+    name, colon, changes = text.partition(":")
+    entry = MECHANISMS.get(name)
+    if not colon:
+        return entry
+    return replace(entry, name=text, genome=changed(entry.genome, changes, text))
 
 
 def names_of(genome: Genome) -> tuple[str, ...]:

@@ -112,6 +112,10 @@ class Port(NamedTuple):
     kind: Kind
     width: str | None
 
+    def __str__(self) -> str:
+        """Return the type, such as "tokens[h,w]"."""
+        return f"{self.kind}[h{f',{self.width}' if self.width else ''}]"
+
     @property
     def is_query(self) -> bool:
         """Whether an operation on pairs needs this operand at the tokens of the queries only."""
@@ -130,6 +134,11 @@ class Signature:
     inputs: tuple[Port, ...]
     output: Port
     role: Role
+
+    def __str__(self) -> str:
+        """Return the text of which the signature was made."""
+        operands = ", ".join(f"{port.name}: {port}" for port in self.inputs)
+        return f"{operands} -> {self.output}"
 
     @property
     def is_paired(self) -> bool:

@@ -7,7 +7,7 @@ raises ``ValueError`` with a message that contains the value and what is expecte
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from nas.common.config import describe, near
 from nas.genome import ParamValue
@@ -19,6 +19,11 @@ class Domain(Protocol):
     @property
     def default(self) -> ParamValue:
         """The value of the parameter in nodes that do not set it."""
+        ...
+
+    @property
+    def expected(self) -> str:
+        """The valid values in words, such as "a whole number from 1 to 8"."""
         ...
 
     def accept(self, value: ParamValue) -> ParamValue:
@@ -33,12 +38,17 @@ class Choice:
     default: str
     values: tuple[str, ...]
 
+    @property
+    def expected(self) -> str:
+        """The words of the list."""
+        return f"one of {', '.join(self.values)}"
+
     def accept(self, value: ParamValue) -> ParamValue:
         """Return the word; raise ``ValueError`` if it is not in the list."""
         if isinstance(value, str) and value in self.values:
             return value
-        expected = f"one of {', '.join(self.values)}{near(value, self.values)}"
-        raise ValueError(f"found {describe(value)}; expected {expected}")
+        hint = near(value, self.values)
+        raise ValueError(f"found {describe(value)}; expected {self.expected}{hint}")
 
 
 @dataclass(frozen=True)
@@ -46,12 +56,13 @@ class Flag:
     """The domain of a parameter that is true or false."""
 
     default: bool
+    expected: ClassVar = "true or false"
 
     def accept(self, value: ParamValue) -> ParamValue:
         """Return the flag; raise ``ValueError`` for any other type."""
         if isinstance(value, bool):
             return value
-        raise ValueError(f"found {describe(value)}; expected true or false")
+        raise ValueError(f"found {describe(value)}; expected {self.expected}")
 
 
 @dataclass(frozen=True)
@@ -63,6 +74,11 @@ class Integer:
     high: int
     nullable: bool = False
 
+    @property
+    def expected(self) -> str:
+        """The bounds in words."""
+        return f"a whole number from {self.low} to {self.high}{' or null' * self.nullable}"
+
     def accept(self, value: ParamValue) -> ParamValue:
         """Return the number; raise ``ValueError`` if it is not in the domain."""
         is_whole = isinstance(value, int) and not isinstance(value, bool)
@@ -70,8 +86,7 @@ class Integer:
             is_whole and self.low <= int(value or 0) <= self.high
         ):
             return value
-        expected = f"a whole number from {self.low} to {self.high}{' or null' * self.nullable}"
-        raise ValueError(f"found {describe(value)}; expected {expected}")
+        raise ValueError(f"found {describe(value)}; expected {self.expected}")
 
 
 @dataclass(frozen=True)
@@ -82,10 +97,14 @@ class Real:
     low: float
     high: float
 
+    @property
+    def expected(self) -> str:
+        """The bounds in words."""
+        return f"a number above {self.low:g} and at most {self.high:g}"
+
     def accept(self, value: ParamValue) -> ParamValue:
         """Return the number as a float; raise ``ValueError`` if it is not in the domain."""
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and self.low < float(value or 0) <= self.high:
             return float(value or 0)
-        expected = f"a number above {self.low:g} and at most {self.high:g}"
-        raise ValueError(f"found {describe(value)}; expected {expected}")
+        raise ValueError(f"found {describe(value)}; expected {self.expected}")
