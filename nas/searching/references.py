@@ -17,6 +17,7 @@ from nas.common.objectives import Metric, of_metric
 from nas.evaluation.study import study
 from nas.evaluation.trial import Evaluator, Training
 from nas.genome.mechanisms import mechanism
+from nas.tasks import built_in_tasks
 from nas.tasks.base import Data, Task
 from nas.tasks.suite import Reference, Suite
 
@@ -139,6 +140,7 @@ def reference_of(task: Task, metric: Metric, trainings: Iterable[Training]) -> R
 
 
 def _way_out(task: Task) -> str:
-    if isinstance(task, Suite):
-        return "Train longer (more epochs, in a copy of the task), or give this member a gate."
-    return "Train longer (more epochs, in a copy of the task), or search with `--region none`."
+    is_built_in = task.name in built_in_tasks()
+    copy = f"a copy from `nas tasks {task.name}`" if is_built_in else "the task's file"
+    other = "give this member a gate" if isinstance(task, Suite) else "search with `--region none`"
+    return f"Train longer (more epochs, in {copy}), or {other}."
