@@ -263,6 +263,13 @@ def load_plugin(path: str | Path) -> None:
         raise ConfigError(f"{path}: cannot be imported ({_one_line(error)}).") from error
 
 
+def plugin_files() -> list[str]:
+    """Return the files of ``load_plugin``, relative to the current folder where they lie in it."""
+    here = Path.cwd()
+    files = [path for path, _ in _FILES.values()]
+    return [str(f.relative_to(here) if f.is_relative_to(here) else f) for f in files]
+
+
 def plugin_folders() -> list[str]:
     """Return the folders of the files of ``load_plugin``."""
     return list(dict.fromkeys(str(path.parent) for path, _ in _FILES.values()))

@@ -64,6 +64,15 @@ class FastSource(Source):
         """
         return not call.has_silent_key
 
+    def mask_readers(self) -> list[Step]:
+        """Return the steps on pairs that read a mask; steps on tokens read the mask ``seen``."""
+        return [step for step in super().mask_readers() if step.is_paired]
+
+    def extras(self, step: Step) -> dict[str, str]:
+        """Return expressions for ``x`` and ``mask`` by name, if the step's module takes them."""
+        found = super().extras(step)
+        return found if step.is_paired or "mask" not in found else found | {"mask": "seen"}
+
     def mask_lines(self) -> list[str]:
         """Return the lines that compute masks from the arguments of ``forward``.
 
@@ -71,17 +80,18 @@ class FastSource(Source):
         the mask of the window.
         """
         asking, arguments = self.mask_readers(), [*_MASKS, "is_causal"]
+        lines = []
+        if any(not step.is_paired for step in super().mask_readers()):
+            # Under is_causal alone, no token is hidden from all queries.
+            hidden = "is_causal and attn_mask is not None"
+            lines.append(call_line("seen", "visible_keys", [*_MASKS, hidden]))
         if not self.plan.is_windowed:
-            lines = []
             if not self.all_get_is_causal() and asking:
                 lines += [call_line("mask", "visible_keys", arguments)]
             if any(map(self.gets_is_causal, self.calls.values())):
                 name = "mask" if self.all_get_is_causal() else "kept"
                 lines.append(call_line(name, "visible_keys", [*_MASKS, "False"]))
             return lines
-        lines = []
-        if any(not step.is_paired for step in asking):
-            lines += [call_line("seen", "visible_keys", arguments)]
         if not self.plan.is_blockwise:
             lines.append(call_line("mask", "windowed_keys", [*arguments, *self._limits()]))
         return lines
@@ -169,7 +179,7 @@ class FastSource(Source):
         return lines
 
     def _function(self, call: Lowered, score: Features[str]) -> tuple[str, list[str]]:
-        """Return the name of the kernel's function, and arguments for cap, slopes and weights."""
+        """Return the name of the kernel's function, and arguments for the score's shape."""
         if call.is_linear:
             options = ["divide=False"] if call.weights is Weights.SUM else []
             if score.gates:
@@ -178,6 +188,8 @@ class FastSource(Source):
         shape = [f"cap={score.cap!r}"] if score.cap else []
         if score.slopes:
             shape += [f"slopes={score.slopes}", *(["start=start"] if self.keys else [])]
+        if score.decay:
+            shape.append(f"decay=({', '.join(score.decay)})")
         if call.weights in (Weights.SIGMOID, Weights.SIGMOID_OVER_LENGTH):
             shape.append(f'weights="{call.weights}"')
         return ("shaped_attention" if shape else "dot_product_attention"), shape

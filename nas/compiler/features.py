@@ -1,7 +1,8 @@
 """Compute the query and key features (tensors) whose dot products are the scores of a kernel call.
 
 A score is scale * query·key^T + bias, where the bias is one number for each key. A cap may bound
-this score. Slopes, one for each head, may then subtract slope * |i - j| for query i and key j.
+this score. Slopes, one for each head, may then subtract slope * |i - j| for query i and key j, and
+sums c of forget gates |c_i - c_j|.
 
 The functions of this module work on any implementation of ``Operations``. ``TextOperations`` writes
 the features as source, for example:
@@ -40,6 +41,7 @@ class Features(Generic[V]):
             penalty.
         cap: the bound of scale * query·key^T + bias; None for no bound.
         gates: forget gates that multiply the products; None for no gates.
+        decay: sums of forget gates at the queries and at the keys; None for no decay.
     """
 
     query: V
@@ -49,6 +51,7 @@ class Features(Generic[V]):
     slopes: V | None = None
     cap: float | None = None
     gates: V | None = None
+    decay: tuple[V, V] | None = None
 
 
 class Operations(Protocol[V]):
@@ -141,6 +144,9 @@ def _changed(
     if change.slopes:
         added = _total(operations, operations.slopes(step), score.slopes)
         return replace(score, slopes=named("slopes", step, added))
+    if change.decays:
+        rows, keys = (operations.operand(step, operand, False) for operand in step.operands[1:])
+        return replace(score, decay=_decay_of(step, operations, score.decay, (rows, keys)))
     if change.factor:
         factor = operations.attribute(step, change.factor)
         whole = factor if score.scale is None else operations.times(factor, score.scale)
@@ -177,17 +183,18 @@ def _sum(
         _sum_of("bias", step, operations, first.bias, second.bias),
         _sum_of("slopes", step, operations, first.slopes, second.slopes),
     )
+    decay = _decay_of(step, operations, first.decay, second.decay)
     if has_same_query and not has_same_key:
         keys = (_scaled(operations, score, score.key) for score in (first, second))
         key = operations.named("key", step, operations.plus(*keys))
-        return Features(first.query, key, None, bias, slopes)
+        return Features(first.query, key, None, bias, slopes, decay=decay)
     queries = (_scaled(operations, score, score.query) for score in (first, second))
     if has_same_key:
         query = operations.named("query", step, operations.plus(*queries))
-        return Features(query, first.key, None, bias, slopes)
+        return Features(query, first.key, None, bias, slopes, decay=decay)
     query = operations.named("query", step, operations.concatenated(*queries))
     key = operations.named("key", step, operations.concatenated(first.key, second.key))
-    return Features(query, key, None, bias, slopes)
+    return Features(query, key, None, bias, slopes, decay=decay)
 
 
 def _scaled(operations: Operations[V], score: Features[V], value: V) -> V:
@@ -208,6 +215,16 @@ def _sum_of(
     if first is None or second is None:
         return second if first is None else first
     return operations.named(kind, step, operations.plus(first, second))
+
+
+def _decay_of(
+    step: Step, operations: Operations[V], first: tuple[V, V] | None, second: tuple[V, V] | None
+) -> tuple[V, V] | None:
+    """Return the sums of two products of forget gates; both fall with the token, so they add."""
+    if first is None or second is None:
+        return second if first is None else first
+    rows, keys = (operations.plus(*pair) for pair in zip(first, second, strict=True))
+    return operations.named("rows", step, rows), operations.named("decay", step, keys)
 
 
 class TextOperations:

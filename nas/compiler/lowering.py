@@ -280,7 +280,8 @@ def _calls(
         steps, shape = scores
         takes = shape.has_query_term <= weights.ignores_shifts
         takes = takes and shape.has_gates <= weights.is_linear
-        if takes and (shape.has_slopes or shape.has_cap) <= weights.takes_shapes:
+        is_shaped = shape.has_slopes or shape.has_cap or shape.has_decay
+        if takes and is_shaped <= weights.takes_shapes:
             once = tuple({step.index: step for step in steps}.values())
             yield Lowered(sums, normaliser, once, weights)
 
@@ -308,12 +309,14 @@ class _Shape(NamedTuple):
         has_slopes: whether slope * |i - j| is subtracted, with one slope for each head.
         has_cap: whether the score is bounded by ``cap * tanh(score / cap)``.
         has_gates: whether forget gates multiply the product.
+        has_decay: whether |c_i - c_j| is subtracted, with the sums c of forget gates.
     """
 
     has_query_term: bool = False
     has_slopes: bool = False
     has_cap: bool = False
     has_gates: bool = False
+    has_decay: bool = False
 
 
 def _scores(
@@ -350,9 +353,13 @@ def _scores(
         shape = _Shape(*(first or second for first, second in zip(shape, below[1], strict=True)))
     if shape.has_gates and not change.factor:
         return None
+    if shape.has_decay and change.factor:  # a negative factor would make the penalty a gain
+        return None
     if change.cap:
         return None if any(shape) else ((*parts, step), _Shape(has_cap=True))
     if change.slopes:
         return (*parts, step), shape._replace(has_slopes=True)
-    # A cap comes after all products, slopes after the cap.
+    if change.decays:
+        return (*parts, step), shape._replace(has_decay=True)
+    # A cap comes after all products, slopes and decay after the cap.
     return None if shape.has_cap else ((*parts, step), shape)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from nas.common.registry import plugin_files
 from nas.common.text import plural, printable
 from nas.report.columns import (
     Column,
@@ -209,13 +210,15 @@ def no_front(view: RunView) -> str:
 def next_commands(view: RunView) -> list[TextColumn]:
     """Return the columns of a table of suggested commands for a run and their effects."""
     run, best = shlex.quote(view.label), shlex.quote(f"{view.label}/best")
+    plugins = [f"--plugin {shlex.quote(file)}" for file in plugin_files()]
+    nas = " ".join(["nas", *plugins])
     commands = [
-        (f"nas show {best}", "formula, graph, costs, lineage and source"),
-        (f"nas export {best} -o champion.py", "one readable file that needs torch alone"),
-        (f"nas front {run} --plot front.png", "this front as a picture"),
+        (f"{nas} show {best}", "formula, graph, costs, lineage and source"),
+        (f"{nas} export {best} -o champion.py", "one readable file that needs torch alone"),
+        (f"{nas} front {run} --plot front.png", "this front as a picture"),
     ]
     if view.status == "stopped":
-        commands.append((f"nas resume {run}", "go on with the search"))
+        commands.append((f"{nas} resume {run}", "go on with the search"))
     typed, about = zip(*commands, strict=True)
     return [TextColumn("next", typed, style="bold"), TextColumn("", about, least=28, rank=1)]
 

@@ -52,6 +52,7 @@ def test_a_file_serves_all_commands_and_the_workers(folder: Path) -> None:
     found = nas(folder, "search", "--plugin", "my_scores.py", *words)
     assert found.returncode == 0, found.stderr
     assert "6 evaluated (0 failed)" in found.stderr + found.stdout
+    assert "nas --plugin my_scores.py show a/best" in found.stdout
     named = nas(folder, "--plugin", "my_scores.py", "plugins", "--json")
     (plugin,) = json.loads(named.stdout)["groups"][0]["plugins"]
     assert (plugin["name"], plugin["members"]) == ("my_scores", ["squared_score"])

@@ -41,6 +41,7 @@ GATED = (("softmax_free", [1]), ("weighted_sum", [2, "v"]))
 DOT = ("scaled_dot_product", "qk")
 POSITIVE = (("elu_plus_one", "q"), ("elu_plus_one", "k"), ("scaled_dot_product", [0, 1]))
 CURVE = ("softcap", [0], {"cap": 2.0})
+GATE = ("forget_gate", "v")
 TWICE_OF_0 = (("softmax", [0]), ("weighted_sum", [1, "v"]), ("weighted_sum", [1, "k"]))
 TWICE = (DOT, *TWICE_OF_0)
 # Graphs by name, each with its projections and the rule without which it is not that call.
@@ -102,7 +103,31 @@ CASES: dict[str, tuple[Nodes, dict[str, Any], str]] = {
         {},
         "alibi",
     ),
+    "decay": (attend(DOT, GATE, ("decay", [0, 1])), {"kv_heads": "1/4"}, "decay"),
+    "decay_twice": (
+        attend(
+            DOT,
+            GATE,
+            ("decay", [0, 1]),
+            ("forget_gate", "v", {"form": "exponential"}),
+            ("decay", [2, 3]),
+            ("alibi", [4]),
+            ("key_bias", [5, "k"]),
+        ),
+        {},
+        "decay",
+    ),
+    "decay_sum": (
+        attend(DOT, GATE, ("decay", [0, 1]), ("cosine", "vk"), ("decay", [3, 1]), ("add", [2, 4])),
+        {},
+        "decay",
+    ),
     "softcap": (attend(DOT, CURVE), {"kv_heads": "1/4"}, "softcap"),
+    "softcap_decay": (
+        attend(DOT, CURVE, GATE, ("decay", [1, 2]), normaliser="sigmoid"),
+        {"kv_heads": "1/2"},
+        "softcap",
+    ),
     "softcap_alibi": (
         attend(DOT, CURVE, ("alibi", [1]), normaliser="sigmoid"),
         {"kv_heads": "1/2"},
@@ -239,6 +264,8 @@ def test_an_unknown_rule_raises_an_error(fuse: object) -> None:
         "distance_groups",
         "alibi",
         "softcap_alibi",
+        "decay_sum",
+        "softcap_decay",
         "key_bias_other",
         "sigmoid_over_length",
         "softmax_free",
@@ -263,7 +290,7 @@ def test_lowered_graphs_run_in_windows(
 
 @pytest.mark.parametrize(
     "case",
-    ["distance", "sum", "temperature", "same_weights", "alibi", "softcap", "uniform"],
+    ["distance", "sum", "temperature", "same_weights", "alibi", "softcap", "decay", "uniform"],
 )
 def test_lowered_and_other_aggregations_run_in_one_method(
     genome: Build, case: str, monkeypatch: pytest.MonkeyPatch
@@ -292,8 +319,9 @@ def drawn(rng: np.random.Generator) -> Genome:
     pairs = ("scaled_dot_product", "bilinear", "cosine", "distance")
     scores = [add(pick(pairs), pick("qqqkv"), pick("kkkqv")) for _ in range(rng.integers(1, 4))]
     for _ in range(rng.integers(5)):
-        op = pick(("temperature", "add", "add", "key_bias", "alibi", "softcap"))
-        second = {"add": [pick(scores)], "key_bias": [pick("kkv")]}.get(op, [])
+        op = pick(("temperature", "add", "add", "key_bias", "alibi", "softcap", "decay"))
+        gate = [add("forget_gate", "v")] if op == "decay" else []
+        second = {"add": [pick(scores)], "key_bias": [pick("kkv")]}.get(op, gate)
         params = {"cap": 2.0} if op == "softcap" else {}
         scores.append(add(op, pick(scores), *second, **params))
     sums: list[int] = []
@@ -350,7 +378,7 @@ class Largest(TorchDispatchMode):
 
 
 # Cases whose scores no kernel of a CPU makes.
-EXPLICIT = ("alibi", "softcap", "sigmoid")
+EXPLICIT = ("alibi", "softcap", "sigmoid", "decay")
 
 
 @pytest.mark.parametrize(
@@ -366,8 +394,8 @@ def test_no_tensor_has_a_number_for_each_pair(genome: Build, case: str) -> None:
     assert largest.numbers < n**2
 
 
-@pytest.mark.parametrize("case", ["alibi", "sharp_alibi"])
-def test_causal_slopes_store_no_number_for_each_pair(genome: Build, case: str) -> None:
+@pytest.mark.parametrize("case", ["alibi", "sharp_alibi", "decay", "decay_twice", "decay_sum"])
+def test_causal_slopes_and_gates_store_no_number_for_each_pair(genome: Build, case: str) -> None:
     nodes, projections, _ = CASES[case]
     block = build_attention(genome(*nodes, **projections), 32, 8)
     with Largest() as largest:

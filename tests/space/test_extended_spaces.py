@@ -26,7 +26,7 @@ DIM, HEADS = 32, 4
 # Biases are additional features of fused kernels, which are not counted (nas.costs.macs), and
 # kernels of learned scores multiply element by element, which torch does not count.
 LEARNED = {"qana", "neural_attention", "neural_attention_authors", "additive_attention_score"}
-UNCOUNTED = {"key_bias", "distance", "softmax_sink", "alibi", *LEARNED}
+UNCOUNTED = {"key_bias", "distance", "softmax_sink", "alibi", "decay", *LEARNED}
 SPACES = ("attention_v2", "attention_causal", "linear_causal")
 
 

@@ -59,8 +59,8 @@ class Factors:
 class ScoreChange:
     """A change of factorised scores (``Factors``) that the kernels for such scores support.
 
-    Exactly one of ``factor``, ``bias``, ``slopes`` and ``cap`` selects the change. If none of them
-    is set, the operation adds two scores.
+    Exactly one of ``factor``, ``bias``, ``slopes``, ``cap`` and ``decays`` selects the change. If
+    none of them is set, the operation adds two scores.
 
     Attributes:
         factor: name of the module's attribute t, shape (h), by which the scores are multiplied.
@@ -71,6 +71,8 @@ class ScoreChange:
         slopes: returns m, shape (h), from the number of heads and a tensor on the device of the
             result; m_h |i - j| is subtracted from the scores.
         cap: name of the parameter c with which the scores become c tanh(scores / c).
+        decays: whether |c_i - c_j| is subtracted from the scores, where c are the second operand,
+            the summed logarithms of forget gates of a head.
     """
 
     factor: str | None = None
@@ -78,6 +80,7 @@ class ScoreChange:
     shifted: str | None = None
     slopes: Callable[[int, Tensor], Tensor] | None = None
     cap: str | None = None
+    decays: bool = False
 
 
 class Weights(StrEnum):

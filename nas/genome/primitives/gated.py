@@ -14,6 +14,7 @@ from nas.genome.primitives.base import Role, pair_macs, primitive
 from nas.genome.primitives.domains import Choice
 from nas.genome.primitives.factors import (
     Factors,
+    ScoreChange,
     non_positive_like_first,
     sign_of_product,
     zero_of_first,
@@ -37,6 +38,7 @@ from nas.genome.primitives.shapes import (
     role=Role.ADJUST,
     notation="({scores} + log Π{gates})",
     source="Lin et al. 2025 (FoX, arXiv 2503.02130); both directions: symmetric, ours",
+    score_change=ScoreChange(decays=True),
     sign=non_positive_like_first,
 )
 class Decay(nn.Module):

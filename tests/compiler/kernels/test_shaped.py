@@ -59,10 +59,46 @@ def test_shaped_attention_equals_explicit_attention(
         else:
             whole = (scores - (count.log() if weights != "sigmoid" else 0.0)).sigmoid()
         expected = whole.masked_fill(~seen, 0.0) @ values
-        rest = (query, key, values, given, 0.4, is_causal, own_bias, cap, own_slopes, 0, weights)
-        check_same(
-            with_gradients(shaped_attention(*rest), leaves), with_gradients(expected, leaves)
-        )
+        rest = (query, key, values, given, 0.4, is_causal, own_bias, cap, own_slopes)
+        ours = shaped_attention(*rest, weights=weights)
+        check_same(with_gradients(ours, leaves), with_gradients(expected, leaves))
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("others", ["none", "slopes", "bias", "cap"])
+def test_sums_of_gates_are_subtracted_by_their_distance(
+    kind: str, weights: str, others: str, is_causal: bool
+) -> None:
+    query, key, values, bias, slopes = leaves = operands(4)
+    sums = -bias.abs().cumsum(dim=2)
+    given = mask_of(kind, N)
+    seen = torch.ones(N, N, dtype=torch.bool) if given is None else given
+    seen = seen.expand(2, 1, N, N)
+    seen = seen.tril() if is_causal else seen
+    places = torch.arange(N)
+    scores = 0.4 * query @ key.mT
+    scores = scores + bias.mT if others == "bias" else scores
+    scores = 2.0 * torch.tanh(scores / 2.0) if others == "cap" else scores
+    away = (places[:, None] - places).abs()
+    scores = scores - slopes.view(-1, 1, 1) * away if others == "slopes" else scores
+    scores = scores - (sums - sums.mT).abs()
+    if weights == "softmax":
+        whole = scores.masked_fill(~seen, -1e300).softmax(-1)
+    else:
+        count = seen.sum(-1, keepdim=True).clamp(min=1).double()
+        whole = (scores - (count.log() if weights != "sigmoid" else 0.0)).sigmoid()
+    expected = whole.masked_fill(~seen, 0.0) @ values
+    ours = shaped_attention(
+        *(query, key, values, given, 0.4, is_causal),
+        bias=bias if others == "bias" else None,
+        cap=2.0 if others == "cap" else None,
+        slopes=slopes if others == "slopes" else None,
+        decay=(sums, sums),
+        weights=weights,
+    )
+    check_same(with_gradients(ours, leaves), with_gradients(expected, leaves))
 
 
 @pytest.mark.usefixtures("_explicit")
