@@ -156,7 +156,7 @@ def benchmark(
     check_count("seeds", seeds)
     options, data = Execution(**execution), data or {}
     resolved = _resolve_all((against, *sources), policy, Path(runs))
-    names = [load_task(path).name for path in tasks]
+    names = [load_task(path, data=data.get(path)).name for path in tasks]
     for name in data.keys() - {*tasks, *names}:
         load_task(name, data=data[name])  # raises TaskError if there is no such task
     loaded = {

@@ -11,7 +11,7 @@ import typer
 from nas.cli import completion, options
 from nas.cli.app import app
 from nas.cli.console import output, print_json, tell
-from nas.common.config import find_named
+from nas.common.config import find_named, read_document
 from nas.common.text import printable
 
 
@@ -74,7 +74,8 @@ def primitives(
 
 
 def _file(path: Path, as_json: bool) -> None:
-    text = path.read_text(encoding="utf-8")
+    read_document(path)  # raises ConfigError if the file cannot be read
+    text = path.read_text(encoding="utf-8-sig")
     if as_json:
         print_json({"path": str(path), "text": text})
     else:

@@ -81,9 +81,12 @@ class FastSource(Source):
         """
         asking, arguments = self.mask_readers(), [*_MASKS, "is_causal"]
         lines = []
-        if any(not step.is_paired for step in super().mask_readers()):
-            # Under is_causal alone, no token is hidden from all queries.
-            hidden = "is_causal and attn_mask is not None"
+        if tokens := [step for step in super().mask_readers() if not step.is_paired]:
+            # Our operations on tokens ask for tokens that no query sees, and for queries that see
+            # no key. Under is_causal alone there are none. A plug-in's may ask for pairs.
+            are_ours = all(s.primitive.module.__module__.startswith("nas.") for s in tokens)
+            others = "(attn_mask is not None or key_padding_mask is not None)"
+            hidden = f"is_causal and {others}" if are_ours else "is_causal"
             lines.append(call_line("seen", "visible_keys", [*_MASKS, hidden]))
         if not self.plan.is_windowed:
             if not self.all_get_is_causal() and asking:

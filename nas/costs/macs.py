@@ -225,8 +225,13 @@ class Call:
 
     def _has_fused_kernel(self) -> bool:
         """Return whether torch's fused kernel, which pads keys or values, computes the call."""
-        changes = (step.primitive.score_change for step in self.call.scores)
-        has_cap = any(change is not None and change.cap for change in changes)
+        changes = [c for c in (s.primitive.score_change for s in self.call.scores) if c is not None]
+        has_cap = any(change.cap for change in changes)
+        # Sums of gates are a bias of the keys under a causal mask alone.
+        if any(change.decays for change in changes) and (
+            self.plan.is_windowed or not self.is_causal
+        ):
+            return False
         is_softmax = self.call.weights is Weights.SOFTMAX or self.call.has_silent_key
         return is_softmax and not has_cap
 

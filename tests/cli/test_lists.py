@@ -44,6 +44,9 @@ def test_one_of_them_is_shown(nas: Any, command: str, name: str) -> None:
     wrong = nas(command, name[:-1])
     assert wrong.status == 2
     assert f"did you mean '{name}'?" in wrong.err
+    absent = nas(command, "nowhere.yaml")
+    assert absent.status == 2
+    assert absent.err.count("\n") == 1
 
 
 def test_an_operation_is_shown_with_types_parameters_and_code(nas: Any) -> None:

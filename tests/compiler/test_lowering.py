@@ -403,6 +403,21 @@ def test_causal_slopes_and_gates_store_no_number_for_each_pair(genome: Build, ca
     assert largest.numbers < 1024**2
 
 
+def test_operations_on_tokens_get_causal_masks_only_where_they_hide_a_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mamba2 = MECHANISMS["mamba2"].genome
+    left = torch.zeros(2, 9, dtype=torch.bool)
+    left[0, :3] = True
+    check_equal(mamba2, 9, {"key_padding_mask": left, "is_causal": True})
+    whole = "seen = visible_keys(x, attn_mask, key_padding_mask, is_causal)"
+    assert whole not in emit(mamba2, 32, 8)
+    # A plug-in's operation may use its mask for pairs.
+    step = next(s for s in make_plan(mamba2).steps if "mask" in s.primitive.extras)
+    monkeypatch.setattr(step.primitive.module, "__module__", "mine")
+    assert whole in emit(mamba2, 32, 8)
+
+
 @pytest.mark.parametrize("case", ["uniform", "softmax_free"])
 def test_unread_streams_are_not_computed(genome: Build, case: str) -> None:
     """A mean has no queries; a linear sum no weights."""
