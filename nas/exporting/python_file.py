@@ -46,6 +46,10 @@ An attention mechanism for timm's vision transformers; the file needs torch alon
     from timm.models.vision_transformer import VisionTransformer
     model = VisionTransformer(embed_dim={dim}, num_heads={heads}, attn_layer=ViTAttention)"""
 
+_SOME_LAYERS: Final = """
+
+timm puts an attn_layer into every layer, but the mechanism was found with placement {placement}."""
+
 _TIMM_CLASS: Final = '''\
 class ViTAttention(Attention):
     """The mechanism as an ``attn_layer``; parameter names are those of ``Attention``."""
@@ -144,7 +148,8 @@ def timm_content(request: ExportRequest) -> str:
     sizes = request.dim, request.heads
     sources = write(request.plan, *sizes, qkv_bias=None, is_fast=request.is_fast).alone()
     shim = _TIMM_CLASS.format(dim=request.dim, heads=request.heads)
-    return _file(request, _TIMM_USE, [*sources, shim])
+    is_hybrid = request.genome.placement != ALL
+    return _file(request, _TIMM_USE + (_SOME_LAYERS if is_hybrid else ""), [*sources, shim])
 
 
 def _file(request: ExportRequest, use: str, sources: list[str]) -> str:
