@@ -64,12 +64,12 @@ def primitives(
     if name is None:
         _list(genomes.list_primitives(), as_json)
         return
-    told = genomes.primitive(name)
+    found = genomes.primitive(name)
     if as_json:
-        print_json(told)
+        print_json(found)
         return
-    code = told.pop("code")
-    _table({key: text for key, text in told.items() if text})
+    code = found.pop("code")
+    _table({key: text for key, text in found.items() if text})
     tell(f"\n{code}")
 
 
