@@ -59,6 +59,9 @@ SETTINGS: Final = {
 }
 
 
+BYTES: Final = LayerSetting(ModelSizes(64, 4, 1, 64), 16, is_causal=True)
+
+
 def timing(options: argparse.Namespace) -> list[Figure]:
     """Return errors and rank correlation of predicted times at two tasks' sizes."""
     if options.decode:
@@ -85,22 +88,29 @@ def timing(options: argparse.Namespace) -> list[Figure]:
 
 def relative_to_mha(sources: Sequence[str], rounds: int) -> list[Figure]:
     """Return measured and predicted times of a layer, relative to standard attention."""
-    setting = SETTINGS["vit-cifar10"]
+    figures = []
+    for name, setting in {"vit-cifar10": SETTINGS["vit-cifar10"], "bytes": BYTES}.items():
+        figures += _relative(f"{name}, ", setting, sources, rounds)
+    return figures
+
+
+def _relative(
+    task: str, setting: LayerSetting, sources: Sequence[str], rounds: int
+) -> list[Figure]:
     genomes = [resolve(source).genome for source in ("mha", *sources)]
     calibration = calibrated(setting)
     predicted = [predict_ms(resolve_genome(g, setting.sizes), calibration) for g in genomes]
     measured = measure(genomes, setting, rounds)
     figures = []
     for source, predicted_ms, measured_ms in zip(sources, predicted[1:], measured[1:], strict=True):
-        figures.append(single(f"{source}, predicted", predicted_ms / predicted[0], "x mha"))
-        figures.append(single(f"{source}, measured", measured_ms / measured[0], "x mha"))
+        figures.append(single(f"{task}{source}, predicted", predicted_ms / predicted[0], "x mha"))
+        figures.append(single(f"{task}{source}, measured", measured_ms / measured[0], "x mha"))
     return figures
 
 
 def decoding(rounds: int) -> list[Figure]:
     """Return errors of the predicted times of one decoding step, at the sizes of ``bytes``."""
-    setting = LayerSetting(ModelSizes(64, 4, 1, 64), 16, is_causal=True)
-    sizes = setting.sizes
+    setting, sizes = BYTES, BYTES.sizes
     passes = Passes(sizes, 1, precision="float32", device="cpu", is_causal=True)
     begin = time.process_time()
     calibration = calibrated(setting)

@@ -20,6 +20,7 @@ from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import get, names
+from nas.genome.primitives.base import REGISTRY
 from nas.report.costs import CostTable, count_costs
 from nas.report.result import Result
 from nas.report.show import ShowResult, examine
@@ -201,7 +202,7 @@ def primitive(name: str) -> dict[str, str]:
     Raises:
         GenomeError: there is no such operation; the message names the most similar one.
     """
-    entry = get(name)
+    entry = REGISTRY.get(name)
     return {
         "name": entry.name,
         "types": "; ".join(map(str, entry.signatures)),
@@ -233,7 +234,6 @@ def list_plugins() -> dict[str, Any]:
     cannot be used.
     """
     from nas.exporting import EXPORTS
-    from nas.genome.primitives.base import REGISTRY
     from nas.searching.algorithm import ALGORITHMS
     from nas.surgery.hosts import HOSTS
     from nas.tasks import TASKS

@@ -1,8 +1,8 @@
 """Compute the query and key features (tensors) whose dot products are the scores of a kernel call.
 
 A score is scale * query·key^T + bias, where the bias is one number for each key. A cap may bound
-this score. Slopes, one for each head, may then subtract slope * |i - j| for query i and key j, and
-sums c of forget gates |c_i - c_j|.
+this score. Slopes, one for each head, may then subtract slope * |i - j| for query i and key j.
+Forget gates, whose summed logarithms are c, may subtract |c_i - c_j|.
 
 The functions of this module work on any implementation of ``Operations``. ``TextOperations`` writes
 the features as source, for example:
@@ -220,7 +220,10 @@ def _sum_of(
 def _decay_of(
     step: Step, operations: Operations[V], first: tuple[V, V] | None, second: tuple[V, V] | None
 ) -> tuple[V, V] | None:
-    """Return the sums of two products of forget gates; both fall with the token, so they add."""
+    """Return the summed logarithms of the product of two forget gates; None stands for no gates.
+
+    Neither sum increases from token to token, so |c_i - c_j| of the total is the total of both.
+    """
     if first is None or second is None:
         return second if first is None else first
     rows, keys = (operations.plus(*pair) for pair in zip(first, second, strict=True))

@@ -48,7 +48,8 @@ An attention mechanism for timm's vision transformers; the file needs torch alon
 
 _SOME_LAYERS: Final = """
 
-timm puts an attn_layer into every layer, but the mechanism was found with placement {placement}."""
+timm uses attn_layer in every layer. The mechanism was found in some layers only; its placement, as
+in the genome below, is: {placement}."""
 
 _TIMM_CLASS: Final = '''\
 class ViTAttention(Attention):

@@ -297,8 +297,8 @@ def test_timm_vision_transformer_trains_with_the_exported_class(tmp_path: Path) 
     in_first = ExportRequest(
         replace(QANA, placement=PLACEMENTS["first"]), 16, 4, Provenance("qana")
     )
-    assert "with placement first." in str(EXPORTS.get("timm").content(in_first))
-    assert "with placement" not in text
+    assert "is: first." in str(EXPORTS.get("timm").content(in_first))
+    assert "placement" not in text
     scope: dict[str, Any] = {"__name__": "exported"}
     exec(text, scope)
     layer = scope["ViTAttention"]
