@@ -32,6 +32,9 @@ def runs(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> 
         return
     if summaries:
         say_table(output(), runs_columns(summaries))
+        for stopped in (summary for summary in summaries if summary.status == "stopped"):
+            if stopped.note:
+                say(output(), f"{stopped.name} stopped: {stopped.note}")
     else:
         say(output(), f"No runs in {runs} yet; `nas search --space quickstart` makes one.")
     for problem in problems:

@@ -386,6 +386,7 @@ class RunSummary:
 
     Attributes:
         folder: folder of the run.
+        note: why the run ended early, or the error with which it stopped; otherwise empty.
         started: time at which the run began.
         active: time at which the last process began to write the run.
         generations_done: number of complete generations.
@@ -397,6 +398,7 @@ class RunSummary:
     name: str
     folder: Path
     status: RunStatus
+    note: str
     space: str
     task: str
     algorithm: str

@@ -69,7 +69,7 @@ class Run(AbstractContextManager["Run"]):
 
     @property
     def note(self) -> str:
-        """The reason if the run ended early, otherwise empty."""
+        """Why the run ended early, or the error with which it stopped; otherwise empty."""
         return str(self._row()["note"])
 
     @property
@@ -307,6 +307,7 @@ class Run(AbstractContextManager["Run"]):
                 name=self.name,
                 folder=self.folder,
                 status=self.status,
+                note=self.note,
                 space=setup.space.name,
                 task=setup.task.name,
                 algorithm=setup.config.algorithm,

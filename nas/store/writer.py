@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nas.common.distribution import DISTRIBUTION
-from nas.common.errors import RunError
+from nas.common.errors import NasError, RunError
 from nas.common.processor import processor_name
 from nas.common.registry import plugin_versions
 from nas.evaluation.trial import Evaluation, Incident, Purpose, Training
@@ -59,6 +59,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._lock = held
         self._clock = clock
         self._has_session = self._is_finished = False
+        self._reason = ""  # the error with which the search ended
         self._is_open = True
         self._setup: RunSetup | None = None  # read once
 
@@ -202,7 +203,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             self._database.close()
             self._lock.release()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        if isinstance(error, NasError):
+            self._reason = str(error)
         self.close()
 
     def begin_session(self, session: Session) -> None:
@@ -224,7 +227,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def _end_session(self) -> None:
         with self._database.transaction():
             if not self._is_finished:
-                self._set_status("stopped", "", None)
+                self._set_status("stopped", self._reason, None)
             self._database.execute(
                 "UPDATE sessions SET ended = :now WHERE id = (SELECT max(id) FROM sessions)",
                 now=self._now(),

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from nas.common.errors import NasError
 from nas.common.objectives import Objective
 from nas.genome.mechanisms import MECHANISMS
-from nas.store import create_run, open_run
+from nas.store import create_run, open_run, open_writer
 from tests.recorded_run import MACS
 
 
@@ -80,14 +81,19 @@ def test_runs_lists_each_run_and_names_unreadable_ones(
     nas: Any, make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_run(tmp_path / "runs", name="one", generations=1)
-    make_run(tmp_path / "runs", name="two", generations=2, is_finished=False)
+    two = make_run(tmp_path / "runs", name="two", generations=2, is_finished=False)
+    with open_run(two) as run:
+        (past,) = run.sessions()
+    with pytest.raises(NasError), open_writer(two, past.session):
+        raise NasError("the reason.")
     (tmp_path / "runs" / "bad").mkdir()
     (tmp_path / "runs" / "bad" / "run.sqlite").write_bytes(b"no database" * 100)
     monkeypatch.chdir(tmp_path)
     result = nas("runs")
     assert result.status == 0
     lines = [line.split() for line in result.out.splitlines()]
-    assert [line[:2] for line in lines[1:]] == [["one", "finished"], ["two", "stopped"]]
+    assert [line[:2] for line in lines[1:3]] == [["one", "finished"], ["two", "stopped"]]
+    assert result.out.splitlines()[3:] == ["two stopped: the reason."]
     assert ("1/1" in lines[1], "2/2" in lines[2]) == (True, True)
     assert "bad" in result.err
     answer = json.loads(nas("runs", "--json").out)

@@ -137,6 +137,7 @@ def test_suite_without_a_clear_difference_of_references_is_refused(tmp_path: Any
     [folder] = tmp_path.iterdir()
     with open_run(folder) as run:
         assert len(run.trainings("reference")) == 6
+        assert (run.status, "expected standard attention" in run.note) == ("stopped", True)
 
 
 class Interrupted(LocalEvaluator):
