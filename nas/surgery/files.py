@@ -63,8 +63,12 @@ def save_swapped(model: nn.Module, folder: str | Path) -> None:
         if isinstance(core, AttentionCore)
     }
     kind = type(model).__name__
-    if type(model) is not _class(kind, "save_swapped"):
-        raise NasError(f"save_swapped: {kind} is not the one of transformers.")
+    is_own = type(model).__module__.partition(".")[0] == "transformers"
+    if not is_own or type(model) is not _class(kind, "save_swapped"):
+        raise NasError(
+            f"save_swapped: {kind} is not a class of transformers; save the model's state_dict(), "
+            "and load it into a model with the same swap."
+        )
     if not cores:
         raise NasError(
             f"save_swapped: {kind} holds no swapped attention; its save_pretrained saves it."
