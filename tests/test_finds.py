@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -40,16 +41,22 @@ def test_find_is_what_export_writes(
     monkeypatch.chdir(ROOT)
     nas.export(f"docs/genomes/{path.stem}.json", tmp_path / "find.py", dim=64, heads=4)
     assert path.read_text("utf-8") == (tmp_path / "find.py").read_text("utf-8")
-    assert lines_of_code(path.read_text("utf-8")) <= 125
+    # A hybrid's file has two classes: the mechanism, and standard attention.
+    limit = 160 if path.stem.startswith("hybrid") else 125
+    assert lines_of_code(path.read_text("utf-8")) <= limit
 
 
-@pytest.mark.parametrize("path", [FINDS[0], FINDS[-1]], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [FINDS[0], FINDS[1], FINDS[-1]], ids=lambda path: path.stem)
 def test_script_trains_with_a_find(path: Path, tmp_path: Path) -> None:
     assert lines_of_code(TRAIN.read_text("utf-8")) <= 35
     text = tmp_path / "text.txt"
     text.write_text("the quick brown fox jumps over the lazy dog. " * 300)
     done = subprocess.run(
-        [sys.executable, TRAIN, path, text, "100"], capture_output=True, text=True, check=False
+        [sys.executable, TRAIN, path, text, "100"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},  # more threads than idle cores take minutes
     )
     assert done.returncode == 0, done.stderr
     bits = float(done.stdout.removeprefix("step 100: ").removesuffix(" bits a byte\n"))

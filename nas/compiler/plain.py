@@ -24,6 +24,7 @@ from nas.compiler.source import Source
 from nas.compiler.specialising import fold, functions_in, name_of
 from nas.compiler.statements import parsed, unparsed
 from nas.compiler.text import LINE, call_line, size_texts
+from nas.genome.primitives.delta import Delta
 from nas.genome.primitives.factors import Factors, Weights
 
 if TYPE_CHECKING:
@@ -89,9 +90,12 @@ class PlainSource(Source):
         super().__init__(plan, lower(plan, replaceable.intersection(rules)))
 
     def module(self, step: Step) -> type[nn.Module]:
-        """Return the class of a step's module; the delta rule is written in chunks."""
+        """Return the class of a step's module; the delta rule with gates is written in chunks.
+
+        Without chunks, gates of features would need a number for each pair of tokens and feature.
+        """
         module = step.primitive.module
-        return FastDelta if issubclass(FastDelta, module) else module
+        return FastDelta if module is Delta and len(step.operands) == 3 else module
 
     def step(self, step: Step) -> list[str]:
         """Return the lines of a step: expressions if they are short, else a call of a module."""

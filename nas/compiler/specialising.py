@@ -1,6 +1,6 @@
 """Specialise readable source: remove the options that a mechanism does not use.
 
-An option is a value None, True, False, a string, 1.0 or (). The sources form a whole file, so that
+An option is a value None, True, False, a string, 1 or (). The sources form a whole file, so that
 every call of a function is known. If all calls pass the same option as an argument, the option
 replaces the parameter. If a variable or attribute is assigned only once, and the value is an
 option, the option replaces the variable or attribute. Then constant branches are resolved and
@@ -82,7 +82,7 @@ def _names(tree: ast.AST, context: type[ast.expr_context] = ast.Load) -> Counter
 
 def _is_option(value: ast.expr | None) -> bool:
     match value:
-        case ast.Constant(None | bool() | str() | float(1.0)) | ast.Tuple([]):
+        case ast.Constant(None | bool() | str() | 1) | ast.Tuple([]):
             return True
     return False
 
@@ -102,6 +102,7 @@ def _replace_options(file: ast.Module) -> None:
         if isinstance(node, ast.Call):
             calls[name_of(node.func)].append(node)
     read, functions = _names(file), [*_functions(file)]
+    _add_forward(file, calls, read)
     defined = Counter(name for name, _, _ in functions)
     stores = {owner: _names(owner, ast.Store) for owner in file.body}
     for name, owner, function in functions:
@@ -124,13 +125,38 @@ def _replace_options(file: ast.Module) -> None:
 def _functions(file: ast.Module) -> Iterator[tuple[str, ast.stmt, ast.FunctionDef]]:
     """Yield the called name, the top-level definition and the node of each function and method.
 
-    The called name of a constructor is the name of its class. The called name of any other method
-    begins with a dot.
+    The called name of a constructor is the name of its class, that of ``forward`` is this name and
+    "()". The called name of any other method begins with a dot.
     """
     for owner in file.body:
         for function in functions_in(owner):
-            is_main = function.name in ("__init__", name_of(owner))
-            yield name_of(owner) if is_main else f".{function.name}", owner, function
+            name = name_of(owner)
+            match function.name:
+                case "forward":
+                    name = f"{name}()"
+                case other if other not in ("__init__", name):
+                    name = f".{other}"
+            yield name, owner, function
+
+
+def _add_forward(
+    file: ast.Module, calls: defaultdict[str, list[ast.Call]], read: Counter[str]
+) -> None:
+    """Add how often each class's ``forward`` is read, and its calls, as calls of attributes.
+
+    They are known if each module of the class is an attribute that is assigned once.
+    """
+    stored, modules = _names(file, ast.Store), defaultdict[str, list[str]](list)
+    for node in ast.walk(file):
+        match node:
+            case ast.Assign([ast.Attribute()], ast.Call(ast.Name(kind))):
+                modules[kind].append(name_of(node))
+    for kind, attributes in modules.items():
+        is_known = len(attributes) == read[kind] and not read[".forward"]
+        if is_known and all(stored[attribute] == 1 for attribute in attributes):
+            name = f"{kind}()"
+            calls[name] = [call for attribute in attributes for call in calls[attribute]]
+            read[name] = sum(read[attribute] for attribute in attributes)
 
 
 def _fixed_parameters(function: ast.FunctionDef, calls: list[ast.Call]) -> _Values:
@@ -210,8 +236,10 @@ class _Folder(ast.NodeTransformer):
                 return node.body if test else node.orelse
             case ast.BoolOp():
                 return _folded(node)
-            case ast.BinOp(left, ast.Mult(), ast.Constant(float(1.0))):
-                return left
+            case ast.BinOp(kept, ast.Mult(), ast.Constant(1)):
+                return kept
+            case ast.BinOp(ast.Constant(1), ast.Mult(), kept):
+                return kept
             case ast.Call(ast.Name("getattr"), [owner, ast.Constant(str(name))]):
                 return ast.Attribute(owner, name, ast.Load())
             case ast.Call():

@@ -164,6 +164,7 @@ UNUSED = {
     "additive": ("gelu", "relu", "silu", "activation", "filtered"),
     "sqa": ("share(", '1/2", '),
     "sw_sqa": ("share(",),
+    "deltanet": ("gates", "decay", "chunk", "span"),
 }
 
 
@@ -194,6 +195,21 @@ def test_options_that_differ_between_calls_are_exported(genome: Build) -> None:
         ("weighted_sum", [3, "v"]),
     )
     assert "rope: bool" in plain_source(found, 64, 4)
+    check_equal(found)
+
+
+def test_options_of_forward_are_exported_if_calls_differ(genome: Build) -> None:
+    found = genome(
+        ("l2_norm", "k"),
+        ("forget_gate", "k"),
+        ("delta", [0, "v"]),
+        ("delta", [0, "v", 1]),
+        ("add", [2, 3]),
+        ("scaled_dot_product", ["q", 0]),
+        ("softmax", [5]),
+        ("weighted_sum", [6, 4]),
+    )
+    assert "gates: Tensor | None = None" in plain_source(found, 64, 4)
     check_equal(found)
 
 

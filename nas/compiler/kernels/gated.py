@@ -211,11 +211,12 @@ class FastDelta(Delta):
     """The delta rule in chunks, for long sequences."""
 
     def solve(
-        self, keys: Tokens, values: Tokens, gates: Gates, strength: Float[Tensor, "b h n 1"]
+        self, keys: Tokens, values: Tokens, gates: Gates | None, strength: Float[Tensor, "b h n 1"]
     ) -> Tokens:
         length = keys.shape[2]
-        if not _is_long(length, gates.shape[-1]):
+        if not _is_long(length, 1 if gates is None else gates.shape[-1]):
             return super().solve(keys, values, gates, strength)
+        gates = torch.zeros_like(strength) if gates is None else gates
         keys, values, gates, strength = (
             in_chunks(x, values.dtype) for x in (keys, values, gates, strength)
         )

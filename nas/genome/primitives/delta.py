@@ -63,7 +63,6 @@ class Delta(nn.Module):
         exact = torch.promote_types(tokens.dtype, torch.float32)
         strength = drop_padding(torch.sigmoid(self.strength(x)).mT[..., None], mask).to(exact)
         keys = F.normalize(keys.to(exact), dim=-1)
-        gates = torch.zeros_like(strength) if gates is None else gates
         return self.solve(keys, tokens.to(exact), gates, strength).to(tokens.dtype)
 
     def advance(
@@ -90,10 +89,14 @@ class Delta(nn.Module):
         return out.to(tokens.dtype), (after, last)
 
     def solve(
-        self, keys: Tokens, values: Tokens, gates: Gates, strength: Float[Tensor, "b h n 1"]
+        self, keys: Tokens, values: Tokens, gates: Gates | None, strength: Float[Tensor, "b h n 1"]
     ) -> Tokens:
         """Return u with u_i + b_i sum_{j < i} (k_i D_ij·k_j) u_j = b_i v_i."""
-        overlap = strength * decayed_products(keys, keys, gates, gates).to(strength.dtype)
+        if gates is None:
+            products = keys @ keys.mT
+        else:
+            products = decayed_products(keys, keys, gates, gates).to(strength.dtype)
+        overlap = strength * products.tril(-1)
         return torch.linalg.solve_triangular(
-            overlap.tril(-1), strength * values, upper=False, unitriangular=True
+            overlap, strength * values, upper=False, unitriangular=True
         )
