@@ -93,6 +93,8 @@ class PlainSource(Source):
         """Return the class of a step's module; the delta rule with gates is written in chunks.
 
         Without chunks, gates of features would need a number for each pair of tokens and feature.
+        Without gates, all pairs of tokens are computed, as in the sums of values under a mask; this
+        is short to read, and the source for training is faster on long sequences.
         """
         module = step.primitive.module
         return FastDelta if module is Delta and len(step.operands) == 3 else module

@@ -22,6 +22,10 @@ from nas.compiler.statements import StatementWriter
 
 _NOT_FOR_READERS: Final = re.compile(r'\n\n    (?:Args:|Raises:|MACs ).*(?:\n(?! *""").+)*')
 _Values: TypeAlias = dict[str, ast.expr | None]
+_INDIRECT: Final = (
+    *(".forward", ".__call__", "getattr", "setattr", ".add_module", ".register_module"),
+    *(".children", ".named_children", ".modules", ".named_modules", ".get_submodule"),
+)
 _CONSTANT: Final = (ast.Constant, ast.Tuple, ast.Load, ast.Compare, ast.cmpop, ast.UnaryOp, ast.Not)
 
 
@@ -73,11 +77,15 @@ def _names(tree: ast.AST, context: type[ast.expr_context] = ast.Load) -> Counter
     """Count how often each variable and attribute is read; the name of an attribute has a dot.
 
     Args:
-        context: ``ast.Store`` counts assignments instead.
+        context: ``ast.Store`` counts assignments instead, parameters and names in patterns, too.
     """
     nodes = [n for n in ast.walk(tree) if isinstance(n, ast.Name | ast.Attribute)]
     nodes = [n for n in nodes if isinstance(n.ctx, context)]
-    return Counter(n.id if isinstance(n, ast.Name) else f".{n.attr}" for n in nodes)
+    names = Counter(n.id if isinstance(n, ast.Name) else f".{n.attr}" for n in nodes)
+    if context is ast.Store:
+        names.update(n.arg for n in ast.walk(tree) if isinstance(n, ast.arg))
+        names.update(n.name for n in ast.walk(tree) if isinstance(n, ast.MatchAs) and n.name)
+    return names
 
 
 def _is_option(value: ast.expr | None) -> bool:
@@ -88,7 +96,8 @@ def _is_option(value: ast.expr | None) -> bool:
 
 
 def _is_pure(value: ast.expr | None) -> bool:
-    return value is not None and not any(isinstance(n, ast.Call) for n in ast.walk(value))
+    impure = ast.Call, ast.NamedExpr
+    return value is not None and not any(isinstance(n, impure) for n in ast.walk(value))
 
 
 def _replace_options(file: ast.Module) -> None:
@@ -105,19 +114,27 @@ def _replace_options(file: ast.Module) -> None:
     _add_forward(file, calls, read)
     defined = Counter(name for name, _, _ in functions)
     stores = {owner: _names(owner, ast.Store) for owner in file.body}
+    changed = {  # attributes that are assigned from outside of their class
+        f".{n.attr}"
+        for n in ast.walk(file)
+        if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and not name_of(n)
+    }
     for name, owner, function in functions:
         stored = stores[owner]
         assigned = {name_of(s): s.value for s in function.body if isinstance(s, ast.Assign)}
         options: _Values = {
-            n: v for n, v in assigned.items() if n and stored[n] == 1 and _is_option(v)
+            n: v
+            for n, v in assigned.items()
+            if n and stored[n] == 1 and n not in changed and _is_option(v)
         }
         is_known = defined[name] == 1 and 0 < len(calls[name]) == read[name]
+        is_known = is_known and not function.args.posonlyargs
         is_final = is_known and [*map(ast.unparse, getattr(owner, "bases", ()))] == ["nn.Module"]
         parameters = _defaults(function)
         values = {n: v for n, v in options.items() if n[0] != "." and n not in parameters}
         if is_known and not function.args.vararg and not function.args.kwarg:
             values |= _fixed_parameters(function, calls[name])
-        fold(ast.Module(function.body, []), values)
+        fold(ast.Module(function.body, []), values, has_sizes=function.name == "__init__")
         if is_final and function.name == "__init__":
             fold(owner, {n: v for n, v in options.items() if n[0] == "."})
 
@@ -144,15 +161,19 @@ def _add_forward(
 ) -> None:
     """Add how often each class's ``forward`` is read, and its calls, as calls of attributes.
 
-    They are known if each module of the class is an attribute that is assigned once.
+    They are known if each module of the class is an attribute that is assigned once, no method has
+    the name of the attribute, and no class calls itself or finds modules without their names.
     """
     stored, modules = _names(file, ast.Store), defaultdict[str, list[str]](list)
+    defined = {f".{function.name}" for function in functions_in(file)}
+    if calls["self"] or any(read[name] for name in _INDIRECT):
+        return
     for node in ast.walk(file):
         match node:
             case ast.Assign([ast.Attribute()], ast.Call(ast.Name(kind))):
                 modules[kind].append(name_of(node))
     for kind, attributes in modules.items():
-        is_known = len(attributes) == read[kind] and not read[".forward"]
+        is_known = len(attributes) == read[kind] and defined.isdisjoint(attributes)
         if is_known and all(stored[attribute] == 1 for attribute in attributes):
             name = f"{kind}()"
             calls[name] = [call for attribute in attributes for call in calls[attribute]]
@@ -209,18 +230,20 @@ def _arguments(call: ast.Call, function: ast.FunctionDef) -> _Values:
     return arguments | dict(zip(arguments, call.args, strict=False)) | keywords
 
 
-def fold(tree: ast.AST, values: Mapping[str, ast.expr | None]) -> Any:
+def fold(tree: ast.AST, values: Mapping[str, ast.expr | None], *, has_sizes: bool = False) -> Any:
     """Return a tree after replacing names in place and evaluating what becomes constant.
 
     Args:
         values: the new expressions, by name (``name_of``) of the variable or attribute of ``self``.
+        has_sizes: whether factors are sizes, as in constructors. Then a product with the integer 1
+            is its other factor; elsewhere this factor may be a tensor of another type.
     """
-    return _Folder(values).visit(tree)
+    return _Folder(values, has_sizes).visit(tree)
 
 
 class _Folder(ast.NodeTransformer):
-    def __init__(self, values: Mapping[str, ast.expr | None]) -> None:
-        self.values = values
+    def __init__(self, values: Mapping[str, ast.expr | None], has_sizes: bool) -> None:
+        self.values, self.has_sizes = values, has_sizes
 
     def visit(self, node: ast.AST) -> Any:
         match node:
@@ -230,16 +253,13 @@ class _Folder(ast.NodeTransformer):
         self.generic_visit(node)
         match node:
             case ast.Compare() | ast.UnaryOp(ast.Not()):
-                if all(isinstance(n, _CONSTANT) for n in ast.walk(node)):
-                    return ast.Constant(eval(ast.unparse(node)))  # noqa: S307 - only constants
+                return _compared(node)
             case ast.If(ast.Constant(test)) | ast.IfExp(ast.Constant(test)):
                 return node.body if test else node.orelse
             case ast.BoolOp():
                 return _folded(node)
-            case ast.BinOp(kept, ast.Mult(), ast.Constant(1)):
-                return kept
-            case ast.BinOp(ast.Constant(1), ast.Mult(), kept):
-                return kept
+            case ast.BinOp():
+                return _product(node, self.has_sizes)
             case ast.Call(ast.Name("getattr"), [owner, ast.Constant(str(name))]):
                 return ast.Attribute(owner, name, ast.Load())
             case ast.Call():
@@ -250,13 +270,38 @@ class _Folder(ast.NodeTransformer):
         return node
 
 
+def _compared(node: ast.Compare | ast.UnaryOp) -> ast.expr:
+    """Return the value of a comparison or negation of constants; others are returned unchanged."""
+    match node:
+        case ast.Compare(ast.Constant(a), [ast.Is() | ast.IsNot() as same], [ast.Constant(b)]):
+            return ast.Constant((a is b) == isinstance(same, ast.Is))
+    if all(isinstance(n, _CONSTANT) for n in ast.walk(node)):
+        return ast.Constant(eval(ast.unparse(node)))  # noqa: S307 - only constants
+    return node
+
+
+def _product(node: ast.BinOp, has_sizes: bool) -> ast.expr:
+    """Return a product without a factor 1.0 on the right or, of sizes, 1 on the left."""
+    match node:
+        case ast.BinOp(left, ast.Mult(), ast.Constant(float(1.0))):
+            return left
+        case ast.BinOp(ast.Constant(int(1)), ast.Mult(), right) if has_sizes:
+            return right
+    return node
+
+
 def _folded(node: ast.BoolOp) -> ast.expr:
     """Return an ``and`` or ``or`` expression without operands that cannot change its value."""
     is_and, known = isinstance(node.op, ast.And), ast.Constant
-    values = [v for v in node.values if not isinstance(v, known) or bool(v.value) != is_and]
+    *others, last = node.values
+    values = [v for v in others if not isinstance(v, known) or bool(v.value) != is_and]
+    # A last operand that is a number may be the value.
+    if not isinstance(last, known) or bool(last.value) != is_and or type(last.value) is int:
+        values.append(last)
     if not values:
-        return node.values[-1]
-    if is_and and any(isinstance(v, known) for v in values) and all(map(_is_pure, values)):
+        return last
+    is_false = any(isinstance(v, known) and not v.value for v in values)
+    if is_and and is_false and all(map(_is_pure, values)):
         return ast.Constant(False)
     node.values = values
     return values[0] if len(values) == 1 or isinstance(values[0], known) else node

@@ -6,9 +6,11 @@ import ast
 import copy
 import re
 import textwrap
-from typing import Any
+from typing import Any, Final
 
 from nas.compiler.text import wrapped
+
+_BLOCKS: Final = (ast.FunctionDef, ast.ClassDef, ast.If, ast.For, ast.While, ast.With)
 
 
 class StatementWriter:
@@ -60,7 +62,7 @@ class StatementWriter:
 
 
 def _is_block(node: ast.stmt) -> bool:
-    return isinstance(node, ast.FunctionDef | ast.ClassDef | ast.If | ast.For | ast.With)
+    return isinstance(node, _BLOCKS)
 
 
 def parsed(text: str) -> ast.expr:

@@ -282,6 +282,7 @@ def why_stopped(run: Run) -> str:
         reason = "nobody has begun it."
     elif (ended := sessions[-1].ended) is not None:
         reason = f"it was stopped at {ended.astimezone():%Y-%m-%d %H:%M}."
+        reason += f" {run.note}" if run.note else ""
     else:
         reason = (
             f"its writer, process {sessions[-1].pid} on {sessions[-1].host}, is gone without a "

@@ -204,8 +204,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             self._lock.release()
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
-        if isinstance(error, NasError):
-            self._reason = str(error)
+        if isinstance(error, Exception):
+            is_own = isinstance(error, NasError)
+            self._reason = str(error) if is_own else f"{type(error).__name__}: {error}"
         self.close()
 
     def begin_session(self, session: Session) -> None:

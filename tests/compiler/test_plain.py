@@ -13,6 +13,7 @@ from torch.func import jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nas.compiler import build_attention, make_plan, plain_source
+from nas.compiler.specialising import specialise
 from nas.genome import Visibility
 from nas.genome.mechanisms import MECHANISMS
 from tests.compiler.test_compiler import masks, random_genomes, values_and_gradients
@@ -216,3 +217,70 @@ def test_options_of_forward_are_exported_if_calls_differ(genome: Build) -> None:
 def test_comments_and_layout_of_unchanged_statements_are_kept() -> None:
     source = plain_source(MECHANISMS["qana"].genome, 64, 4)
     assert "# One product for all hidden units" in source
+
+
+ROOT = """class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.k_0 = K()
+
+    def forward(self, x):
+        return self.k_0(x)
+"""
+
+KEPT = {
+    "a product of a bool": """class K(nn.Module):
+    def __init__(self, bonus: int = 1):
+        super().__init__()
+        self.bonus = bonus
+
+    def forward(self, x):
+        return x - (x > 0) * self.bonus - -((x < 0) * self.bonus)
+""",
+    "a number after and": """class K(nn.Module):
+    def __init__(self, size: int = 1, width: int = 4):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(width and size))
+
+    def forward(self, x):
+        return x * self.gain
+""",
+    "a call of itself": """class K(nn.Module):
+    def forward(self, x, is_inner=False):
+        return x.abs() if is_inner else x - self(x, is_inner=True)
+""",
+    "a lambda's parameter": """class K(nn.Module):
+    def forward(self, x):
+        n = 1
+        twice = lambda n: x * n
+        return twice(2) + n
+""",
+    "a loop": """class K(nn.Module):
+    def __init__(self, kernel: int = 1):
+        super().__init__()
+        self.kernel = kernel
+
+    def forward(self, x):
+        n = x.shape[1]
+        while n > 4:
+            n = n - 1
+            if self.kernel > 1:
+                x = x * 2
+        return x + n
+""",
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_specialised_source_computes_the_same(case: str) -> None:
+    x = torch.randn(2, 5, 4)
+    outputs = []
+    for sources in ((KEPT[case], ROOT), specialise((KEPT[case], ROOT))):
+        scope: dict[str, Any] = {"torch": torch, "nn": torch.nn}
+        exec("\n".join(sources), scope)
+        outputs.append(scope["Attention"]()(x))
+    torch.testing.assert_close(*outputs, rtol=0, atol=0)
+
+
+def test_number_one_is_exported_without_a_warning(genome: Build) -> None:
+    check_equal(genome(("qana", "qk", {"basis": 1}), ("softmax", [0]), ("weighted_sum", [1, "v"])))
