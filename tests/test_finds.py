@@ -42,7 +42,7 @@ def test_find_is_what_export_writes(
     nas.export(f"docs/genomes/{path.stem}.json", tmp_path / "find.py", dim=64, heads=4)
     assert path.read_text("utf-8") == (tmp_path / "find.py").read_text("utf-8")
     # A hybrid's file has two classes: the mechanism, and standard attention.
-    limit = 160 if path.stem.startswith("hybrid") else 125
+    limit = 165 if path.stem.startswith("hybrid") else 125
     assert lines_of_code(path.read_text("utf-8")) <= limit
 
 

@@ -90,6 +90,22 @@ class ShortConv(nn.Module):
         return mixed.unflatten(1, (tokens.shape[1], -1)).transpose(2, 3)
 
 
+def unrolled(overlap: Tensor, tokens: Tensor) -> Tensor:
+    """Return u with u_i + sum_{j < i} overlap_ij u_j = tokens_i."""
+    # Autocast returns 16 bits from products; the solver accepts 32 and 64.
+    lower = overlap.to(tokens.dtype).tril(-1)
+    return torch.linalg.solve_triangular(lower, tokens, upper=False, unitriangular=True)
+
+
+def without_erased(erase: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Return u with u_i + sum_{j < i} (e_i D_ij·k_j) u_j = v_i, from all pairs of tokens.
+
+    D_ij is the product of the gates after token j up to i.
+    """
+    products = erase @ keys.mT
+    return unrolled(products, values)
+
+
 class Delta(nn.Module):
     """The delta rule: each value minus what the state already returns for its key.
 
@@ -112,18 +128,19 @@ class Delta(nn.Module):
     def forward(
         self, keys: Tensor, tokens: Tensor, *, x: Tensor, mask: Tensor | None = None
     ) -> Tensor:
+        erase, keys, values = self._operands(keys, tokens, x, mask)
+        return self.solve(erase, keys, values).to(tokens.dtype)
+
+    def _operands(
+        self, keys: Tensor, tokens: Tensor, x: Tensor, mask: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
         exact = torch.promote_types(tokens.dtype, torch.float32)
         strength = drop_padding(torch.sigmoid(self.strength(x)).mT[..., None], mask).to(exact)
         keys = F.normalize(keys.to(exact), dim=-1)
-        return self.solve(keys, tokens.to(exact), strength).to(tokens.dtype)
+        return strength * keys, keys, strength * tokens.to(exact)
 
-    def solve(self, keys: Tensor, values: Tensor, strength: Tensor) -> Tensor:
-        """Return u with u_i + b_i sum_{j < i} (k_i D_ij·k_j) u_j = b_i v_i."""
-        products = keys @ keys.mT
-        overlap = strength * products.tril(-1)
-        return torch.linalg.solve_triangular(
-            overlap, strength * values, upper=False, unitriangular=True
-        )
+    def solve(self, erase: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        return without_erased(erase, keys, values)
 
 
 class RmsNorm(nn.Module):

@@ -18,13 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from nas.compiler.inlining import PROVIDED, globals_of, source_of
-from nas.compiler.kernels.gated import FastDelta, gated_linear_attention
+from nas.compiler.kernels import fast_class
+from nas.compiler.kernels.gated import gated_linear_attention
 from nas.compiler.lowering import lower
 from nas.compiler.source import Source
 from nas.compiler.specialising import fold, functions_in, name_of
 from nas.compiler.statements import parsed, unparsed
 from nas.compiler.text import LINE, call_line, size_texts
-from nas.genome.primitives.delta import Delta
+from nas.genome.primitives.delta import Delta, EraseDelta
 from nas.genome.primitives.factors import Factors, Weights
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ class PlainSource(Source):
         is short to read, and the source for training is faster on long sequences.
         """
         module = step.primitive.module
-        return FastDelta if module is Delta and len(step.operands) == 3 else module
+        is_gated = step.operands[-1].port.kind.is_gates
+        return fast_class(module) if module in (Delta, EraseDelta) and is_gated else module
 
     def step(self, step: Step) -> list[str]:
         """Return the lines of a step: expressions if they are short, else a call of a module."""

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from nas.compiler.kernels import counted_by, faster, is_traced
 from nas.compiler.kernels.runtime import past_keys
 from nas.genome.primitives.base import Sizes
-from nas.genome.primitives.delta import Delta
+from nas.genome.primitives.delta import Delta, EraseDelta, strength_macs, without_erased
 from nas.genome.primitives.gated import decayed_products, log_decay
 from nas.genome.primitives.masks import count_visible
 from nas.genome.primitives.shapes import Gates, Key, Mask, Query, Sums, Tokens, Values
@@ -191,18 +191,44 @@ def _pairs(sizes: Sizes) -> int:
     return CHUNK if sizes.gates == 1 else CHUNK // 2 - PIECE // 2 + PIECE
 
 
-def delta_macs(sizes: Sizes) -> int:
-    """Return the multiply-adds of one call of ``FastDelta``, as ``counted_by`` describes."""
-    count, width, gate = sizes.tokens, sizes.width, sizes.tokens * sizes.dim * sizes.heads
+def erase_macs(sizes: Sizes) -> int:
+    """Return the multiply-adds of one call of ``FastEraseDelta``, as ``counted_by`` describes."""
+    count, width = sizes.tokens, sizes.width
     if not _is_long(count, sizes.gates):
-        return gate + sizes.heads * width * (count**2 + count * (count - 1) // 2)
+        return sizes.heads * width * (count**2 + count * (count - 1) // 2)
     count += -count % CHUNK
     # Half of a chunk's pairs are solved for, twice: for the values and for the keys.
-    return gate + sizes.heads * count * width * (_pairs(sizes) + CHUNK - 1 + 2 * width)
+    return sizes.heads * count * width * (_pairs(sizes) + CHUNK - 1 + 2 * width)
+
+
+def delta_macs(sizes: Sizes) -> int:
+    """Return the multiply-adds of one call of ``FastDelta``, as ``counted_by`` describes."""
+    return strength_macs(sizes) + erase_macs(sizes)
 
 
 def _is_long(tokens: int, gates: int) -> bool:
     return not is_traced() and tokens > (2 * CHUNK if gates == 1 else PIECE)
+
+
+def solve_in_chunks(erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
+    """Return the result of ``without_erased``, for long sequences chunk by chunk."""
+    length = keys.shape[2]
+    if not _is_long(length, 1 if gates is None else gates.shape[-1]):
+        return without_erased(erase, keys, values, gates)
+    gates = torch.zeros_like(erase[..., :1]) if gates is None else gates
+    erase, keys, values, gates = (in_chunks(x, values.dtype) for x in (erase, keys, values, gates))
+    start, end = edges(gates)
+    overlap = past_products(erase, keys, gates).tril(-1)
+    both = torch.cat((values, erase * torch.exp(gates - start)), dim=-1)
+    solved = torch.linalg.solve_triangular(overlap, both, upper=False, unitriangular=True)
+    fresh, corrections = solved.split((values.shape[-1], keys.shape[-1]), dim=-1)
+    columns, kept = (keys * torch.exp(end - gates)).mT, torch.exp(end - start).mT
+    state = values.new_zeros(*keys.shape[:2], keys.shape[-1], values.shape[-1])
+    out = []
+    for chunk in range(keys.shape[2]):
+        out.append(fresh[:, :, chunk] - corrections[:, :, chunk] @ state)
+        state = kept[:, :, chunk] * state + columns[:, :, chunk] @ out[-1]
+    return torch.cat(out, dim=2)[:, :, :length]
 
 
 @counted_by(delta_macs)
@@ -210,26 +236,14 @@ def _is_long(tokens: int, gates: int) -> bool:
 class FastDelta(Delta):
     """The delta rule in chunks, for long sequences."""
 
-    def solve(
-        self, keys: Tokens, values: Tokens, gates: Gates | None, strength: Float[Tensor, "b h n 1"]
-    ) -> Tokens:
-        length = keys.shape[2]
-        if not _is_long(length, 1 if gates is None else gates.shape[-1]):
-            return super().solve(keys, values, gates, strength)
-        gates = torch.zeros_like(strength) if gates is None else gates
-        keys, values, gates, strength = (
-            in_chunks(x, values.dtype) for x in (keys, values, gates, strength)
-        )
-        start, end = edges(gates)
-        overlap = strength * past_products(keys, keys, gates).tril(-1)
-        read = keys * torch.exp(gates - start)
-        both = strength * torch.cat((values, read), dim=-1)
-        solved = torch.linalg.solve_triangular(overlap, both, upper=False, unitriangular=True)
-        fresh, corrections = solved.split((values.shape[-1], keys.shape[-1]), dim=-1)
-        columns, kept = (keys * torch.exp(end - gates)).mT, torch.exp(end - start).mT
-        state = values.new_zeros(*keys.shape[:2], keys.shape[-1], values.shape[-1])
-        out = []
-        for chunk in range(keys.shape[2]):
-            out.append(fresh[:, :, chunk] - corrections[:, :, chunk] @ state)
-            state = kept[:, :, chunk] * state + columns[:, :, chunk] @ out[-1]
-        return torch.cat(out, dim=2)[:, :, :length]
+    def solve(self, erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
+        return solve_in_chunks(erase, keys, values, gates)
+
+
+@counted_by(erase_macs)
+@faster
+class FastEraseDelta(EraseDelta):
+    """The delta rule with separate keys to erase in chunks, for long sequences."""
+
+    def solve(self, erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
+        return solve_in_chunks(erase, keys, values, gates)

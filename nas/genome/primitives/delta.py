@@ -1,16 +1,67 @@
-"""The delta rule: each value minus what the state already returns for its key."""
+"""The delta rule: each value minus what the state already returns for its key.
+
+Each rule solves a triangular system in place of a recurrence over the tokens.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Role, pair_macs, primitive
+from nas.genome.primitives.base import Role, Sizes, pair_macs, primitive
 from nas.genome.primitives.gated import decayed_products
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Gates, Mask, Tokens
+
+
+def unrolled(overlap: Float[Tensor, "b h n n"], tokens: Tokens) -> Tokens:
+    """Return u with u_i + sum_{j < i} overlap_ij u_j = tokens_i."""
+    # Autocast returns 16 bits from products; the solver accepts 32 and 64.
+    lower = overlap.to(tokens.dtype).tril(-1)
+    return torch.linalg.solve_triangular(lower, tokens, upper=False, unitriangular=True)
+
+
+def solve_macs(sizes: Sizes) -> int:
+    """Return the multiply-adds of a triangular system over the tokens of each head."""
+    return sizes.heads * sizes.width * sizes.tokens * (sizes.tokens - 1) // 2
+
+
+def strength_macs(sizes: Sizes) -> int:
+    """Return the multiply-adds of a number of each head, computed from the input."""
+    return sizes.tokens * sizes.dim * sizes.heads
+
+
+def without_erased(erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
+    """Return u with u_i + sum_{j < i} (e_i D_ij·k_j) u_j = v_i, from all pairs of tokens.
+
+    D_ij is the product of the gates after token j up to i.
+    """
+    products = erase @ keys.mT if gates is None else decayed_products(erase, keys, gates, gates)
+    return unrolled(products, values)
+
+
+def advanced(
+    solve: Any,
+    state: tuple[Tensor, ...] | None,
+    erase: Tokens,
+    keys: Tokens,
+    values: Tokens,
+    gates: Gates | None,
+) -> tuple[Tokens, tuple[Tensor, ...]]:
+    """Return ``solve`` of the next tokens, and the new state: S, and the last sums of gates."""
+    gates = torch.zeros_like(erase[..., :1]) if gates is None else gates
+    if state is not None:
+        total, before = state
+        values = values - (erase * torch.exp(gates - before)) @ total
+    out, last = solve(erase, keys, values, gates), gates[:, :, -1:]
+    after = (keys * torch.exp(last - gates)).mT @ out
+    if state is not None:
+        after = after + torch.exp(last - before).mT * total
+    return out, (after, last)
 
 
 @primitive(
@@ -22,11 +73,7 @@ from nas.genome.primitives.shapes import Gates, Mask, Tokens
     notation="delta({keys}, {tokens})",
     source="Yang et al. 2024 (DeltaNet, arXiv 2406.06484); gates: Gated DeltaNet "
     "(2412.06464); gates of features: Kimi Delta Attention (2510.26692)",
-    macs=lambda sizes, params: (
-        sizes.tokens * sizes.dim * sizes.heads
-        + pair_macs(sizes, params)
-        + sizes.heads * sizes.width * sizes.tokens * (sizes.tokens - 1) // 2
-    ),
+    macs=lambda sizes, params: strength_macs(sizes) + pair_macs(sizes, params) + solve_macs(sizes),
     state=lambda sizes, params: sizes.heads * (sizes.width**2 + sizes.gates),
     scale_free=("keys",),
 )
@@ -60,10 +107,8 @@ class Delta(nn.Module):
         x: Float[Tensor, "b n d"],
         mask: Mask = None,
     ) -> Tokens:
-        exact = torch.promote_types(tokens.dtype, torch.float32)
-        strength = drop_padding(torch.sigmoid(self.strength(x)).mT[..., None], mask).to(exact)
-        keys = F.normalize(keys.to(exact), dim=-1)
-        return self.solve(keys, tokens.to(exact), gates, strength).to(tokens.dtype)
+        erase, keys, values = self._operands(keys, tokens, x, mask)
+        return self.solve(erase, keys, values, gates).to(tokens.dtype)
 
     def advance(
         self,
@@ -74,29 +119,70 @@ class Delta(nn.Module):
         *,
         x: Float[Tensor, "b n d"],
     ) -> tuple[Tokens, tuple[Tensor, ...]]:
-        exact = torch.promote_types(tokens.dtype, torch.float32)
-        strength = torch.sigmoid(self.strength(x)).mT[..., None].to(exact)
-        keys, values = F.normalize(keys.to(exact), dim=-1), tokens.to(exact)
-        gates = torch.zeros_like(strength) if gates is None else gates
-        if state is not None:
-            total, before = state
-            values = values - (keys * torch.exp(gates - before)) @ total
-        out = self.solve(keys, values, gates, strength)
-        last = gates[:, :, -1:]
-        after = (keys * torch.exp(last - gates)).mT @ out
-        if state is not None:
-            after = after + torch.exp(last - before).mT * total
-        return out.to(tokens.dtype), (after, last)
+        erase, keys, values = self._operands(keys, tokens, x)
+        out, state = advanced(self.solve, state, erase, keys, values, gates)
+        return out.to(tokens.dtype), state
 
-    def solve(
-        self, keys: Tokens, values: Tokens, gates: Gates | None, strength: Float[Tensor, "b h n 1"]
+    def _operands(
+        self, keys: Tokens, tokens: Tokens, x: Float[Tensor, "b n d"], mask: Mask = None
+    ) -> tuple[Tokens, ...]:
+        exact = torch.promote_types(tokens.dtype, torch.float32)
+        strength = drop_padding(torch.sigmoid(self.strength(x)).mT[..., None], mask).to(exact)
+        keys = F.normalize(keys.to(exact), dim=-1)
+        return strength * keys, keys, strength * tokens.to(exact)
+
+    def solve(self, erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
+        return without_erased(erase, keys, values, gates)
+
+
+@primitive(
+    "erase_delta",
+    "erase: tokens[h,w], keys: tokens[h,w], tokens: tokens[h,w] -> tokens[h,w]",
+    "erase: tokens[h,w], keys: tokens[h,w], tokens: tokens[h,w], gates: gates[h] -> tokens[h,w]",
+    "erase: tokens[h,w], keys: tokens[h,w], tokens: tokens[h,w], gates: feature_gates[h,w] "
+    "-> tokens[h,w]",
+    role=Role.POSITION,
+    notation="delta({erase}, {keys}, {tokens})",
+    source="Gated DeltaNet-2 2026 (arXiv 2605.22791); a scaled key: Hu et al. 2025 (Comba, arXiv "
+    "2506.02475); a preconditioned key: arXiv 2604.21100",
+    macs=lambda sizes, params: pair_macs(sizes, params) + solve_macs(sizes),
+    state=lambda sizes, params: sizes.heads * (sizes.width**2 + sizes.gates),
+)
+class EraseDelta(nn.Module):
+    """The delta rule with different keys to read what is erased and to write.
+
+    u_t = v_t - e_t diag(f_t) S_{t-1} and S_t = diag(f_t) S_{t-1} + k_t^T u_t, with keys e of what
+    is erased, keys k, values v, and forget gates f (1 without gates). The result is u; keys are
+    taken as they are. Linear attention over the keys k and the values u is the readout.
+    """
+
+    needs_all_tokens = True
+    has_parameters = False
+
+    def forward(
+        self,
+        erase: Tokens,
+        keys: Tokens,
+        tokens: Tokens,
+        gates: Gates | None = None,
+        mask: Mask = None,
     ) -> Tokens:
-        """Return u with u_i + b_i sum_{j < i} (k_i D_ij·k_j) u_j = b_i v_i."""
-        if gates is None:
-            products = keys @ keys.mT
-        else:
-            products = decayed_products(keys, keys, gates, gates).to(strength.dtype)
-        overlap = strength * products.tril(-1)
-        return torch.linalg.solve_triangular(
-            overlap, strength * values, upper=False, unitriangular=True
-        )
+        # A padding token neither erases nor writes.
+        erase, values = drop_padding(erase, mask), drop_padding(tokens, mask)
+        exact = torch.promote_types(tokens.dtype, torch.float32)
+        return self.solve(erase, keys, values.to(exact), gates).to(tokens.dtype)
+
+    def advance(
+        self,
+        state: tuple[Tensor, ...] | None,
+        erase: Tokens,
+        keys: Tokens,
+        tokens: Tokens,
+        gates: Gates | None = None,
+    ) -> tuple[Tokens, tuple[Tensor, ...]]:
+        values = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
+        out, state = advanced(self.solve, state, erase, keys, values, gates)
+        return out.to(tokens.dtype), state
+
+    def solve(self, erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
+        return without_erased(erase, keys, values, gates)

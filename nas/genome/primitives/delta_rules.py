@@ -1,4 +1,4 @@
-"""Relatives of the delta rule: separate keys to erase, softmax, least squares, Householder maps.
+"""Relatives of the delta rule: softmax, least squares, Householder maps.
 
 Each solves a triangular or symmetric system in place of a recurrence over the tokens.
 """
@@ -10,85 +10,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Role, Sizes, pair_macs, primitive
+from nas.genome.primitives.base import Role, pair_macs, primitive
+from nas.genome.primitives.delta import solve_macs, strength_macs, unrolled
 from nas.genome.primitives.factors import zero_of_first
-from nas.genome.primitives.gated import Scan, decayed_products
+from nas.genome.primitives.gated import Scan
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Gates, Key, Mask, Query, Scores, Tokens
-
-
-def unrolled(overlap: Float[Tensor, "b h n n"], tokens: Tokens) -> Tokens:
-    """Return u with u_i + sum_{j < i} overlap_ij u_j = tokens_i."""
-    # Autocast returns 16 bits from products; the solver accepts 32 and 64.
-    lower = overlap.to(tokens.dtype).tril(-1)
-    return torch.linalg.solve_triangular(lower, tokens, upper=False, unitriangular=True)
-
-
-def _solve_macs(sizes: Sizes) -> int:
-    return sizes.heads * sizes.width * sizes.tokens * (sizes.tokens - 1) // 2
-
-
-def _strength_macs(sizes: Sizes) -> int:
-    return sizes.tokens * sizes.dim * sizes.heads
-
-
-@primitive(
-    "erase_delta",
-    "erase: tokens[h,w], keys: tokens[h,w], tokens: tokens[h,w] -> tokens[h,w]",
-    "erase: tokens[h,w], keys: tokens[h,w], tokens: tokens[h,w], gates: gates[h] -> tokens[h,w]",
-    "erase: tokens[h,w], keys: tokens[h,w], tokens: tokens[h,w], gates: feature_gates[h,w] "
-    "-> tokens[h,w]",
-    role=Role.POSITION,
-    notation="delta({erase}, {keys}, {tokens})",
-    source="Gated DeltaNet-2 2026 (arXiv 2605.22791); a scaled key: Hu et al. 2025 (Comba, arXiv "
-    "2506.02475); a preconditioned key: arXiv 2604.21100",
-    macs=lambda sizes, params: pair_macs(sizes, params) + _solve_macs(sizes),
-    state=lambda sizes, params: sizes.heads * (sizes.width**2 + sizes.gates),
-)
-class EraseDelta(nn.Module):
-    """The delta rule with different keys to read what is erased and to write.
-
-    u_t = v_t - e_t diag(f_t) S_{t-1} and S_t = diag(f_t) S_{t-1} + k_t^T u_t, with keys e of what
-    is erased, keys k, values v, and forget gates f (1 without gates). The result is u; keys are
-    taken as they are. Linear attention over the keys k and the values u is the readout.
-    """
-
-    needs_all_tokens = True
-    has_parameters = False
-
-    def forward(
-        self,
-        erase: Tokens,
-        keys: Tokens,
-        tokens: Tokens,
-        gates: Gates | None = None,
-        mask: Mask = None,
-    ) -> Tokens:
-        # A padding token neither erases nor writes.
-        erase, values = drop_padding(erase, mask), drop_padding(tokens, mask)
-        gates = torch.zeros_like(erase[..., :1]) if gates is None else gates
-        exact = torch.promote_types(tokens.dtype, torch.float32)
-        overlap = decayed_products(erase, keys, gates, gates)
-        return unrolled(overlap, values.to(exact)).to(tokens.dtype)
-
-    def advance(
-        self,
-        state: tuple[Tensor, ...] | None,
-        erase: Tokens,
-        keys: Tokens,
-        tokens: Tokens,
-        gates: Gates | None = None,
-    ) -> tuple[Tokens, tuple[Tensor, ...]]:
-        gates = torch.zeros_like(erase[..., :1]) if gates is None else gates
-        values = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
-        if state is not None:
-            total, before = state
-            values = values - (erase * torch.exp(gates - before)) @ total
-        out, last = unrolled(decayed_products(erase, keys, gates, gates), values), gates[:, :, -1:]
-        after = (keys * torch.exp(last - gates)).mT @ out
-        if state is not None:
-            after = after + torch.exp(last - before).mT * total
-        return out.to(tokens.dtype), (after, last)
 
 
 @primitive(
@@ -97,9 +24,7 @@ class EraseDelta(nn.Module):
     role=Role.POSITION,
     notation="delta_softmax({query}, {keys}, {tokens})",
     source="Zhong et al. 2025 (DeltaFormer, arXiv 2505.19488)",
-    macs=lambda sizes, params: (
-        pair_macs(sizes, params) + _solve_macs(sizes) + _strength_macs(sizes)
-    ),
+    macs=lambda sizes, params: pair_macs(sizes, params) + solve_macs(sizes) + strength_macs(sizes),
 )
 class SoftmaxDelta(nn.Module):
     """Values without what softmax attention over earlier tokens already returns.
@@ -224,7 +149,7 @@ class Precondition(nn.Module):
         4 * pair_macs(sizes, params)
         + sizes.heads * sizes.tokens**3
         + sizes.heads * sizes.tokens**2 * (sizes.tokens - 1) // 2
-        + _strength_macs(sizes)
+        + strength_macs(sizes)
     ),
 )
 class PathProduct(nn.Module):
