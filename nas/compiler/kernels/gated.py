@@ -218,7 +218,8 @@ def solve_in_chunks(erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | 
     gates = torch.zeros_like(erase[..., :1]) if gates is None else gates
     erase, keys, values, gates = (in_chunks(x, values.dtype) for x in (erase, keys, values, gates))
     start, end = edges(gates)
-    overlap = past_products(erase, keys, gates).tril(-1)
+    # Autocast returns 16 bits from products; the solver accepts 32 and 64.
+    overlap = past_products(erase, keys, gates).to(values.dtype).tril(-1)
     both = torch.cat((values, erase * torch.exp(gates - start)), dim=-1)
     solved = torch.linalg.solve_triangular(overlap, both, upper=False, unitriangular=True)
     fresh, corrections = solved.split((values.shape[-1], keys.shape[-1]), dim=-1)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import nas
 from nas.compiler.kernels import fast_class
 from nas.genome.primitives import Sizes
 from nas.testing.cases import Case, Inputs, build, call, causal, draw, padding
@@ -44,3 +45,15 @@ def test_fast_class_equals_its_primitive(case: Case, mask: torch.Tensor | None) 
         out = call(module, case, Inputs(leaves[:-1], leaves[-1], mask))
         results.append(with_gradients(out, [*leaves, *module.parameters()]))
     check_same(*results)
+
+
+@pytest.mark.parametrize("name", ["gated_deltanet", "kda", "comba", "gated_deltanet2"])
+def test_delta_rules_in_chunks_train_under_autocast(name: str) -> None:
+    torch.manual_seed(0)
+    block = nas.build_attention(name, dim=32, heads=4)
+    x = torch.randn(2, LONG.tokens, 32)
+    exact = block(x, is_causal=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = block(x, is_causal=True)
+    out.float().square().mean().backward()
+    torch.testing.assert_close(out.float(), exact, rtol=0.1, atol=0.1)
