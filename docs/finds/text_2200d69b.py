@@ -1,0 +1,224 @@
+"""A1 = f_exponential(x); (softmax(((Q·Kᵀ)/√d + log ΠA1))·conv_3(V)[init=residual])·W_O
+
+An attention mechanism as a torch module; run as a program, this file tests itself.
+
+    block = Attention(dim=64, heads=4)
+    y = block(x, attn_mask=None, key_padding_mask=None, is_causal=False)
+
+Digest: 2200d69b4a9e60ad
+Source: docs/genomes/text_2200d69b.json
+Genome:
+{ "graph_def": [
+    {"op": "scaled_dot_product", "inputs": ["q", "k"]},
+    {"op": "forget_gate", "inputs": ["v"], "params": {"form": "exponential"}},
+    {"op": "decay", "inputs": [0, 1]},
+    {"op": "softmax", "inputs": [2]},
+    {"op": "short_conv", "inputs": ["v"], "params": {"init": "residual"}},
+    {"op": "weighted_sum", "inputs": [3, 4]}
+  ],
+  "proj_config": {"has_wq": true, "has_wk": true, "has_wv": true, "has_wo": true}
+}
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def drop_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the tokens with zeros in place of each token that is hidden from all queries.
+
+    In operations that mix neighbouring tokens, padding then counts as zeros, like tokens beyond the
+    edges of the sequence. A mask for another number of keys leaves the tokens unchanged.
+    """
+    if mask is None:
+        return tokens
+    full = mask[(None,) * (4 - mask.dim())]
+    visible = full.any(dim=2).any(dim=1)[:, None, :, None]
+    if visible.shape[2] not in (1, tokens.shape[2]):
+        return tokens
+    return tokens.masked_fill(~visible, 0.0)
+
+
+def summed(logarithms: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the sums of the logarithms up to each token; padding counts as a gate of 1.
+
+    Args:
+        before: the sum over earlier tokens; None for zero.
+    """
+    exact = torch.promote_types(logarithms.dtype, torch.float32)
+    total = drop_padding(logarithms.to(exact), mask).cumsum(dim=2)
+    return total
+
+
+class GateOfInput(nn.Module):
+    """Base of forget gates that are computed from the block's input x.
+
+    The gates are sigmoid(raw)^(1 / root), or exp(-r softplus(raw)) with a rate r of each head if
+    ``rate`` is a parameter. Rates start evenly between 1 and 16.
+    """
+
+    def __init__(self, heads: int, form: str, root: float = 1.0) -> None:
+        super().__init__()
+        is_exponential = form == "exponential"
+        self.rate = nn.Parameter(torch.linspace(1.0, 16.0, heads).log()) if is_exponential else None
+        self.root = root
+
+    def forward(self, tokens: Tensor, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return summed(self.logarithms(x), mask)
+
+    def raw(self, x: Tensor) -> Tensor:
+        """Return the numbers of which the gates are functions."""
+        raise NotImplementedError
+
+    def logarithms(self, x: Tensor) -> Tensor:
+        """Return log f for each gate and token."""
+        raw = self.raw(x)
+        raw = raw.to(torch.promote_types(raw.dtype, torch.float32))
+        if self.rate is None:
+            return F.logsigmoid(raw) / self.root
+        return -self.rate.exp().view(-1, 1, 1) * F.softplus(raw)
+
+
+class ForgetGate(GateOfInput):
+    """Forget gates of each head, computed from the block's input x.
+
+    sigmoid: f = sigmoid(w_h·x + b_h). Gates start near 1 - s_h for heads h = 0 to H - 1,
+    where s_h = 2^(-8 (h + 1) / H) are the slopes of ALiBi. exponential: f = exp(-r_h
+    softplus(w_h·x + b_h)), where rates r_h start evenly between 1 and 16, and softplus(b_h) evenly
+    in logarithm between 0.001 and 0.1 (published: both at random in these intervals). The operand
+    supplies the heads only.
+    """
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__(heads, "exponential")
+        self.gate = nn.Linear(dim, heads)
+        with torch.no_grad():
+            self.gate.bias.copy_(torch.logspace(-3.0, -1.0, heads).expm1().log())
+
+    def raw(self, x: Tensor) -> Tensor:
+        return self.gate(x).mT[..., None]
+
+
+class ShortConv(nn.Module):
+    """Depthwise convolution over the tokens, with one kernel for each feature of each head.
+
+    out_t = b + sum_s w_s tokens_{t-s}, with s = 0 to kernel - 1 if causal. Otherwise the kernel is
+    centred on t, and an even kernel covers one token more to the right. Padding and tokens beyond
+    the edges count as zeros.
+    """
+
+    def __init__(self, heads: int, width: int, *, kernel: int = 3) -> None:
+        super().__init__()
+        self.reach = kernel - 1, 0
+        self.conv = nn.Conv1d(heads * width, heads * width, kernel, groups=heads * width)
+        with torch.no_grad():
+            self.conv.weight[:, :, self.reach[0]] += 1.0
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self._mixed(F.pad(drop_padding(tokens, mask), (0, 0, *self.reach)))
+
+    def _mixed(self, tokens: Tensor) -> Tensor:
+        mixed = self.conv(tokens.transpose(2, 3).flatten(1, 2))
+        return mixed.unflatten(1, (tokens.shape[1], -1)).transpose(2, 3)
+
+
+def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
+    """Return the logarithm of the product of the gates between a query i and a key j.
+
+    It is -|c_i - c_j|, where c are cumulative sums of the logarithms of the gates. If both sums are
+    equal, for example because the gates round to 1, the derivative is that of c_i - c_j, the value
+    for a key before the query. The absolute value has the derivative zero there, with which these
+    gates would not be trained.
+    """
+    difference = query_gates - key_gates
+    return torch.where(difference > 0, -difference, difference)
+
+
+def hide(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Set the scores of hidden keys to -inf."""
+    return scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+
+
+def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Compute the softmax of each row of scores over the visible keys.
+
+    A row without visible keys gives weights of zero.
+
+    Args:
+        filtered: whether a filter may have set scores to -inf.
+    """
+    if mask is None:
+        return torch.softmax(scores, dim=-1)
+    scores = hide(scores, mask)
+    # The softmax of a row without keys would be NaN.
+    empty = scores.detach().amax(dim=-1, keepdim=True) == -torch.inf
+    return torch.softmax(scores.masked_fill(empty, 0.0), dim=-1).masked_fill(empty, 0.0)
+
+
+class Attention(nn.Module):
+    """A1 = f_exponential(x); (softmax(((Q·Kᵀ)/√d + log ΠA1))·conv_3(V)[init=residual])·W_O
+
+    (batch, tokens, dim) to (batch, tokens, dim).
+    """
+
+    def __init__(self, dim: int = 64, heads: int = 4) -> None:
+        super().__init__()
+        if dim < 1 or heads < 1 or dim % heads:
+            raise ValueError(f"dim {dim} and heads {heads}: heads must divide dim")
+        self.dim, self.heads = dim, heads
+        self.scale_0 = (dim // heads) ** -0.5
+        self.wq = nn.Linear(dim, dim, bias=False)
+        self.wk = nn.Linear(dim, dim, bias=False)
+        self.wv = nn.Linear(dim, dim, bias=False)
+        self.forget_gate_1 = ForgetGate(dim=dim, heads=heads)
+        self.short_conv_4 = ShortConv(heads=heads, width=dim // heads)
+        self.wo = nn.Linear(dim, dim)
+
+    def forward(
+        self,
+        x: Tensor,
+        attn_mask: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """Masks: attn_mask True where allowed, key_padding_mask True at padding."""
+        mask, n = attn_mask, x.shape[1]
+        if key_padding_mask is not None:
+            kept = ~key_padding_mask[:, None, None]
+            mask = kept if mask is None else mask & kept
+        if is_causal:
+            past = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
+            mask = past if mask is None else mask & past
+        q = self.wq(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        k = self.wk(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        v = self.wv(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        gates_1 = self.forget_gate_1(v, x=x, mask=mask)
+        tokens_4 = self.short_conv_4(v, mask=mask)
+        scores_0 = q @ k.transpose(-2, -1) * self.scale_0
+        scores_2 = scores_0 + log_decay(gates_1, gates_1.mT).to(scores_0.dtype)
+        weights_3 = masked_softmax(scores_2, mask)
+        tokens_5 = weights_3 @ tokens_4
+        return self.wo(tokens_5.transpose(1, 2).flatten(2))
+
+
+def self_test() -> float:
+    """The largest difference from the outputs recorded when this file was written."""
+    block = Attention().double().eval()
+    with torch.no_grad():
+        for number, weight in enumerate(block.parameters()):
+            pattern = torch.arange(weight.numel(), dtype=weight.dtype) * 0.7 + number
+            weight.copy_(0.3 * pattern.cos().view_as(weight))
+        x = (torch.arange(2 * 7 * block.dim, dtype=torch.float64) * 0.37).sin()
+        out = block(x.view(2, 7, -1)).flatten()[: 2 * block.dim : max(1, block.dim // 4)]
+    expected = [
+        1.23378657859, 0.143324274358, -1.07197309075, -2.40696882821,
+        1.20297003627, 0.126406940059, -1.07057131643, -2.38761417927,
+    ]
+    return (out - torch.tensor(expected, dtype=torch.float64)).abs().max().item()
+
+
+if __name__ == "__main__":
+    difference = self_test()
+    print(f"largest difference from the recorded outputs: {difference:.1e}")
+    raise SystemExit(0 if difference < 1e-6 else 1)
