@@ -22,6 +22,7 @@ from nas.compiler.statements import StatementWriter
 
 _NOT_FOR_READERS: Final = re.compile(r'\n\n    (?:Args:|Raises:|MACs ).*(?:\n(?! *""").+)*')
 _Values: TypeAlias = dict[str, ast.expr | None]
+# Reads by which a module may be called under another name than that of its attribute.
 _INDIRECT: Final = (
     *(".forward", ".__call__", "getattr", "setattr", ".add_module", ".register_module"),
     *(".children", ".named_children", ".modules", ".named_modules", ".get_submodule"),
@@ -127,8 +128,8 @@ def _replace_options(file: ast.Module) -> None:
             for n, v in assigned.items()
             if n and stored[n] == 1 and n not in changed and _is_option(v)
         }
-        is_known = defined[name] == 1 and 0 < len(calls[name]) == read[name]
-        is_known = is_known and not function.args.posonlyargs
+        has_known_calls = defined[name] == 1 and 0 < len(calls[name]) == read[name]
+        is_known = has_known_calls and not function.args.posonlyargs
         is_final = is_known and [*map(ast.unparse, getattr(owner, "bases", ()))] == ["nn.Module"]
         parameters = _defaults(function)
         values = {n: v for n, v in options.items() if n[0] != "." and n not in parameters}
@@ -161,8 +162,8 @@ def _add_forward(
 ) -> None:
     """Add how often each class's ``forward`` is read, and its calls, as calls of attributes.
 
-    They are known if each module of the class is an attribute that is assigned once, no method has
-    the name of the attribute, and no class calls itself or finds modules without their names.
+    The calls are known if each module of the class is an attribute that is assigned once, no method
+    has the name of the attribute, and no class calls itself or finds modules without their names.
     """
     stored, modules = _names(file, ast.Store), defaultdict[str, list[str]](list)
     defined = {f".{function.name}" for function in functions_in(file)}

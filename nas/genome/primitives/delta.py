@@ -52,7 +52,14 @@ def advanced(
     values: Tokens,
     gates: Gates | None,
 ) -> tuple[Tokens, tuple[Tensor, ...]]:
-    """Return ``solve`` of the next tokens, and the new state: S, and the last sums of gates."""
+    """Return the rule's result u for the next tokens, and the state after them.
+
+    A state is S, the matrix that maps keys to values, and the gates' sums at its last token.
+
+    Args:
+        solve: a function with the arguments of ``without_erased``.
+        state: the state before the tokens; None at the start of the sequence.
+    """
     gates = torch.zeros_like(erase[..., :1]) if gates is None else gates
     if state is not None:
         total, before = state
