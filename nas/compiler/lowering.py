@@ -25,7 +25,7 @@ from nas.common.errors import ConfigError
 from nas.genome import Ref
 from nas.genome.primitives import get, names
 from nas.genome.primitives.factors import Weights
-from nas.genome.signs import sign_of
+from nas.genome.signs import is_non_negative
 
 if TYPE_CHECKING:
     from nas.compiler.plan import Operand, Plan, Step
@@ -273,7 +273,7 @@ def _calls(
         for step in sums:
             yield Lowered((step,), normaliser, (), weights)
         return
-    if weights is Weights.RATIO and not _is_non_negative(plan, normaliser.operands[0].ref):
+    if weights is Weights.RATIO and not is_non_negative(plan.genome, normaliser.operands[0].ref):
         return
     scores = _scores(plan, normaliser.operands[0].ref, normaliser, readers, chosen)
     if scores and _are_one_call(normaliser, sums, chosen):
@@ -284,10 +284,6 @@ def _calls(
         if takes and is_shaped <= weights.takes_shapes:
             once = tuple({step.index: step for step in steps}.values())
             yield Lowered(sums, normaliser, once, weights)
-
-
-def _is_non_negative(plan: Plan, ref: Ref) -> bool:
-    return sign_of(plan.genome, ref).is_non_negative
 
 
 def _are_one_call(normaliser: Step, sums: tuple[Step, ...], chosen: Collection[str]) -> bool:

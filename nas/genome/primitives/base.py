@@ -242,9 +242,6 @@ class Primitive:
             not list them.
         plain: returns equal parameters in normal form at the sizes of a call; None if the result of
             the call is its first operand.
-        merged: returns the parameters of one node that equals two nodes of this primitive, of
-            which the second reads the first; None if there are no such parameters. The arguments
-            are the parameters of the second and of the first node. Other operands are equal.
         least_heads: returns a lower bound on the head count of the result, as a head label.
         factors: factorisation of the scores into query features and key features; None if the
             scores have no such factorisation.
@@ -253,13 +250,6 @@ class Primitive:
         weights: returns the kind of weights that a normaliser computes, or None if no kernel
             supports the weights.
         sums_values: whether the result is the weights times the values.
-        homogeneous: names of the operands p with f(2 p) = 2 f(p) if all other operands are fixed.
-        scale_free: names of the operands p with f(c p) = f(p), where c has a positive number for
-            each token and head, or for each query and head if p are scores.
-        is_rescaling: whether the result is the first operand times such a c.
-        is_isometric: whether the result has the operand's Euclidean length for each token and head,
-            and f(c p) = c f(p).
-        is_additive: whether f(p + q) = f(p) + f(q) for each operand in ``homogeneous``.
         is_featurewise: whether each feature of the result depends only on the same feature of the
             operands and on weights that all heads share. The dependence must be the same for all
             features, and must not depend on how features are divided into heads.
@@ -290,17 +280,11 @@ class Primitive:
     unread: Callable[[Params], tuple[str, ...]] = lambda params: ()
     derived: tuple[str, ...] = ()
     plain: Callable[[Params, Sizes], Params | None] = lambda params, sizes: params
-    merged: Callable[[Params, Params], Params | None] = lambda params, below: None
     least_heads: Callable[[Params], str] = lambda params: "one"
     factors: Factors | None = None
     score_change: ScoreChange | None = None
     weights: Callable[[Params], Weights | None] = lambda params: None
     sums_values: bool = False
-    homogeneous: tuple[str, ...] = ()
-    scale_free: tuple[str, ...] = ()
-    is_rescaling: bool = False
-    is_isometric: bool = False
-    is_additive: bool = False
     is_featurewise: bool = False
     sign: SignRule = unknown_sign
     sizes: tuple[str, ...] = field(init=False)

@@ -82,7 +82,6 @@ def advanced(
     "(2412.06464); gates of features: Kimi Delta Attention (2510.26692)",
     macs=lambda sizes, params: strength_macs(sizes) + pair_macs(sizes, params) + solve_macs(sizes),
     state=lambda sizes, params: sizes.heads * (sizes.width**2 + sizes.gates),
-    scale_free=("keys",),
 )
 class Delta(nn.Module):
     """The delta rule: each value minus what the state already returns for its key.

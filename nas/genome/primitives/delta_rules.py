@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from nas.genome.primitives.base import Role, pair_macs, primitive
 from nas.genome.primitives.delta import solve_macs, strength_macs, unrolled
-from nas.genome.primitives.factors import zero_of_first
 from nas.genome.primitives.gated import Scan
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Gates, Key, Mask, Query, Scores, Tokens
@@ -118,8 +117,6 @@ def squares(keys: Tokens) -> Float[Tensor, "b h n s"]:
     role=Role.TRANSFORM,
     notation="precond({keys}, {curvature})",
     source="Preconditioned DeltaNet 2026 (arXiv 2604.21100)",
-    sign=zero_of_first,
-    homogeneous=("keys",),
 )
 class Precondition(nn.Module):
     """Keys divided by a bounded power of a running sum of their squares.

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from enum import Flag, StrEnum
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -117,95 +119,39 @@ class Weights(StrEnum):
         return self.is_linear or self is Weights.MEAN
 
 
-class Sign(NamedTuple):
-    """The sign of a result, as far as it is provable for all inputs and learned parameters.
+class Sign(Flag):
+    """The sign of a result, as far as it is provable for all inputs and learned parameters."""
 
-    A sign without any of these attributes is unknown.
-
-    Attributes:
-        is_non_negative: the result is never negative, and its gradient is zero wherever the result
-            is zero. A ReLU then changes neither values nor gradients.
-        is_non_positive: the result is never positive.
-        is_zero: the result is zero everywhere, with zero gradients for all operands.
-    """
-
-    is_non_negative: bool = False
-    is_non_positive: bool = False
-    is_zero: bool = False
+    UNKNOWN = 0
+    NON_NEGATIVE = 1
+    NON_POSITIVE = 2
+    ZERO = 3
 
 
-# A rule returns the sign of a result. Its arguments are the signs of the operands (``operands``),
-# and whether two operands are the same tensor (``is_square``).
-SignRule = Callable[[Sequence[Sign], bool], Sign]
+# A rule returns the sign of a result, given the signs of the operands.
+SignRule = Callable[[Sequence[Sign]], Sign]
 
 
-def unknown_sign(operands: Sequence[Sign], is_square: bool) -> Sign:
+def unknown_sign(operands: Sequence[Sign]) -> Sign:
     """Return an unknown sign, as the sign rule of an operation without a provable sign."""
-    return Sign()
+    return Sign.UNKNOWN
 
 
-ZERO: Final = Sign(is_non_negative=True, is_non_positive=True, is_zero=True)
-
-
-def zero_of_first(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return the sign "zero" for a result if the first operand is zero, else an unknown sign."""
-    return ZERO if operands[0].is_zero else Sign()
-
-
-def zero_of_all(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return the sign "zero" for a result if all operands are zero, else an unknown sign."""
-    return ZERO if all(sign.is_zero for sign in operands) else Sign()
-
-
-def zero_of_any(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return the sign "zero" for a result if any operand is zero, else an unknown sign."""
-    return ZERO if any(sign.is_zero for sign in operands) else Sign()
-
-
-def rectified(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return the sign of a ReLU: zero if the first operand is non-positive, else non-negative."""
-    return ZERO if operands[0].is_non_positive else Sign(is_non_negative=True)
-
-
-def non_negative(operands: Sequence[Sign], is_square: bool) -> Sign:
+def non_negative(operands: Sequence[Sign]) -> Sign:
     """Return a non-negative sign for operands of any sign."""
-    return Sign(is_non_negative=True)
+    return Sign.NON_NEGATIVE
 
 
-def non_positive(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return a non-positive sign for operands of any sign."""
-    return Sign(is_non_positive=True)
+def rectified(operands: Sequence[Sign]) -> Sign:
+    """Return the sign of a ReLU: zero if the first operand is non-positive, else non-negative."""
+    return operands[0] | Sign.NON_NEGATIVE
 
 
-def non_positive_like_first(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return the sign "non-positive" if the first operand is non-positive, else an unknown sign."""
-    return Sign(is_non_positive=operands[0].is_non_positive)
+def common_sign(operands: Sequence[Sign]) -> Sign:
+    """Return the sign that all operands have, as for a sum or a multiple of one operand."""
+    return reduce(and_, operands)
 
 
-def sign_of_first(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return the sign of the first operand. The result must be a positive multiple of it."""
-    return operands[0]
-
-
-def sign_of_sum(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return the sign of a sum: each attribute that holds for all operands."""
-    return Sign(*(all(signs) for signs in zip(*operands, strict=True)))
-
-
-def sign_of_dot(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return the sign of dot products of the operands' tokens.
-
-    Unlike in a product, two tokens of one tensor can have a negative dot product.
-    """
-    return sign_of_product(operands, False)
-
-
-def sign_of_product(operands: Sequence[Sign], is_square: bool) -> Sign:
-    """Return the sign of a product of all operands.
-
-    The sign is zero if an operand is zero. It is non-negative if all operands are non-negative, or
-    if two operands are the same tensor (``is_square``). Otherwise it is unknown.
-    """
-    if any(sign.is_zero for sign in operands):
-        return ZERO
-    return Sign(is_non_negative=is_square or all(sign.is_non_negative for sign in operands))
+def sign_of_product(operands: Sequence[Sign]) -> Sign:
+    """Return the sign of a product: zero if an operand is, non-negative if all operands are."""
+    return Sign.ZERO if Sign.ZERO in operands else common_sign(operands) & Sign.NON_NEGATIVE

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from nas.genome.primitives.base import Role, primitive
-from nas.genome.primitives.factors import non_negative, sign_of_first
+from nas.genome.primitives.factors import common_sign, non_negative
 from nas.genome.primitives.products import unit_length
 from nas.genome.primitives.shapes import Tokens
 
@@ -22,9 +22,7 @@ from nas.genome.primitives.shapes import Tokens
     role=Role.TRANSFORM,
     notation="{tokens}/|{tokens}|",
     source="Yang et al. 2024 (DeltaNet, arXiv 2406.06484)",
-    sign=sign_of_first,
-    is_rescaling=True,
-    scale_free=("tokens",),
+    sign=common_sign,
 )
 class L2Norm(nn.Module):
     """Each token's features of each head, divided by their Euclidean length.

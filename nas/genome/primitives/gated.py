@@ -12,13 +12,7 @@ from torch import Tensor, nn
 
 from nas.genome.primitives.base import Role, pair_macs, primitive
 from nas.genome.primitives.domains import Choice
-from nas.genome.primitives.factors import (
-    Factors,
-    ScoreChange,
-    non_positive_like_first,
-    sign_of_product,
-    zero_of_first,
-)
+from nas.genome.primitives.factors import Factors, ScoreChange, sign_of_product
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import (
     Gates,
@@ -39,7 +33,6 @@ from nas.genome.primitives.shapes import (
     notation="({scores} + log Π{gates})",
     source="Lin et al. 2025 (FoX, arXiv 2503.02130); both directions: symmetric, ours",
     score_change=ScoreChange(decays=True),
-    sign=non_positive_like_first,
 )
 class Decay(nn.Module):
     """Scores plus the logarithm of the product of all forget gates between query and key.
@@ -92,7 +85,7 @@ def decayed_products(
     "al. 2024 (GLA, arXiv 2312.06635)",
     macs=pair_macs,
     factors=Factors(is_scaled=True, is_gated=True),
-    sign=lambda operands, is_square: sign_of_product(operands[:2], is_square=False),
+    sign=lambda operands: sign_of_product(operands[:2]),
 )
 class GatedProduct(nn.Module):
     """Scaled dot products in which each feature is multiplied by all gates between query and key.
@@ -130,7 +123,6 @@ class GatedProduct(nn.Module):
     source="complement: Qin et al. 2024 (HGRN2, arXiv 2404.07904); rate: Dao and Gu 2024 "
     "(Mamba-2, arXiv 2405.21060)",
     parameters={"form": Choice(default="complement", values=("complement", "rate"))},
-    sign=zero_of_first,
     state=lambda sizes, params: sizes.heads * sizes.gates,
 )
 class WriteGate(nn.Module):
@@ -168,7 +160,6 @@ class WriteGate(nn.Module):
     role=Role.AGGREGATE,
     notation="scan({tokens}, {gates})",
     source="Qin et al. 2023 (HGRN, NeurIPS); in parallel: Hillis and Steele 1986",
-    sign=zero_of_first,
     state=lambda sizes, params: sizes.heads * (sizes.width + sizes.gates),
 )
 class Scan(nn.Module):

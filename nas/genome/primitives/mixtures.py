@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Integer, Real
-from nas.genome.primitives.factors import zero_of_all
 from nas.genome.primitives.masks import hide
 from nas.genome.primitives.shapes import Mask, Scores
 
@@ -24,7 +23,6 @@ INITIAL: Final = Real(default=0.8, low=0.0, high=1.0)
     notation="Δ_heads({weights})",
     source="Ye et al. 2024 (Differential Transformer, arXiv 2410.05258)",
     parameters={"initial": INITIAL},
-    sign=zero_of_all,
     passes=lambda sizes, params: 2,
     plain=lambda params, sizes: None if sizes.heads == 1 else params,
 )
@@ -58,7 +56,6 @@ class HeadDifference(nn.Module):
     notation="({first} - λ{second})",
     source="Ye et al. 2024 (Differential Transformer, arXiv 2410.05258)",
     parameters={"initial": INITIAL},
-    sign=zero_of_all,
     passes=lambda sizes, params: 2,
 )
 class Difference(nn.Module):
@@ -84,7 +81,6 @@ class Difference(nn.Module):
     notation="P·{scores}",
     source="Shazeer et al. 2020 (Talking-Heads Attention, arXiv 2003.02436)",
     macs=lambda sizes, params: sizes.heads**2 * sizes.pairs,
-    sign=zero_of_all,
 )
 class TalkingHeads(nn.Module):
     """Scores or weights of all heads, mixed by a learned matrix, which is initially the identity.

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from nas.genome import LABELS
 from nas.genome.primitives.base import Params, Role, primitive
 from nas.genome.primitives.domains import Choice, Flag
-from nas.genome.primitives.factors import Weights, non_negative, rectified, sign_of_first
+from nas.genome.primitives.factors import Weights, rectified
 from nas.genome.primitives.masks import count_visible, hide
 from nas.genome.primitives.shapes import Mask, Scores
 
@@ -41,7 +41,6 @@ def masked_softmax(scores: Scores, mask: Mask, filtered: bool) -> Scores:
     notation="softmax({scores})",
     source="Vaswani et al. 2017, eq. 1",
     weights=lambda params: Weights.SOFTMAX,
-    sign=non_negative,
 )
 class Softmax(nn.Module):
     """Softmax over the visible keys; a query that sees no key gets weights of zero.
@@ -64,7 +63,6 @@ class Softmax(nn.Module):
     notation="softmax₁({scores})",
     source="Miller 2023, 'Attention Is Off By One'",
     weights=lambda params: Weights.SOFTMAX_ONE,
-    sign=non_negative,
 )
 class SoftmaxOne(nn.Module):
     """Softmax over the visible keys and one additional key, whose score and value are zero.
@@ -83,7 +81,6 @@ class SoftmaxOne(nn.Module):
     notation="softmax_sink({scores})",
     source="OpenAI 2025 (gpt-oss, arXiv 2508.10925); Xiao et al. 2024",
     weights=lambda params: Weights.SOFTMAX_SINK,
-    sign=non_negative,
 )
 class SoftmaxSink(nn.Module):
     """Softmax over the visible keys and one additional key, with a learned score and value zero.
@@ -113,7 +110,6 @@ def _sigmoid_weights(params: Params) -> Weights:
     source="Evolving Attention, section 2.1; length bias: Ramapuram et al. 2024, section 3",
     parameters={"length_bias": Flag(default=False)},
     weights=_sigmoid_weights,
-    sign=non_negative,
 )
 class Sigmoid(nn.Module):
     """Sigmoid of each visible score; rows do not sum to 1.
@@ -158,7 +154,6 @@ class ReluSquared(nn.Module):
     source="Cao 2021 (Choose a Transformer: Fourier or Galerkin), eq. 5",
     parameters={"divide": Flag(default=True)},
     weights=lambda params: Weights.LINEAR if params["divide"] else Weights.SUM,
-    sign=sign_of_first,
 )
 class SoftmaxFree(nn.Module):
     """Scores of the visible keys, divided by their number n; weights may be negative.
@@ -193,7 +188,6 @@ class SoftmaxFree(nn.Module):
     notation="ratio({scores})",
     source="Katharopoulos et al. 2020 (Transformers are RNNs)",
     weights=lambda params: Weights.RATIO,
-    scale_free=("scores",),
     sign=rectified,
 )
 class Ratio(nn.Module):
@@ -246,7 +240,6 @@ class Softpick(nn.Module):
     notation="stick({scores})",
     source="Tan et al. 2024 (Stick-breaking Attention, arXiv 2410.17980)",
     passes=lambda sizes, params: 5,
-    sign=non_negative,
 )
 class StickBreaking(nn.Module):
     """Each key, from the last visible one backwards, takes a share of the weight that is left.
@@ -280,7 +273,6 @@ class StickBreaking(nn.Module):
     parameters={"heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"])))},
     derived=("heads",),
     weights=lambda params: Weights.MEAN,
-    sign=non_negative,
     is_featurewise=True,
     unread=lambda params: ("scores", "key"),
     least_heads=lambda params: params["heads"],

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from nas.genome import key_width
 from nas.genome.primitives.base import Params, Role, Sizes, primitive
 from nas.genome.primitives.domains import Choice, Flag, Integer, Real
-from nas.genome.primitives.factors import zero_of_first
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Mask, Tokens
 
@@ -61,10 +60,6 @@ def _plain_rope(params: Params, sizes: Sizes) -> Params:
         "base": Real(default=10000.0, low=1.0, high=1e9),
     },
     plain=_plain_rope,
-    homogeneous=("tokens",),
-    is_additive=True,
-    is_isometric=True,
-    sign=zero_of_first,
 )
 class Rope(nn.Module):
     """Rotary position embedding: dot products depend on the difference of positions only.
@@ -172,9 +167,6 @@ class ShortConv(nn.Module):
     source="Peng et al. 2023 (RWKV, arXiv 2305.13048), with 1 - mu for its mu",
     state=lambda sizes, params: sizes.heads * sizes.width,
     parameters={"init": Choice(default="identity", values=("identity", "spread"))},
-    sign=zero_of_first,
-    homogeneous=("tokens",),
-    is_additive=True,
     is_featurewise=True,
 )
 class TokenShift(nn.Module):

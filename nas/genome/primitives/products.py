@@ -8,14 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.genome.primitives.base import Role, pair_macs, primitive
-from nas.genome.primitives.factors import (
-    Factors,
-    non_positive,
-    sign_of_dot,
-    sign_of_product,
-    zero_of_any,
-    zero_of_first,
-)
+from nas.genome.primitives.factors import Factors, Sign, sign_of_product
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Key, Mask, Query, Scores, Sums, Tokens, Values
 
@@ -28,7 +21,7 @@ from nas.genome.primitives.shapes import Key, Mask, Query, Scores, Sums, Tokens,
     source="Vaswani et al. 2017, eq. 1",
     macs=pair_macs,
     factors=Factors(is_scaled=True),
-    sign=sign_of_dot,
+    sign=sign_of_product,
 )
 class ScaledDotProduct(nn.Module):
     """Dot products of queries and keys, divided by the square root of ``rank``.
@@ -55,7 +48,6 @@ class ScaledDotProduct(nn.Module):
         pair_macs(sizes, params) + sizes.heads * sizes.queries * sizes.width**2
     ),
     factors=Factors(query="map"),
-    sign=zero_of_any,
 )
 class Bilinear(nn.Module):
     """Unscaled dot products of keys with a learned linear map of the queries.
@@ -85,8 +77,6 @@ def unit_length(tokens: Tokens) -> Tokens:
     source="Henry et al. 2020 (QKNorm), eq. 4; per head: Liu et al. 2022 (Swin V2), eq. 2",
     macs=pair_macs,
     factors=Factors(query="query_features", key="key_features"),
-    scale_free=("query", "key"),
-    sign=zero_of_any,
 )
 class Cosine(nn.Module):
     """Cosines of the angles between queries and keys, times a learned factor g of each head.
@@ -117,7 +107,7 @@ class Cosine(nn.Module):
     source="Chen et al. 2021 (Skyformer), section 4.1: the logarithm of its Gaussian kernel",
     macs=pair_macs,
     factors=Factors(bias="key_bias", is_scaled=True, has_query_term=True),
-    sign=non_positive,
+    sign=lambda operands: Sign.NON_POSITIVE,
 )
 class Distance(nn.Module):
     """Negative squared distances of queries and keys, the logarithm of a Gaussian kernel.
@@ -186,8 +176,6 @@ class ConvolutionalScore(nn.Module):
     source="Vaswani et al. 2017, eq. 1",
     macs=pair_macs,
     sums_values=True,
-    homogeneous=("weights", "values"),
-    is_additive=True,
     is_featurewise=True,
     sign=sign_of_product,
 )
@@ -204,11 +192,6 @@ class WeightedSum(nn.Module):
     role=Role.TRANSFORM,
     notation="({tokens} ⟂ {own})",
     source="Zhai 2026 (Exclusive Self Attention, arXiv 2603.09078), eq. 2",
-    scale_free=("own",),
-    homogeneous=("tokens",),
-    is_additive=True,
-    merged=lambda params, below: params,
-    sign=zero_of_first,
 )
 class ExcludeValue(nn.Module):
     """Tokens minus their projections onto the values of the same token and head.

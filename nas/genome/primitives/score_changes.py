@@ -8,12 +8,7 @@ from torch import Tensor, nn
 
 from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Real
-from nas.genome.primitives.factors import (
-    ScoreChange,
-    non_positive_like_first,
-    sign_of_first,
-    zero_of_first,
-)
+from nas.genome.primitives.factors import ScoreChange, common_sign
 from nas.genome.primitives.shapes import Key, Query, Scores
 
 
@@ -24,7 +19,6 @@ from nas.genome.primitives.shapes import Key, Query, Scores
     notation="τ·{scores}",
     source="Lin et al. 2018 (Learning When to Concentrate or Divert Attention); per head",
     score_change=ScoreChange(factor="factor"),
-    sign=zero_of_first,
 )
 class Temperature(nn.Module):
     """Scores times a learned factor of each head, which starts at 1; excluded keys stay excluded.
@@ -52,7 +46,7 @@ class Temperature(nn.Module):
     source="Bello et al. 2016, eq. 16; Gemma 2, section 2",
     parameters={"cap": Real(default=50.0, low=1e-3, high=1e6)},
     score_change=ScoreChange(cap="cap"),
-    sign=sign_of_first,
+    sign=common_sign,
 )
 class Softcap(nn.Module):
     """Scores limited to the interval (-c, c): c tanh(scores / c); excluded keys stay excluded."""
@@ -135,7 +129,6 @@ def alibi_slopes(heads: int, like: Tensor) -> Float[Tensor, "h"]:
     notation="({scores} - m|i-j|)",
     source="Press et al. 2022 (ALiBi), section 3; both directions: its authors' code, symmetric",
     score_change=ScoreChange(slopes=alibi_slopes),
-    sign=non_positive_like_first,
 )
 class Alibi(nn.Module):
     """Scores minus a penalty proportional to the distance of query and key.

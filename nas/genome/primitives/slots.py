@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from nas.genome.primitives.base import Role, pair_macs, primitive
 from nas.genome.primitives.domains import Choice, Integer
-from nas.genome.primitives.factors import non_negative, zero_of_any
 from nas.genome.primitives.gated import log_decay
 from nas.genome.primitives.gates import summed
 from nas.genome.primitives.masks import drop_padding
@@ -114,7 +113,6 @@ class TokenGate(nn.Module):
     notation="softmax_≤t({tokens})",
     source="Peng et al. 2021 (ABC, arXiv 2110.02488); Qin et al. 2024 (LightNet, arXiv 2405.21022)",
     state=lambda sizes, params: sizes.heads * sizes.width,
-    sign=non_negative,
 )
 class PrefixSoftmax(nn.Module):
     """Each feature's share in the softmax over all tokens so far.
@@ -147,7 +145,6 @@ class PrefixSoftmax(nn.Module):
     notation="{weights}·Π{gates}·{values}",
     source="Zhang et al. 2024 (GSA, arXiv 2409.07146), the readout of the keys' slots",
     macs=pair_macs,
-    sign=zero_of_any,
 )
 class SlotSum(nn.Module):
     """Weighted sums of values whose features forget.

@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from nas.genome.primitives.base import Params, Role, primitive
+from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Integer
-from nas.genome.primitives.factors import non_negative, non_positive_like_first
 from nas.genome.primitives.masks import below_top, hide
 from nas.genome.primitives.normalisers import masked_softmax
 from nas.genome.primitives.shapes import Mask, Scores
@@ -65,7 +64,6 @@ def support_of(z: Scores, power: int) -> Bool[Tensor, "b h q k"]:
     role=Role.NORMALIZE,
     notation="sparsemax({scores})",
     source="Martins and Astudillo 2016, eq. 2 and algorithm 1",
-    sign=non_negative,
 )
 class Sparsemax(nn.Module):
     """Projection of each row of scores onto the simplex; most weights are exactly zero.
@@ -83,7 +81,6 @@ class Sparsemax(nn.Module):
     role=Role.NORMALIZE,
     notation="entmax₁.₅({scores})",
     source="Peters et al. 2019, eq. 10 and algorithm 2",
-    sign=non_negative,
 )
 class Entmax15(nn.Module):
     """Entmax with alpha = 1.5, between softmax and sparsemax; low scores give weights of zero.
@@ -110,7 +107,6 @@ def keep_largest(scores: Scores, mask: Mask, count: int) -> Scores:
     role=Role.ADJUST,
     notation="top_{k}({scores})",
     source="Evolving Attention, section 2.1 (k = 10)",
-    sign=non_positive_like_first,
     parameters={"k": Integer(default=10, low=1, high=65536)},
 )
 class TopkFilter(nn.Module):
@@ -124,13 +120,6 @@ class TopkFilter(nn.Module):
 
     def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return keep_largest(scores, mask, self.k)
-
-
-def _merged_blocks(params: Params, below: Params) -> Params | None:
-    """Return the parameters of one block filter in place of two with equal blocks."""
-    if params["block"] != below["block"]:
-        return None
-    return {"block": params["block"], "k": min(params["k"], below["k"])}
 
 
 @primitive(
@@ -147,8 +136,6 @@ def _merged_blocks(params: Params, below: Params) -> Params | None:
     plain=lambda params, sizes: (
         None if (params["k"] + 1) * params["block"] >= sizes.tokens else params
     ),
-    merged=_merged_blocks,
-    sign=non_positive_like_first,
 )
 class BlockFilter(nn.Module):
     """The scores of k blocks of keys and of the query's own block; all others become -inf.
@@ -193,7 +180,6 @@ class BlockFilter(nn.Module):
     role=Role.NORMALIZE,
     notation="softmax_top{k}({scores})",
     source="Gupta et al. 2021 (Memory-efficient Transformers via Top-k Attention), section 2",
-    sign=non_negative,
     parameters={"k": Integer(default=10, low=1, high=65536)},
 )
 class TopkSoftmax(nn.Module):

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from nas.genome.primitives.base import Params, Role, Sizes, primitive
 from nas.genome.primitives.domains import Choice, Flag, Integer, Real
-from nas.genome.primitives.factors import non_negative, zero_of_first
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Gates, Mask, Tokens
 
@@ -164,7 +163,6 @@ class ShiftedProjection(nn.Module):
     parameters={"root": Integer(default=1, low=1, high=2)},
     macs=lambda sizes, params: sizes.tokens * sizes.dim * sizes.heads,
     unread=lambda params: ("tokens",),
-    sign=non_negative,
 )
 class Strength(nn.Module):
     """A number between 0 and 1 of each head, computed from x, in place of all features.
@@ -194,9 +192,6 @@ class Strength(nn.Module):
         "bounded": Flag(default=False),
         "initial": Real(default=1.0, low=-16.0, high=16.0),
     },
-    sign=zero_of_first,
-    homogeneous=("tokens",),
-    is_additive=True,
 )
 class HeadScale(nn.Module):
     """Features times a learned number a of each head.
@@ -222,7 +217,6 @@ class HeadScale(nn.Module):
     role=Role.TRANSFORM,
     notation="RMS_d({tokens})",
     source="Zhang and Sennrich 2019 (RMSNorm), eq. 4, over the features of all heads",
-    sign=zero_of_first,
 )
 class ModelNorm(nn.Module):
     """Root mean square norm over the features of all heads of a token, with a gain for each.

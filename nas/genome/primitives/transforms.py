@@ -12,14 +12,7 @@ from torch.nn import functional as F
 from nas.genome import LABELS
 from nas.genome.primitives.base import Params, Role, Sizes, map_macs, primitive
 from nas.genome.primitives.domains import Choice, Flag, Integer
-from nas.genome.primitives.factors import (
-    ScoreChange,
-    rectified,
-    sign_of_first,
-    sign_of_product,
-    sign_of_sum,
-    zero_of_first,
-)
+from nas.genome.primitives.factors import ScoreChange, common_sign, rectified, sign_of_product
 from nas.genome.primitives.shapes import Tokens
 
 
@@ -29,7 +22,6 @@ from nas.genome.primitives.shapes import Tokens
     role=Role.TRANSFORM,
     notation="GELU({tokens})",
     source="Hendrycks and Gimpel 2016, eq. 1; Evolving Attention, section 2.1",
-    sign=zero_of_first,
     is_featurewise=True,
 )
 class Gelu(nn.Module):
@@ -45,7 +37,6 @@ class Gelu(nn.Module):
     role=Role.TRANSFORM,
     notation="SiLU({tokens})",
     source="Elfwing et al. 2017, eq. 9",
-    sign=zero_of_first,
     is_featurewise=True,
 )
 class Silu(nn.Module):
@@ -62,7 +53,6 @@ class Silu(nn.Module):
     notation="ReLU({tokens})",
     source="Nair and Hinton 2010",
     sign=rectified,
-    homogeneous=("tokens",),
     is_featurewise=True,
 )
 class Relu(nn.Module):
@@ -78,7 +68,6 @@ class Relu(nn.Module):
     role=Role.TRANSFORM,
     notation="tanh({tokens})",
     source="elementary",
-    sign=zero_of_first,
     is_featurewise=True,
 )
 class Tanh(nn.Module):
@@ -120,7 +109,6 @@ class LayerNorm(nn.Module):
     notation="RMS({tokens})",
     source="Zhang and Sennrich 2019 (RMSNorm), eq. 4; span 2: Differential Transformer",
     parameters={"span": Integer(default=1, low=1, high=2)},
-    sign=zero_of_first,
 )
 class RmsNorm(nn.Module):
     """Root mean square norm of each token's features; all heads share the gain g.
@@ -190,9 +178,6 @@ class Linear(nn.Module):
     },
     least_heads=lambda params: params["least_heads"],
     macs=map_macs,
-    sign=zero_of_first,
-    homogeneous=("tokens",),
-    is_additive=True,
 )
 class HeadLinear(nn.Module):
     """Learned linear map of each head's features, with one matrix W_h (w x w) for each head h.
@@ -225,7 +210,7 @@ GATE_INIT: Final = Choice(default="random", values=("random", "open"))
     source="Evolving Attention, section 2.1",
     parameters={"init": GATE_INIT},
     macs=map_macs,
-    sign=sign_of_first,
+    sign=common_sign,
 )
 class GatedValue(nn.Module):
     """Features multiplied by a gate computed from the same token: v * sigmoid(W v + b).
@@ -262,9 +247,7 @@ def _output_gate_macs(sizes: Sizes, params: Params) -> int:
         "init": GATE_INIT,
     },
     macs=_output_gate_macs,
-    sign=sign_of_first,
-    homogeneous=("tokens",),
-    is_additive=True,
+    sign=common_sign,
     is_featurewise=True,
 )
 class OutputGate(nn.Module):
@@ -311,7 +294,7 @@ class OutputGate(nn.Module):
     source="Evolving Attention, section 2.1",
     commutes=True,
     score_change=ScoreChange(),
-    sign=sign_of_sum,
+    sign=common_sign,
     is_featurewise=True,
 )
 class Add(nn.Module):
@@ -353,9 +336,6 @@ class Multiply(nn.Module):
     notation="{tokens} ⊙ SiLU(W x)",
     source="Sun et al. 2023 (RetNet, arXiv 2307.08621)",
     macs=lambda sizes, params: sizes.tokens * sizes.dim * sizes.heads * sizes.width,
-    sign=zero_of_first,
-    homogeneous=("tokens",),
-    is_additive=True,
     is_featurewise=True,
 )
 class SwishGate(nn.Module):
