@@ -31,6 +31,7 @@ MODULES: Final = {
 }
 BENCHMARKS: Final = {
     "validator": "genomes validated, varied, digested per second",
+    "duplicates": "random genomes that compute one function under two digests",
     "kernels": "each mechanism compared with its naive form",
     "chunks": "gates and the delta rule in chunks, compared with all pairs",
     "memory": "peak memory of 4,096 tokens",

@@ -50,21 +50,21 @@ def _measure(name: str) -> tuple[list[Genome], list[Figure]]:
     space = load_space(name)
     policy = load_policy(space.policy)
     variation = Variation(space, policy)
-    genomes = list({digest(g): g for g in _samples(variation, COUNT)}.values())
+    genomes = list({digest(g): g for g in samples(variation, COUNT)}.values())
     works: dict[str, Callable[[], object]] = {
         "judged": partial(_apply, genomes, partial(validate, policy=policy)),
-        "sampled": partial(_samples, variation, len(genomes)),
+        "sampled": partial(samples, variation, len(genomes)),
         "varied": partial(_cross, variation, genomes),
         "canonicalised": partial(_apply, genomes, canonicalise),
         "digested": partial(_apply, genomes, digest),
     }
     return genomes, [
-        rate(f"{name}: {work}", len(genomes), samples, "genomes/s")
-        for work, samples in interleaved(works, ROUNDS).items()
+        rate(f"{name}: {work}", len(genomes), seconds, "genomes/s")
+        for work, seconds in interleaved(works, ROUNDS).items()
     ]
 
 
-def _samples(variation: Variation, count: int) -> list[Genome]:
+def samples(variation: Variation, count: int) -> list[Genome]:
     """Return random samples, each mutated once."""
     rng = np.random.default_rng(0)
     return [variation.mutate(variation.sample(rng), rng)[0] for _ in range(count)]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from nas.genome import Genome, ModelSizes, Node
@@ -41,10 +41,10 @@ def rewrite(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
 
 def _rewritten_once(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> Genome | None:
     for index in genome.live():
-        for proposal in (
-            *_reading_streams(genome, index, typing),
-            *_without_least_heads(genome, index),
-            *_with_plain_params(genome, index, typing, sizes),
+        for proposal in chain(
+            _reading_streams(genome, index, typing),
+            _without_least_heads(genome, index),
+            _with_plain_params(genome, index, typing, sizes),
         ):
             if _keeps_types(proposal, infer(proposal), typing):
                 return proposal

@@ -13,9 +13,9 @@ The normal form of a genome is the result of these steps:
 All steps preserve the output, gradients and the distribution of initial parameters. Mechanisms
 that are equal in a weaker sense have different digests.
 
-Nodes are sorted by colour refinement. The colour of a node is a hash of its operation and of the
-colours of its operands and readers. If different nodes still have the same colour, their orders
-are tried, and the lexicographically smallest result is used.
+Operands are sorted by colour refinement: the colour of a node is a hash of its operation and of the
+colours of its operands and readers. Of nodes that still have the same colour, which are nearly
+always symmetric, one gets another colour.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ from typing import Any, Final
 from nas.genome import ALL, STREAMS, Genome, ModelSizes, Node, Projections, Ref
 from nas.genome.algebra import rewrite
 from nas.genome.plain import plain_placement, plain_visibility, with_cut_heads
-from nas.genome.primitives import get
+from nas.genome.primitives import check_vocabulary, get
 from nas.genome.types import Type, infer
 
 VERSION: Final = "nas-2"
 DIGEST_LENGTH: Final = 16
-MAX_ORDERS: Final = 200  # orders of symmetric nodes that are tried
 
 
 def canonicalise(
@@ -48,7 +47,11 @@ def canonicalise(
             removing a window that covers all tokens.
         is_causal: True if all calls of the mechanism are causal, False if no call is causal, None
             if the normal form must be valid in both cases.
+
+    Raises:
+        GenomeError: a primitive or parameter does not exist, or a value is invalid.
     """
+    genome = check_vocabulary(genome)
     visibility = plain_visibility(genome.visibility, sizes and sizes.tokens, is_causal)
     graph = _simplified(Genome(genome.nodes, genome.projections))
     form = replace(_normal(graph, sizes)[0], visibility=visibility)
@@ -73,9 +76,10 @@ def _normal(genome: Genome, sizes: ModelSizes | None) -> tuple[Genome, dict[str,
 
     The second value contains the old names of streams by their new names.
     """
-    before, genome = None, _rewritten(genome, sizes)
-    while genome != before:
-        before, genome = genome, _rewritten(_simplified(genome), sizes)
+    # Rules apply to nodes in this order, which must not depend on the genome's.
+    genome = replace(genome, nodes=_ordered(genome.nodes))
+    while (new := _rewritten(genome, sizes)) != genome:
+        genome = _simplified(new)
     forms = []
     for form, names in _namings(genome, sizes):
         nodes = _ordered(form.nodes)
@@ -175,11 +179,10 @@ def _simplified(genome: Genome) -> Genome:
         inputs = node.inputs
         if primitive.commutes and len(inputs) == 2:
             inputs = tuple(sorted(inputs, key=str))
-        params = {k: primitive.parameters[k].accept(v) for k, v in node.params}
-        omitted = primitive.unread(primitive.full(params))
         defaults = primitive.defaults()
-        changed = ((k, v) for k, v in params.items() if v != defaults[k] and k not in omitted)
-        simplified = Node(node.op, inputs, tuple(sorted(changed)))
+        omitted = primitive.unread(defaults | node.param_dict())
+        params = ((k, v) for k, v in node.params if v != defaults[k] and k not in omitted)
+        simplified = Node(node.op, inputs, tuple(params))
         if primitive.is_parametric or simplified not in indices:
             indices[simplified] = len(nodes)
             nodes.append(simplified)
@@ -247,20 +250,46 @@ def _effective(projections: Projections, nodes: tuple[Node, ...]) -> Projections
 
 
 def _ordered(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    if not nodes:
-        return ()
+    """Return the nodes in depth-first order from the output, with operands before readers.
+
+    Operands of commutative operations are sorted by their colours.
+    """
+    has_choice = any(
+        get(node.op).commutes and sum(isinstance(ref, int) for ref in {*node.inputs}) > 1
+        for node in nodes
+    )
+    colours = _colours(nodes) if has_choice else [""] * len(nodes)
+    new_index: dict[Any, Ref] = {}
+    written: list[Node] = []
+
+    def write(index: int) -> None:
+        node, inputs = nodes[index], list(nodes[index].inputs)
+        if get(node.op).commutes:
+            inputs.sort(key=lambda ref: ref if isinstance(ref, str) else colours[ref])
+        for ref in inputs:
+            if isinstance(ref, int) and ref not in new_index:
+                write(ref)
+        new_index[index] = len(written)
+        written.append(replace(node, inputs=tuple(inputs)).renamed(new_index))
+
+    if nodes:
+        write(len(nodes) - 1)
+    return tuple(written)
+
+
+def _colours(nodes: Sequence[Node]) -> list[str]:
+    """Return a different colour for each node, which does not depend on the order of the nodes."""
     colours: list[str] = []
     for node in nodes:
         operands = [r if isinstance(r, str) else colours[r] for r in node.inputs]
         colours.append(_colour(node.op, node.params, _sorted(node, operands)))
     colours[-1] = _colour("output", colours[-1])
-    orders = _discrete(nodes, _refine(nodes, colours), [MAX_ORDERS])
-    forms = [_written(nodes, order) for order in orders]
-    return min(forms, key=_text)
-
-
-def _text(nodes: Sequence[Node]) -> list[tuple[str, list[str], list[str]]]:
-    return [(n.op, [*map(str, n.inputs)], [*map(str, n.params)]) for n in nodes]
+    colours = _refine(nodes, colours)
+    while len({*colours}) < len(colours):
+        tied = min(colour for colour in colours if colours.count(colour) > 1)
+        colours[colours.index(tied)] = _colour("first", tied)
+        colours = _refine(nodes, colours)
+    return colours
 
 
 def _refine(nodes: Sequence[Node], colours: list[str]) -> list[str]:
@@ -284,52 +313,6 @@ def _refine(nodes: Sequence[Node], colours: list[str]) -> list[str]:
         if len(set(refined)) == count:
             return colours
         colours, count = refined, len(set(refined))
-
-
-def _discrete(nodes: Sequence[Node], colours: list[str], budget: list[int]) -> list[list[str]]:
-    """Return lists of node colours (hashes) in which all nodes have different colours.
-
-    Each list puts the nodes that share a colour in ``colours`` in another order.
-
-    Args:
-        budget: list of one number, which all calls decrease: how many orders may still be tried.
-    """
-    classes: dict[str, list[int]] = {}
-    for index, colour in enumerate(colours):
-        classes.setdefault(colour, []).append(index)
-    tied = min((c for c in classes if len(classes[c]) > 1), default=None)
-    if tied is None:
-        return [colours]
-    colourings: list[list[str]] = []
-    for index in classes[tied]:
-        if colourings and budget[0] <= 0:
-            break
-        budget[0] -= 1
-        single = [_colour("first", c) if i == index else c for i, c in enumerate(colours)]
-        colourings += _discrete(nodes, _refine(nodes, single), budget)
-    return colourings
-
-
-def _written(nodes: Sequence[Node], colours: Sequence[str]) -> tuple[Node, ...]:
-    """Return the nodes in depth-first order from the output, with operands before readers.
-
-    Operands of commutative operations are sorted by their colours (hashes).
-    """
-    new_index: dict[Any, Ref] = {}
-    written: list[Node] = []
-
-    def write(index: int) -> None:
-        node, inputs = nodes[index], list(nodes[index].inputs)
-        if get(node.op).commutes:
-            inputs.sort(key=lambda ref: ref if isinstance(ref, str) else colours[ref])
-        for ref in inputs:
-            if isinstance(ref, int) and ref not in new_index:
-                write(ref)
-        new_index[index] = len(written)
-        written.append(replace(node, inputs=tuple(inputs)).renamed(new_index))
-
-    write(len(nodes) - 1)
-    return tuple(written)
 
 
 def _sorted(node: Node, operands: list[str]) -> list[str]:

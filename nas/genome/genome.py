@@ -18,7 +18,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import Field
 
@@ -26,9 +26,6 @@ from nas.common.config import Frozen, describe, parse_model
 from nas.common.errors import ConfigError, GenomeError
 from nas.genome.options import FLAGS, Projections, Visibility
 from nas.genome.placement import ALL, Placement, PlacementField
-
-if TYPE_CHECKING:
-    import networkx
 
 Ref = str | int
 ParamValue = bool | int | float | str | None
@@ -139,24 +136,6 @@ class Genome:
         nodes = score, weights, Node("weighted_sum", (1, "v"))
         rest = self.placement.rest
         return Genome(nodes, Projections(kv_heads=rest.kv_heads), ALL, rest.visibility)
-
-    def graph(self) -> networkx.DiGraph[Ref]:
-        """Return the genome as a networkx graph, with streams and indices of nodes as vertices.
-
-        Each vertex has the attribute ``op``, the name of the primitive or stream. Each edge has the
-        attribute ``slots``, the indices of the reader's operands that it supplies.
-        """
-        import networkx as nx
-
-        graph: networkx.DiGraph[Ref] = nx.DiGraph()
-        for index, node in enumerate(self.nodes):
-            graph.add_node(index, op=node.op)
-            for slot, ref in enumerate(node.inputs):
-                if ref not in graph:
-                    graph.add_node(ref, op=ref)
-                slots = graph.edges[ref, index]["slots"] if graph.has_edge(ref, index) else ()
-                graph.add_edge(ref, index, slots=(*slots, slot))
-        return graph
 
     def with_node(self, index: int, node: Node) -> Genome:
         """Return the genome with ``node`` in place of the node at ``index``."""

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
+import pytest
 
+import nas
+from benchmarks.duplicates import renumbered
+from nas.common.errors import GenomeError
 from nas.compiler import resolve
 from nas.genome import Genome, ModelSizes, Visibility
 from nas.genome.canonical import canonicalise, digest
@@ -15,6 +18,8 @@ from tests.samples import samples
 from tests.twins import are_twins
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.genomes import Build
 
 STANDARD = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
@@ -136,13 +141,24 @@ def test_shared_and_copied_learned_nodes_have_different_digests(genome: Build) -
     assert not same(build(0), third)
 
 
-def test_orders_of_symmetric_nodes_are_limited(genome: Build) -> None:
-    nodes = [("linear", "v") for _ in range(16)]
-    sums = [("add", [0, 1])] + [("add", [15 + i, i + 1]) for i in range(1, 15)]
-    found = genome(
-        *nodes, *sums, ("scaled_dot_product", "qk"), ("softmax", [31]), ("weighted_sum", [32, 30])
-    )
-    assert canonicalise(canonicalise(found)) == canonicalise(found)
+def test_symmetric_nodes_are_ordered_by_their_readers(genome: Build) -> None:
+    """Learned maps a and b, read as a1 * a2 + b1 * b2, or crossed as a1 * b2 + b1 * a2.
+
+    Colour refinement gives both graphs the same colours.
+    """
+
+    def build(first: int, *products: tuple[int, int]) -> Genome:
+        maps = ("linear", "v"), ("linear", "v")
+        halves = ("gelu", [first]), ("gelu", [1 - first]), ("tanh", [first]), ("tanh", [1 - first])
+        sums = *(("multiply", pair) for pair in products), ("add", [6, 7])
+        ends = ("scaled_dot_product", "qk"), ("softmax", [9]), ("weighted_sum", [10, 8])
+        return genome(*maps, *halves, *sums, *ends)
+
+    straight, crossed = ((2, 4), (3, 5)), ((2, 5), (3, 4))
+    for pairs in (straight, crossed):
+        assert same(build(0, *pairs), build(1, *pairs))
+        assert same(build(0, *pairs), build(0, *(pair[::-1] for pair in pairs[::-1])))
+    assert not same(build(0, *straight), build(0, *crossed))
 
 
 def test_normal_form_is_idempotent_and_independent_of_order() -> None:
@@ -150,18 +166,7 @@ def test_normal_form_is_idempotent_and_independent_of_order() -> None:
     for sample in samples("attention_v2", 150):
         canonical = canonicalise(sample)
         assert canonicalise(canonical) == canonical
-        assert digest(shuffled(sample, rng)) == digest(sample)
-
-
-def shuffled(genome: Genome, rng: np.random.Generator) -> Genome:
-    """The same graph with its nodes in another topological order, the output last."""
-    marks, last = rng.random(len(genome.nodes)), len(genome.nodes) - 1
-    order = nx.lexicographical_topological_sort(
-        genome.graph(), key=lambda ref: marks[ref] if isinstance(ref, int) else -1.0
-    )
-    kept = [*(ref for ref in order if isinstance(ref, int) and ref != last), last]
-    place = {old: new for new, old in enumerate(kept)}
-    return replace(genome, nodes=tuple(genome.nodes[old].renamed(place) for old in kept))
+        assert digest(renumbered(sample, rng)) == digest(sample)
 
 
 def test_labels_that_are_equal_at_a_size_have_one_resolved_digest() -> None:
@@ -195,6 +200,18 @@ def test_digests_are_stable() -> None:
     """A changed digest orphans every recorded run: change the version when this must change."""
     assert digest(MECHANISMS["mha"].genome) == "6c9f6cc506a21030"
     assert digest(MECHANISMS["champion_2025"].genome) == "6e06aa0dfd8fc9ec"
+
+
+@pytest.mark.parametrize("params", [{"size": 1}, {"k": 0}, {"k": "all"}])
+@pytest.mark.parametrize(
+    "use", [nas.validate, nas.cost, digest, lambda g: resolve(g, ModelSizes(64, 4, 2, 9))]
+)
+def test_parameters_of_genome_objects_are_checked(
+    genome: Build, use: Callable[[Genome], object], params: dict[str, Any]
+) -> None:
+    nodes = ("scaled_dot_product", "qk"), ("topk_softmax", [0], params), ("weighted_sum", [1, "v"])
+    with pytest.raises(GenomeError, match=r"node 1.* (no parameter 'size'|expected a whole)"):
+        use(genome(*nodes))
 
 
 def test_windows_change_the_digest_and_global_tokens_only_with_a_window() -> None:

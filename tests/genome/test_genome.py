@@ -137,10 +137,3 @@ def test_live_nodes_are_those_on_which_the_output_depends() -> None:
         ]
     }
     assert Genome.from_dict(data).live() == (1, 2)
-
-
-def test_networkx_graph_has_streams_nodes_and_slots() -> None:
-    graph = Genome.from_dict(CHAMPION).graph()
-    assert set(graph.nodes) == {0, 1, 2, 3, 4, "v", "k"}
-    assert graph.edges[3, 4]["slots"] == (1,)
-    assert graph.nodes[1]["op"] == "sigmoid"

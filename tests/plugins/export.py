@@ -10,7 +10,7 @@ from nas.genome.canonical import digest
 @ExportFormat.of(".dot")
 def graphviz(request: ExportRequest) -> str:
     """A vertex for each stream and operation, an edge for each operand."""
-    graph = request.genome.graph()
-    vertices = [f'  "{name}" [label="{data["op"]}"];' for name, data in graph.nodes(data=True)]
-    edges = [f'  "{a}" -> "{b}";' for a, b in graph.edges]
+    nodes = [*enumerate(request.genome.nodes)]
+    vertices = [f'  "{index}" [label="{node.op}"];' for index, node in nodes]
+    edges = [f'  "{ref}" -> "{index}";' for index, node in nodes for ref in node.inputs]
     return "\n".join([f'digraph "{digest(request.genome)}" {{', *vertices, *edges, "}", ""])
