@@ -25,11 +25,8 @@ from nas.genome.types import Typing, head_fraction, infer, width_of
 def rewrite(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
     """Return the genome after applying this module's rules until none of them changes it.
 
-    An ill-typed genome is returned unchanged. Nodes keep their indices, except behind a removed
-    output.
-
-    Args:
-        sizes: model sizes. If given, rules that hold only at these sizes are applied too.
+    An ill-typed genome is returned unchanged. With ``sizes``, rules that hold only at these sizes
+    are applied too.
     """
     typing = infer(genome)
     if typing.problems:
@@ -73,9 +70,8 @@ def _keeps_types(genome: Genome, new_typing: Typing, old_typing: Typing) -> bool
 def _reading_streams(genome: Genome, index: int, typing: Typing) -> Iterator[Genome]:
     """Yield the genome in which a node of whose operand only the shape matters reads a stream.
 
-    Examples are ``uniform``, which averages values, and forget gates. Another node must read the
-    stream too. The parameter that is the least head count of the result is set where the head count
-    would otherwise change.
+    Examples are ``uniform``, which averages values, and forget gates. The stream must have another
+    reader. A least head count of the result is set where the head count would otherwise change.
     """
     node = genome.nodes[index]
     if not _reads_shapes(node, typing.signatures[index]):
@@ -94,7 +90,6 @@ def _reading_streams(genome: Genome, index: int, typing: Typing) -> Iterator[Gen
 
 
 def _reads_shapes(node: Node, signature: Signature) -> bool:
-    """Return whether only the shapes of a node's operands matter, and not their values."""
     unread = get(node.op).unread(_params(node))
     return all(port.name in unread for port in signature.inputs)
 

@@ -72,10 +72,7 @@ def old_names(genome: Genome) -> dict[str, str]:
 
 @lru_cache(maxsize=1024)
 def _normal(genome: Genome, sizes: ModelSizes | None) -> tuple[Genome, dict[str, str]]:
-    """Return the normal form of a simplified genome with the default placement and visibility.
-
-    The second value contains the old names of streams by their new names.
-    """
+    """Return the normal form of a simplified graph, and the old names of streams by new names."""
     # Rules apply to nodes in this order, which must not depend on the genome's.
     genome = replace(genome, nodes=_ordered(genome.nodes))
     while (new := _rewritten(genome, sizes)) != genome:
@@ -94,21 +91,20 @@ def _rewritten(genome: Genome, sizes: ModelSizes | None) -> Genome:
 
 
 def digest(genome: Genome) -> str:
-    """Return the digest of a mechanism: 16 hexadecimal characters, the same at all model sizes."""
+    """Return the digest of a mechanism, 16 hexadecimal characters, the same at all model sizes."""
     return normal_digest(canonicalise(genome))
 
 
 def normal_digest(form: Genome) -> str:
-    """Return the digest (16 hexadecimal characters) of the mechanism with normal form ``form``."""
-    return _hash([VERSION, form.to_dict()])
+    """Return the digest of the mechanism with normal form ``form``."""
+    return _hash(form.to_dict())
 
 
 def resolved_digest(genome: Genome, sizes: ModelSizes) -> str:
     """Return the digest of a mechanism at given model sizes, from the numbers that its labels give.
 
-    Different labels can give the same number. For example, "1/4" and "one" give one head in a
-    backbone with four heads. A hybrid has the same digest if its mechanism and the attention of the
-    other layers exchange their names.
+    For example, "1/4" and "one" give one head in a backbone with four heads. A hybrid has the same
+    digest if its mechanism and the attention of the other layers exchange their names.
 
     Args:
         genome: normal form of the mechanism at these sizes.
@@ -119,7 +115,7 @@ def resolved_digest(genome: Genome, sizes: ModelSizes) -> str:
     every = list(range(sizes.depth))
     layers, parts = list(genome.placement.layers(sizes.depth)), _resolved_parts(genome, sizes)
     if layers == every:
-        return _hash([VERSION, "resolved", *sizes, layers, parts])
+        return _hash("resolved", *sizes, layers, parts)
     rest, standard = (
         _resolved_parts(canonicalise(each.rest()), sizes) for each in (genome, Genome(()))
     )
@@ -128,7 +124,7 @@ def resolved_digest(genome: Genome, sizes: ModelSizes) -> str:
     elif 0 not in layers:
         layers, parts, rest = [i for i in every if i not in layers], rest, parts
     others = [] if layers == every or rest == standard else [rest]
-    return _hash([VERSION, "resolved", *sizes, layers, parts, *others])
+    return _hash("resolved", *sizes, layers, parts, *others)
 
 
 def _resolved_parts(genome: Genome, sizes: ModelSizes) -> list[Any]:
@@ -146,8 +142,8 @@ def _resolved_parts(genome: Genome, sizes: ModelSizes) -> list[Any]:
     return [*parts, form["visibility"]] if "visibility" in form else parts
 
 
-def _hash(parts: Any) -> str:
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+def _hash(*parts: Any) -> str:
+    text = json.dumps([VERSION, *parts], sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
 
 
@@ -160,10 +156,7 @@ def _used(nodes: Sequence[Node]) -> set[str]:
 
 
 def _simplified(genome: Genome) -> Genome:
-    """Return the genome without dead nodes, default parameters and duplicate nodes.
-
-    Streams that are the same tensor get one name.
-    """
+    """Return the genome without dead and duplicate nodes, defaults, and two names of a stream."""
     used = _used([genome.nodes[index] for index in genome.live()])
     # An unread stream has no projection.
     flags: dict[str, Any] = {f"has_w{stream}": False for stream in STREAMS if stream not in used}
@@ -191,9 +184,7 @@ def _simplified(genome: Genome) -> Genome:
 
 
 def _namings(genome: Genome, sizes: ModelSizes | None) -> list[tuple[Genome, dict[str, str]]]:
-    """Return equal genomes that differ only in which stream is called ``q`` and which ``k``.
-
-    Each has its streams' old names by their new names.
+    """Return equal genomes with other names of ``q`` and ``k``, and the old names by new names.
 
     The two streams may exchange their names and projections if they have the same head label. If
     the nodes read a projected ``k`` but no ``q``, the stream ``k`` is renamed to ``q``.
@@ -278,7 +269,7 @@ def _ordered(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def _colours(nodes: Sequence[Node]) -> list[str]:
-    """Return a different colour for each node, which does not depend on the order of the nodes."""
+    """Return a different colour (a hash) for each node, whatever the order of the nodes."""
     colours: list[str] = []
     for node in nodes:
         operands = [r if isinstance(r, str) else colours[r] for r in node.inputs]
@@ -293,10 +284,7 @@ def _colours(nodes: Sequence[Node]) -> list[str]:
 
 
 def _refine(nodes: Sequence[Node], colours: list[str]) -> list[str]:
-    """Return colours of nodes (hashes) that also depend on the colours of operands and readers.
-
-    The step is repeated until it does not increase the number of different colours.
-    """
+    """Return colours that also depend on those of operands and readers, until none is new."""
     count = len(set(colours))
     while True:
         readers: list[list[str]] = [[] for _ in nodes]

@@ -37,51 +37,31 @@ MAX_INPUTS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operation of a genome.
-
-    Attributes:
-        op: name of a primitive.
-        inputs: operands; each is a stream or the index of an earlier node.
-        params: pairs of a parameter's name and value, sorted by name. All other parameters have
-            the primitive's defaults.
-    """
+    """One operation of a genome, with its operands and those parameters that are no defaults."""
 
     op: str
     inputs: tuple[Ref, ...]
-    params: tuple[tuple[str, ParamValue], ...] = ()
+    params: tuple[tuple[str, ParamValue], ...] = ()  # sorted by name
 
     def param_dict(self) -> dict[str, ParamValue]:
         """Return the parameters that the node sets, as a dictionary."""
         return dict(self.params)
 
     def reading(self, slot: int, *refs: Ref) -> Node:
-        """Return a copy of the node in which ``refs`` replace the operand at index ``slot``.
-
-        Without ``refs``, the operand is removed.
-        """
+        """Return a copy of the node in which ``refs`` replace the operand at index ``slot``."""
         return replace(self, inputs=(*self.inputs[:slot], *refs, *self.inputs[slot + 1 :]))
 
     def renamed(self, names: Mapping[Any, Ref]) -> Node:
-        """Return a copy of the node with renamed operands.
-
-        Args:
-            names: new operand for each operand to be renamed.
-        """
+        """Return a copy of the node with new operands for those among the keys of ``names``."""
         return Node(self.op, tuple(names.get(ref, ref) for ref in self.inputs), self.params)
 
 
 @dataclass(frozen=True, slots=True)
 class Genome:
-    """An attention mechanism as data.
+    """An attention mechanism as data; nodes are in topological order, and the last is the output.
 
     The operator ``==`` compares fields. To compare mechanisms, compare their digests
     (``nas.genome.canonical.digest``).
-
-    Attributes:
-        nodes: operations in topological order; the last node is the output.
-        projections: linear maps before and after the graph.
-        placement: layers of the backbone that have the mechanism, and attention of the others.
-        visibility: mask of the mechanism.
     """
 
     nodes: tuple[Node, ...]
@@ -99,8 +79,8 @@ class Genome:
             where: first words of error messages, such as the name of a file.
 
         Raises:
-            GenomeError: ``data`` has an unknown key, an unknown label, a value of a wrong type, or
-                an operand that does not exist.
+            GenomeError: ``data`` has an unknown key or label, a value of a wrong type, or an
+                operand that does not exist.
         """
         try:
             form = parse_model(data, _GenomeForm, where)
@@ -178,8 +158,6 @@ class ModelSizes(NamedTuple):
 
 
 class _NodeForm(Frozen):
-    """A node as written in JSON. ``_node`` checks its operands and parameter values."""
-
     op: str
     inputs: list[Any] = Field(max_length=MAX_INPUTS)
     params: dict[str, Any] = {}

@@ -24,10 +24,7 @@ LABELS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def _one_of(words: Sequence[str]) -> GetPydanticSchema:
-    """Return a pydantic schema that accepts only ``words``.
-
-    A field of type ``Literal`` would be an error in mypy wherever a ``str`` is assigned to it.
-    """
+    # mypy would refuse a ``str`` in a field of type ``Literal``.
     return GetPydanticSchema(lambda source, handler: literal_schema(list(words)))
 
 
@@ -44,11 +41,10 @@ class Projections:
     """The linear maps before and after a genome's nodes, as labels that hold at every model size.
 
     Attributes:
-        has_wq, has_wk, has_wv: whether the stream ``q``, ``k`` or ``v`` is a linear projection of
-            the attention block's input.
-        has_wo: whether the output is projected.
-        q_heads: number of query heads, as a fraction of the backbone's heads.
-        kv_heads: number of key and value heads, as a fraction of the backbone's heads.
+        has_wq, has_wk, has_wv, has_wo: whether a stream is a linear projection of the attention
+            block's input, and whether the output is projected.
+        q_heads, kv_heads: heads of queries, and of keys and values, as a fraction of the
+            backbone's heads.
         qk_dim: width of projected queries and keys, as a fraction of the head width.
         raw: form of a stream without projection: the input cut into heads ("slice"), or the whole
             input for every head ("shared").
@@ -81,10 +77,6 @@ class Visibility:
 
     A causal mask that is passed as ``attn_mask`` does not select the causal window. It only hides
     the keys after query i, so that w // 2 + 1 tokens remain.
-
-    Attributes:
-        window: width of the window in tokens; None for no window.
-        global_tokens: number of global tokens; it has no effect without a window.
     """
 
     window: Window = None
@@ -95,9 +87,6 @@ def head_count(label: str, whole: int) -> int:
     """Return the number of heads for a head label, such as 6 for "3/4" of 8 heads.
 
     A number below one is rounded up to one.
-
-    Args:
-        whole: number of heads of the backbone.
 
     Raises:
         ValueError: the number of heads is above one and not whole.

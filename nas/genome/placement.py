@@ -30,12 +30,8 @@ STANDARD: Final = "mha"
 class Rest:
     """Standard attention in the layers that do not hold the mechanism.
 
-    Its text is that of a named mechanism with changed fields, such as ``mha:window=16``.
-
-    Attributes:
-        kv_heads: number of key and value heads, as a fraction of the backbone's heads.
-        window: width of the window in tokens; None for no window.
-        global_tokens: number of global tokens; it has no effect without a window.
+    Its text is that of a named mechanism with changed fields, such as ``mha:window=16``. The fields
+    are those of ``Projections`` and ``Visibility``.
     """
 
     kv_heads: HeadLabel = "all"
@@ -89,11 +85,7 @@ class Placement:
     ``offset``. The pattern also extends to the layers before ``offset``: three layers of four from
     ``offset`` 2 on are all layers but the layers 1, 5, 9, and so on.
 
-    Attributes:
-        every: period of the pattern in layers; None if the pattern does not repeat.
-        count: number of layers of a period that hold the mechanism.
-        offset: layer at which a group of ``count`` layers begins.
-        rest: attention of the other layers.
+    If ``every`` is None, the pattern does not repeat.
 
     Raises:
         ValueError: ``count`` or ``offset`` does not fit into a period.
@@ -155,10 +147,7 @@ class Placement:
         return tuple(i for i in range(depth) if (i - self.offset) % every < self.count)
 
     def simplified(self, depth: int | None = None) -> Placement:
-        """Return the normal form, which is equal for placements that select the same layers.
-
-        Args:
-            depth: number of layers of the model; None for all numbers of layers.
+        """Return the normal form, equal for placements of the same layers of ``depth``, or of all.
 
         Raises:
             GenomeError: no layer is selected.
@@ -179,7 +168,6 @@ def _simplified(placement: Placement, depth: int) -> Placement:
 
 
 def _patterns(layers: tuple[int, ...], depth: int) -> Iterator[Placement]:
-    """Yield the placements of period 2 to ``depth`` that select ``layers`` in the first period."""
     for every in range(2, depth + 1):
         held = {layer for layer in layers if layer < every}
         starts = [layer for layer in held if (layer - 1) % every not in held]

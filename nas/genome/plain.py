@@ -15,11 +15,7 @@ def with_cut_heads(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
     A head has model width if ``Projections`` has ``raw="shared"`` or ``merge="sum"``. If all
     operations treat each feature alone, cutting this head into the heads of the backbone preserves
     the function, the projections' shapes and their initial distribution. Any other genome is
-    returned unchanged.
-
-    Args:
-        sizes: model sizes at which head labels are evaluated; None if the rewritten mechanism must
-            be equal at all sizes.
+    returned unchanged. ``sizes`` evaluate head labels; without them, equality is at all sizes.
     """
     typing, live = infer(genome), genome.live()
     if typing.problems or not all(get(genome.nodes[i].op).is_featurewise for i in live):
@@ -64,9 +60,7 @@ def plain_placement(
 ) -> Placement:
     """Return the normal form of a placement, which is equal for equal layers and equal rest.
 
-    Args:
-        sizes: model sizes; None for a normal form that is valid at all sizes.
-        is_causal: as in ``plain_visibility``.
+    The other arguments are those of ``canonicalise``.
 
     Raises:
         GenomeError: the placement selects no layer of the model.

@@ -16,12 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from nas.common.errors import GenomeError
 from nas.common.text import plural
-from nas.genome import LABELS, Genome, Projections, head_count, key_width
+from nas.genome import Genome, Projections, head_count, key_width
 from nas.genome.primitives import get
 from nas.genome.primitives.base import Kind, Primitive, Role, Signature
 
@@ -48,11 +48,7 @@ class Type(NamedTuple):
         return f"{self.kind.value}[{heads}{width}]"
 
     def head_count(self, heads: int) -> int:
-        """Return how many heads a tensor of this type has, if the backbone has ``heads``.
-
-        Raises:
-            GenomeError: the number is not whole.
-        """
+        """Return the number of heads in a backbone of ``heads``; GenomeError if it is not whole."""
         try:
             return head_count(self.heads, heads)
         except ValueError as error:
@@ -67,17 +63,10 @@ class Type(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A type error.
+    """A type error."""
 
-    Attributes:
-        rule: the broken rule: "arity", "types", "heads", "widths", "output" or "empty".
-        node: index of the node; None for an error of the streams or the output.
-        found: the operands or types of the genome.
-        expected: the operands or types that would be correct.
-    """
-
-    rule: str
-    node: int | None
+    rule: str  # the broken rule: "arity", "types", "heads", "widths", "output" or "empty"
+    node: int | None  # None for an error of the streams or the output
     found: str
     expected: str
 
@@ -87,13 +76,9 @@ class Typing:
     """The types of a genome.
 
     Attributes:
-        streams: types of ``q``, ``k`` and ``v``.
         nodes: types of the nodes' results; None for an ill-typed node.
-        widths: for each node the width of the operands that its signature calls ``w``; None if the
-            signature has no ``w``, or for an ill-typed node.
-        signatures: for each node the signature of its primitive that matches its operands; the
-            first signature of the primitive if no signature matches.
-        problems: type errors; empty for a genome that type-checks.
+        widths: for each node the width of the operands that its signature calls ``w``, or None.
+        signatures: for each node the signature that matches its operands, or else the first.
     """
 
     streams: dict[str, Type]
@@ -103,7 +88,7 @@ class Typing:
     problems: tuple[Problem, ...]
 
     def role(self, node: int) -> Role:
-        """Return the role that the node with index ``node`` has for operands of these types."""
+        """Return the role of the node with this index."""
         return self.signatures[node].role
 
     def of(self, ref: str | int) -> Type:
@@ -119,39 +104,16 @@ def width_of(label: str, dim: int, heads: int) -> int:
 
 
 def head_fraction(label: str) -> Fraction:
-    """Return the fraction of the backbone's heads for a head label.
-
-    The label "one", which is one head at every size, gives 0.
-    """
+    """Return the fraction of the backbone's heads for a head label; 0 for "one"."""
     return Fraction({"all": "1", "one": "0"}.get(label, label))
 
 
-def _common_heads(a: str, b: str) -> str | None:
+@cache
+def common_heads(a: str, b: str) -> str | None:
+    """Return the larger of two head labels; None if the smaller does not divide it."""
     fewer, more = sorted((a, b), key=head_fraction)
     is_whole = fewer == "one" or (head_fraction(more) / head_fraction(fewer)).denominator == 1
     return more if is_whole else None
-
-
-# COMMON_HEADS[a, b]: the larger of two head labels; None if the smaller does not divide it.
-COMMON_HEADS: Final = {
-    (a, b): _common_heads(a, b) for a in LABELS["q_heads"] for b in LABELS["q_heads"]
-}
-
-
-def stream_types(projections: Projections) -> dict[str, Type]:
-    """Return the types of the streams ``q``, ``k`` and ``v``, as far as projections determine them.
-
-    The width of a projected ``q`` or ``k`` is a placeholder (``Free``).
-    """
-    raw_heads, raw_width = ("all", "all") if projections.raw == "slice" else ("one", MODEL)
-    raw = Type(Kind.TOKENS, raw_heads, raw_width)
-    kv = projections.kv_heads
-    value_width = MODEL if projections.merge == "sum" else "all"
-    return {
-        "q": Type(Kind.TOKENS, projections.q_heads, Free.Q) if projections.has_wq else raw,
-        "k": Type(Kind.TOKENS, kv, Free.K) if projections.has_wk else raw,
-        "v": Type(Kind.TOKENS, kv, value_width) if projections.has_wv else raw,
-    }
 
 
 @lru_cache(maxsize=1024)
@@ -173,16 +135,12 @@ def infer(genome: Genome) -> Typing:
 
 
 class _Inference:
-    """The state of type inference while it visits the nodes of a genome.
-
-    Attributes:
-        bound: for each placeholder (``Free``) found equal to another width, this width.
-    """
+    """The state of type inference while it visits the nodes of a genome."""
 
     def __init__(self, genome: Genome) -> None:
         self.genome = genome
-        self.streams = stream_types(genome.projections)
-        self.bound: dict[str, str] = {}
+        self.streams = _stream_types(genome.projections)
+        self.bound: dict[str, str] = {}  # the width that a placeholder (``Free``) equals
         count = len(genome.nodes)
         self.types: list[Type | None] = [None] * count
         self.widths: list[str | None] = [None] * count
@@ -202,7 +160,7 @@ class _Inference:
         for port, operand in zip(signature.inputs, operands, strict=True):
             if operand is None:  # its type error is already listed
                 continue
-            common = COMMON_HEADS.get((heads, operand.heads))
+            common = common_heads(heads, operand.heads)
             if common is None:
                 found = f"operands with {heads} and {operand.heads} heads"
                 expected = "head counts of which one divides the other"
@@ -224,7 +182,6 @@ class _Inference:
         self.widths[index] = widths.get("w")
 
     def _find(self, width: str) -> str:
-        """Return the width that ``width`` is known to equal; it may be a placeholder."""
         while width in self.bound:
             width = self.bound[width]
         return width
@@ -255,7 +212,6 @@ class _Inference:
             self._unify(free, projections.qk_dim)
 
     def finish(self) -> Typing:
-        """Return the inferred types and type errors. All widths must be determined."""
         streams = {name: self._resolved(stream) for name, stream in self.streams.items()}
         nodes = tuple(None if node is None else self._resolved(node) for node in self.types)
         widths = tuple(None if width is None else self._find(width) for width in self.widths)
@@ -269,11 +225,21 @@ class _Inference:
         return inferred if width is None else inferred._replace(width=self._find(width))
 
 
-def _matching_signature(primitive: Primitive, operands: list[Type | None]) -> Signature | None:
-    """Return the first signature that accepts operands of these kinds, or None.
+def _stream_types(projections: Projections) -> dict[str, Type]:
+    """Return the types of the streams; the width of a projected ``q`` or ``k`` is not yet known."""
+    raw_heads, raw_width = ("all", "all") if projections.raw == "slice" else ("one", MODEL)
+    raw = Type(Kind.TOKENS, raw_heads, raw_width)
+    kv = projections.kv_heads
+    value_width = MODEL if projections.merge == "sum" else "all"
+    return {
+        "q": Type(Kind.TOKENS, projections.q_heads, Free.Q) if projections.has_wq else raw,
+        "k": Type(Kind.TOKENS, kv, Free.K) if projections.has_wk else raw,
+        "v": Type(Kind.TOKENS, kv, value_width) if projections.has_wv else raw,
+    }
 
-    An ill-typed operand (None) matches any kind.
-    """
+
+def _matching_signature(primitive: Primitive, operands: list[Type | None]) -> Signature | None:
+    """Return the first signature for operands of these kinds; an ill-typed operand has any kind."""
     for signature in primitive.signatures:
         pairs = zip(signature.inputs, operands, strict=False)
         fits = all(operand is None or operand.kind is port.kind for port, operand in pairs)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
 
 from nas.common.errors import GenomeError
-from nas.genome.types import COMMON_HEADS, infer
+from nas.genome import LABELS
+from nas.genome.types import common_heads, infer
 
 if TYPE_CHECKING:
     from nas.genome import Genome
@@ -147,12 +149,12 @@ def test_an_unknown_primitive_is_an_error_with_the_near_name(genome: Build) -> N
 
 
 def test_common_heads_are_symmetric_and_multiples() -> None:
-    for (a, b), common in COMMON_HEADS.items():
-        assert COMMON_HEADS[b, a] == common
-        assert common in (a, b, None)
-    assert COMMON_HEADS["3/4", "1/4"] == "3/4"
-    assert COMMON_HEADS["3/4", "1/2"] is None
-    assert COMMON_HEADS["one", "3/4"] == "3/4"
+    for a, b in product(LABELS["q_heads"], repeat=2):
+        assert common_heads(b, a) == common_heads(a, b)
+        assert common_heads(a, b) in (a, b, None)
+    assert common_heads("3/4", "1/4") == "3/4"
+    assert common_heads("3/4", "1/2") is None
+    assert common_heads("one", "3/4") == "3/4"
 
 
 def test_roles_depend_on_what_is_added(genome: Build) -> None:
