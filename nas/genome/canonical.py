@@ -12,10 +12,6 @@ The normal form of a genome is the result of these steps:
 
 All steps preserve the output, gradients and the distribution of initial parameters. Mechanisms
 that are equal in a weaker sense have different digests.
-
-Operands are sorted by colour refinement: the colour of a node is a hash of its operation and of the
-colours of its operands and readers. Of nodes that still have the same colour, which are nearly
-always symmetric, one gets another colour.
 """
 
 from __future__ import annotations
@@ -29,6 +25,7 @@ from typing import Any, Final
 
 from nas.genome import ALL, STREAMS, Genome, ModelSizes, Node, Projections, Ref
 from nas.genome.algebra import rewrite
+from nas.genome.ordering import ordered
 from nas.genome.plain import plain_placement, plain_visibility, with_cut_heads
 from nas.genome.primitives import check_vocabulary, get
 from nas.genome.types import Type, infer
@@ -73,13 +70,11 @@ def old_names(genome: Genome) -> dict[str, str]:
 @lru_cache(maxsize=1024)
 def _normal(genome: Genome, sizes: ModelSizes | None) -> tuple[Genome, dict[str, str]]:
     """Return the normal form of a simplified graph, and the old names of streams by new names."""
-    # Rules apply to nodes in this order, which must not depend on the genome's.
-    genome = replace(genome, nodes=_ordered(genome.nodes))
     while (new := _rewritten(genome, sizes)) != genome:
         genome = _simplified(new)
     forms = []
     for form, names in _namings(genome, sizes):
-        nodes = _ordered(form.nodes)
+        nodes = ordered(form.nodes) if names else form.nodes
         projections = _effective(form.projections, nodes)
         forms.append((replace(form, nodes=nodes, projections=projections), names))
     return min(forms, key=lambda pair: _naming_key(pair[0])) if len(forms) > 1 else forms[0]
@@ -156,7 +151,7 @@ def _used(nodes: Sequence[Node]) -> set[str]:
 
 
 def _simplified(genome: Genome) -> Genome:
-    """Return the genome without dead and duplicate nodes, defaults, and two names of a stream."""
+    """Return the genome in order, without dead and equal nodes, defaults, two names of a stream."""
     used = _used([genome.nodes[index] for index in genome.live()])
     # An unread stream has no projection.
     flags: dict[str, Any] = {f"has_w{stream}": False for stream in STREAMS if stream not in used}
@@ -180,7 +175,8 @@ def _simplified(genome: Genome) -> Genome:
             indices[simplified] = len(nodes)
             nodes.append(simplified)
         names[index] = indices[simplified]
-    return replace(genome, nodes=tuple(nodes), projections=projections)
+    # Rules are applied in this order, which does not depend on the genome's.
+    return replace(genome, nodes=ordered(nodes), projections=projections)
 
 
 def _namings(genome: Genome, sizes: ModelSizes | None) -> list[tuple[Genome, dict[str, str]]]:
@@ -238,74 +234,3 @@ def _effective(projections: Projections, nodes: tuple[Node, ...]) -> Projections
         if output is not None and output.heads == "one":
             return replace(result, merge=default.merge)
     return result
-
-
-def _ordered(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Return the nodes in depth-first order from the output, with operands before readers.
-
-    Operands of commutative operations are sorted by their colours.
-    """
-    has_choice = any(
-        get(node.op).commutes and sum(isinstance(ref, int) for ref in {*node.inputs}) > 1
-        for node in nodes
-    )
-    colours = _colours(nodes) if has_choice else [""] * len(nodes)
-    new_index: dict[Any, Ref] = {}
-    written: list[Node] = []
-
-    def write(index: int) -> None:
-        node, inputs = nodes[index], list(nodes[index].inputs)
-        if get(node.op).commutes:
-            inputs.sort(key=lambda ref: ref if isinstance(ref, str) else colours[ref])
-        for ref in inputs:
-            if isinstance(ref, int) and ref not in new_index:
-                write(ref)
-        new_index[index] = len(written)
-        written.append(replace(node, inputs=tuple(inputs)).renamed(new_index))
-
-    if nodes:
-        write(len(nodes) - 1)
-    return tuple(written)
-
-
-def _colours(nodes: Sequence[Node]) -> list[str]:
-    """Return a different colour (a hash) for each node, whatever the order of the nodes."""
-    colours: list[str] = []
-    for node in nodes:
-        operands = [r if isinstance(r, str) else colours[r] for r in node.inputs]
-        colours.append(_colour(node.op, node.params, _sorted(node, operands)))
-    colours[-1] = _colour("output", colours[-1])
-    colours = _refine(nodes, colours)
-    while len({*colours}) < len(colours):
-        tied = min(colour for colour in colours if colours.count(colour) > 1)
-        colours[colours.index(tied)] = _colour("first", tied)
-        colours = _refine(nodes, colours)
-    return colours
-
-
-def _refine(nodes: Sequence[Node], colours: list[str]) -> list[str]:
-    """Return colours that also depend on those of operands and readers, until none is new."""
-    count = len(set(colours))
-    while True:
-        readers: list[list[str]] = [[] for _ in nodes]
-        for index, node in enumerate(nodes):
-            for slot, ref in enumerate(node.inputs):
-                if isinstance(ref, int):
-                    position = 0 if get(node.op).commutes else slot
-                    readers[ref].append(_colour(colours[index], position))
-        refined = []
-        for index, node in enumerate(nodes):
-            operands = [r if isinstance(r, str) else colours[r] for r in node.inputs]
-            colour = _colour(colours[index], _sorted(node, operands), sorted(readers[index]))
-            refined.append(colour)
-        if len(set(refined)) == count:
-            return colours
-        colours, count = refined, len(set(refined))
-
-
-def _sorted(node: Node, operands: list[str]) -> list[str]:
-    return sorted(operands) if get(node.op).commutes else operands
-
-
-def _colour(*parts: object) -> str:
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:DIGEST_LENGTH]

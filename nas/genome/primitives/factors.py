@@ -3,7 +3,7 @@
     @primitive("elu_product", ..., factors=Factors(query="features", key="features"))
     class EluProduct(nn.Module): ...
 
-The compiler, the cost counts, decoding and the rules that simplify genomes read these properties,
+The compiler, the cost counts, decoding and the check for constant outputs read these properties,
 and do not depend on the names of primitives.
 """
 
