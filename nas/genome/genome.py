@@ -37,7 +37,7 @@ MAX_INPUTS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operation of a genome, with its operands and those parameters that are no defaults."""
+    """One operation of a genome; parameters that it does not set have the primitive's defaults."""
 
     op: str
     inputs: tuple[Ref, ...]
