@@ -42,7 +42,6 @@ BENCHMARKS: Final = {
     "reviews": "accuracy of TF-IDF on texts, --data textfolder:PATH",
     "search": "core-seconds per mechanism of a whole search",
     "published": "the published evaluation and ours, 30 genomes alternately",
-    "fla": "mechanisms and flash-linear-attention's naive code, --fla FOLDER",
     "gpu": "everything about a CUDA device, in eight minutes",
     "peers": "other optimisers and ours on the same trainings",
     "ablation": "the surrogate without one of its parts, on a table",
@@ -105,9 +104,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--decode", action="store_true", help="timing: of decoding instead")
     parser.add_argument(
         "--published", type=Path, metavar="FOLDER", help="a copy of the published code"
-    )
-    parser.add_argument(
-        "--fla", type=Path, metavar="FOLDER", help="a checkout of flash-linear-attention"
     )
     parser.add_argument(
         "--history", type=Path, metavar="FILE", help="append figures, one JSON line per benchmark"

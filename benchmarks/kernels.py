@@ -40,7 +40,7 @@ SAMPLE_SECONDS: Final = 0.02
 LONG: Final = 4096
 # Tokens and mechanisms of the benchmark of chunks. KDA's pairs with 2,048 tokens need 8 GB.
 CHUNKED: Final = 2048
-CHUNKED_MECHANISMS: Final = ("retnet", "mamba2", "deltanet", "gated_deltanet", "comba")
+CHUNKED_MECHANISMS: Final = ("retnet", "mamba2", "deltanet", "gated_deltanet")
 LONG_MECHANISMS: Final = ("mha", "qana", "additive", "neural_attention", "neural_attention_authors")
 
 

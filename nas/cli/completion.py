@@ -21,12 +21,11 @@ SHELLS: Final = ("bash", "zsh", "fish")
 MEMBERS: Final = ("best", "knee", "cheapest")
 # Names of the named mechanisms, whose registry needs torch.
 MECHANISMS: Final = (
-    "abc additive based canon champion_2025 champion_control comba deltaformer deltanet "
-    "differential exclusive flex_sqa forgetting gated_attention gated_deltanet gated_deltanet2 "
-    "gla gqa gsa hgrn hgrn2 kda lightnet linear log_linear lsqa mamba2 mesanet messages mha mla "
-    "moba mqa neural_attention neural_attention_authors parallax path patterns "
-    "patterns_and_messages precond_gated_deltanet precond_kda qana rebased retnet rsqa rwkv6 sink "
-    "softpick sqa ssqa stick_breaking sw_sqa talking_heads uniform wall xsmqa xsqa"
+    "additive based canon champion_2025 champion_control deltanet differential exclusive "
+    "flex_sqa forgetting gated_attention gated_deltanet gla gqa hgrn hgrn2 kda linear lsqa "
+    "mamba2 messages mha mla mqa neural_attention neural_attention_authors patterns "
+    "patterns_and_messages qana rebased retnet rsqa sink softpick sqa ssqa stick_breaking "
+    "sw_sqa talking_heads uniform xsmqa xsqa"
 )
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 

@@ -25,7 +25,7 @@ from nas.compiler.source import Source
 from nas.compiler.specialising import fold, functions_in, name_of
 from nas.compiler.statements import parsed, unparsed
 from nas.compiler.text import LINE, call_line, size_texts
-from nas.genome.primitives.delta import Delta, EraseDelta
+from nas.genome.primitives.delta import Delta
 from nas.genome.primitives.factors import Factors, Weights
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class PlainSource(Source):
         """
         module = step.primitive.module
         is_gated = step.operands[-1].port.kind.is_gates
-        return fast_class(module) if module in (Delta, EraseDelta) and is_gated else module
+        return fast_class(module) if module is Delta and is_gated else module
 
     def step(self, step: Step) -> list[str]:
         """Return the lines of a step: expressions if they are short, else a call of a module."""

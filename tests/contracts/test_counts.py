@@ -231,8 +231,8 @@ def test_meta_tensors_give_the_same_counts(monkeypatch: pytest.MonkeyPatch) -> N
     """Large blocks are counted without computing them; some elements are approximate."""
     dim, heads, _, tokens = SIZES[0]
     plans = [dense_plan(make_plan(g)) for g in (*EXAMPLES, *genomes()[::50])]
-    logarithmic = {"scan", "mesa_query", "level_scale"}
-    plans = [p for p in plans if not logarithmic & {step.primitive.name for step in p.steps}]
+    # The elements of scan grow with the logarithm of the length.
+    plans = [p for p in plans if not any(step.primitive.name == "scan" for step in p.steps)]
     computed = [count_operations(plan, dim, heads, tokens) for plan in plans]
     monkeypatch.setattr("nas.costs.counting._COMPUTED_NUMBERS", 0)
     assert [count_operations(plan, dim, heads, tokens) for plan in plans] == computed

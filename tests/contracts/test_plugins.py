@@ -23,7 +23,7 @@ from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.trial import Trial, run_trials
 from nas.genome import ModelSizes
 from nas.genome.mechanisms import MECHANISMS, mechanism
-from nas.genome.mechanisms.base import dot_product, scored
+from nas.genome.mechanisms.base import scored
 from nas.tasks import TASKS
 from nas.testing import (
     check_algorithm,
@@ -214,7 +214,7 @@ def test_plugin_imported_by_a_broken_one_is_registered(
 
 def test_mechanism_with_unknown_primitives_is_refused() -> None:
     MECHANISMS._check(mechanism("mha"))
-    for genome in (scored("no_such_score"), dot_product(kv_heads="some"), scored("softmax")):
+    for genome in (scored("no_such_score"), scored(kv_heads="some"), scored("softmax")):
         with pytest.raises(GenomeError):
             MECHANISMS._check(replace(mechanism("mha"), genome=genome))
 

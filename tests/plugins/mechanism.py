@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nas.genome.mechanisms.base import graph, named
+from nas.genome.mechanisms.base import Graph, named
 
 if TYPE_CHECKING:
     from nas.genome import Genome
@@ -18,9 +18,6 @@ def gated_mha() -> Genome:
 
     G: one gate for each head and feature. Initial gates are near one half.
     """
-    return graph(
-        ("scaled_dot_product", "qk"),
-        ("softmax", [0]),
-        ("weighted_sum", [1, "v"]),
-        ("output_gate", [2]),
-    )
+    g = Graph()
+    out = g.attend(g.add("scaled_dot_product", "q", "k"), "v")
+    return g.genome(g.add("output_gate", out))

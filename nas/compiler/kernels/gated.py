@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from nas.compiler.kernels import counted_by, faster, is_traced
 from nas.compiler.kernels.runtime import past_keys
 from nas.genome.primitives.base import Sizes
-from nas.genome.primitives.delta import Delta, EraseDelta, strength_macs, without_erased
+from nas.genome.primitives.delta import Delta, strength_macs, without_erased
 from nas.genome.primitives.gated import decayed_products, log_decay
 from nas.genome.primitives.masks import count_visible
 from nas.genome.primitives.shapes import Gates, Key, Mask, Query, Sums, Tokens, Values
@@ -192,7 +192,7 @@ def _pairs(sizes: Sizes) -> int:
 
 
 def erase_macs(sizes: Sizes) -> int:
-    """Return the multiply-adds of one call of ``FastEraseDelta``, as ``counted_by`` describes."""
+    """Return the multiply-adds of one call of ``solve_in_chunks``, as ``counted_by`` describes."""
     count, width = sizes.tokens, sizes.width
     if not _is_long(count, sizes.gates):
         return sizes.heads * width * (count**2 + count * (count - 1) // 2)
@@ -236,15 +236,6 @@ def solve_in_chunks(erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | 
 @faster
 class FastDelta(Delta):
     """The delta rule in chunks, for long sequences."""
-
-    def solve(self, erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
-        return solve_in_chunks(erase, keys, values, gates)
-
-
-@counted_by(erase_macs)
-@faster
-class FastEraseDelta(EraseDelta):
-    """The delta rule with separate keys to erase in chunks, for long sequences."""
 
     def solve(self, erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
         return solve_in_chunks(erase, keys, values, gates)

@@ -18,8 +18,7 @@ from nas.genome.mechanisms.changes import changed
 __all__ = ["MECHANISMS", "NamedMechanism", "mechanism", "names_of"]
 
 # In this order the mechanisms are listed.
-_BEFORE = ("standard", "sqa", "neural", "patterns", "modern", "recurrent")
-for _family in (*_BEFORE, "linear_models", "delta_models", "evolving"):
+for _family in ("standard", "sqa", "neural", "patterns", "modern", "recurrent", "evolving"):
     import_module(f"{__name__}.{_family}")
 
 

@@ -3,7 +3,7 @@
     @named(paper="Shazeer 2019")
     def mqa() -> Genome:
         "One key and value head. ... equations, shapes, decisions ..."
-        return dot_product(kv_heads="one")
+        return scored(kv_heads="one")
 
 The function's name is the mechanism's name. Its docstring is the mechanism's ``reading``, that is,
 how the paper was understood: a summary line, then equations, shapes and decisions. Head counts are
@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from nas.common.errors import GenomeError
 from nas.common.registry import Registry
-from nas.genome import ALL, Genome, Node, Placement, Projections
+from nas.genome import ALL, Genome, Node, ParamValue, Placement, Projections, Ref
 from nas.genome.primitives import check_vocabulary
 from nas.genome.types import infer
 
@@ -75,29 +75,57 @@ def named(paper: str) -> Callable[[Callable[[], Genome]], NamedMechanism]:
     return make
 
 
-def graph(*nodes: tuple[Any, ...], placement: Placement = ALL, **projections: Any) -> Genome:
-    """Return the genome of nodes given as tuples (op, inputs) or (op, inputs, params).
+class Graph:
+    """A genome that is written node by node; each method returns the index of its last node.
+
+    g = Graph()
+    gates = g.add("forget_gate", "k", form="exponential")
+    scores = g.add("decay", g.add("scaled_dot_product", "q", "k"), gates)
+    return g.genome(g.attend(scores, "v"), kv_heads="one")
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+
+    def add(self, op: str, *inputs: Ref, **params: ParamValue) -> int:
+        """Add a node with the primitive ``op``.
+
+        Args:
+            inputs: streams ("q", "k", "v") and indices of earlier nodes.
+        """
+        self.nodes.append(Node(op, inputs, tuple(sorted(params.items()))))
+        return len(self.nodes) - 1
+
+    def convolve(self, stream: str) -> int:
+        """Add a short convolution of a stream with kernel 4, initially the identity, and swish."""
+        return self.add("silu", self.add("short_conv", stream, kernel=4, init="identity"))
+
+    def attend(self, scores: int, values: Ref, normaliser: str = "softmax") -> int:
+        """Add a normaliser of the scores, and the sum of the values with the resulting weights."""
+        return self.add("weighted_sum", self.add(normaliser, scores), values)
+
+    def sum(self, scores: int, values: Ref) -> int:
+        """Add the sum of the values times the scores, as in linear attention."""
+        return self.add("weighted_sum", self.add("softmax_free", scores, divide=False), values)
+
+    def genome(self, output: int, *, placement: Placement = ALL, **projections: Any) -> Genome:
+        """Return the genome.
+
+        Args:
+            output: index of the last node, which is the output of every genome.
+            projections: fields of ``Projections``.
+        """
+        assert output == len(self.nodes) - 1, "the last node is the output"
+        return Genome(tuple(self.nodes), Projections(**projections), placement)
+
+
+def scored(
+    score: str = "scaled_dot_product", normaliser: str = "softmax", **keywords: Any
+) -> Genome:
+    """Return standard attention with other primitives for score or normaliser.
 
     Args:
-        nodes: nodes in topological order; the last node is the output.
-        projections: fields of ``Projections``.
+        keywords: keyword arguments of ``Graph.genome``.
     """
-    built = tuple(
-        Node(op, tuple(inputs), tuple(sorted(params[0].items())) if params else ())
-        for op, inputs, *params in nodes
-    )
-    return Genome(built, Projections(**projections), placement)
-
-
-def scored(op: str, **keywords: Any) -> Genome:
-    """Return standard attention with the primitive ``op`` in place of the dot product.
-
-    Args:
-        keywords: keyword arguments of ``graph``.
-    """
-    return graph((op, "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]), **keywords)
-
-
-def dot_product(**projections: Any) -> Genome:
-    """Return standard attention with the given fields of ``Projections``."""
-    return scored("scaled_dot_product", **projections)
+    g = Graph()
+    return g.genome(g.attend(g.add(score, "q", "k"), "v", normaliser), **keywords)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from nas.genome import Genome
-from nas.genome.mechanisms.base import graph, named
+from nas.genome.mechanisms.base import Graph, named
 
 # The champion projects only values and output.
 PROJECTIONS: Final[Mapping[str, Any]] = {"has_wq": False, "has_wk": False}
@@ -34,14 +34,10 @@ def champion_2025() -> Genome:
     The control champion_control is standard attention with the same projections
     W_V and W_O, and without GELU and LayerNorm.
     """
-    return graph(
-        ("scaled_dot_product", "vk"),
-        ("sigmoid", [0]),
-        ("gelu", "v"),
-        ("layer_norm", [2]),
-        ("weighted_sum", [1, 3]),
-        **PROJECTIONS,
-    )
+    g = Graph()
+    weights = g.add("sigmoid", g.add("scaled_dot_product", "v", "k"))
+    values = g.add("layer_norm", g.add("gelu", "v"))
+    return g.genome(g.add("weighted_sum", weights, values), **PROJECTIONS)
 
 
 @named(paper="control")
@@ -53,9 +49,9 @@ def uniform() -> Genome:
     W_V, W_O: d x d. Without a mask every token gets the same mean, with a causal
     mask the mean of its past. No scores are computed.
     """
-    return graph(
-        ("scaled_dot_product", "kk"), ("uniform", [0]), ("weighted_sum", [1, "v"]), **PROJECTIONS
-    )
+    g = Graph()
+    weights = g.add("uniform", g.add("scaled_dot_product", "k", "k"))
+    return g.genome(g.add("weighted_sum", weights, "v"), **PROJECTIONS)
 
 
 @named(paper="control")
@@ -69,6 +65,5 @@ def champion_control() -> Genome:
     with standard attention with four projections; this control shows the effect of
     omitting two of them.
     """
-    return graph(
-        ("scaled_dot_product", "vk"), ("softmax", [0]), ("weighted_sum", [1, "v"]), **PROJECTIONS
-    )
+    g = Graph()
+    return g.genome(g.attend(g.add("scaled_dot_product", "v", "k"), "v"), **PROJECTIONS)

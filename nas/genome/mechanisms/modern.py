@@ -7,9 +7,7 @@ which most of these papers use, are left to the backbone; ``rope`` on queries an
 from __future__ import annotations
 
 from nas.genome import Genome
-from nas.genome.mechanisms.base import graph, named
-
-ALL = {"least_heads": "all"}
+from nas.genome.mechanisms.base import Graph, named, scored
 
 
 @named(paper="Katharopoulos et al. 2020")
@@ -25,13 +23,10 @@ def linear() -> Genome:
     Decisions. The scale 1 / sqrt(d_h) of the scores cancels. The authors' code adds
     1e-6 to the denominator; here its mean over the keys is at least 1e-6.
     """
-    return graph(
-        ("elu_plus_one", "q"),
-        ("elu_plus_one", "k"),
-        ("scaled_dot_product", [0, 1]),
-        ("ratio", [2]),
-        ("weighted_sum", [3, "v"]),
-    )
+    g = Graph()
+    query, key = g.add("elu_plus_one", "q"), g.add("elu_plus_one", "k")
+    weights = g.add("ratio", g.add("scaled_dot_product", query, key))
+    return g.genome(g.add("weighted_sum", weights, "v"))
 
 
 @named(paper="Differential Transformer")
@@ -52,13 +47,10 @@ def differential() -> Genome:
     numbers, shared by all heads. If H is odd, the last head is that of mha, with a
     norm.
     """
-    return graph(
-        ("scaled_dot_product", "qk"),
-        ("softmax", [0]),
-        ("head_difference", [1]),
-        ("weighted_sum", [2, "v"]),
-        ("rms_norm", [3], {"span": 2}),
-    )
+    g = Graph()
+    weights = g.add("softmax", g.add("scaled_dot_product", "q", "k"))
+    out = g.add("weighted_sum", g.add("head_difference", weights), "v")
+    return g.genome(g.add("rms_norm", out, span=2))
 
 
 @named(paper="Qiu et al. 2025")
@@ -73,12 +65,9 @@ def gated_attention() -> Genome:
     Decisions. W_g has no bias unless the task sets qkv_bias. One gate for each head
     is output_gate with per: head.
     """
-    return graph(
-        ("scaled_dot_product", "qk"),
-        ("softmax", [0]),
-        ("weighted_sum", [1, "v"]),
-        ("output_gate", [2]),
-    )
+    g = Graph()
+    out = g.attend(g.add("scaled_dot_product", "q", "k"), "v")
+    return g.genome(g.add("output_gate", out))
 
 
 @named(paper="Allen-Zhu 2025 (Canon layers)")
@@ -93,18 +82,9 @@ def canon() -> Genome:
     Decisions. The convolution has a bias, as elsewhere here. A convolution that
     starts as the identity, and no sum, is short_conv with init: identity.
     """
-    width = {"kernel": 4}
-    return graph(
-        ("short_conv", "q", width),
-        ("add", ["q", 0]),
-        ("short_conv", "k", width),
-        ("add", ["k", 2]),
-        ("short_conv", "v", width),
-        ("add", ["v", 4]),
-        ("scaled_dot_product", [1, 3]),
-        ("softmax", [6]),
-        ("weighted_sum", [7, 5]),
-    )
+    g = Graph()
+    query, key, values = (g.add("add", s, g.add("short_conv", s, kernel=4)) for s in "qkv")
+    return g.genome(g.attend(g.add("scaled_dot_product", query, key), values))
 
 
 @named(paper="OpenAI 2025 (gpt-oss)")
@@ -118,7 +98,7 @@ def sink() -> Genome:
 
     Decisions. The model's alternating windows and grouped keys are left out.
     """
-    return graph(("scaled_dot_product", "qk"), ("softmax_sink", [0]), ("weighted_sum", [1, "v"]))
+    return scored(normaliser="softmax_sink")
 
 
 @named(paper="DeepSeek-V2")
@@ -136,39 +116,11 @@ def mla() -> Genome:
     decoder computes keys and values from the cached latents; it does not absorb
     W_UK into W_Q.
     """
-    return graph(
-        ("rms_norm", "v"),
-        ("head_linear", [0], ALL),
-        ("head_linear", [0], ALL),
-        ("scaled_dot_product", ["q", 1]),
-        ("softmax", [3]),
-        ("weighted_sum", [4, 2]),
-        kv_heads="one",
-    )
-
-
-@named(paper="Lu et al. 2025 (MoBA)")
-def moba() -> Genome:
-    """Mixture of block attention: each query sees its own block and the best others.
-
-        g_im = q_i . mean(k_j of block m)
-        softmax over the keys of the blocks with the two largest g_im,
-        and of the block of token i itself
-
-    Under a causal mask the blocks compete that end before the own block, and the
-    own block is masked as usual. Blocks have 16 tokens; another size and number:
-    moba:block=64,k=3.
-
-    Decisions. The paper's blocks have 512 tokens and more. It counts the own block
-    among its k. All scores are computed and most are then excluded, so that the
-    number of multiply-adds is that of mha.
-    """
-    return graph(
-        ("scaled_dot_product", "qk"),
-        ("block_filter", [0]),
-        ("softmax", [1]),
-        ("weighted_sum", [2, "v"]),
-    )
+    g = Graph()
+    latent = g.add("rms_norm", "v")
+    key, values = (g.add("head_linear", latent, least_heads="all") for _ in range(2))
+    scores = g.add("scaled_dot_product", "q", key)
+    return g.genome(g.attend(scores, values), kv_heads="one")
 
 
 @named(paper="Tan et al. 2024")
@@ -182,7 +134,7 @@ def stick_breaking() -> Genome:
     (j < i), and the first token's output is zero. Without a causal mask keys are
     taken from the last token backwards.
     """
-    return graph(("scaled_dot_product", "qk"), ("stick_breaking", [0]), ("weighted_sum", [1, "v"]))
+    return scored(normaliser="stick_breaking")
 
 
 @named(paper="Zuhri et al. 2025")
@@ -197,7 +149,7 @@ def softpick() -> Genome:
     Decisions. As in the paper's algorithm 1, all exponentials are divided by that
     of the row's maximum; here a maximum below zero counts as zero.
     """
-    return graph(("scaled_dot_product", "qk"), ("softpick", [0]), ("weighted_sum", [1, "v"]))
+    return scored(normaliser="softpick")
 
 
 @named(paper="Shazeer et al. 2020")
@@ -211,13 +163,10 @@ def talking_heads() -> Genome:
     Decisions. P and R start as identities, so that the mechanism starts as mha; the
     paper draws them. Scores are divided by sqrt(d_h), as in mha.
     """
-    return graph(
-        ("scaled_dot_product", "qk"),
-        ("talking_heads", [0]),
-        ("softmax", [1]),
-        ("talking_heads", [2]),
-        ("weighted_sum", [3, "v"]),
-    )
+    g = Graph()
+    scores = g.add("talking_heads", g.add("scaled_dot_product", "q", "k"))
+    weights = g.add("talking_heads", g.add("softmax", scores))
+    return g.genome(g.add("weighted_sum", weights, "v"))
 
 
 @named(paper="Zhai 2026")
@@ -230,9 +179,6 @@ def exclusive() -> Genome:
 
     Decisions. Values shorter than 1e-3 are divided by 1e-3 and not by their length.
     """
-    return graph(
-        ("scaled_dot_product", "qk"),
-        ("softmax", [0]),
-        ("weighted_sum", [1, "v"]),
-        ("exclude_value", [2, "v"]),
-    )
+    g = Graph()
+    out = g.attend(g.add("scaled_dot_product", "q", "k"), "v")
+    return g.genome(g.add("exclude_value", out, "v"))

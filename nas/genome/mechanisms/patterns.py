@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from nas.genome import Genome
-from nas.genome.mechanisms.base import dot_product, named
+from nas.genome.mechanisms.base import named, scored
 
 PAPER: Final = "Patterns and Messages"
 
@@ -31,7 +31,7 @@ def patterns() -> Genome:
     genome has a projected query and no projected key: has_wk: false, raw: shared,
     W_Q: d x H d.
     """
-    return dot_product(has_wk=False, raw="shared")
+    return scored(has_wk=False, raw="shared")
 
 
 @named(PAPER)
@@ -47,7 +47,7 @@ def messages() -> Genome:
     Decisions. There is no W_O and no bias, as in the blog. The genome has values of
     width d whose heads are summed: has_wo: false, merge: sum.
     """
-    return dot_product(has_wo=False, merge="sum")
+    return scored(has_wo=False, merge="sum")
 
 
 @named(PAPER)
@@ -59,4 +59,4 @@ def patterns_and_messages() -> Genome:
 
     W^P_i, W^M_i: d x d; P_i, M_i: n x d; d_k = d_h as in patterns.
     """
-    return dot_product(has_wk=False, has_wo=False, raw="shared", merge="sum")
+    return scored(has_wk=False, has_wo=False, raw="shared", merge="sum")

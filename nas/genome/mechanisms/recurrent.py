@@ -15,35 +15,18 @@ family:
 
 from __future__ import annotations
 
-from typing import Any
-
-from nas.genome import Genome
-from nas.genome.mechanisms.base import graph, named
-
-SUM = {"divide": False}
-CONV = {"kernel": 4, "init": "identity"}
+from nas.genome import Genome, Ref
+from nas.genome.mechanisms.base import Graph, named
 
 
-def _convolved(*streams: str) -> list[tuple[Any, ...]]:
-    """Return nodes for a short convolution and swish of each stream; they come first."""
-    nodes: list[tuple[Any, ...]] = []
-    for number, stream in enumerate(streams):
-        nodes += [("short_conv", stream, CONV), ("silu", [2 * number])]
-    return nodes
+def _delta_streams(g: Graph) -> tuple[int, int, int, int]:
+    """Add convolutions of all streams; return queries and keys of unit length, keys and values."""
+    query, key, values = (g.convolve(stream) for stream in "qkv")
+    return g.add("l2_norm", query), g.add("l2_norm", key), key, values
 
 
-def _summed(operands: list[Any], values: Any, at: int) -> list[tuple[Any, ...]]:
-    """Return nodes for gated linear attention, of which the first has the index ``at``."""
-    return [
-        ("gated_product", operands),
-        ("softmax_free", [at], SUM),
-        ("weighted_sum", [at + 1, values]),
-    ]
-
-
-def _finished(at: int, gate: str) -> list[tuple[Any, ...]]:
-    """Return nodes for the norm of node ``at``, and for the output gate."""
-    return [("rms_norm", [at]), (gate, [at + 1])]
+def _gated_sum(g: Graph, query: Ref, key: Ref, values: Ref, gates: int) -> int:
+    return g.sum(g.add("gated_product", query, key, gates), values)
 
 
 @named(paper="Lin et al. 2025 (Forgetting Transformer)")
@@ -57,13 +40,9 @@ def forgetting() -> Genome:
     Decisions. Without rotation of queries and keys, as in the paper. The additions
     of its "Pro" block (norms, output gate, token shift) are separate primitives.
     """
-    return graph(
-        ("scaled_dot_product", "qk"),
-        ("forget_gate", "k"),
-        ("decay", [0, 1]),
-        ("softmax", [2]),
-        ("weighted_sum", [3, "v"]),
-    )
+    g = Graph()
+    scores = g.add("scaled_dot_product", "q", "k")
+    return g.genome(g.attend(g.add("decay", scores, g.add("forget_gate", "k")), "v"))
 
 
 @named(paper="Sun et al. 2023 (Retentive Network)")
@@ -76,13 +55,10 @@ def retnet() -> Genome:
     q and k are rotated by their position (RoPE in place of the paper's xPos, whose
     decay is the gate's).
     """
-    return graph(
-        ("rope", "q"),
-        ("rope", "k"),
-        ("constant_gate", "k"),
-        *_summed([0, 1, 2], "v", at=3),
-        *_finished(5, "swish_gate"),
-    )
+    g = Graph()
+    query, key = g.add("rope", "q"), g.add("rope", "k")
+    out = _gated_sum(g, query, key, "v", g.add("constant_gate", "k"))
+    return g.genome(g.add("swish_gate", g.add("rms_norm", out)))
 
 
 @named(paper="Yang et al. 2024 (Gated Linear Attention)")
@@ -95,11 +71,9 @@ def gla() -> Genome:
 
     W_1: 16 x d. Decisions. Keys are as wide as values; the paper halves them.
     """
-    return graph(
-        ("feature_gate", "k"),
-        *_summed(["q", "k", 0], "v", at=1),
-        *_finished(3, "swish_gate"),
-    )
+    g = Graph()
+    out = _gated_sum(g, "q", "k", "v", g.add("feature_gate", "k"))
+    return g.genome(g.add("swish_gate", g.add("rms_norm", out)))
 
 
 @named(paper="Dao and Gu 2024 (Mamba-2)")
@@ -116,15 +90,12 @@ def mamba2() -> Genome:
     Decisions. The published layer shares B and C between heads. The factor a of
     r_t v_t, which ``write_gate`` includes, is a constant of a head.
     """
-    return graph(
-        *_convolved("q", "k", "v"),
-        ("forget_gate", "v", {"form": "exponential"}),
-        ("write_gate", [5, 6], {"form": "rate"}),
-        *_summed([1, 3, 6], 7, at=8),
-        ("value_skip", [10, 5]),
-        ("swish_gate", [11]),
-        ("model_norm", [12]),
-    )
+    g = Graph()
+    query, key, values = (g.convolve(stream) for stream in "qkv")
+    gates = g.add("forget_gate", "v", form="exponential")
+    written = g.add("write_gate", values, gates, form="rate")
+    out = g.add("value_skip", _gated_sum(g, query, key, written, gates), values)
+    return g.genome(g.add("model_norm", g.add("swish_gate", out)))
 
 
 @named(paper="Yang et al. 2024 (DeltaNet)")
@@ -137,16 +108,11 @@ def deltanet() -> Genome:
 
     q and k: a short convolution, swish, unit length; v: a short convolution, swish.
     """
-    return graph(
-        *_convolved("q", "k", "v"),
-        ("l2_norm", [1]),
-        ("l2_norm", [3]),
-        ("delta", [3, 5]),
-        ("scaled_dot_product", [6, 7]),
-        ("softmax_free", [9], SUM),
-        ("weighted_sum", [10, 8]),
-        ("rms_norm", [11]),
-    )
+    g = Graph()
+    query, unit_key, key, values = _delta_streams(g)
+    written = g.add("delta", key, values)
+    out = g.sum(g.add("scaled_dot_product", query, unit_key), written)
+    return g.genome(g.add("rms_norm", out))
 
 
 @named(paper="Yang et al. 2025 (Gated DeltaNet)")
@@ -160,15 +126,11 @@ def gated_deltanet() -> Genome:
     q, k, v and b_t as in deltanet. Decisions. Values are as wide as keys; the
     published layer doubles them.
     """
-    return graph(
-        *_convolved("q", "k", "v"),
-        ("l2_norm", [1]),
-        ("l2_norm", [3]),
-        ("forget_gate", "k", {"form": "exponential"}),
-        ("delta", [3, 5, 8]),
-        *_summed([6, 7, 8], 9, at=10),
-        *_finished(12, "swish_gate"),
-    )
+    g = Graph()
+    query, unit_key, key, values = _delta_streams(g)
+    gates = g.add("forget_gate", "k", form="exponential")
+    out = _gated_sum(g, query, unit_key, g.add("delta", key, values, gates), gates)
+    return g.genome(g.add("swish_gate", g.add("rms_norm", out)))
 
 
 @named(paper="Kimi Team 2025 (Kimi Linear)")
@@ -181,15 +143,11 @@ def kda() -> Genome:
     q, k, v and b_t as in deltanet; f_t = exp(-a softplus(W_2 W_1 x_t + b)).
     Decisions. The output gate has full rank; the published one has rank d_h.
     """
-    return graph(
-        *_convolved("q", "k", "v"),
-        ("l2_norm", [1]),
-        ("l2_norm", [3]),
-        ("feature_gate", "k", {"form": "exponential"}),
-        ("delta", [3, 5, 8]),
-        *_summed([6, 7, 8], 9, at=10),
-        *_finished(12, "output_gate"),
-    )
+    g = Graph()
+    query, unit_key, key, values = _delta_streams(g)
+    gates = g.add("feature_gate", "k", form="exponential")
+    out = _gated_sum(g, query, unit_key, g.add("delta", key, values, gates), gates)
+    return g.genome(g.add("output_gate", g.add("rms_norm", out)))
 
 
 @named(paper="Qin et al. 2023 (HGRN)")
@@ -203,16 +161,10 @@ def hgrn() -> Genome:
     learned in each layer; the paper's are sums of a softmax over layers. The state
     is real; the paper's phases are left out, as in its code.
     """
-    return graph(
-        ("token_gate", "k"),
-        ("bound_gates", [0]),
-        ("silu", "v"),
-        ("write_gate", [2, 1]),
-        ("scan", [3, 1]),
-        ("model_norm", [4]),
-        ("swish_gate", [5]),
-        has_wq=False,
-    )
+    g = Graph()
+    gates = g.add("bound_gates", g.add("token_gate", "k"))
+    out = g.add("scan", g.add("write_gate", g.add("silu", "v"), gates), gates)
+    return g.genome(g.add("swish_gate", g.add("model_norm", out)), has_wq=False)
 
 
 @named(paper="Qin et al. 2024 (HGRN2)")
@@ -224,11 +176,45 @@ def hgrn2() -> Genome:
 
     The norm is over all heads. Decisions. The lower bounds l as in hgrn.
     """
-    return graph(
-        ("silu", "q"),
-        ("token_gate", "k"),
-        ("bound_gates", [1]),
-        ("write_gate", [2]),
-        *_summed([0, 3, 2], "v", at=4),
-        ("model_norm", [6]),
-    )
+    g = Graph()
+    query = g.add("silu", "q")
+    gates = g.add("bound_gates", g.add("token_gate", "k"))
+    out = _gated_sum(g, query, g.add("write_gate", gates), "v", gates)
+    return g.genome(g.add("model_norm", out))
+
+
+@named(paper="Arora et al. 2024 (Based)")
+def based() -> Genome:
+    """Linear attention by the second-order expansion of the exponential.
+
+        a_ij = 1 + s_ij + s_ij^2 / 2,   s_ij = q_i.k_j / sqrt(r)
+        out_i = sum_j a_ij v_j / sum_j a_ij
+
+    q, k: r = d_h / 4 features a head (the paper: 16), which makes 1 + r + r^2
+    features of the state.
+
+    Decisions. The paper alternates these layers with short windows, which is a
+    matter of placement. The code adds 1e-12 to the denominator; here its mean over
+    the keys is at least 1e-6, and it is never below 1/2.
+    """
+    g = Graph()
+    weights = g.add("ratio", g.add("quadratic_product", "q", "k"))
+    return g.genome(g.add("weighted_sum", weights, "v"), qk_dim="1/4")
+
+
+@named(paper="Aksenov et al. 2024 (ReBased)")
+def rebased() -> Genome:
+    """Linear attention by squared products of normalised queries and keys.
+
+        a_ij = (f(q_i).f(k_j))^2 / r,   f(x) = g * norm(x) + b
+        out_i = sum_j a_ij v_j / sum_j a_ij
+
+    norm: layer norm over the r = d_h / 4 features of a head.
+
+    Decisions. Queries and keys have their own g and b; the code shares them. The
+    code adds 1e-6 to the denominator; here its mean is at least 1e-6.
+    """
+    g = Graph()
+    query, key = g.add("layer_norm", "q"), g.add("layer_norm", "k")
+    weights = g.add("ratio", g.add("quadratic_product", query, key, form="square"))
+    return g.genome(g.add("weighted_sum", weights, "v"), qk_dim="1/4")

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from nas.genome import Genome, Visibility
-from nas.genome.mechanisms.base import dot_product, named
+from nas.genome.mechanisms.base import named, scored
 
 PAPER: Final = "Sparse Query Attention"
 
@@ -39,7 +39,7 @@ def sqa() -> Genome:
     are those of its experiments (8 and 4 of 16). Only W_O has a bias, as in the
     authors' code.
     """
-    return dot_product(q_heads="1/2", kv_heads="1/4")
+    return scored(q_heads="1/2", kv_heads="1/4")
 
 
 @named(PAPER)
@@ -52,7 +52,7 @@ def ssqa() -> Genome:
     the heads at their full width. W_Q, W_K, W_V: d x d / 2, W_O: d / 2 x d. Every
     kernel for standard attention can compute it.
     """
-    return dot_product(q_heads="1/2", kv_heads="1/2")
+    return scored(q_heads="1/2", kv_heads="1/2")
 
 
 @named(PAPER)
@@ -65,7 +65,7 @@ def xsqa() -> Genome:
     counts of tables 1 and 2 (4 and 4 of 16, 2 and 2 of 8). The KV cache equals
     gqa's.
     """
-    return dot_product(q_heads="1/4", kv_heads="1/4")
+    return scored(q_heads="1/4", kv_heads="1/4")
 
 
 @named(PAPER)
@@ -79,7 +79,7 @@ def xsmqa() -> Genome:
 
     Decisions. The paper has the name only in table 1 (4 and 1 of 16).
     """
-    return dot_product(q_heads="1/4", kv_heads="one")
+    return scored(q_heads="1/4", kv_heads="one")
 
 
 @named(PAPER)
@@ -94,7 +94,7 @@ def lsqa() -> Genome:
     H_q; a quarter keeps the KV cache of gqa and sqa. "25 % speed-up" means 25 %
     fewer operations, which is 1.33 times faster by eq. 9.
     """
-    return dot_product(q_heads="3/4", kv_heads="1/4")
+    return scored(q_heads="3/4", kv_heads="1/4")
 
 
 @named(PAPER)
@@ -111,7 +111,7 @@ def rsqa() -> Genome:
     constraint H_kv <= H_q of section 3.2, which does not apply to rsqa here.
     Section 6 gives no counts; 4 and 8 of 16 are those of sqa, exchanged.
     """
-    return dot_product(q_heads="1/4", kv_heads="1/2")
+    return scored(q_heads="1/4", kv_heads="1/2")
 
 
 @named(PAPER)
@@ -128,7 +128,7 @@ def sw_sqa() -> Genome:
     tokens, with t itself. The paper names no width for SW-SQA; 32 is half of the
     tokens of a small vision transformer. Another width: sw_sqa:window=128.
     """
-    return replace(dot_product(q_heads="1/2", kv_heads="1/4"), visibility=Visibility(window=32))
+    return replace(scored(q_heads="1/2", kv_heads="1/4"), visibility=Visibility(window=32))
 
 
 @named(PAPER)
@@ -146,4 +146,4 @@ def flex_sqa() -> Genome:
     global. (In the authors' code the outputs of the global tokens are discarded.)
     """
     visibility = Visibility(window=32, global_tokens=4)
-    return replace(dot_product(q_heads="1/2", kv_heads="1/2"), visibility=visibility)
+    return replace(scored(q_heads="1/2", kv_heads="1/2"), visibility=visibility)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nas.genome import Genome
-from nas.genome.mechanisms.base import dot_product, named, scored
+from nas.genome.mechanisms.base import named, scored
 
 
 @named(paper="Vaswani et al. 2017")
@@ -20,7 +20,7 @@ def mha() -> Genome:
     a bias. With qkv_bias the block equals nn.MultiheadAttention with the same
     weights.
     """
-    return dot_product()
+    return scored()
 
 
 @named(paper="Ainslie et al. 2023")
@@ -36,7 +36,7 @@ def gqa() -> Genome:
     of the SQA paper (4 of 16). Heads are repeated in place (0, 0, 1, 1) and not
     tiled (0, 1, 0, 1), as by F.scaled_dot_product_attention(enable_gqa=True).
     """
-    return dot_product(kv_heads="1/4")
+    return scored(kv_heads="1/4")
 
 
 @named(paper="Shazeer 2019")
@@ -50,7 +50,7 @@ def mqa() -> Genome:
 
     Decisions. Scores are divided by sqrt(d_h); the paper's code does not divide.
     """
-    return dot_product(kv_heads="one")
+    return scored(kv_heads="one")
 
 
 @named(paper="Bahdanau et al. 2015")

@@ -1,7 +1,4 @@
-"""The delta rule: each value minus what the state already returns for its key.
-
-Each rule solves a triangular system in place of a recurrence over the tokens.
-"""
+"""The delta rule, as a triangular system in place of a recurrence over the tokens."""
 
 from __future__ import annotations
 
@@ -136,59 +133,6 @@ class Delta(nn.Module):
         strength = drop_padding(torch.sigmoid(self.strength(x)).mT[..., None], mask).to(exact)
         keys = F.normalize(keys.to(exact), dim=-1)
         return strength * keys, keys, strength * tokens.to(exact)
-
-    def solve(self, erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
-        return without_erased(erase, keys, values, gates)
-
-
-@primitive(
-    "erase_delta",
-    "erase: tokens[h,w], keys: tokens[h,w], tokens: tokens[h,w] -> tokens[h,w]",
-    "erase: tokens[h,w], keys: tokens[h,w], tokens: tokens[h,w], gates: gates[h] -> tokens[h,w]",
-    "erase: tokens[h,w], keys: tokens[h,w], tokens: tokens[h,w], gates: feature_gates[h,w] "
-    "-> tokens[h,w]",
-    role=Role.POSITION,
-    notation="delta({erase}, {keys}, {tokens})",
-    source="Gated DeltaNet-2 2026 (arXiv 2605.22791); a scaled key: Hu et al. 2025 (Comba, arXiv "
-    "2506.02475); a preconditioned key: arXiv 2604.21100",
-    macs=lambda sizes, params: pair_macs(sizes, params) + solve_macs(sizes),
-    state=lambda sizes, params: sizes.heads * (sizes.width**2 + sizes.gates),
-)
-class EraseDelta(nn.Module):
-    """The delta rule with different keys to read what is erased and to write.
-
-    u_t = v_t - e_t diag(f_t) S_{t-1} and S_t = diag(f_t) S_{t-1} + k_t^T u_t, with keys e of what
-    is erased, keys k, values v, and forget gates f (1 without gates). The result is u; keys are
-    taken as they are. Linear attention over the keys k and the values u is the readout.
-    """
-
-    needs_all_tokens = True
-    has_parameters = False
-
-    def forward(
-        self,
-        erase: Tokens,
-        keys: Tokens,
-        tokens: Tokens,
-        gates: Gates | None = None,
-        mask: Mask = None,
-    ) -> Tokens:
-        # A padding token neither erases nor writes.
-        erase, values = drop_padding(erase, mask), drop_padding(tokens, mask)
-        exact = torch.promote_types(tokens.dtype, torch.float32)
-        return self.solve(erase, keys, values.to(exact), gates).to(tokens.dtype)
-
-    def advance(
-        self,
-        state: tuple[Tensor, ...] | None,
-        erase: Tokens,
-        keys: Tokens,
-        tokens: Tokens,
-        gates: Gates | None = None,
-    ) -> tuple[Tokens, tuple[Tensor, ...]]:
-        values = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
-        out, state = advanced(self.solve, state, erase, keys, values, gates)
-        return out.to(tokens.dtype), state
 
     def solve(self, erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
         return without_erased(erase, keys, values, gates)

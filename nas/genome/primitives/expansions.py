@@ -1,4 +1,4 @@
-"""Scores from expansions of the exponential, and a local linear correction of softmax."""
+"""Scores from expansions of the exponential."""
 
 from __future__ import annotations
 
@@ -53,26 +53,3 @@ class QuadraticProduct(nn.Module):
         if self.is_square:
             return products
         return torch.cat((torch.ones_like(tokens[..., :1]), scaled, products * 0.5**0.5), dim=-1)
-
-
-@primitive(
-    "local_linear",
-    "scores: scores[h], weights: weights[h] -> weights[h]",
-    role=Role.ADJUST,
-    notation="{weights} ⊙ (1 + mean({scores}) - {scores})",
-    source="Parallax 2026 (arXiv 2605.29157), algorithm 1",
-    passes=lambda sizes, params: 4,
-)
-class LocalLinear(nn.Module):
-    """Weights with a first-order correction by further scores.
-
-    out_ij = w_ij (1 + sum_k w_ik s_ik - s_ij), with weights w and scores s. The sum of a row does
-    not change if it is 1. Keys that the scores exclude get zero.
-    """
-
-    def forward(self, scores: Scores, weights: Scores) -> Scores:
-        excluded = scores == -torch.inf
-        finite = scores.masked_fill(excluded, 0.0)
-        kept = weights.masked_fill(excluded, 0.0)
-        mean = (kept * finite).sum(dim=-1, keepdim=True)
-        return kept * (1.0 + mean - finite)

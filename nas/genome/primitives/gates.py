@@ -226,3 +226,79 @@ class BoundGates(nn.Module):
         low, rest = F.logsigmoid(self.bound), F.logsigmoid(-self.bound)
         out = total + torch.logaddexp(low, rest + logarithms).cumsum(dim=2)
         return out, (gates[:, :, -1:], out[:, :, -1:])
+
+
+def visibility(tokens: Tokens, mask: Mask) -> Tokens:
+    """Return ones of the tokens' shape, with zeros for padding, in float32 at least."""
+    exact = torch.promote_types(tokens.dtype, torch.float32)
+    return drop_padding(torch.ones_like(tokens, dtype=exact), mask)
+
+
+def running_logsumexp(tokens: Tokens, visible: Tokens, before: Tensor | None = None) -> Tokens:
+    """Return z_t = log(exp(s_0) + ... + exp(s_t)) of each feature s; padding is excluded.
+
+    Args:
+        before: z of the last earlier token, (b, h, 1, w); None if there are no earlier tokens.
+    """
+    exact = tokens.to(visible.dtype)
+    # Finite, because the gradient of an excluded -inf would be NaN.
+    low = exact.detach().amin(dim=2, keepdim=True) - 1000.0
+    total = torch.logcumsumexp(torch.where(visible > 0, exact, low), dim=2)
+    return total if before is None else torch.logaddexp(before, total)
+
+
+@primitive(
+    "token_gate",
+    "tokens: tokens[h,w] -> feature_gates[h,w]",
+    role=Role.FORGET,
+    notation="f_{form}({tokens})",
+    source="sigmoid: Zhang et al. 2024 (GSA, arXiv 2409.07146); double_exponential: "
+    "Peng et al. 2024 (arXiv 2404.05892); share: Qin et al. 2024 (LightNet, arXiv "
+    "2405.21022), and Peng et al. 2021 (ABC, arXiv 2110.02488)",
+    parameters={
+        "form": Choice(default="sigmoid", values=("sigmoid", "double_exponential", "share")),
+        "root": Integer(default=1, low=1, high=64),
+    },
+    unread=lambda params: () if params["form"] == "sigmoid" else ("root",),
+    state=lambda sizes, params: sizes.heads * sizes.width * (1 + (params["form"] == "share")),
+)
+class TokenGate(nn.Module):
+    """Forget gates f of each feature s of the tokens.
+
+    sigmoid: f_t = sigmoid(s_t)^(1 / root). double_exponential: f_t = exp(-exp(s_t)).
+    share: f_t = exp(z_{t-1} - z_t) with z_t = log(exp(s_0) + ... + exp(s_t)), the share of the
+    softmax over all tokens so far that earlier tokens keep; f_0 = 1.
+    """
+
+    needs_all_tokens = True
+    has_parameters = False
+
+    def __init__(self, *, form: str = "sigmoid", root: int = 1) -> None:
+        super().__init__()
+        self.form = form
+        self.root = root
+
+    def forward(self, tokens: Tokens, mask: Mask = None) -> Gates:
+        if self.form != "share":
+            return summed(self.logarithms(tokens), mask, None)
+        visible = visibility(tokens, mask)
+        total = running_logsumexp(tokens, visible)
+        last = total.detach().amax(dim=2, keepdim=True)
+        first = torch.where(visible > 0, total, last).amin(dim=2, keepdim=True)
+        return (first - total).clamp(max=0.0)
+
+    def advance(
+        self, state: tuple[Tensor, ...] | None, tokens: Tokens
+    ) -> tuple[Gates, tuple[Tensor, ...]]:
+        if self.form != "share":
+            gates = summed(self.logarithms(tokens), None, state[0] if state else None)
+            return gates, (gates[:, :, -1:],)
+        visible = visibility(tokens, None)
+        total = running_logsumexp(tokens, visible, state[0] if state else None)
+        first = state[1] if state else total[:, :, :1]
+        return first - total, (total[:, :, -1:], first)
+
+    def logarithms(self, tokens: Tokens) -> Gates:
+        """Return log f."""
+        exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
+        return F.logsigmoid(exact) / self.root if self.form == "sigmoid" else -exact.exp()

@@ -1,4 +1,4 @@
-"""Primitives that give exact zeros to most keys: sparsemax, entmax, top-k and blocks of keys.
+"""Primitives that give exact zeros to most keys: sparsemax, entmax and top-k.
 
 Sparsemax (p = 1) and 1.5-entmax (p = 2) compute
 
@@ -120,58 +120,6 @@ class TopkFilter(nn.Module):
 
     def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return keep_largest(scores, mask, self.k)
-
-
-@primitive(
-    "block_filter",
-    "scores: scores[h] -> scores[h]",
-    role=Role.ADJUST,
-    notation="top_{k}_blocks_of_{block}({scores})",
-    source="Lu et al. 2025 (MoBA, arXiv 2502.13189)",
-    parameters={
-        "block": Integer(default=16, low=1, high=65536),
-        "k": Integer(default=2, low=1, high=65536),
-    },
-    passes=lambda sizes, params: 2,
-    plain=lambda params, sizes: (
-        None if (params["k"] + 1) * params["block"] >= sizes.tokens else params
-    ),
-)
-class BlockFilter(nn.Module):
-    """The scores of k blocks of keys and of the query's own block; all others become -inf.
-
-    Block m contains the keys m B to (m + 1) B - 1. For each query, the k blocks with the largest
-    mean of visible scores are kept, besides the block with the query's position. If scores are dot
-    products, this mean is the score of the block's mean key. Under a causal mask, the other visible
-    blocks end before the query's own block. Blocks with equal means are all kept.
-
-    Args:
-        block: the number B of keys in a block.
-        k: number of blocks besides the query's own; MoBA counts the own block too.
-    """
-
-    is_filter = True
-    needs_all_keys = True
-
-    def __init__(self, *, block: int = 16, k: int = 2) -> None:
-        super().__init__()
-        self.block = block
-        self.k = k
-
-    def forward(self, scores: Scores, mask: Mask = None, start: int | Tensor = 0) -> Scores:
-        queries, keys = scores.shape[2:]
-        block_of = torch.arange(keys, device=scores.device) // self.block
-        exact = hide(scores.detach(), mask).to(torch.promote_types(scores.dtype, torch.float32))
-        hidden = exact == -torch.inf
-        # Two more than needed, which stay empty: an exported graph may not depend on one block.
-        sums = exact.new_zeros(*scores.shape[:3], keys // self.block + 2)
-        count = sums.index_add(-1, block_of, (~hidden).to(exact.dtype))
-        means = sums.index_add(-1, block_of, exact.masked_fill(hidden, 0.0)) / count.clamp(min=1)
-        place = torch.arange(queries, device=scores.device) + start
-        own = (place // self.block)[:, None] == torch.arange(sums.shape[-1], device=scores.device)
-        means = means.masked_fill(own | (count == 0), -torch.inf)
-        kept = own | (keep_largest(means, None, self.k) > -torch.inf)
-        return scores.masked_fill(~kept.index_select(-1, block_of), -torch.inf)
 
 
 @primitive(

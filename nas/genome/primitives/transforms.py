@@ -352,3 +352,26 @@ class SwishGate(nn.Module):
     def forward(self, tokens: Tokens, x: Float[Tensor, "b n d"]) -> Tokens:
         gate = self.gate(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         return tokens * F.silu(gate)
+
+
+@primitive(
+    "model_norm",
+    "tokens: tokens[h,w] -> tokens[h,w]",
+    role=Role.TRANSFORM,
+    notation="RMS_d({tokens})",
+    source="Zhang and Sennrich 2019 (RMSNorm), eq. 4, over the features of all heads",
+)
+class ModelNorm(nn.Module):
+    """Root mean square norm over the features of all heads of a token, with a gain for each.
+
+    out = x / sqrt(mean(x^2) + 1e-6) * g
+    """
+
+    def __init__(self, heads: int, width: int) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(heads, 1, width))
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
+        size = (exact.square().mean(dim=(1, 3), keepdim=True) + 1e-6).sqrt()
+        return (exact / size * self.gain).to(tokens.dtype)

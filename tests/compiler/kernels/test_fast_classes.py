@@ -23,7 +23,7 @@ def test_every_fast_class_has_a_case() -> None:
     names = {case.primitive.name for case in FAST}
     scores = {"additive_attention_score", "neural_attention", "neural_attention_authors", "qana"}
     weights = {"softmax", "topk_softmax", "topk_filter", "sparsemax", "entmax15"}
-    assert names == scores | weights | {"delta", "erase_delta"}
+    assert names == scores | weights | {"delta"}
     assert fast_class(nn.Linear) is nn.Linear
 
 
@@ -37,17 +37,15 @@ def test_fast_class_equals_its_primitive(case: Case, mask: torch.Tensor | None) 
     fast.__class__ = fast_class(case.primitive.module)
     fast.load_state_dict(plain.state_dict())
     given = draw(case.signature, LONG, mask)
-    # Products of erased and written keys above 1 grow exponentially over the tokens.
-    scale = 0.3 if case.primitive.name == "erase_delta" else 1.0
     results = []
     for module in (plain, fast):
-        leaves = [(scale * t).requires_grad_() for t in given.tensors()]
+        leaves = [t.clone().requires_grad_() for t in given.tensors()]
         out = call(module, case, Inputs(leaves[:-1], leaves[-1], mask))
         results.append(with_gradients(out, [*leaves, *module.parameters()]))
     check_same(*results)
 
 
-@pytest.mark.parametrize("name", ["gated_deltanet", "kda", "comba", "gated_deltanet2"])
+@pytest.mark.parametrize("name", ["gated_deltanet", "kda"])
 def test_delta_rules_in_chunks_train_under_autocast(name: str) -> None:
     torch.manual_seed(0)
     block = nas.build_attention(name, dim=32, heads=4)

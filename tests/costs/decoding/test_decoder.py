@@ -229,15 +229,11 @@ def test_every_sample_of_the_causal_space_decodes() -> None:
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("tokens", [4, 40])
 def test_named_mechanism_decodes_with_the_counted_cache(name: str, tokens: int) -> None:
-    if name in ("path", "deltaformer"):
-        with pytest.raises(GenomeError, match="needs all tokens at once"):
-            check_cost(MECHANISMS[name].genome, tokens)
-    else:
-        check_cost(MECHANISMS[name].genome, tokens)
+    check_cost(MECHANISMS[name].genome, tokens)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in MECHANISMS if n not in ("path", "deltaformer")])
+@pytest.mark.parametrize("name", MECHANISMS)
 def test_named_mechanism_decodes_4096_tokens_one_by_one(name: str) -> None:
     """The cache has the size that is charged, from the first token to the last."""
     torch.manual_seed(0)

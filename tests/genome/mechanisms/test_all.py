@@ -43,15 +43,13 @@ def block_of(found: NamedMechanism) -> nn.Module:
 def length_of(found: NamedMechanism) -> int:
     """A few tokens, or more than its window reaches."""
     window = found.genome.visibility.window
-    if any(node.op == "block_filter" for node in found.genome.nodes):
-        return 70
     return 7 if window is None else window + 8
 
 
 def is_place_blind(found: NamedMechanism) -> bool:
     """Whether nothing in it knows the place of a token."""
     roles = {REGISTRY[node.op].signatures[0].role for node in found.genome.nodes}
-    knows_order = {"stick_breaking", "block_filter"} & {node.op for node in found.genome.nodes}
+    knows_order = {"stick_breaking"} & {node.op for node in found.genome.nodes}
     knows_order |= {"position", "forget"} & roles
     return not knows_order and found.genome.visibility.window is None
 

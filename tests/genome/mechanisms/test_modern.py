@@ -165,23 +165,7 @@ def test_mechanism_equals_its_equations(direct: Callable[..., Tensor], is_causal
     check_same(*(with_gradients(result, leaves) for result in results))
 
 
-def test_moba_equals_attention_to_the_chosen_blocks() -> None:
-    block, x = block_of("moba"), draw(1, 80, DIM)
-    q, k, v = heads_of(block, x, "q", "k", "v")
-    means = k.unflatten(2, (5, 16)).mean(3)
-    out = torch.zeros_like(q)
-    for h in range(HEADS):
-        for i in range(80):
-            own = i // 16
-            scores = [(q[0, h, i] @ means[0, h, m]).item() for m in range(own)]
-            best = sorted(range(own), key=lambda m: scores[m])[-2:]
-            seen = [j for m in [*best, own] for j in range(16 * m, 16 * m + 16) if j <= i]
-            weights = (k[0, h, seen] @ q[0, h, i] / WIDTH**0.5).softmax(0)
-            out[0, h, i] = weights @ v[0, h, seen]
-    torch.testing.assert_close(block(x, is_causal=True), merged(block, out))
-
-
-@pytest.mark.parametrize("name", [*(direct.__name__ for direct in CASES), "moba"])
+@pytest.mark.parametrize("name", [direct.__name__ for direct in CASES])
 def test_mechanism_decodes_token_by_token(name: str) -> None:
     block, x = block_of(name), draw(2, TOKENS, DIM)
     decoder = Decoder(block)

@@ -10,18 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nas.common.errors import GenomeError
-from nas.compiler import build_attention
-from nas.costs.decoding import Decoder
 from nas.genome import ModelSizes, Visibility
 from nas.genome.canonical import canonicalise
 from nas.genome.primitives.mixtures import HeadDifference, KeyConv, TalkingHeads
 from nas.genome.primitives.products import ExcludeValue
-from nas.genome.primitives.sparse import BlockFilter
 from nas.space.validation import load_policy, validate
 from nas.testing import check_primitive
 from nas.testing.cases import causal
-from tests.compiler.test_compiler import check_equal, masks
+from tests.compiler.test_compiler import check_equal
 from tests.costs.decoding.test_decoder import check_cost, check_rows
 from tests.genome.test_algebra import check, scored
 from tests.tensors import check_same, draw, with_gradients
@@ -110,62 +106,6 @@ def test_excluded_scores_count_as_zero_in_other_heads() -> None:
     out = module(z)
     assert out[0, 0, 1, 2] == -math.inf
     torch.testing.assert_close(out[0, 1, 1, 2], module.mix[1, 1] * z[0, 1, 1, 2])
-
-
-def kept_blocks(scores: Tensor, mask: Tensor, block: int, count: int) -> Tensor:
-    """The scores of each row's best blocks and its own, chosen one row at a time."""
-    out = torch.full_like(scores, -math.inf)
-    keys = scores.shape[-1]
-    visible = mask.expand(scores.shape)
-    for b, h, i in torch.cartesian_prod(*(torch.arange(n) for n in scores.shape[:3])).tolist():
-        means = {}
-        for start in range(0, keys, block):
-            seen = [j for j in range(start, min(start + block, keys)) if visible[b, h, i, j]]
-            if seen and start // block != i // block:
-                means[start] = scores[b, h, i, seen].mean().item()
-        best = sorted(means, key=lambda start: means[start])[-count:]
-        for start in [*best, i // block * block]:
-            out[b, h, i, start : start + block] = scores[b, h, i, start : start + block]
-    return out
-
-
-@pytest.mark.parametrize(("block", "k"), [(1, 1), (2, 1), (2, 3), (4, 2), (5, 1), (16, 1)])
-@pytest.mark.parametrize("kind", ["none", "causal", "padding"])
-def test_block_filter_keeps_the_blocks_of_the_largest_means(block: int, k: int, kind: str) -> None:
-    z = draw(2, 3, 13, 13).requires_grad_()
-    mask = {"none": torch.ones(13, 13).bool(), "causal": causal(13)}
-    mask["padding"] = (torch.arange(13) < 9).expand(2, 1, 1, 13)
-    found = BlockFilter(block=block, k=k)(z, mask=None if kind == "none" else mask[kind])
-    expected = kept_blocks(z, mask[kind], block, k)
-    check_same(
-        (torch.where(mask[kind], t, 0.0).nan_to_num(neginf=-9.0) for t in (found,)),
-        (torch.where(mask[kind], t, 0.0).nan_to_num(neginf=-9.0) for t in (expected,)),
-    )
-    (gradient,) = torch.autograd.grad(found[found.isfinite()].sum(), z)
-    assert torch.equal(gradient, found.isfinite().double())
-
-
-def test_a_later_part_of_the_queries_has_the_same_blocks() -> None:
-    z = draw(2, 3, 13, 13)
-    whole = BlockFilter(block=3, k=1)(z, mask=causal(13))
-    part = BlockFilter(block=3, k=1)(z[:, :, 5:], mask=causal(13)[5:], start=5)
-    assert torch.equal(part, whole[:, :, 5:])
-
-
-def test_block_filter_decodes_unless_a_window_drops_keys(genome: Build) -> None:
-    found = scored(genome, ("block_filter", {"block": 2, "k": 1}), ("softmax",))
-    for parts in ((1,) * 9, (4, 1, 4)):
-        check_rows(found, parts)
-    check_equal(found, 70, masks(70)["padding"] | {"is_causal": True})
-    windowed = replace(found, visibility=Visibility(12))
-    check_equal(windowed, 150, {"is_causal": True}, masks(150)["mask"])
-    with pytest.raises(GenomeError, match="block_filter"):
-        Decoder(build_attention(windowed, 32, 8))
-
-
-def test_a_filter_of_all_blocks_is_removed(genome: Build) -> None:
-    wide = scored(genome, ("block_filter", {"block": 5, "k": 1}), ("softmax",))
-    check(wide, scored(genome, ("softmax",)), ModelSizes(32, 8, 2, 9))
 
 
 @pytest.mark.parametrize("seen", [Visibility(), Visibility(1), Visibility(4), Visibility(3, 2)])

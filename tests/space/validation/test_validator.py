@@ -65,21 +65,6 @@ TABLE = {
     "attention of attention": (TWICE, True, False),
     "raw q added to the output": ((*STANDARD, ("add", [2, "q"])), False, False),
     "raw q times the output": ((*STANDARD, ("multiply", [2, "q"])), False, False),
-    "projection times the output": (
-        (*STANDARD, ("projection", "v"), ("silu", [3]), ("multiply", [2, 4])),
-        False,
-        True,
-    ),
-    "projection added to the output": (
-        (*STANDARD, ("projection", "v"), ("add", [2, 3])),
-        False,
-        False,
-    ),
-    "projection times projection": (
-        (("projection", "v"), ("silu", [0]), ("multiply", [0, 1])),
-        False,
-        False,
-    ),
 }
 
 
@@ -90,13 +75,9 @@ def test_truth_table(genome: Build, name: str) -> None:
     assert (not validate(genome(*nodes), OURS)) == ours
 
 
-# Mechanisms whose scores or weights are computed from aggregated tokens.
-STAGED = {"abc", "gsa", "precond_gated_deltanet", "precond_kda"}
-
-
 def test_every_mechanism_is_legal_and_the_champion_under_both_policies() -> None:
     for name, mechanism in MECHANISMS.items():
-        assert bool(validate(mechanism.genome, OURS)) == (name in STAGED), name
+        assert not validate(mechanism.genome, OURS), name
         assert not validate(mechanism.genome, TWO_STAGE), name
     assert not validate(MECHANISMS["champion_2025"].genome, PUBLISHED)
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-
-from benchmarks.fla import CASES, differences
+from linear_zoo.fla import CASES, differences
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,7 +1,9 @@
 """Compare mechanisms with the naive implementations of flash-linear-attention.
 
-``--fla FOLDER`` is a checkout of fla-org/flash-linear-attention (docs/mechanisms.md used commit
-bc3b101d); its naive implementations need the package einops. Our block computes its streams, that
+    python -m linear_zoo.fla --fla FOLDER
+
+FOLDER is a checkout of fla-org/flash-linear-attention (docs/mechanisms.md used commit bc3b101d);
+its naive implementations need the package einops. Our block computes its streams, that
 is, queries, keys, values and gates after their convolutions and norms. Both sides then compute the
 sums over the tokens from the same streams; outputs are compared, and gradients with respect to
 the streams, the block's input and its parameters. The reference interpreter runs on our side: tests
@@ -13,12 +15,14 @@ unchanged, but the name ``torch.float32`` refers to float64 when it runs.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib.util
 import sys
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
@@ -32,10 +36,6 @@ from nas.compiler.plan import make_plan
 from nas.genome.mechanisms import mechanism
 
 if TYPE_CHECKING:
-    import argparse
-    from pathlib import Path
-
-    from benchmarks.figures import Figure
     from nas.compiler.plan import Step
 
 LENGTHS: Final = (17, 64, 150)
@@ -117,12 +117,13 @@ class Block:
         return values
 
 
-def fla(options: argparse.Namespace) -> list[Figure]:
+def main() -> None:
     """Print the largest differences of outputs and gradients for each mechanism and length."""
-    if options.fla is None:
-        print("\nfla: skipped; it needs a checkout of flash-linear-attention, --fla FOLDER")
-        return []
-    print(f"\n{DIM} features, {HEADS} heads, batch {BATCH}, causal; differences relative to the")
+    parser = argparse.ArgumentParser(prog="python -m linear_zoo.fla", description=__doc__)
+    parser.add_argument("--fla", type=Path, required=True, metavar="FOLDER", help="the checkout")
+    folder = parser.parse_args().fla
+    torch.set_num_threads(1)
+    print(f"{DIM} features, {HEADS} heads, batch {BATCH}, causal; differences relative to the")
     print(f"largest value if it exceeds 1; tokens: {', '.join(map(str, LENGTHS))}")
     types_ = (torch.float64, torch.float32)
     print(f"{'mechanism':24}{'naive code':43}{'float64':>9}{'gradients':>11}", end="")
@@ -130,13 +131,12 @@ def fla(options: argparse.Namespace) -> list[Figure]:
     for case in CASES:
         cells = []
         for dtype in types_:
-            found = [differences(case, options.fla, n, dtype) for n in LENGTHS]
+            found = [differences(case, folder, n, dtype) for n in LENGTHS]
             cells += [max(each) for each in zip(*found, strict=True)]
         numbers = "".join(
             f"{cell:{width}.0e}" for cell, width in zip(cells, (9, 11, 10, 11), strict=True)
         )
         print(f"{case.mechanism:24}{case.function:43}{numbers}", flush=True)
-    return []
 
 
 def differences(case: Case, folder: Path, length: int, dtype: torch.dtype) -> tuple[float, float]:
@@ -482,3 +482,7 @@ CASES: Final = (
         lambda *tensors: _precond(*tensors, is_kda=True),
     ),
 )
+
+
+if __name__ == "__main__":
+    main()

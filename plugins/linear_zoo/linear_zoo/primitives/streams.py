@@ -1,7 +1,7 @@
-"""Further streams, and operations that recent recurrent models apply to streams before and after.
+"""Further streams, and operations on streams of recent recurrent models.
 
-A block has three streams: queries, keys and values. ``projection`` adds one more, such as the
-slots of gated slot attention or the second queries of Parallax.
+A block has three streams: queries, keys and values. ``projection`` adds one more, such as the slots
+of gated slot attention or the second queries of Parallax.
 """
 
 from __future__ import annotations
@@ -209,29 +209,6 @@ class HeadScale(nn.Module):
     def forward(self, tokens: Tokens) -> Tokens:
         factor = torch.sigmoid(self.factor) if self.bounded else self.factor
         return tokens * factor.to(tokens.dtype)
-
-
-@primitive(
-    "model_norm",
-    "tokens: tokens[h,w] -> tokens[h,w]",
-    role=Role.TRANSFORM,
-    notation="RMS_d({tokens})",
-    source="Zhang and Sennrich 2019 (RMSNorm), eq. 4, over the features of all heads",
-)
-class ModelNorm(nn.Module):
-    """Root mean square norm over the features of all heads of a token, with a gain for each.
-
-    out = x / sqrt(mean(x^2) + 1e-6) * g
-    """
-
-    def __init__(self, heads: int, width: int) -> None:
-        super().__init__()
-        self.gain = nn.Parameter(torch.ones(heads, 1, width))
-
-    def forward(self, tokens: Tokens) -> Tokens:
-        exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
-        size = (exact.square().mean(dim=(1, 3), keepdim=True) + 1e-6).sqrt()
-        return (exact / size * self.gain).to(tokens.dtype)
 
 
 @primitive(

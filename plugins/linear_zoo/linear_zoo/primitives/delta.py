@@ -1,4 +1,4 @@
-"""Relatives of the delta rule: softmax, least squares, Householder maps.
+"""Relatives of the delta rule: separate keys to erase, softmax, least squares, preconditioning.
 
 Each solves a triangular or symmetric system in place of a recurrence over the tokens.
 """
@@ -10,11 +10,81 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nas.compiler.kernels import counted_by, faster
+from nas.compiler.kernels.gated import erase_macs, solve_in_chunks
 from nas.genome.primitives.base import Role, pair_macs, primitive
-from nas.genome.primitives.delta import solve_macs, strength_macs, unrolled
+from nas.genome.primitives.delta import (
+    advanced,
+    solve_macs,
+    strength_macs,
+    unrolled,
+    without_erased,
+)
 from nas.genome.primitives.gated import Scan
 from nas.genome.primitives.masks import drop_padding
-from nas.genome.primitives.shapes import Gates, Key, Mask, Query, Scores, Tokens
+from nas.genome.primitives.shapes import Gates, Mask, Tokens
+
+
+@primitive(
+    "erase_delta",
+    "erase: tokens[h,w], keys: tokens[h,w], tokens: tokens[h,w] -> tokens[h,w]",
+    "erase: tokens[h,w], keys: tokens[h,w], tokens: tokens[h,w], gates: gates[h] -> tokens[h,w]",
+    "erase: tokens[h,w], keys: tokens[h,w], tokens: tokens[h,w], gates: feature_gates[h,w] "
+    "-> tokens[h,w]",
+    role=Role.POSITION,
+    notation="delta({erase}, {keys}, {tokens})",
+    source="Gated DeltaNet-2 2026 (arXiv 2605.22791); a scaled key: Hu et al. 2025 (Comba, arXiv "
+    "2506.02475); a preconditioned key: arXiv 2604.21100",
+    macs=lambda sizes, params: pair_macs(sizes, params) + solve_macs(sizes),
+    state=lambda sizes, params: sizes.heads * (sizes.width**2 + sizes.gates),
+)
+class EraseDelta(nn.Module):
+    """The delta rule with different keys to read what is erased and to write.
+
+    u_t = v_t - e_t diag(f_t) S_{t-1} and S_t = diag(f_t) S_{t-1} + k_t^T u_t, with keys e of what
+    is erased, keys k, values v, and forget gates f (1 without gates). The result is u; keys are
+    taken as they are. Linear attention over the keys k and the values u is the readout.
+    """
+
+    needs_all_tokens = True
+    has_parameters = False
+
+    def forward(
+        self,
+        erase: Tokens,
+        keys: Tokens,
+        tokens: Tokens,
+        gates: Gates | None = None,
+        mask: Mask = None,
+    ) -> Tokens:
+        # A padding token neither erases nor writes.
+        erase, values = drop_padding(erase, mask), drop_padding(tokens, mask)
+        exact = torch.promote_types(tokens.dtype, torch.float32)
+        return self.solve(erase, keys, values.to(exact), gates).to(tokens.dtype)
+
+    def advance(
+        self,
+        state: tuple[Tensor, ...] | None,
+        erase: Tokens,
+        keys: Tokens,
+        tokens: Tokens,
+        gates: Gates | None = None,
+    ) -> tuple[Tokens, tuple[Tensor, ...]]:
+        values = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
+        out, state = advanced(self.solve, state, erase, keys, values, gates)
+        return out.to(tokens.dtype), state
+
+    def solve(self, erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
+        return without_erased(erase, keys, values, gates)
+
+
+@counted_by(erase_macs)
+@faster
+class FastEraseDelta(EraseDelta):
+    """The delta rule with separate keys to erase in chunks, for long sequences."""
+
+    def solve(self, erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
+        return solve_in_chunks(erase, keys, values, gates)
 
 
 @primitive(
@@ -134,50 +204,3 @@ class Precondition(nn.Module):
         ratio = torch.log(exact.relu() + 1e-6) - self.center
         factor = 1.5 ** (-ratio / (1.0 + ratio.abs()))
         return (keys * factor).to(keys.dtype)
-
-
-@primitive(
-    "path_product",
-    "query: tokens[h,w], key: tokens[h,w], directions: tokens[h,w] -> scores[h]",
-    role=Role.SCORE,
-    notation="{query}·ΠH({directions})·{key}ᵀ/√d",
-    source="Yang et al. 2025 (PaTH, arXiv 2505.16381)",
-    macs=lambda sizes, params: (
-        4 * pair_macs(sizes, params)
-        + sizes.heads * sizes.tokens**3
-        + sizes.heads * sizes.tokens**2 * (sizes.tokens - 1) // 2
-        + strength_macs(sizes)
-    ),
-)
-class PathProduct(nn.Module):
-    """Scaled dot products through the Householder maps of the tokens after the key.
-
-    scores_ij = q_i H_i H_{i-1} ... H_{j+1} k_j / sqrt(w), H_t = 1 - b_t d_t^T d_t, with directions
-    d of unit length and b_t = 2 sigmoid(w_h·x_t + c_h). Later keys j > i, which a causal mask
-    hides, are scored without maps.
-    """
-
-    needs_all_tokens = True
-
-    def __init__(self, dim: int, heads: int, width: int) -> None:
-        super().__init__()
-        self.strength = nn.Linear(dim, heads)
-        self.scale = width**-0.5
-
-    def forward(
-        self,
-        query: Query,
-        key: Key,
-        directions: Tokens,
-        x: Float[Tensor, "b n d"],
-        mask: Mask = None,
-    ) -> Scores:
-        exact = torch.promote_types(query.dtype, torch.float32)
-        queries, keys = (query * self.scale).to(exact), key.to(exact)
-        unit = F.normalize(directions.to(exact), dim=-1)
-        strength = 2.0 * torch.sigmoid(self.strength(x)).mT[..., None].to(exact)
-        scaled = drop_padding(strength, mask) * unit
-        # What the maps between j and i remove from key j, as a sum over the directions.
-        removed = unrolled(scaled @ unit.mT, (scaled @ keys.mT).to(exact).tril(-1))
-        through = (queries @ unit.mT).tril() @ removed
-        return (queries @ keys.mT - through.tril()).to(query.dtype)

@@ -1,0 +1,1 @@
+"""Fifteen attention mechanisms of linear and hybrid language models, with their primitives."""
