@@ -17,7 +17,7 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "runs" / "README.md", *PAGES]
 GLOSSARY = """
     mechanism, run, knee, calibration, genome, primitive, role, stream, placement, hybrid, normal
-    form, digest, resolved digest, space, policy, violation, repair, task, target task, metric,
+    form, digest, resolved digest, space, policy, violation, task, target task, metric,
     objective, budget, trial, report, seed, proposal, history, algorithm, surrogate, front,
     hypervolume, lag, kernel, lowering, export, repeat, score, estimate, table, decoding, context,
     ablation, control

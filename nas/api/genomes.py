@@ -147,8 +147,8 @@ def validate(source: AnySource, *, policy: str = "score_normalize_aggregate") ->
         GenomeError, ConfigError: the genome or the policy cannot be read.
     """
     rules, genome = validation.load_policy(policy), resolve(source).genome
-    violations = validation.with_repairs(genome, rules, validation.validate(genome, rules))
-    return ValidateResult(not violations, digest(genome), rules.name, tuple(violations))
+    violations = validation.validate(genome, rules)
+    return ValidateResult(not violations, digest(genome), rules.name, violations)
 
 
 def build_attention(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -95,9 +94,6 @@ def validate(
     else:
         lines = [f"  {violation.message}" for violation in result.violations]
         tell("\n".join([f"{source} is not legal under {result.policy}:", *lines]))
-        repair = result.violations[0].repair
-        if repair is not None:
-            tell(f"The nearest legal genome found:\n  {json.dumps(repair.to_dict())}")
     if not result.valid:
         raise typer.Exit(1)
 

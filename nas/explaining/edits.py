@@ -30,22 +30,18 @@ class Edit:
         removed: name of the removed part; empty if no part is removed.
         added: name of the added part; empty if no part is added.
         genome: the edited genome.
-        is_repaired: whether a further change was needed to make the genome legal.
     """
 
     removed: str
     added: str
     genome: Genome
-    is_repaired: bool = False
 
     @property
     def words(self) -> str:
         """A phrase that names the removed and the added part."""
         if self.removed and self.added:
-            words = f"{self.added} in place of {self.removed}"
-        else:
-            words = f"without {self.removed}" if self.removed else f"with {self.added}"
-        return f"{words}, repaired" if self.is_repaired else words
+            return f"{self.added} in place of {self.removed}"
+        return f"without {self.removed}" if self.removed else f"with {self.added}"
 
     def undone(self, genome: Genome) -> Edit:
         """Return the reverse of this edit, which changes the edited genome back into ``genome``."""

@@ -20,7 +20,7 @@ from nas.genome import ALL, FLAGS, LABELS, Genome, Projections, Visibility
 from nas.genome.mechanisms import mechanism
 from nas.genome.primitives.base import STREAM_OF_PORT
 from nas.genome.types import infer
-from nas.space.validation import Policy, nearest_legal, validate
+from nas.space.validation import Policy, validate
 from nas.tasks import ModelTask
 
 if TYPE_CHECKING:
@@ -53,26 +53,20 @@ class Bounds:
         resolved = self.task.resolve(genome)
         return None if validate(resolved.genome, self.policy) else resolved
 
-    def distinct(
-        self, edits: Iterable[Edit], known: Iterable[str], *, repairs: bool = False
-    ) -> Iterator[tuple[str, Edit]]:
+    def distinct(self, edits: Iterable[Edit], known: Iterable[str]) -> Iterator[tuple[str, Edit]]:
         """Yield the edits that lead to different legal mechanisms, each after its mechanism's key.
 
         The genomes of the yielded edits are in normal form.
 
         Args:
             known: keys of mechanisms that are left out.
-            repairs: whether a genome that is not legal is replaced by the nearest legal genome.
         """
         keys = set(known)
         for edit in edits:
-            resolved, is_repaired = self.admitted(edit.genome), False
-            if resolved is None and repairs:
-                repaired = nearest_legal(edit.genome.pruned(), self.policy)
-                resolved, is_repaired = None if repaired is None else self.admitted(repaired), True
+            resolved = self.admitted(edit.genome)
             if resolved is not None and resolved.key not in keys:
                 keys.add(resolved.key)
-                yield resolved.key, replace(edit, genome=resolved.genome, is_repaired=is_repaired)
+                yield resolved.key, replace(edit, genome=resolved.genome)
 
 
 @dataclass(frozen=True)
@@ -126,7 +120,7 @@ def plan_explanation(genome: Genome, bounds: Bounds, context: CostContext) -> Ex
     resolved = bounds.task.resolve(genome)
     genome, source = resolved.genome, resolved.key
     mechanisms, comparisons = {source: genome}, []
-    for key, edit in bounds.distinct(ablations(genome), [source], repairs=True):
+    for key, edit in bounds.distinct(ablations(genome), [source]):
         mechanisms[key] = edit.genome
         comparisons.append(Comparison("edits", edit.words, source, key))
     standard = bounds.admitted(mechanism(STANDARD).genome)

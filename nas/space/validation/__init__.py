@@ -1,7 +1,6 @@
-"""Validation of genomes by type checks and by path rules (a policy), and repair of genomes."""
+"""Validation of genomes by type checks and by path rules (a policy)."""
 
 from nas.space.validation.policy import Policy, PolicyFile, Rule, compile_policy, load_policy
-from nas.space.validation.repair import nearest_legal, with_repairs
 from nas.space.validation.validator import Violation, validate
 
 __all__ = [
@@ -11,7 +10,5 @@ __all__ = [
     "Violation",
     "compile_policy",
     "load_policy",
-    "nearest_legal",
     "validate",
-    "with_repairs",
 ]

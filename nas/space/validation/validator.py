@@ -29,14 +29,12 @@ class Violation:
             about. It contains only this end if the rule requires a path and there is none.
         found: roles of the nodes on the path, or a description of what was found.
         expected: expression of the rule, or a description of what was expected.
-        repair: genome without violations, few edits away; None if none was searched for or found.
     """
 
     rule: str
     path: tuple[str, ...]
     found: str
     expected: str
-    repair: Genome | None = None
 
     @property
     def message(self) -> str:
@@ -52,7 +50,6 @@ class Violation:
             "found": self.found,
             "expected": self.expected,
             "message": self.message,
-            "repair": self.repair.to_dict() if self.repair else None,
         }
 
 

@@ -119,7 +119,7 @@ def test_a_missing_path_is_reported(genome: Build) -> None:
 
 def test_the_json_form_has_the_stable_keys(genome: Build) -> None:
     data = validate(genome(SCORE, NORM), OURS)[0].to_dict()
-    assert set(data) == {"rule", "path", "found", "expected", "message", "repair"}
+    assert set(data) == {"rule", "path", "found", "expected", "message"}
 
 
 def test_unread_nodes_break_no_path_rule(genome: Build) -> None:
