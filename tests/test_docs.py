@@ -177,5 +177,5 @@ def test_top_level_has_no_other_folders() -> None:
         pytest.skip("not a git checkout")
     folders = {line.partition("/")[0] for line in listed.stdout.splitlines() if "/" in line}
     data = {"runs", "search_spaces", "validators"}
-    known = {".ci", "benchmarks", "deploy", "docs", "nas", "tests", *data}
+    known = {".ci", "benchmarks", "deploy", "docs", "nas", "plugins", "tests", *data}
     assert folders <= known

@@ -151,10 +151,9 @@ def count_operations(
     module = built(device)
     if is_small or not any(isinstance(m, nn.Conv1d | nn.Conv2d) for m in module.modules()):
         return count_calls(module, torch.zeros(1, tokens, dim, device=device), declared)
-    # torch cannot trace a convolution without data. Counts are polynomials of degree two in the
-    # length, or three for path_product, so four short traces give the long one exactly. Only the
-    # elements of scan, mesa_query and level_scale, which grow with the logarithm of the length, are
-    # approximate.
+    # torch cannot trace a convolution without data. Counts are polynomials of degree three at most
+    # in the length, so four short traces give the long one exactly. Only the elements of scan,
+    # which grow with the logarithm of the length, are approximate.
     module = built("cpu")
     traces = [count_calls(module, torch.zeros(1, n, dim), declared) for n in TRACED_LENGTHS]
     names = set().union(*traces)

@@ -17,11 +17,8 @@ def linear() -> Genome:
         f(x) = elu(x) + 1
         out_i = sum_j f(q_i).f(k_j) v_j / sum_j f(q_i).f(k_j)
 
-    Under a causal mask j <= i, and a decoder keeps the two sums, whose sizes are
-    constant: d_h (d_h + 1) numbers a head.
-
-    Decisions. The scale 1 / sqrt(d_h) of the scores cancels. The authors' code adds
-    1e-6 to the denominator; here its mean over the keys is at least 1e-6.
+    Decisions. The authors' code adds 1e-6 to the denominator; here its mean over
+    the keys is at least 1e-6.
     """
     g = Graph()
     query, key = g.add("elu_plus_one", "q"), g.add("elu_plus_one", "k")
@@ -37,15 +34,10 @@ def differential() -> Genome:
               - lambda_i softmax(Q_2i+1 K_2i+1^T / sqrt(d_h))
         head_i = RMSNorm(A_i [V_2i, V_2i+1])
 
-    H / 2 heads with two maps each and values of width 2 d_h, which are the values
-    of two heads here; the number of parameters is that of mha, apart from lambda.
-
-    Decisions. lambda_i is a learned number of each head, initially 0.8 (the paper
-    offers this constant besides a schedule by depth); in the paper all heads share
-    a lambda, exp(a.b) - exp(c.d) + 0.8 for learned vectors. The constant factor
-    1 - 0.8 after the norm is left out: W_O can learn it. The norm's gain has 2 d_h
-    numbers, shared by all heads. If H is odd, the last head is that of mha, with a
-    norm.
+    H / 2 heads, with values as wide as two heads. Decisions. lambda_i is a learned
+    number of each head, initially 0.8; the paper's is exp(a.b) - exp(c.d) + 0.8,
+    shared by all heads. The factor 1 - 0.8 after the norm is left out, as W_O can
+    learn it. If H is odd, the last head is that of mha, with a norm.
     """
     g = Graph()
     weights = g.add("softmax", g.add("scaled_dot_product", "q", "k"))
@@ -59,11 +51,9 @@ def gated_attention() -> Genome:
 
         out_i = (sum_j a_ij v_j) * sigmoid(x_i W_g) W_O,   a as in mha
 
-    W_g: d x d, one gate for each feature of each head: position G1 of the paper,
-    which it found best, elementwise and specific to the head.
-
-    Decisions. W_g has no bias unless the task sets qkv_bias. One gate for each head
-    is output_gate with per: head.
+    W_g: d x d, a gate for each feature of each head: position G1 of the paper, the
+    best one; per: head of output_gate is a gate for each head. Decisions. W_g has a
+    bias if the task sets qkv_bias.
     """
     g = Graph()
     out = g.attend(g.add("scaled_dot_product", "q", "k"), "v")
@@ -77,10 +67,7 @@ def canon() -> Genome:
         h'_t = h_t + b + sum_s w_s * h_{t-s},   s = 0 ... 3,   h = q, k, v
 
     Position B of the paper (Physics of Language Models, part 4.1): after the
-    projections, causal, with kernel 4 and one kernel for each feature.
-
-    Decisions. The convolution has a bias, as elsewhere here. A convolution that
-    starts as the identity, and no sum, is short_conv with init: identity.
+    projections, causal, one kernel for each feature. Decisions. There is a bias.
     """
     g = Graph()
     query, key, values = (g.add("add", s, g.add("short_conv", s, kernel=4)) for s in "qkv")
@@ -93,10 +80,8 @@ def sink() -> Genome:
 
         a_ij = exp(s_ij) / (exp(t_h) + sum_k exp(s_ik)),   s as in mha
 
-    t_h: a number for each head, initially 0, so that the weights start as those of
-    softmax with one additional key ("off by one"). A head can attend to nothing.
-
-    Decisions. The model's alternating windows and grouped keys are left out.
+    t_h: a number of each head, initially 0 ("off by one"); a head can attend to
+    nothing. Decisions. The model's windows and grouped keys are left out.
     """
     return scored(normaliser="softmax_sink")
 
@@ -108,13 +93,9 @@ def mla() -> Genome:
         c_j = RMSNorm(x_j W_DKV)
         k_j^h = W_UK^h c_j,   v_j^h = W_UV^h c_j
 
-    W_DKV: d x d_h, W_UK^h, W_UV^h: d_h x d_h for each of the H heads; queries and
-    softmax as in mha. Only c_j is cached: d_h numbers per token, half of mqa's.
-
-    Decisions. The latent is one head wide; the paper's is four times as wide as a
-    head. The decoupled rotary keys and the latent of the queries are left out. A
-    decoder computes keys and values from the cached latents; it does not absorb
-    W_UK into W_Q.
+    W_DKV: d x d_h, W_UK^h, W_UV^h: d_h x d_h. Only c_j is cached: half of mqa's
+    numbers. Decisions. The latent is one head wide; the paper's is four times as
+    wide. Decoupled rotary keys and the latent of the queries are left out.
     """
     g = Graph()
     latent = g.add("rms_norm", "v")
@@ -130,9 +111,8 @@ def stick_breaking() -> Genome:
         b_ij = sigmoid(q_i.k_j / sqrt(d_h))
         a_ij = b_ij prod_{j < k <= i} (1 - b_ik)
 
-    Decisions. The token itself comes first; in the paper only earlier tokens count
-    (j < i), and the first token's output is zero. Without a causal mask keys are
-    taken from the last token backwards.
+    Decisions. The token itself comes first; in the paper only earlier tokens count.
+    Without a causal mask keys are taken from the last token backwards.
     """
     return scored(normaliser="stick_breaking")
 
@@ -143,11 +123,8 @@ def softpick() -> Genome:
 
         a_ij = max(exp(s_ij) - 1, 0) / (e + sum_k |exp(s_ik) - 1|)
 
-    s as in mha, e = 1e-6. Keys with negative scores have weight zero and still
-    enlarge the sum, through which they receive gradients.
-
-    Decisions. As in the paper's algorithm 1, all exponentials are divided by that
-    of the row's maximum; here a maximum below zero counts as zero.
+    s as in mha, e = 1e-6. Decisions. As in algorithm 1, all exponentials are
+    divided by that of the row's maximum; here a maximum below zero counts as zero.
     """
     return scored(normaliser="softpick")
 
@@ -158,10 +135,8 @@ def talking_heads() -> Genome:
 
         S'_h = sum_g P_hg S_g,   A = softmax(S'),   A'_h = sum_g R_hg A_g  (sec. 4)
 
-    S_g = Q_g K_g^T / sqrt(d_h); P, R: H x H, learned; A'_h V_h and W_O as in mha.
-
-    Decisions. P and R start as identities, so that the mechanism starts as mha; the
-    paper draws them. Scores are divided by sqrt(d_h), as in mha.
+    S_g = Q_g K_g^T / sqrt(d_h); P, R: H x H, learned; the rest as in mha.
+    Decisions. P and R start as identities, so as mha; the paper draws them.
     """
     g = Graph()
     scores = g.add("talking_heads", g.add("scaled_dot_product", "q", "k"))
@@ -175,9 +150,8 @@ def exclusive() -> Genome:
 
         z_i = y_i - (y_i . v_i) v_i / |v_i|^2,   y as in mha
 
-    v_i: the value of token i in the same head; W_O is applied to z.
-
-    Decisions. Values shorter than 1e-3 are divided by 1e-3 and not by their length.
+    v_i: the value of token i in the same head; W_O is applied to z. Decisions.
+    Values shorter than 1e-3 are divided by 1e-3 and not by their length.
     """
     g = Graph()
     out = g.attend(g.add("scaled_dot_product", "q", "k"), "v")

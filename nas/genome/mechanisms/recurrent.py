@@ -37,8 +37,8 @@ def forgetting() -> Genome:
         D_ij = sum_{l = j+1 ... i} log f_l
         O = softmax(Q K^T / sqrt(d_h) + D) V
 
-    Decisions. Without rotation of queries and keys, as in the paper. The additions
-    of its "Pro" block (norms, output gate, token shift) are separate primitives.
+    Decisions. Queries and keys are not rotated, as in the paper. The additions of
+    its "Pro" block (norms, output gate, token shift) are separate primitives.
     """
     g = Graph()
     scores = g.add("scaled_dot_product", "q", "k")
@@ -84,11 +84,9 @@ def mamba2() -> Genome:
         S_t = f_t S_{t-1} + k_t^T (r_t v_t)
         out = norm(swish(X W_G) * (o + D v)) W_O
 
-    q, k, v are C, B and X of the paper, each after a short convolution and swish.
-    D: one number of a head. The norm is over all heads.
-
-    Decisions. The published layer shares B and C between heads. The factor a of
-    r_t v_t, which ``write_gate`` includes, is a constant of a head.
+    q, k, v: C, B and X of the paper, each after a short convolution and swish; D: a
+    number of each head; the norm is over all heads. Decisions. The published layer
+    shares B and C between heads. write_gate multiplies r_t v_t by the constant a.
     """
     g = Graph()
     query, key, values = (g.convolve(stream) for stream in "qkv")
@@ -157,9 +155,9 @@ def hgrn() -> Genome:
         f_t = l + (1 - l) sigmoid(k_t),  h_t = f_t h_{t-1} + (1 - f_t) swish(v_t)
         out = (swish(X W_G) * norm(h)) W_O
 
-    The norm is over all heads. Decisions. The lower bounds l of the features are
-    learned in each layer; the paper's are sums of a softmax over layers. The state
-    is real; the paper's phases are left out, as in its code.
+    The norm is over all heads. Decisions. The lower bounds l are learned in each
+    layer; the paper's are sums of a softmax over layers. The state is real, as in
+    its code; the paper has phases.
     """
     g = Graph()
     gates = g.add("bound_gates", g.add("token_gate", "k"))
@@ -190,12 +188,9 @@ def based() -> Genome:
         a_ij = 1 + s_ij + s_ij^2 / 2,   s_ij = q_i.k_j / sqrt(r)
         out_i = sum_j a_ij v_j / sum_j a_ij
 
-    q, k: r = d_h / 4 features a head (the paper: 16), which makes 1 + r + r^2
-    features of the state.
-
-    Decisions. The paper alternates these layers with short windows, which is a
-    matter of placement. The code adds 1e-12 to the denominator; here its mean over
-    the keys is at least 1e-6, and it is never below 1/2.
+    q, k: r = d_h / 4 features a head (the paper: 16). Decisions. Windows of other
+    layers are a matter of placement. The code adds 1e-12 to the denominator; here
+    its mean over the keys is at least 1e-6, and it is never below 1/2.
     """
     g = Graph()
     weights = g.add("ratio", g.add("quadratic_product", "q", "k"))
@@ -209,10 +204,9 @@ def rebased() -> Genome:
         a_ij = (f(q_i).f(k_j))^2 / r,   f(x) = g * norm(x) + b
         out_i = sum_j a_ij v_j / sum_j a_ij
 
-    norm: layer norm over the r = d_h / 4 features of a head.
-
-    Decisions. Queries and keys have their own g and b; the code shares them. The
-    code adds 1e-6 to the denominator; here its mean is at least 1e-6.
+    norm: layer norm over the r = d_h / 4 features of a head. Decisions. Queries and
+    keys have their own g and b; the code shares them. The code adds 1e-6 to the
+    denominator; here its mean is at least 1e-6.
     """
     g = Graph()
     query, key = g.add("layer_norm", "q"), g.add("layer_norm", "k")

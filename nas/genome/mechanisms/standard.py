@@ -13,12 +13,9 @@ def mha() -> Genome:
         head_i = softmax(Q_i K_i^T / sqrt(d_h)) V_i                      (eq. 1)
         MultiHead(X) = Concat(head_1, ..., head_H) W_O               (section 3.2.2)
 
-    i counts heads; Q_i, K_i, V_i: n x d_h are the columns of X W_Q, X W_K, X W_V
-    that belong to head i; all four matrices are d x d.
-
-    Decisions. W_Q, W_K and W_V have no bias unless the task sets qkv_bias; W_O has
-    a bias. With qkv_bias the block equals nn.MultiheadAttention with the same
-    weights.
+    Q_i, K_i, V_i: n x d_h, the columns of head i of X W_Q, X W_K, X W_V; matrices:
+    d x d. Decisions. W_Q, W_K, W_V have a bias if the task sets qkv_bias, W_O
+    always: then the block equals nn.MultiheadAttention.
     """
     return scored()
 
@@ -29,12 +26,9 @@ def gqa() -> Genome:
 
         head_i = softmax(Q_i K_g^T / sqrt(d_h)) V_g,  g = floor(i / G) (section 2.2)
 
-    G = H / H_kv adjacent query heads share one of the H_kv = H / 4 key and value
-    heads. W_Q, W_O: d x d; W_K, W_V: d x H_kv d_h.
-
-    Decisions. The paper leaves the number of groups open; a quarter is the baseline
-    of the SQA paper (4 of 16). Heads are repeated in place (0, 0, 1, 1) and not
-    tiled (0, 1, 0, 1), as by F.scaled_dot_product_attention(enable_gqa=True).
+    G = H / H_kv adjacent query heads share one of H_kv = H / 4 key and value heads;
+    W_K, W_V: d x H_kv d_h. Decisions. The paper leaves H_kv open; a quarter is the
+    baseline of the SQA paper. Heads are repeated in place (0, 0, 1, 1), not tiled.
     """
     return scored(kv_heads="1/4")
 
@@ -45,10 +39,8 @@ def mqa() -> Genome:
 
         head_i = softmax(Q_i K^T / sqrt(d_h)) V                          (section 3)
 
-    All H query heads read the same K, V: n x d_h; W_K, W_V: d x d_h. Decoding
-    caches 2 d_h numbers per token instead of 2 d.
-
-    Decisions. Scores are divided by sqrt(d_h); the paper's code does not divide.
+    All H query heads read the same K, V: n x d_h; W_K, W_V: d x d_h. Decisions.
+    Scores are divided by sqrt(d_h); the paper's code does not divide.
     """
     return scored(kv_heads="one")
 
@@ -59,12 +51,8 @@ def additive() -> Genome:
 
         score_ij = v . tanh(W_1 q_i + W_2 k_j)                       (section A.1.2)
 
-    W_1, W_2: d_h x d_h and v: d_h, without biases; q_i, k_j: d_h, projected as in
-    mha; softmax over j and the rest as there.
-
-    Decisions. The paper scores one decoder state against the encoder's states; here
-    each token is a query. The hidden layer is as wide as a head and shared by all
-    heads, as in Evolving Attention's code, and there is no scale. It equals Neural
-    Attention's eq. 4 with tanh and without biases.
+    W_1, W_2: d_h x d_h and v: d_h, shared by all heads, without biases; softmax and
+    the rest as in mha. Decisions. The paper scores one decoder state against the
+    encoder's; here each token is a query. There is no scale.
     """
     return scored("additive_attention_score")
