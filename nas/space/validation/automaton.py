@@ -17,42 +17,12 @@ from typing import Final, NamedTuple
 
 from nas.common.config import near, shortened
 
-MAX_TOKENS: Final = 3_000
-MAX_STATES: Final = 1_000
-MAX_STEPS: Final = 300_000
+MAX_CHARACTERS: Final = 500  # of an expression
+MAX_STATES: Final = 500  # of an automaton, which may have exponentially many
+MAX_PARENTHESES: Final = 64
 
 
-@dataclass
-class Budget:
-    """The remaining work that may be spent to compile the path rules of one policy file.
-
-    Attributes:
-        tokens: remaining number of words and operators in expressions. It limits the size of the
-            nondeterministic automata.
-        states: remaining number of states of deterministic automata. It limits the work to
-            validate a node.
-        steps: remaining number of edges that the compilation may follow.
-    """
-
-    tokens: int = MAX_TOKENS
-    states: int = MAX_STATES
-    steps: int = MAX_STEPS
-
-    def spend(self, steps: int = 0, states: int = 0, tokens: int = 0) -> None:
-        """Subtract work from the budget.
-
-        Raises:
-            ValueError: a limit is exceeded.
-        """
-        self.steps, self.states = self.steps - steps, self.states - states
-        self.tokens -= tokens
-        for remaining, limit in (
-            (self.tokens, f"{MAX_TOKENS} words and signs"),
-            (self.states, f"{MAX_STATES} states"),
-            (self.steps, f"{MAX_STEPS} steps to compile"),
-        ):
-            if remaining < 0:
-                raise ValueError(f"the rules take more than {limit}; expected simpler rules")
+Fragment = tuple[int, int]
 
 
 class Symbol(NamedTuple):
@@ -66,11 +36,9 @@ class Symbol(NamedTuple):
 class Automaton:
     """A deterministic automaton in which each state has a next state for each symbol.
 
-    The states are numbered from 0, which is the start state.
-
     Attributes:
         pattern: text of the expression.
-        accepting: bit mask of the accepting states.
+        accepting: bit mask of the accepting states. State 0 is the start.
         steps: for each symbol the tuple of the next states of all states.
     """
 
@@ -100,29 +68,23 @@ class Automaton:
         return sum(1 << s for s, after in enumerate(self.steps[symbol]) if mask >> after & 1)
 
 
-def compile_pattern(
-    pattern: str, symbols: Sequence[Symbol], words: Set[str], budget: Budget | None = None
-) -> Automaton:
-    """Return the automaton of an expression.
+def compile_pattern(pattern: str, symbols: Sequence[Symbol], words: Set[str]) -> Automaton:
+    """Return the automaton of an expression, by Thompson's and the subset construction.
 
     Args:
-        pattern: text of the expression.
         symbols: alphabet of the automaton.
         words: words that the expression may contain.
-        budget: work that may be spent; by default a new ``Budget``.
 
     Raises:
-        ValueError: the expression is malformed, contains an unknown word, or exceeds the budget.
+        ValueError: the expression is malformed or too large, or contains an unknown word.
     """
-    parser = _Parser(pattern, words, budget or Budget())
-    nfa = parser.parse()
+    nfa = _Nfa(pattern, words)
     # Letters that match the same words of the expression lead to the same states.
-    used = set(parser.tokens)
+    used = set(nfa.tokens)
     kinds = {symbol: frozenset(used.intersection(symbol)) for symbol in symbols}
     states = {nfa.closure({nfa.start}): 0}
     queue, table = list(states), []
     for subset in queue:
-        nfa.budget.spend(states=1)
         row: dict[frozenset[str], int] = {}
         for kind in dict.fromkeys(kinds.values()):
             after = nfa.closure(nfa.move(subset, kind))
@@ -131,76 +93,59 @@ def compile_pattern(
                 queue.append(after)
             row[kind] = states[after]
         table.append(row)
+        if len(states) > MAX_STATES:
+            raise ValueError(f"its automaton has more than {MAX_STATES} states; expected fewer")
     accepting = sum(1 << number for subset, number in states.items() if nfa.final in subset)
     steps = {symbol: tuple(row[kind] for row in table) for symbol, kind in kinds.items()}
     return Automaton(pattern, accepting, steps)
 
 
 class _Nfa:
-    """A nondeterministic automaton, built by Thompson's construction.
+    """The nondeterministic automaton of an expression, built while the expression is parsed.
 
-    The label of an edge is a word, "." for any symbol, or None if the edge consumes no symbol.
+    The label of an edge is a word, "." for any symbol, or None if the edge consumes no symbol. A
+    fragment is the pair of the start and the end state of a part of the expression.
     """
 
-    def __init__(self, budget: Budget) -> None:
-        self.budget = budget
-        self.edges: list[list[tuple[str | None, int]]] = []
-        self.start = self.final = 0
-
-    def state(self) -> int:
-        self.edges.append([])
-        return len(self.edges) - 1
+    def __init__(self, pattern: str, words: Set[str]) -> None:
+        if len(pattern) > MAX_CHARACTERS or pattern.count("(") > MAX_PARENTHESES:
+            raise ValueError(
+                f"expected at most {MAX_CHARACTERS} characters and {MAX_PARENTHESES} parentheses"
+            )
+        self.words, self.edges = words, list[list[tuple[str | None, int]]]()
+        self.tokens, self.at = re.findall(r"\w+|\S", pattern), 0
+        self.start, self.final = self._alternatives()
+        if self.at < len(self.tokens):
+            raise ValueError(f"{self.tokens[self.at]!r} stands where a word was expected")
 
     def closure(self, states: Iterable[int]) -> frozenset[int]:
+        """Return the states that are reached without a symbol."""
         reached = set(states)
         stack = list(reached)
         while stack:
-            edges = self.edges[stack.pop()]
-            self.budget.spend(len(edges))
-            for word, after in edges:
+            for word, after in self.edges[stack.pop()]:
                 if word is None and after not in reached:
                     reached.add(after)
                     stack.append(after)
         return frozenset(reached)
 
     def move(self, states: Set[int], kind: Set[str]) -> set[int]:
-        self.budget.spend(len(states))
-        return {
-            after
-            for state in states
-            for word, after in self.edges[state]
-            if word is not None and (word == "." or word in kind)
-        }
+        """Return the states that are reached by a symbol that matches the words ``kind``."""
+        edges = (edge for state in states for edge in self.edges[state])
+        return {after for word, after in edges if word == "." or word in kind}
 
-
-Fragment = tuple[int, int]
-
-
-class _Parser:
-    def __init__(self, pattern: str, words: Set[str], budget: Budget) -> None:
-        self.pattern, self.words = pattern, words
-        self.tokens = re.findall(r"\w+|\S", pattern)
-        budget.spend(tokens=len(self.tokens))
-        self.at = 0
-        self.nfa = _Nfa(budget)
-
-    def parse(self) -> _Nfa:
-        if self.pattern.count("(") > 64:
-            raise ValueError("more than 64 parentheses; expected a simpler expression")
-        self.nfa.start, self.nfa.final = self._alternatives()
-        if self.at < len(self.tokens):
-            raise ValueError(f"{self.tokens[self.at]!r} stands where a word was expected")
-        return self.nfa
+    def _state(self) -> int:
+        self.edges.append([])
+        return len(self.edges) - 1
 
     def _peek(self) -> str | None:
         return self.tokens[self.at] if self.at < len(self.tokens) else None
 
     def _around(self, *inside: Fragment) -> Fragment:
-        """Return the start and end state of an automaton with ``inside`` as alternatives."""
-        start, final = self.nfa.state(), self.nfa.state()
+        start, final = self._state(), self._state()
         for begin, end in inside:
-            self.nfa.edges[start].append((None, begin))
-            self.nfa.edges[end].append((None, final))
+            self.edges[start].append((None, begin))
+            self.edges[end].append((None, final))
         return start, final
 
     def _alternatives(self) -> Fragment:
@@ -211,10 +156,10 @@ class _Parser:
         return first
 
     def _sequence(self) -> Fragment:
-        start = final = self.nfa.state()
+        start = final = self._state()
         while self._peek() not in (None, "|", ")"):
             begin, end = self._repeated()
-            self.nfa.edges[final].append((None, begin))
+            self.edges[final].append((None, begin))
             final = end
         return start, final
 
@@ -224,9 +169,9 @@ class _Parser:
             self.at += 1
             (begin, end), fragment = fragment, self._around(fragment)
             if sign != "+":
-                self.nfa.edges[fragment[0]].append((None, fragment[1]))
+                self.edges[fragment[0]].append((None, fragment[1]))
             if sign != "?":
-                self.nfa.edges[end].append((None, begin))
+                self.edges[end].append((None, begin))
         return fragment
 
     def _atom(self) -> Fragment:
@@ -243,6 +188,6 @@ class _Parser:
                 f"{shortened(sign)!r} is neither a role nor a primitive"
                 f"{near(sign, sorted(self.words))}"
             )
-        begin, end = self.nfa.state(), self.nfa.state()
-        self.nfa.edges[begin].append((sign, end))
+        begin, end = self._state(), self._state()
+        self.edges[begin].append((sign, end))
         return begin, end

@@ -30,7 +30,7 @@ from nas.common.config import Frozen, Name, describe, find_named, near, read_mod
 from nas.common.errors import PolicyError
 from nas.genome import STREAMS, Ref
 from nas.genome.primitives import Role, Signature, get, names
-from nas.space.validation.automaton import Automaton, Budget, Symbol, compile_pattern
+from nas.space.validation.automaton import Automaton, Symbol, compile_pattern
 
 FOLDER: Final = "validators"
 Quantifier = Literal["every", "some", "none"]
@@ -161,8 +161,7 @@ def compile_policy(file: PolicyFile, path: Path | str) -> Policy:
             )
     # The alphabet: each primitive in each of its roles.
     symbols = sorted({Symbol(n, s.role.value) for n in names() for s in get(n).signatures})
-    budget = Budget()
-    rules = (_compile(rule, f"{path}, rule {rule.name!r}", symbols, budget) for rule in file.rules)
+    rules = (_compile(rule, f"{path}, rule {rule.name!r}", symbols) for rule in file.rules)
     return Policy(file, tuple(rules))
 
 
@@ -170,7 +169,7 @@ def _words() -> frozenset[str]:
     return frozenset(names()) | {role.value for role in Role}
 
 
-def _compile(rule: RuleFile, where: str, symbols: Sequence[Symbol], budget: Budget) -> Rule:
+def _compile(rule: RuleFile, where: str, symbols: Sequence[Symbol]) -> Rule:
     sources = ("input", *(f"input.{stream}" for stream in STREAMS))
     if rule.source not in sources:
         raise PolicyError(
@@ -179,7 +178,7 @@ def _compile(rule: RuleFile, where: str, symbols: Sequence[Symbol], budget: Budg
     word, port = _place(rule.to, where)
     match = ".*" if rule.match is None else rule.match
     try:
-        automaton = compile_pattern(match, symbols, _words(), budget)
+        automaton = compile_pattern(match, symbols, _words())
     except ValueError as error:
         raise PolicyError(f"{where}, match {shortened(match)!r}: {error}.") from None
     return Rule(rule.name, rule.to, word, port, rule.quantifier, rule.source, automaton)

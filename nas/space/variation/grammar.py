@@ -15,7 +15,6 @@ on the output.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -30,7 +29,7 @@ from nas.space.validation.automaton import Symbol
 
 NOT_REQUIRED: Final = -1
 NEVER: Final = 10**6
-MAX_WORK: Final = 2_000_000  # productions times rules and passes
+MAX_WAYS: Final = 200_000  # productions of all goals
 
 
 class Goal(NamedTuple):
@@ -107,7 +106,7 @@ class Grammar:
         self.streams = {name: self._stream(name) for name in STREAMS}
         self._productions: dict[Goal, tuple[Production, ...]] = {}
         self._sizes: dict[Goal, int] = {}
-        self._where, self._work = f"space {space.name}, policy {policy.name}", 0
+        self._where, self._count = f"space {space.name}, policy {policy.name}", 0
         self.start = self._start()
         if self.size(self.start) > space.nodes.max:
             raise SpaceError(
@@ -148,11 +147,11 @@ class Grammar:
             tuple(_advanced(rule, symbol, masks) for rule, masks in required),
         )
 
-    def operand_goals(self, goal: Goal, operation: OpSignature) -> list[tuple[Goal, ...]]:
-        """Return requirements on the operands of an operation whose result must meet ``goal``.
+    def operand_goals(self, goal: Goal, operation: OpSignature) -> Iterator[tuple[Goal, ...]]:
+        """Yield requirements on the operands of an operation whose result must meet ``goal``.
 
-        A path that a rule requires can come from any operand. The list has one tuple of
-        requirements for each choice of the operands that supply the required paths.
+        A path that a rule requires can come from any operand. There is one tuple of requirements
+        for each choice of the operands that supply the required paths.
         """
         symbol = operation.symbol
         allowed = [
@@ -163,8 +162,6 @@ class Grammar:
             self._required_splits(i, rule, goal, operation)
             for i, rule in enumerate(self.some_rules)
         ]
-        self._check_work(math.prod(map(len, columns)))
-        choices = []
         for splits in itertools.product(*columns):
             goals = []
             for slot, port in enumerate(operation.signature.inputs):
@@ -173,8 +170,7 @@ class Grammar:
                     for rule, mask in zip(self.path_rules, allowed, strict=True)
                 )
                 goals.append(Goal(port.kind, masks, tuple(split[slot] for split in splits)))
-            choices.append(tuple(goals))
-        return choices
+            yield tuple(goals)
 
     def _required_splits(
         self, index: int, rule: Rule, goal: Goal, operation: OpSignature
@@ -225,21 +221,14 @@ class Grammar:
         while queue:
             goal = queue.pop()
             if goal not in ways_of and goal not in self._sizes:
-                ways_of[goal] = [
-                    (operation, goals)
-                    for operation in self.op_signatures
-                    if operation.signature.output.kind is goal.kind
-                    for goals in self.operand_goals(goal, operation)
-                ]
+                ways_of[goal] = list(self._ways(goal))
                 queue += [g for _, goals in ways_of[goal] for g in goals]
-                self._spend(len(ways_of[goal]) * (len(self.path_rules) + len(self.some_rules)))
         sizes = self._sizes
         sizes |= {goal: 0 if self.leaves(goal) else NEVER for goal in ways_of}
         has_changed = True
         while has_changed:
             has_changed = False
             for goal, ways in ways_of.items():
-                self._spend(len(ways))
                 best = min((1 + sum(sizes[g] for g in goals) for _, goals in ways), default=NEVER)
                 if best < sizes[goal]:
                     sizes[goal], has_changed = best, True
@@ -247,16 +236,17 @@ class Grammar:
             priced = (Production(r, gs, 1 + sum(sizes[g] for g in gs)) for r, gs in ways)
             self._productions[goal] = tuple(p for p in priced if p.size < NEVER)
 
-    def _spend(self, productions: int) -> None:
-        self._work += productions
-        self._check_work(self._work)
-
-    def _check_work(self, productions: int) -> None:
-        if productions > MAX_WORK:
-            raise SpaceError(
-                f"{self._where}: there are more than {MAX_WORK} ways to obey the rules; expected "
-                "fewer or simpler rules."
-            )
+    def _ways(self, goal: Goal) -> Iterator[tuple[OpSignature, tuple[Goal, ...]]]:
+        for operation in self.op_signatures:
+            if operation.signature.output.kind is goal.kind:
+                for goals in self.operand_goals(goal, operation):
+                    self._count += 1
+                    if self._count > MAX_WAYS:
+                        raise SpaceError(
+                            f"{self._where}: there are more than {MAX_WAYS} ways to obey the "
+                            "rules; expected fewer or simpler rules."
+                        )
+                    yield operation, goals
 
 
 def satisfies(state: State, goal: Goal) -> bool:
