@@ -119,8 +119,8 @@ class Draft:
         Path rules that require a path (``some``) are left out.
         """
         nothing = (NOT_REQUIRED,) * len(goal.required)
-        operands = self.grammar.operand_goals(goal._replace(required=nothing), operation)[0]
-        return operands[slot]._replace(required=nothing)
+        operands = self.grammar.operand_goals(goal._replace(required=nothing), operation)
+        return next(operands)[slot]._replace(required=nothing)
 
     def edge_goal(self, reader: int, slot: int) -> Goal:
         """Return the requirement that the path rules put on operand ``slot`` of node ``reader``.
