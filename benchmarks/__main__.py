@@ -101,7 +101,6 @@ def _options() -> argparse.Namespace:
         metavar="SOURCE",
         help="a further genome for gpu; the only one for timing",
     )
-    parser.add_argument("--decode", action="store_true", help="timing: of decoding instead")
     parser.add_argument(
         "--published", type=Path, metavar="FOLDER", help="a copy of the published code"
     )

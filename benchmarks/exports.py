@@ -18,7 +18,7 @@ import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
@@ -73,7 +73,7 @@ def _cached(trace: Callable[..., ExportedProgram]) -> Callable[..., ExportedProg
     """Return ``trace`` with a cache of the last program, by export request and source."""
     last: list[Any] = [None, "", None]
 
-    def cached(request: ExportRequest, *, fuse: bool | Collection[str] = True) -> ExportedProgram:
+    def cached(request: ExportRequest, *, fuse: bool = True) -> ExportedProgram:
         text = source_text(request, request.plan, fuse)
         if last[0] is not request or last[1] != text:
             last[:] = request, text, trace(request, fuse=fuse)

@@ -358,7 +358,6 @@ PARTS: Final[dict[str, Callable[[argparse.Namespace, torch.device], list[Figure]
     "calibration": _calibration,
     "workers": lambda o, _: candidates(*_vit(o), _shared),
     "workers under MPS": lambda o, _: _under_mps(o),
-    "decoding": lambda _, device: gpu_blocks.decoding(device),
     "swap": lambda o, device: gpu_blocks.swap(device, o.rounds),
     "tests": _tests,
     "attention": _attention,

@@ -18,7 +18,6 @@ import nas
 from benchmarks.figures import TIMES, Figure, interleaved, median, single
 from nas.common.errors import NasError
 from nas.compiler import build_attention, resolve
-from nas.costs.decoding import Decoder
 from nas.costs.timing import calibrate, predict_ms
 from nas.costs.timing.measuring import Passes, fastest
 from nas.genome import Genome, ModelSizes
@@ -29,7 +28,6 @@ from nas.genome.mechanisms import MECHANISMS, mechanism
 CHECKED: Final = ModelSizes(dim=128, heads=8, depth=1, tokens=65)
 SPREAD: Final = 0.3  # standard deviation of the weights of a checked block
 TIMED: Final = ("mha", "sw_sqa", "qana")
-CONTEXT: Final = 1024  # tokens before a timed decoding step
 DIM, HEADS = 512, 8
 TOKENS: Final = (1024, 2048, 4096, 8192, 16384)
 FUSED: Final = "F.scaled_dot_product_attention"
@@ -125,28 +123,6 @@ def calibration(
         single("calibration, duration", taken, "s"),
         *agreement("calibration", predicted, measured),
     ]
-
-
-def decoding(device: torch.device, context: int = CONTEXT) -> list[Figure]:
-    """Return times of a decoded token, and the error of decoding against the whole sequence."""
-    sizes = CHECKED._replace(tokens=context)
-    options: dict[str, Any] = {"precision": "float32", "device": str(device), "is_causal": True}
-    passes, figures, errors = Passes(sizes, 1, **options), [], []
-    for name in MECHANISMS:
-        block = build_attention(mechanism(name).genome, sizes.dim, sizes.heads).to(device).eval()
-        try:
-            decoder = Decoder(block)
-        except NasError:  # it reads later tokens
-            continue
-        x = passes.x[:, :32]
-        with torch.no_grad():
-            whole = block(x, is_causal=True)
-            parts = torch.cat([decoder.step(token) for token in x.split(1, dim=1)], dim=1)
-        errors.append(float((parts - whole).abs().max()))
-        if name in TIMED:
-            seconds = passes.decoding_seconds(block, context)
-            figures.append(single(f"decoding, {name} after {context}", 1e3 * seconds, "ms"))
-    return [*figures, single("decoding, largest error", max(errors), "")]
 
 
 def swap(device: torch.device, rounds: int, width: int = DIM) -> list[Figure]:

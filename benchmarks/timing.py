@@ -1,15 +1,13 @@
 """Measure the accuracy of predicted times for mechanisms that the calibration did not measure.
 
 These are distinct random genomes of the spaces and all named mechanisms, forward and backward, at a
-task's sizes. With --decode they are causal, and a step of one token after a context is measured.
-Other load affects the calibration and the measurements differently, so errors are smaller on an
-idle machine.
+task's sizes. Other load affects the calibration and the measurements differently, so errors are
+smaller on an idle machine.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -23,14 +21,12 @@ import torch
 from scipy.stats import spearmanr
 
 from benchmarks.figures import Figure, single
-from nas import costs
 from nas.common.errors import NasError
 from nas.compiler import build_attention, make_plan
 from nas.compiler import resolve as resolve_genome
-from nas.costs.decoding.memory import memory_of
-from nas.costs.timing import calibrate, decode_ms, predict_ms
+from nas.costs.timing import calibrate, predict_ms
 from nas.costs.timing.measuring import Passes
-from nas.costs.timing.prediction import Calibration, fitted, total
+from nas.costs.timing.prediction import Calibration
 from nas.genome import Genome, ModelSizes
 from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import MECHANISMS
@@ -40,7 +36,6 @@ from nas.space.variation import Variation
 from nas.store.sources import resolve
 
 GENOMES: Final = 200
-DECODED: Final = (256, 1024, 4096)  # context lengths
 SHARES: Final = {"attention_v2": 0.7, "attention_v1": 0.2, "quickstart": 0.1}
 
 
@@ -64,8 +59,6 @@ BYTES: Final = LayerSetting(ModelSizes(64, 4, 1, 64), 16, is_causal=True)
 
 def timing(options: argparse.Namespace) -> list[Figure]:
     """Return errors and rank correlation of predicted times at two tasks' sizes."""
-    if options.decode:
-        return decoding(options.rounds)
     if options.genome:
         return relative_to_mha(options.genome, options.rounds)
     figures = []
@@ -105,43 +98,6 @@ def _relative(
     for source, predicted_ms, measured_ms in zip(sources, predicted[1:], measured[1:], strict=True):
         figures.append(single(f"{task}{source}, predicted", predicted_ms / predicted[0], "x mha"))
         figures.append(single(f"{task}{source}, measured", measured_ms / measured[0], "x mha"))
-    return figures
-
-
-def decoding(rounds: int) -> list[Figure]:
-    """Return errors of the predicted times of one decoding step, at the sizes of ``bytes``."""
-    setting, sizes = BYTES, BYTES.sizes
-    passes = Passes(sizes, 1, precision="float32", device="cpu", is_causal=True)
-    begin = time.process_time()
-    calibration = calibrated(setting)
-    figures = [single("decode, calibration, time_ms included", time.process_time() - begin, "s")]
-    genomes = sample_genomes(20, setting, {"attention_causal": 1.0})
-    names = {canonicalise(m.genome, sizes): m.name for m in MECHANISMS.values()}
-    measured = {context: [math.inf] * len(genomes) for context in DECODED}
-    for _ in range(rounds):
-        for number, genome in enumerate(genomes):
-            for context, times in measured.items():
-                seconds = passes.decoding_seconds(_block(genome, sizes), context)
-                times[number] = min(times[number], 1e3 * seconds)
-    for context, times in measured.items():
-        cost_context = costs.CostContext(sizes, False, True, calibration, context)
-        plain = []
-        for genome in genomes:
-            memory = memory_of(make_plan(genome, cost_context.decoded), cost_context.decoded)
-            calls = len(memory.called) + len(memory.sums)
-            plain.append(
-                {"layer": 1.0, "call": calls, "held": memory.numbers(cost_context.decoded)}
-            )
-        predicted = [decode_ms(genome, cost_context) for genome in genomes]
-        # A baseline of bytes and calls alone, fitted to the measured times, unknown to a search.
-        units = fitted(plain, times)
-        baseline = [total(work, units) for work in plain]
-        print(f"\nafter {context} tokens: ms predicted, measured, by bytes and calls alone")
-        for genome, *row in zip(genomes, predicted, times, baseline, strict=True):
-            name = names.get(genome) or " ".join(node.op for node in genome.nodes)
-            print("".join(f"{value:9.3f}" for value in row), "", name)
-        figures += agreement(f"decode after {context}, predicted", predicted, times)
-        figures += agreement(f"decode after {context}, bytes and calls", baseline, times)
     return figures
 
 

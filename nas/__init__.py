@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from nas.api.runs import search as search
     from nas.common.errors import NasError as NasError
     from nas.common.registry import load_plugin as load_plugin
-    from nas.costs.decoding import Decoder as Decoder
     from nas.genome import Genome as Genome
     from nas.report.events import Tracker as Tracker
     from nas.report.front import front as front
@@ -58,7 +57,6 @@ _MODULES: Final = {
     "nas.api.runs": ("confirm", "resume", "search"),
     "nas.common.errors": ("NasError",),
     "nas.common.registry": ("load_plugin",),
-    "nas.costs.decoding": ("Decoder",),
     "nas.genome": ("Genome",),
     "nas.report.events": ("Tracker",),
     "nas.report.front": ("front",),

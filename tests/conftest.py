@@ -24,7 +24,6 @@ install_import_hook(
     [
         "nas.compiler.kernels.runtime",
         "nas.compiler.kernels.means",
-        "nas.compiler.kernels.shaped",
         "nas.compiler.kernels.normalisers",
         "nas.compiler.kernels.pair_scores",
         "nas.compiler.kernels.pieces",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import linecache
 import warnings
-from collections.abc import Collection
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,7 +20,7 @@ from nas.compiler.fast import FastSource
 from nas.compiler.formula import formula, formula_of
 from nas.compiler.inlining import file_source
 from nas.compiler.interpreter import ReferenceAttention, check_sizes
-from nas.compiler.lowering import chosen_rules, lower, rules
+from nas.compiler.lowering import lower
 from nas.compiler.plain import PlainSource
 from nas.compiler.plan import Plan, make_plan
 from nas.compiler.resolved import ResolvedGenome, resolve, rest_attention, standard_attention
@@ -41,7 +40,6 @@ __all__ = [
     "plain_source",
     "resolve",
     "rest_attention",
-    "rules",
     "standard_attention",
     "write",
 ]
@@ -54,7 +52,7 @@ def build_attention(
     *,
     qkv_bias: bool = False,
     reference: bool = False,
-    fuse: bool | Collection[str] = True,
+    fuse: bool = True,
 ) -> nn.Module:
     """Return the attention module ``block(x, attn_mask, key_padding_mask, is_causal)`` of a genome.
 
@@ -69,14 +67,12 @@ def build_attention(
         qkv_bias: whether the projections W_Q, W_K and W_V have a bias.
         reference: whether to return the reference interpreter instead of an instance of a generated
             class.
-        fuse: which replacements of several calls by one kernel call are permitted: True for all,
-            False for none, or names from ``nas.compiler.rules()``.
+        fuse: whether one kernel call may replace several primitive calls.
 
     Warns:
         UserWarning: a primitive has parameter values with which it may never train.
 
     Raises:
-        ConfigError: ``fuse`` contains an unknown name.
         GenomeError: a primitive or parameter does not exist, or the mechanism cannot be built with
             these values of ``dim`` and ``heads``.
         ViolationError: the genome does not type-check.
@@ -102,7 +98,7 @@ def emit(
     heads: int,
     *,
     qkv_bias: bool = False,
-    fuse: bool | Collection[str] = True,
+    fuse: bool = True,
 ) -> str:
     """Return the Python source of the class that ``build_attention`` generates and instantiates."""
     return write(make_plan(genome), dim, heads, qkv_bias=qkv_bias, fuse=fuse).imported()
@@ -129,7 +125,7 @@ def write(
     *,
     qkv_bias: bool | None = False,
     is_fast: bool = True,
-    fuse: bool | Collection[str] = True,
+    fuse: bool = True,
 ) -> Written:
     """Return the source of a class ``Attention`` that computes the mechanism of a plan.
 
@@ -140,12 +136,9 @@ def write(
         is_fast: whether to write source for training (fast.py) instead of readable torch code
             (plain.py).
         fuse: as in ``build_attention``.
-
-    Raises:
-        ConfigError: ``fuse`` contains an unknown name.
     """
-    chosen = chosen_rules(fuse)
-    form = FastSource(plan, lower(plan, chosen)) if is_fast else PlainSource(plan, chosen)
+    calls = lower(plan) if fuse else {}
+    form = FastSource(plan, calls) if is_fast else PlainSource(plan, calls)
     return form.write(dim, heads, qkv_bias)
 
 

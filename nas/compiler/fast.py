@@ -2,8 +2,8 @@
 
 The method ``forward`` contains one or more lines for each step (primitive call) of the plan:
 
-    query_1 = by_head(q, self.temperature_1.factor * self.scale_0)
-    tokens_3 = dot_product_attention(query_1, k, v, mask)
+    tokens_0 = self.linear_0(v)
+    tokens_3 = dot_product_attention(q, k, tokens_0, mask, self.scale_1)
 
 Steps that compute a number for each pair of query and key may run for one block of queries at a
 time. The class then contains these steps in a method ``attend``.
@@ -11,19 +11,15 @@ time. The class then contains these steps in a method ``attend``.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torch import nn
 
-from nas.compiler.features import TextOperations, features_of
-from nas.compiler.kernels import fast_class, gated, means, runtime, shaped, windows
+from nas.compiler.kernels import fast_class, gated, means, runtime, windows
 from nas.compiler.source import Source
 from nas.compiler.text import call_line
-from nas.genome.primitives.factors import Weights
 
 if TYPE_CHECKING:
-    from nas.compiler.features import Features
     from nas.compiler.lowering import Lowered
     from nas.compiler.plan import Step
 
@@ -41,7 +37,6 @@ class FastSource(Source):
         **vars(runtime),
         **vars(gated),
         **vars(means),
-        **vars(shaped),
         **vars(windows),
     }
 
@@ -58,11 +53,8 @@ class FastSource(Source):
         return ("shared", ["shared = rounded(x)"]) if is_shared else ("x", [])
 
     def accepts_is_causal(self, call: Lowered) -> bool:
-        """Whether the function of a kernel call has an argument ``is_causal``.
-
-        False for softmax_one, which is computed with an additional key and therefore needs a mask.
-        """
-        return not call.has_silent_key
+        """Return True: all functions of kernel calls have an argument ``is_causal``."""
+        return True
 
     def mask_readers(self) -> list[Step]:
         """Return the steps on pairs that read a mask; steps on tokens read the mask ``seen``."""
@@ -74,11 +66,7 @@ class FastSource(Source):
         return found if step.is_paired or "mask" not in found else found | {"mask": "seen"}
 
     def mask_lines(self) -> list[str]:
-        """Return the lines that compute masks from the arguments of ``forward``.
-
-        If the function ``by_windows`` computes a mask for each block of queries, no line computes
-        the mask of the window.
-        """
+        """Return the lines that compute masks from the arguments of ``forward``."""
         asking, arguments = self.mask_readers(), [*_MASKS, "is_causal"]
         lines = []
         if tokens := [step for step in super().mask_readers() if not step.is_paired]:
@@ -95,13 +83,9 @@ class FastSource(Source):
                 name = "mask" if self.all_get_is_causal() else "kept"
                 lines.append(call_line(name, "visible_keys", [*_MASKS, "False"]))
             return lines
-        if not self.plan.is_blockwise:
-            lines.append(call_line("mask", "windowed_keys", [*arguments, *self._limits()]))
-        return lines
-
-    def _limits(self) -> list[str]:
         visibility = self.plan.genome.visibility
-        return [f"window={visibility.window}", f"global_tokens={visibility.global_tokens}"]
+        limits = [f"window={visibility.window}", f"global_tokens={visibility.global_tokens}"]
+        return [*lines, call_line("mask", "windowed_keys", [*arguments, *limits])]
 
     # The steps of a stage that run for one block of queries at a time become a method.
 
@@ -111,119 +95,56 @@ class FastSource(Source):
         Steps that can run for one block of queries at a time become a method, and the lines call
         this method.
         """
-        if not self.plan.is_windowed:  # calls of kernels choose their blocks themselves
-            alone = [step for step in steps if step.index in self.calls]
-            steps = [step for step in steps if step.index not in self.calls]
-            if alone:
-                return super().pairs(alone) + self.pairs(steps)
+        alone = [step for step in steps if step.index in self.calls]
+        if alone:  # kernels choose their blocks themselves
+            rest = [step for step in steps if step.index not in self.calls]
+            return super().pairs(alone) + self.pairs(rest)
         if not steps or not self.plan.is_blockwise:
             return super().pairs(steps)
-        calls = [self.calls[step.index] for step in steps if step.index in self.calls]
-        rows, keys = _sides(steps, calls)
-        computed = [self.calls[s.index].sums if s.index in self.calls else (s,) for s in steps]
-        results = [step.variable for steps in computed for step in steps if step.makes_tokens]
+        rows, keys = _sides(steps)
+        results = [step.variable for step in steps if step.makes_tokens]
         is_only = max(step.stage for step in self.plan.steps if step.is_paired) == 0
         name = "attend" if is_only else f"attend_{steps[0].stage}"
         self.keys = keys
         self.methods += ["", *_method(name, rows, keys, super().pairs(steps), results)]
         self.keys = None
-        arguments = [f"self.{name}", _tuple(rows), _tuple(keys), "x"]
-        target = ", ".join(results)
-        if self.plan.is_windowed:
-            arguments += [*_MASKS[1:], "is_causal", *self._limits()]
-            return [call_line(target, "by_windows", arguments)]
         # Each step stores two numbers for each pair: its result and its operand.
-        return [call_line(target, "by_rows", [*arguments, "mask", f"planes={2 * len(steps)}"])]
+        arguments = [f"self.{name}", _tuple(rows), _tuple(keys), "x", "mask"]
+        arguments.append(f"planes={2 * len(steps)}")
+        return [call_line(", ".join(results), "by_rows", arguments)]
 
     # Calls that replace aggregations.
 
     def call(self, call: Lowered) -> list[str]:
         """Return the lines that call a kernel in place of the steps that it replaces."""
-        causal = ["is_causal=is_causal"] if self.gets_is_causal(call) else []
+        total, causal = call.sum, ["is_causal=is_causal"] if self.gets_is_causal(call) else []
         mask = "kept" if causal and not self.all_get_is_causal() else "mask"
-        if not call.scores:
-            return self._mean(call, mask, causal)
-        operations, index = TextOperations(self), call.sums[0].index
-        score = features_of(call, operations)
-        values, lines = self._values(call)
-        key, lines = score.key, [*operations.lines, *lines]
-        if call.is_ratio:
-            lines.append(f"ones_{index} = with_ones({values})")
-            values = f"ones_{index}"
-        if call.has_silent_key:
-            names = [f"key_{index}", f"values_{index}", f"mask_{index}"]
-            lines.append(call_line(", ".join(names), "with_silent_key", [key, values, mask]))
-            key, values, mask = names
-            if call.weights is Weights.SOFTMAX_SINK:
-                score = self._with_sink(call, score, key)
-            elif score.bias:
-                lines.append(f"bias_{index} = nn.functional.pad({score.bias}, (0, 0, 1, 0))")
-                score = replace(score, bias=f"bias_{index}")
-        arguments = [score.query, key, values, mask]
-        arguments += [score.scale] if score.scale else []
-        arguments += causal
-        arguments += [f"bias={score.bias}"] if score.bias else []
-        function, shape = self._function(call, score)
-        return [*lines, *self._results(call, function, [*arguments, *shape])]
-
-    def _with_sink(self, call: Lowered, score: Features[str], key: str) -> Features[str]:
-        """Return a score whose bias contains the learned scores of the additional first key."""
-        sink = f"self.{call.normaliser.module}.sink"
-        return replace(score, bias=f"with_sink({sink}, {key}, {score.bias})")
-
-    def _mean(self, call: Lowered, mask: str, causal: list[str]) -> list[str]:
-        (step,) = call.sums
-        name = step.variable
-        lines = [
-            call_line(name, "visible_mean", [self.names(step)[1], mask, "x.shape[1]", *causal])
-        ]
-        if step.operands[1].is_repeated:
-            lines.append(f"{name} = {self.repeated(name, step.operands[1], step)}")
-        return lines
-
-    def _function(self, call: Lowered, score: Features[str]) -> tuple[str, list[str]]:
-        """Return the name of the kernel's function, and arguments for the score's shape."""
-        if call.is_linear:
-            options = ["divide=False"] if call.weights is Weights.SUM else []
-            if score.gates:
-                return "gated_linear_attention", [*options, f"gates={score.gates}"]
-            return "linear_attention", options
-        shape = [f"cap={score.cap!r}"] if score.cap else []
-        if score.slopes:
-            shape += [f"slopes={score.slopes}", *(["start=start"] if self.keys else [])]
-        if score.decay:
-            shape.append(f"decay=({', '.join(score.decay)})")
-        if call.weights in (Weights.SIGMOID, Weights.SIGMOID_OVER_LENGTH):
-            shape.append(f'weights="{call.weights}"')
-        return ("shaped_attention" if shape else "dot_product_attention"), shape
-
-    def _results(self, call: Lowered, function: str, arguments: list[str]) -> list[str]:
-        """Return the lines that call a kernel's function and assign its results to variables."""
-        first = call.sums[0]
-        if call.is_ratio:
-            function, arguments = "by_last", [f"{function}({', '.join(arguments)})"]
-        if len(call.sums) == 1:
-            lines = [call_line(first.variable, function, arguments)]
-            if call.shares_weights:
-                unfolded = f"unfold_heads({first.variable}, {self.heads[first.heads]})"
-                lines.append(f"{first.variable} = {unfolded}")
+        name, values = total.variable, self.arguments(total)[1]
+        if call.score is None:
+            values = self.names(total)[1]
+            lines = [call_line(name, "visible_mean", [values, mask, "x.shape[1]", *causal])]
+            if total.operands[1].is_repeated:
+                lines.append(f"{name} = {self.repeated(name, total.operands[1], total)}")
             return lines
-        lines = [call_line(f"sums_{first.index}", function, arguments)]
-        widths = ", ".join(f"{self.names(step)[1]}.shape[-1]" for step in call.sums)
-        target = ", ".join(step.variable for step in call.sums)
-        return [*lines, call_line(target, f"sums_{first.index}.split", [f"({widths})", "dim=-1"])]
-
-    def _values(self, call: Lowered) -> tuple[str, list[str]]:
-        """Return the variable of a kernel call's values, and the lines that compute the values."""
-        name = f"values_{call.sums[0].index}"
-        if len(call.sums) > 1:
-            parts = ", ".join(self.arguments(step)[1] for step in call.sums)
-            return name, [call_line(name, "torch.cat", [f"({parts})", "dim=-1"])]
-        read = self.names if call.is_grouped else self.arguments
-        values = read(call.sums[0])[1]
-        if not call.shares_weights:
-            return values, []
-        return name, [call_line(name, "fold_heads", [values, self.heads[call.normaliser.heads]])]
+        query, key, *gates = self.arguments(call.score)
+        function = "dot_product_attention"
+        if call.is_linear and not call.is_gated:
+            # Sums of key^T·values are computed once for all queries that share them.
+            function, key = "linear_attention", self.names(call.score)[1]
+            values = self.names(total)[1]
+        elif call.is_gated:
+            function = "gated_linear_attention"
+        elif call.decay is not None:
+            function, gates = "forgetting_attention", self.arguments(call.decay)[1:]
+        arguments = [query, key, values, mask, self.scale(call.score), *causal]
+        arguments += [f"gates={gates[0]}"] if gates else []
+        arguments += ["divide=False"] if call.is_linear and not call.is_divided else []
+        if not call.is_ratio:
+            return [call_line(name, function, arguments)]
+        ones, sums = f"ones_{total.index}", f"sums_{total.index}"
+        arguments[2] = ones
+        lines = [f"{ones} = with_ones({values})", call_line(sums, function, arguments)]
+        return [*lines, f"{name} = by_last({sums})"]
 
 
 def _method(
@@ -248,11 +169,11 @@ def _method(
     ]
 
 
-def _sides(steps: list[Step], calls: list[Lowered]) -> tuple[list[str], list[str]]:
-    """Return the variables that steps and calls read: first queries, then keys and values."""
+def _sides(steps: list[Step]) -> tuple[list[str], list[str]]:
+    """Return the variables that steps read: first queries, then keys and values."""
     rows: dict[str, None] = {}
     keys: dict[str, None] = {}
-    for step in [*(part for call in calls for part in (*call.scores, *call.sums)), *steps]:
+    for step in steps:
         for operand in step.operands:
             if operand.port.is_query or operand.port.is_past:
                 (rows if operand.port.is_query else keys)[operand.variable] = None

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -20,13 +19,11 @@ from torch import Tensor, nn
 from nas.compiler.inlining import PROVIDED, globals_of, source_of
 from nas.compiler.kernels import fast_class
 from nas.compiler.kernels.gated import gated_linear_attention
-from nas.compiler.lowering import lower
 from nas.compiler.source import Source
 from nas.compiler.specialising import fold, functions_in, name_of
 from nas.compiler.statements import parsed, unparsed
 from nas.compiler.text import LINE, call_line, size_texts
 from nas.genome.primitives.delta import Delta
-from nas.genome.primitives.factors import Factors, Weights
 
 if TYPE_CHECKING:
     from nas.compiler.lowering import Lowered
@@ -70,8 +67,8 @@ class PlainSource(Source):
     """Writes a plan as the source of a class in readable torch.
 
     Args:
-        rules: names of the rules of lowering that may be used. A rule is ignored if neither torch
-            nor this module has a function for it.
+        calls: kernel calls; those for which neither torch nor this module has a function are left
+            out.
     """
 
     split = "{x}.unflatten(-1, ({heads}, -1)).transpose(1, 2)"
@@ -86,9 +83,9 @@ class PlainSource(Source):
         "gated_linear_attention": gated_linear_attention,
     }
 
-    def __init__(self, plan: Plan, rules: Collection[str]) -> None:
-        replaceable = {step.primitive.name for step in plan.steps if _has_function(step)}
-        super().__init__(plan, lower(plan, replaceable.intersection(rules)))
+    def __init__(self, plan: Plan, calls: dict[int, Lowered]) -> None:
+        short = {i: c for i, c in calls.items() if c.decay is None and not c.is_ratio}
+        super().__init__(plan, short)
 
     def module(self, step: Step) -> type[nn.Module]:
         """Return the class of a step's module; the delta rule with gates is written in chunks.
@@ -161,7 +158,7 @@ class PlainSource(Source):
 
     def accepts_is_causal(self, call: Lowered) -> bool:
         """Whether a kernel call is torch's fused attention, which has an argument ``is_causal``."""
-        return call.weights is Weights.SOFTMAX
+        return call.score is not None and not call.is_linear
 
     def mask_lines(self) -> list[str]:
         """Return the lines that compute the variables ``mask`` and ``seen``, if steps read them."""
@@ -209,24 +206,22 @@ class PlainSource(Source):
 
     def call(self, call: Lowered) -> list[str]:
         """Return the line that calls torch's fused attention, or a function of this module."""
-        step = call.sums[0]
+        step, score = call.sum, call.score
         values = self.arguments(step)[1]
-        if not call.scores:
+        if score is None:
             return [f"{step.variable} = visible_mean({values}, mask)"]
-        (score,) = call.scores
         if call.is_gated:
             query, key, gates, _ = self.arguments(score)
             mask = ["mask"] if self.plan.is_windowed else ["kept"]
             causal = [] if self.plan.is_windowed or self.plan.unsafe else ["is_causal"]
-            divide = ["divide=False"] if call.weights is Weights.SUM else []
+            divide = [] if call.is_divided else ["divide=False"]
             arguments = [query, key, values, *mask, self.scale(score), *causal, *divide]
             arguments.append(f"gates={gates}")
             return [call_line(step.variable, "gated_linear_attention", arguments)]
         arguments = [*self.arguments(score), values, "mask"]
         if call.is_linear:
             arguments.append(self.scale(score))
-            is_sum = call.weights is Weights.SUM
-            function = "sums_of_values" if is_sum else "linear_attention"
+            function = "linear_attention" if call.is_divided else "sums_of_values"
             return [call_line(step.variable, function, arguments)]
         is_shared = [o.is_repeated for o in (*score.operands, step.operands[1])]
         is_grouped = is_shared == [False, True, True]  # torch repeats keys and values
@@ -237,11 +232,3 @@ class PlainSource(Source):
             arguments.append(f"scale={self.scale(score)}")
         arguments += ["enable_gqa=True"] if is_grouped else []
         return [call_line(step.variable, "F.scaled_dot_product_attention", arguments)]
-
-
-def _has_function(step: Step) -> bool:
-    primitive = step.primitive
-    factors = primitive.factors
-    is_plain = factors in (Factors(is_scaled=True), Factors(is_scaled=True, is_gated=True))
-    kinds = (Weights.LINEAR, Weights.SUM, Weights.MEAN)
-    return is_plain or primitive.weights(step.params) in kinds

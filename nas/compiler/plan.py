@@ -166,16 +166,11 @@ class Plan:
     def is_blockwise(self) -> bool:
         """Whether all calls on pairs of query and key can run for a block of queries at a time."""
         stages: dict[Ref, int] = {step.index: step.stage for step in self.steps}
-        has_gaps = self.genome.visibility.global_tokens > 0
         for step in self.steps:
             if not step.is_paired:
                 continue
             primitive = step.primitive
             if primitive.needs_all_tokens or primitive.is_stateful(step.params):
-                return False
-            if primitive.needs_all_keys and self.is_windowed:
-                return False
-            if primitive.is_positional and has_gaps:
                 return False
             # Weights of an earlier stage exist only within a block.
             if any(o.is_paired and stages[o.ref] != step.stage for o in step.operands):

@@ -17,7 +17,7 @@ from torch import nn
 
 from nas.compiler.formula import formula_of
 from nas.compiler.inlining import inlined
-from nas.compiler.lowering import live, uncalled
+from nas.compiler.lowering import live
 from nas.compiler.specialising import specialise
 from nas.compiler.text import (
     LINE,
@@ -69,7 +69,7 @@ class Source(ABC):
 
     Args:
         plan: the plan to write.
-        calls: the kernel calls, each by index of the first aggregation that it replaces.
+        calls: the kernel calls, each by index of the aggregation that it replaces.
 
     Attributes:
         split, repeat, merge: templates of the expressions that split a stream into heads, repeat
@@ -86,7 +86,8 @@ class Source(ABC):
 
     def __init__(self, plan: Plan, calls: dict[int, Lowered]) -> None:
         self.plan, self.calls = plan, calls
-        needed, hidden = live(plan, calls), uncalled(plan, calls)
+        needed = live(plan, calls)
+        hidden = {step.index for step in plan.steps} - needed
         self.streams = [stream for stream in plan.streams if stream.name in needed]
         self.steps = [step for step in plan.steps if step.index not in hidden]
         self.replaced = hidden | set(calls)
@@ -94,7 +95,6 @@ class Source(ABC):
         self.constants: dict[str, str] = {}
         self.methods: list[str] = []
         self.used: list[Any] = []
-        self.called: set[int] = set()  # steps of which calls use a module's attribute
         # In a method for blocks of queries: the variables that are keys or values.
         self.keys: list[str] | None = None
 
@@ -106,8 +106,9 @@ class Source(ABC):
                 the constructor.
         """
         forward = self._forward()
-        unused = self.replaced - self.called
-        built = [s for s in self.plan.steps if s.index not in unused or s.primitive.is_parametric]
+        built = [
+            s for s in self.plan.steps if s.index not in self.replaced or s.primitive.is_parametric
+        ]
         constructor = self._constructor(built, "qkv_bias" if qkv_bias is None else str(qkv_bias))
         more = ", qkv_bias: bool = False" if qkv_bias is None else ""
         lines = [

@@ -1,4 +1,4 @@
-"""Costs of mechanisms (counts, cache sizes and predicted times), and decoding token by token."""
+"""Costs of mechanisms: counts, cache sizes and predicted times."""
 
 from nas.costs.context import CostContext
 from nas.costs.costs import (

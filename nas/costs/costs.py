@@ -218,7 +218,7 @@ def _params(plan: Plan, context: CostContext) -> float:
     is_default=True,
 )
 def _kv_cache(plan: Plan, context: CostContext) -> float:
-    from nas.costs.decoding.memory import kv_cache_bytes_per_token
+    from nas.costs.memory import kv_cache_bytes_per_token
 
     return kv_cache_bytes_per_token(plan, context.decoded)
 
@@ -241,12 +241,6 @@ def _time_ms(resolved: ResolvedGenome, context: CostContext) -> float:
     return predict_ms(resolved, context.calibration, **calls)
 
 
-def _decode_ms(resolved: ResolvedGenome, context: CostContext) -> float:
-    from nas.costs.timing import decode_ms
-
-    return decode_ms(resolved, context)
-
-
 COSTS.register("time_ms")(
     CostMeasure(
         "time_ms",
@@ -256,15 +250,5 @@ COSTS.register("time_ms")(
         noun="time",
         needs_calibration=True,
         is_default=True,
-    )
-)
-COSTS.register("decode_ms")(
-    CostMeasure(
-        "decode_ms",
-        "ms",
-        "predicted milliseconds to decode one token after its context: all layers, one sequence",
-        _decode_ms,
-        noun="decoding time",
-        needs_calibration=True,
     )
 )

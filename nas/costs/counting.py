@@ -29,7 +29,7 @@ from nas.common.errors import GenomeError, NasError
 from nas.compiler import Plan
 from nas.compiler.interpreter import ReferenceAttention, check_sizes
 from nas.compiler.plan import plan_as_written
-from nas.costs.macs import closed_form_macs, computed_pairs, token_width
+from nas.costs.macs import closed_form_macs, token_width
 from nas.genome import Genome, ModelSizes, Visibility
 
 with warnings.catch_warnings():
@@ -65,15 +65,7 @@ def elementwise(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:
         GenomeError: the mechanism does not exist at this size.
         NasError: the mechanism has an operation without a counting rule.
     """
-    total = _checked_counts(plan.genome, sizes, sizes.tokens, qkv_bias)[ELEMENTWISE]
-    if skipped := sizes.tokens**2 - computed_pairs(plan, sizes.tokens):
-        few, more, most = (
-            _checked_counts(plan.genome, sizes, n, qkv_bias)[ELEMENTWISE]
-            for n in TRACED_LENGTHS[:3]
-        )
-        # The quadratic coefficient is the number of elements per pair of query and key.
-        total -= skipped * ((few - 2 * more + most) // (2 * _STEP**2))
-    return total
+    return _checked_counts(plan.genome, sizes, sizes.tokens, qkv_bias)[ELEMENTWISE]
 
 
 def seed_compatible_macs(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:

@@ -16,7 +16,7 @@ import logging
 import re
 import traceback
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from nas.common.errors import ExportError
-from nas.compiler.lowering import rules
 from nas.exporting.checking import ExpectedOutputs, block_inputs, block_outputs
 from nas.exporting.formats import EXPORTS, ExportFormat
 from nas.exporting.request import MASKS, SOURCE_NAME, ExportRequest, source_text
@@ -33,7 +32,6 @@ from nas.genome.canonical import digest
 
 OPSET: Final = 20  # opset 23's Attention is too recent in onnxruntime
 _SIZES: Final = (2, 7)  # batch and tokens of tracing; torch specialises on 0 and 1
-_FUSED: Final = "scaled_dot_product"  # the rule that emits torch's fused attention
 
 
 class _Graph(nn.Module):
@@ -49,11 +47,11 @@ class _Graph(nn.Module):
         return out
 
 
-def traced(request: ExportRequest, *, fuse: bool | Collection[str] = True) -> ExportedProgram:
+def traced(request: ExportRequest, *, fuse: bool = True) -> ExportedProgram:
     """Return the mechanism's graph from torch.export, for any batch size and number of tokens.
 
     Args:
-        fuse: which calls of faster functions are permitted; see ``nas.compiler.build_attention``.
+        fuse: whether faster functions may be called; see ``nas.compiler.build_attention``.
 
     Raises:
         ExportError: torch.export cannot trace the mechanism; the message names the genome's node.
@@ -98,8 +96,7 @@ def onnx(request: ExportRequest) -> bytes:
     Raises:
         ExportError: torch.export cannot trace the mechanism, or ONNX has no operation for a node.
     """
-    fuse = [rule for rule in rules() if rule != _FUSED]
-    program = traced(request, fuse=fuse)
+    program = traced(request, fuse=False)
     try:
         with _without_warnings():
             exported: Any = torch.onnx.export(
@@ -112,7 +109,7 @@ def onnx(request: ExportRequest) -> bytes:
             )
     except Exception as error:  # torch raises many types
         stack = str(error) + _stack_of(program, error)
-        raise _refusal(request, "ONNX has no operation for", stack, error, fuse) from error
+        raise _refusal(request, "ONNX has no operation for", stack, error, False) from error
     model = exported.model_proto
     for name, value in _metadata(request).items():
         model.metadata_props.add(key=name, value=value)
@@ -135,7 +132,7 @@ def _without_warnings() -> Iterator[None]:
 
 
 def _refusal(
-    request: ExportRequest, reason: str, stack: str, error: Exception, fuse: bool | Collection[str]
+    request: ExportRequest, reason: str, stack: str, error: Exception, fuse: bool
 ) -> ExportError:
     """Return an error that names the node of the genome at which an export failed.
 

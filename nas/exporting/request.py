@@ -6,7 +6,7 @@ weights drawn from the seed ``SEED``, which are the same in every format.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypeAlias
@@ -129,14 +129,13 @@ class ExportRequest:
         """Return the state dict of a layer's attention: trained weights, else initial weights."""
         return self.weights.get(layer) or self._initial_block(layer).state_dict()
 
-    def block(self, *, fuse: bool | Collection[str] = True) -> nn.Module:
+    def block(self, *, fuse: bool = True) -> nn.Module:
         """Return an attention module of the readable class, with the weights of ``written_layer``.
 
         The module is in float32 and in eval mode.
 
         Args:
-            fuse: which calls of faster functions are permitted; see
-                ``nas.compiler.build_attention``.
+            fuse: whether faster functions may be called; see ``nas.compiler.build_attention``.
         """
         block = self._initial_block(self.written_layer, fuse=fuse)
         block.load_state_dict(dict(self.state(self.written_layer)))
@@ -154,7 +153,7 @@ class ExportRequest:
                 self.genome_of(layer), self.dim, self.heads, qkv_bias=self.qkv_bias, reference=True
             )
 
-    def _initial_block(self, layer: int, *, fuse: bool | Collection[str] = True) -> nn.Module:
+    def _initial_block(self, layer: int, *, fuse: bool = True) -> nn.Module:
         self._interpreter(layer)  # raises where the mechanism does not exist at these sizes
         with torch.random.fork_rng(devices=[]):
             scope: dict[str, Any] = {"__name__": "written"}
@@ -182,7 +181,7 @@ class ExportRequest:
                 raise ExportError(f"{place}, {name!r}: found NaN or infinity.")
 
 
-def source_text(request: ExportRequest, plan: Plan, fuse: bool | Collection[str] = True) -> str:
+def source_text(request: ExportRequest, plan: Plan, fuse: bool = True) -> str:
     """Return the text of a Python file with a plan's class in readable torch."""
     sizes = plan, request.dim, request.heads
     return file_source(write(*sizes, qkv_bias=request.qkv_bias, is_fast=False, fuse=fuse).alone())

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from nas.genome import Genome, Node, Ref
 from nas.genome.primitives import get
-from nas.genome.primitives.factors import Sign
+from nas.genome.primitives.signs import Sign
 
 
 @lru_cache(maxsize=16)

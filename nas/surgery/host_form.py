@@ -15,7 +15,7 @@ from typing import Final
 from nas.common.errors import GenomeError
 from nas.compiler import Plan, make_plan
 from nas.compiler.plan import plan_as_written
-from nas.costs.decoding.memory import sources_of
+from nas.costs.memory import sources_of
 from nas.genome import Genome, Ref
 from nas.genome.primitives import Kind
 from nas.genome.primitives.base import Port

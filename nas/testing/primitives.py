@@ -44,7 +44,7 @@ from nas.testing.masks import (
     survives_a_row_that_sees_no_key,
 )
 from nas.testing.promises import Promise, keep, require, require_same
-from nas.testing.sequences import computes_a_part_of_a_sequence, continues_a_sequence
+from nas.testing.sequences import computes_a_part_of_a_sequence
 
 
 def check_primitive(name: str, reference: Callable[..., Tensor] | None = None) -> None:
@@ -240,30 +240,6 @@ OPERATION_COUNTS: Final[dict[Any, Any]] = {
 }
 
 
-def is_the_product_of_its_factors(case: Case) -> None:
-    """Scores are products of the declared maps of query and key, up to a constant per query."""
-    factors = case.primitive.factors
-    if factors is None or factors.is_gated:
-        return
-    module, inputs = build(case, LARGE), draw(case.signature, LARGE)
-    query, key = inputs.operands
-    scores = (getattr(module, factors.query)(query) if factors.query else query) @ (
-        getattr(module, factors.key)(key) if factors.key else key
-    ).mT
-    if factors.is_scaled:
-        scores = scores * LARGE.width**-0.5
-    if factors.bias:
-        scores = scores + getattr(module, factors.bias)(key).mT
-    difference = call(module, case, inputs) - scores
-    if factors.has_query_term:
-        difference = difference - difference[..., :1]
-    gap = difference.abs().max().item()
-    require(
-        gap <= 1e-9,
-        f"its scores and the product of its factors differ by {gap:.2g}; expected equal numbers",
-    )
-
-
 def declares_its_parameters(case: Case) -> None:
     """The primitive declares the keywords of its constructor, and whether it has parameters."""
     primitive = case.primitive
@@ -317,7 +293,5 @@ PROMISES: Final[tuple[Promise, ...]] = (
     costs_what_torch_counts,
     has_a_cost_rule_for_each_operation,
     computes_a_part_of_a_sequence,
-    continues_a_sequence,
-    is_the_product_of_its_factors,
     is_exported_as_a_file,
 )

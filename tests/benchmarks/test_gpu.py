@@ -118,9 +118,6 @@ def test_gpu_blocks_on_a_processor() -> None:
     assert [figure.name for figure in figures][:2] == [
         "calibration, duration", f"calibration, error of {len(MECHANISMS)} genomes",
     ]  # fmt: skip
-    figures = gpu_blocks.decoding(CPU, context=40)
-    assert figures[-1].name == "decoding, largest error"
-    assert figures[-1].value < 1e-5
     figures = gpu_blocks.swap(CPU, rounds=1, width=32)
     assert figures[0].value < 1e-5
     assert len(gpu_blocks.cudnn(CPU, rounds=1, lengths=(5,))) == 3

@@ -87,7 +87,7 @@ def test_1_000_random_genomes_equal_the_interpreter() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_lowered_graphs_equal_the_interpreter(genome: Build, case: str) -> None:
-    nodes, projections, _ = CASES[case]
+    nodes, projections = CASES[case]
     check_equal(genome(*nodes, **projections))
 
 

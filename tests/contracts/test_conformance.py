@@ -16,8 +16,8 @@ from nas.common.errors import GenomeError
 from nas.costs import COSTS, CostMeasure
 from nas.exporting import EXPORTS, ExportFormat
 from nas.genome import ModelSizes
-from nas.genome.primitives import Role, get
-from nas.genome.primitives.base import REGISTRY, Sizes, pair_macs, primitive
+from nas.genome.primitives import Role
+from nas.genome.primitives.base import REGISTRY, pair_macs, primitive
 from nas.genome.primitives.domains import Choice
 from nas.genome.primitives.masks import drop_padding, hide
 from nas.searching.algorithm import ALGORITHMS
@@ -30,9 +30,7 @@ from nas.testing import (
     check_mechanism,
     check_primitive,
 )
-from nas.testing.cases import cases
 from nas.testing.promises import keep, require_same
-from nas.testing.sequences import continues_a_sequence
 from nas.testing.tasks import MODEL_PROMISES, loads_the_same_data
 from tests.contracts.test_plugins import TINY
 from tests.genomes import build
@@ -104,11 +102,7 @@ class Summed(nn.Module):
     needs_all_tokens = True
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.advance(None, drop_padding(tokens, mask))[0]
-
-    def advance(self, state: Any, tokens: Tensor) -> Any:
-        total = tokens.cumsum(dim=2) + (0 if state is None else state[0])
-        return total, (total[:, :, -1:],)
+        return drop_padding(tokens, mask).cumsum(dim=2)
 
 
 class Blind(Summed):
@@ -131,81 +125,18 @@ class Local(Summed):
     needs_all_tokens = False
 
 
-class Still(nn.Module):
-    """Sums without a method that continues them."""
-
-    needs_all_tokens = True
-
-    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        return drop_padding(tokens, mask).cumsum(dim=2)
-
-
-class Forgetful(Summed):
-    """Sums that are continued without the earlier tokens."""
-
-    def advance(self, state: Any, tokens: Tensor) -> Any:
-        return super().advance(None, tokens)
-
-
-class Failing(Summed):
-    """Sums that cannot be continued."""
-
-    def advance(self, state: Any, tokens: Tensor) -> Any:
-        return super().advance(None if state is None else {}, tokens)
-
-
-class Bare(Summed):
-    """Sums whose state is a tensor."""
-
-    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        return drop_padding(tokens, mask).cumsum(dim=2)
-
-    def advance(self, state: Any, tokens: Tensor) -> Any:
-        return self(tokens), tokens
-
-
-class Growing(Summed):
-    """Sums whose state has a row for each token."""
-
-    def advance(self, state: Any, tokens: Tensor) -> Any:
-        total, _ = super().advance(None if state is None else (state[0][:, :, -1:],), tokens)
-        return total, (torch.cat((*(state or ()), total), dim=2),)
-
-
-def one_row(sizes: Sizes, params: Any) -> int:
-    return sizes.heads * sizes.width
-
-
 @pytest.mark.parametrize(
-    ("module", "state", "said"),
+    ("module", "said"),
     [
-        (
-            Blind,
-            one_row,
-            "hides the first two of 9 tokens .* token 2 by .* give forward an argument",
-        ),
-        (Unheeding, one_row, "the first two .*ignored.*to hide keys, call drop_padding"),
-        (Local, None, "for tokens 1 to 3 only, gives another .* set needs_all_tokens = True"),
-        (Summed, None, "has a method advance, and no state is declared; expected state="),
-        (Still, one_row, r"Still has no method advance\(state, \*operands\); expected one"),
-        (Forgetful, one_row, "advance, called for tokens 1 to 3 only, gives another .* of forward"),
-        (Failing, one_row, "advance, called for tokens 1 to 3 only, raises KeyError: 0"),
-        (Bare, one_row, r"0 to 0 only, returns \(Tensor of shape .*a tuple of tensors whose first"),
-        (Growing, one_row, "1 to 3 only, returns a state of 96 elements .* says 24 at Sizes"),
-        (Summed, lambda s, p: 1, "0 to 0 only, returns a state of 24 elements .* says 1 at Sizes"),
+        (Blind, "hides the first two of 9 tokens .* token 2 by .* give forward an argument"),
+        (Unheeding, "the first two .*ignored.*to hide keys, call drop_padding"),
+        (Local, "for tokens 1 to 3 only, gives another .* set needs_all_tokens = True"),
     ],
 )
-def test_kit_detects_a_broken_state_or_mask(module: Any, state: Any, said: str) -> None:
-    declared = {} if state is None else {"state": state}
+def test_kit_detects_an_ignored_mask_or_a_hidden_dependence(module: Any, said: str) -> None:
     subject = r"the primitive planted \(tokens: tokens -> tokens\) breaks a promise"
     with pytest.raises(AssertionError, match=f"^{subject} .*{said}"):
-        check_primitive(planted_on_tokens(module, **declared))
-
-
-def test_state_of_a_primitive_that_needs_no_other_tokens_is_refused() -> None:
-    case = cases(get(planted_on_tokens(Local, state=one_row)))[0]
-    with pytest.raises(AssertionError, match="not need it; expected needs_all_tokens = True"):
-        keep("it", [continues_a_sequence], case)
+        check_primitive(planted_on_tokens(module))
 
 
 def planted_on_tokens(module: Any, **declared: Any) -> str:

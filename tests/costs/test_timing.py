@@ -9,12 +9,12 @@ from functools import cache
 import pytest
 import torch
 
-from nas.common.errors import ConfigError, GenomeError, NasError
+from nas.common.errors import ConfigError, NasError
 from nas.compiler import make_plan, resolve
 from nas.costs import CostContext, costs_of
 from nas.costs.timing import calibrate, predict_ms
 from nas.costs.timing.calibration import designs
-from nas.costs.timing.work import amounts, decoding_amounts
+from nas.costs.timing.work import amounts
 from nas.genome import (
     ALL,
     PLACEMENTS,
@@ -71,10 +71,6 @@ def training_work(plan):
 
 def causal_work(plan):
     return amounts(plan, SIZES, 2, is_causal=True)
-
-
-def decoding_work(plan):
-    return decoding_amounts(plan, SIZES)
 
 
 def equal_units(unit=1.0, **changes):
@@ -147,7 +143,7 @@ def test_all_work_of_the_named_mechanisms_is_measured(work):
     for mechanism in MECHANISMS.values():
         with suppress(NasError):  # not all mechanisms exist at these sizes
             found = nonzero(work(make_plan(mechanism.genome, SIZES)))
-            assert {kind for kind in found if "=" not in kind} <= kinds(work)
+            assert found <= kinds(work)
 
 
 def test_each_call_of_an_operation_takes_time_beside_its_elements():
@@ -183,21 +179,6 @@ def test_linear_and_other_calls_are_different_work(work, window):
     assert not linear & softmax
 
 
-@pytest.mark.parametrize("normalisers", [("softmax_free", "softmax"), ("softmax", "softmax_free")])
-def test_calls_that_share_a_score_are_counted_each(normalisers):
-    """The score was counted with the last call alone."""
-    nodes = (
-        Node("scaled_dot_product", ("q", "k")),
-        *(Node(name, (0,)) for name in normalisers),
-        *(Node("weighted_sum", (index, "v")) for index in (1, 2)),
-        Node("add", (3, 4)),
-    )
-    both = training_work(make_plan(Genome(nodes), SIZES))
-    alone = [training_work(make_plan(dot_product(normaliser=n), SIZES)) for n in normalisers]
-    for kind in {kind for work in alone for kind in nonzero(work) if "product" in kind}:
-        assert both[kind] == pytest.approx(sum(work.get(kind, 0.0) for work in alone))
-
-
 def test_gates_of_features_gates_of_heads_and_no_gates_are_different_work():
     """A gated product was predicted like linear attention, at a twentieth of its measured time."""
     names = ("linear", "retnet", "gla")
@@ -213,7 +194,6 @@ def test_gates_of_features_gates_of_heads_and_no_gates_are_different_work():
 def test_unmeasured_work_takes_the_median_time():
     units = {kind: 1.0 for kind in kinds(training_work) if "qana" not in kind}
     qana = MECHANISMS["qana"].genome
-    # Unmeasured choices of a parameter add nothing.
     assert time(qana, equal_units(units=units)) == pytest.approx(time(qana), rel=0.2)
 
 
@@ -250,45 +230,9 @@ def test_causal_calibration_omits_unsafe_mechanisms(monkeypatch, calibration):
     causal = calibrate(sizes, **options, seconds=0.0)
     assert "convolutional_score" not in causal["units"]
     assert predict_ms(resolve(MECHANISMS["mqa"].genome, sizes), causal) > 0
-    assert "softmax.call" in causal["decode"]
-    assert any(causal["decode"].values())
-    assert not calibration["decode"]
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
 def test_calibrating_needs_heads_that_divide_the_width():
     with pytest.raises(NasError, match="heads that divide dim"):
         calibrate(ModelSizes(7, 2, 1, 5), **OPTIONS)
-
-
-def decoding_time(genome, context=4096, **changes):
-    calibration = {"is_causal": True, "decode": dict.fromkeys(kinds(decoding_work), 1e-3)}
-    asked = CostContext(SIZES, False, True, equal_units(**calibration | changes), context)
-    return costs_of(asked.resolve(genome), asked, ["decode_ms"])["decode_ms"]
-
-
-def test_decoding_time_grows_with_the_cache():
-    assert decoding_time(MHA, 64) < decoding_time(MHA, 4096)
-    assert decoding_time(dot_product(q_heads="1/2", kv_heads="1/2")) < decoding_time(MHA)
-    for constant in (dot_product(window=3), dot_product(normaliser="softmax_free")):
-        short, long = (decoding_time(constant, tokens) for tokens in (64, 2**16))
-        assert short == long < decoding_time(MHA, 2**16)
-    assert decoding_time(MHA, None) == decoding_time(MHA, SIZES.tokens)
-
-
-def test_every_mechanism_of_the_causal_space_has_a_decoding_time():
-    times = []
-    for genome in samples("attention_causal", 60):
-        with suppress(NasError):  # not all mechanisms exist at these sizes
-            times.append(decoding_time(genome))
-    assert len(times) > 40
-    assert all(0 < value < math.inf for value in times)
-
-
-def test_decoding_time_needs_a_causal_mechanism_and_calibration():
-    with pytest.raises(GenomeError, match="convolutional_score: reads later tokens"):
-        decoding_time(dot_product("convolutional_score"))
-    with pytest.raises(ConfigError, match="is_causal: measured with False, asked with True"):
-        decoding_time(MHA, is_causal=False)
-    with pytest.raises(ConfigError, match="decode: no step was timed"):
-        decoding_time(MHA, decode={})

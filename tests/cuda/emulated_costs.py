@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from nas.costs.decoding import Decoder
 from torch import nn
 
 from nas.common.captures import CudaGraphs
 from nas.compiler import build_attention
-from nas.costs.decoding import Decoder
 from nas.costs.timing import calibrate, calibration
 from nas.costs.timing.measuring import LEAST_ROUNDS, REPLAYS, Passes
 from nas.genome import Genome, ModelSizes, Node, Projections, Visibility

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from nas.genome.primitives.base import Params, Role, Sizes, primitive
 from nas.genome.primitives.masks import drop_padding
@@ -38,15 +37,7 @@ class MovingAverage(nn.Module):
         self.rate = nn.Parameter(torch.zeros(heads, 1, 1))
 
     def forward(self, tokens: Tokens, mask: Mask = None) -> Tokens:
-        return self.advance(None, drop_padding(tokens, mask))[0]
-
-    def advance(
-        self, state: tuple[Tensor, ...] | None, tokens: Tokens
-    ) -> tuple[Tokens, tuple[Float[Tensor, "b h 1 w"], ...]]:
         share = torch.sigmoid(self.rate.to(tokens.dtype))
         place = torch.arange(tokens.shape[2], device=tokens.device)
         age = (place[:, None] - place).clamp(min=0)
-        averages = ((1 - share) * share**age).tril() @ tokens
-        if state is not None:
-            averages = averages + share ** (place[:, None] + 1) * state[0]
-        return averages, (averages[:, :, -1:],)
+        return ((1 - share) * share**age).tril() @ drop_padding(tokens, mask)

@@ -19,7 +19,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas.compiler.kernels import counted_by, faster, is_traced
-from nas.compiler.kernels.runtime import past_keys
+from nas.compiler.kernels.normalisers import fast_softmax
+from nas.compiler.kernels.runtime import dot_product_attention, is_in_16_bits, past_keys
+from nas.compiler.kernels.windows import by_rows
 from nas.genome.primitives.base import Sizes
 from nas.genome.primitives.delta import Delta, strength_macs, without_erased
 from nas.genome.primitives.gated import decayed_products, log_decay
@@ -70,6 +72,45 @@ def gated_linear_attention(
     visible = count_visible(weights, mask)
     weights = weights / visible.to(weights.dtype) if divide else weights
     return (weights if mask is None else weights.masked_fill(~mask, 0.0)) @ values
+
+
+def forgetting_attention(
+    query: Query,
+    key: Key,
+    values: Values,
+    mask: Mask,
+    scale: float = 1.0,
+    is_causal: bool = False,
+    *,
+    gates: Gates,
+) -> Sums:
+    """Return softmax(scale query·key^T - |c_i - c_j|)·values over the visible keys; c: ``gates``.
+
+    In causal attention c_i, which all keys of a query share, has no effect, and c_j is a bias of
+    the keys in torch's fused attention. In 16 bits the gradients of such a bias, sums of
+    differences of nearly equal terms, would be noise.
+    """
+    if is_causal and not is_in_16_bits(query):
+        return dot_product_attention(query, key, values, mask, scale, True, bias=-gates)
+
+    def attend(
+        query: Tensor,
+        query_gates: Tensor,
+        key: Tensor,
+        key_gates: Tensor,
+        values: Tensor,
+        x: Tensor,
+        mask: Mask,
+        start: int,
+    ) -> Tensor:
+        scores = query @ key.mT
+        scores = scores + log_decay(query_gates, key_gates.mT).to(scores.dtype)
+        return fast_softmax(scores, mask) @ values
+
+    mask = past_keys(query, key, mask) if is_causal else mask
+    rows, keys = (query * scale, gates), (key, gates, values)
+    result: Tensor = by_rows(attend, rows, keys, query[:, 0], mask, planes=4)
+    return result
 
 
 def is_in_chunks(tokens: int, gates: int) -> bool:

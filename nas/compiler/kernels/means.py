@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.compiler.kernels.runtime import past_keys, repeat_heads, with_bias
+from nas.compiler.kernels.runtime import past_keys, repeat_heads
 from nas.compiler.kernels.windows import by_rows
 from nas.genome.primitives.masks import count_visible
 from nas.genome.primitives.shapes import Mask, Query, Sums, Tokens, Values
@@ -49,10 +49,9 @@ def linear_attention(
     mask: Mask,
     scale: float = 1.0,
     is_causal: bool = False,
-    bias: Float[Tensor, "b t k 1"] | None = None,
     divide: bool = True,
 ) -> Sums:
-    """Return (scale query·key^T + bias^T)·values / n, where n is the number of visible keys.
+    """Return scale query·key^T·values / n, where n is the number of visible keys.
 
     The product is computed as query·(key^T·values) if ``mask`` is the same for every query and this
     order is faster (Katharopoulos et al. 2020, section 3.2).
@@ -61,12 +60,9 @@ def linear_attention(
         mask: broadcastable to (b, h, q, k), True where attention is allowed; None if all keys are
             visible.
         is_causal: whether to hide later keys, in addition to ``mask``.
-        bias: one number for each key, which is added to the key's scores.
         divide: whether to divide by n.
     """
     query = query * scale if scale != 1.0 else query
-    if bias is not None:
-        query, key = with_bias(query, key, bias)
     keys, width = key.shape[2:]
     is_long = keys > (256 if is_causal else width)
     if is_long and (mask is None or mask.shape[-2] == 1):

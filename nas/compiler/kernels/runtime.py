@@ -38,56 +38,6 @@ def repeat_heads(x: Float[Tensor, "b g ..."], heads: int) -> Float[Tensor, "b h 
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
 
 
-def fold_heads(values: Tokens, heads: int) -> Float[Tensor, "b g n rw"]:
-    """Return values with ``heads`` heads, by concatenating the features of neighbouring heads.
-
-    Heads of values that use the same head of attention weights become one head.
-    """
-    batch, _, tokens, width = values.shape
-    return values.reshape(batch, heads, -1, tokens, width).transpose(2, 3).flatten(3)
-
-
-def unfold_heads(x: Float[Tensor, "b g n rw"], heads: int) -> Tokens:
-    """Return ``heads`` heads, split from the features of x; the inverse of ``fold_heads``."""
-    batch, groups, tokens, _ = x.shape
-    return x.reshape(batch, groups, tokens, heads // groups, -1).transpose(2, 3).flatten(1, 2)
-
-
-def by_head(x: Tokens, factor: Float[Tensor, "h"]) -> Tokens:
-    """Return x with each head multiplied by its factor."""
-    return x * factor.to(x.dtype).view(-1, 1, 1)
-
-
-def with_silent_key(
-    key: Key,
-    values: Values,
-    mask: Mask,
-) -> tuple[Tensor, Tensor, Mask]:
-    """Return keys, values and mask with an additional first key of zeros, which all queries see.
-
-    The additional key has value 0, and the score 0 or its bias (``with_sink``). The softmax over
-    all keys is therefore softmax_one or softmax_sink over the original keys.
-    """
-    key, values = F.pad(key, (0, 0, 1, 0)), F.pad(values, (0, 0, 1, 0))
-    return key, values, None if mask is None else F.pad(mask, (1, 0), value=True)
-
-
-def with_sink(
-    sink: Float[Tensor, "h"], key: Key, bias: Float[Tensor, "b h m 1"] | None = None
-) -> Float[Tensor, "b h _ 1"]:
-    """Return biases of keys, of which the first key is the additional one of ``with_silent_key``.
-
-    Args:
-        sink: the bias of the first key, for each head.
-        key: the keys, with the additional one.
-        bias: the biases of the other keys; None for zeros.
-    """
-    shape = *key.shape[:2], 1, 1
-    first = sink.to(key.dtype).view(-1, 1, 1).expand(shape)
-    rest = torch.zeros_like(key[:, :, 1:, :1]) if bias is None else bias.to(key.dtype)
-    return torch.cat((first, rest), dim=2)
-
-
 def dot_product_attention(
     query: Query,
     key: Key,
@@ -150,8 +100,9 @@ def fused_from(width: int, values: int) -> int:
 
 def is_in_16_bits(x: Tensor) -> bool:
     """Whether torch multiplies a tensor in 16 bits, because of its type or of autocast."""
-    is_short = x.dtype in (torch.bfloat16, torch.float16)
-    return is_short or torch.is_autocast_enabled(x.device.type)
+    if x.dtype in (torch.bfloat16, torch.float16):
+        return True
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)
 
 
 def past_keys(

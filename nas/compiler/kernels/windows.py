@@ -1,4 +1,4 @@
-"""Attention for one block of queries at a time: windows in linear time, and bounded memory.
+"""Masks of windows, and attention for one block of queries at a time, which bounds memory.
 
 Token i sees token j if |i - j| <= window // 2, and in causal attention if 0 <= i - j < window. The
 first ``global_tokens`` tokens see all tokens, and all tokens see these global tokens. In causal
@@ -62,81 +62,6 @@ def windowed_keys(
     return near if mask is None else mask & near
 
 
-def window_blocks(
-    x: Tensor,
-    attn_mask: Tensor | None,
-    key_padding_mask: Tensor | None,
-    is_causal: bool,
-    window: int,
-    global_tokens: int,
-) -> list[tuple[slice, slice | Tensor, Mask]]:
-    """Return blocks of queries, each with the keys that its window reaches, and their mask.
-
-    A block has as many queries as the window is wide, but at least 64 queries. Global tokens have
-    blocks of their own, with all keys. A sequence of up to two blocks is not split, because a mask
-    for all pairs costs less time than a second call.
-
-    Returns:
-        The queries, keys and mask of each block. The queries are a slice. The keys are a slice, or
-        positions if global tokens are not next to the window. The mask is a bool tensor
-        broadcastable to (b, h, queries, keys), or None if all keys are visible.
-    """
-    n, size = x.shape[1], max(window, 64)
-    if n <= 2 * size:
-        whole = (x, attn_mask, key_padding_mask, is_causal, window, global_tokens)
-        return [(slice(0, n), slice(0, n), windowed_keys(*whole))]
-    mask = visible_keys(x, attn_mask, key_padding_mask, False)
-    ahead = 0 if is_causal else window // 2
-    behind = window - 1 if is_causal else window // 2
-    places = torch.arange(n, device=x.device)
-    first = min(global_tokens, n)
-    blocks: list[tuple[slice, slice | Tensor, Mask]] = []
-    for start in (*range(0, first, size), *range(first, n, size)):
-        is_global = start < first
-        stop = min(start + size, first if is_global else n)
-        low = 0 if is_global else max(0, start - behind)
-        high = min(n, n if is_global and not is_causal else stop + ahead)
-        keys: slice | Tensor = slice(0 if low <= first else low, high)
-        if low > first > 0:
-            keys = torch.cat((places[:first], places[low:high]))
-        near = in_window(places[start:stop], places[keys], window, global_tokens, is_causal)
-        if mask is not None:
-            rows = mask if mask.shape[-2] == 1 else mask[..., start:stop, :]
-            near = near & rows[..., keys]
-        blocks.append((slice(start, stop), keys, near))
-    return blocks
-
-
-def by_windows(
-    attend: "Callable[..., Any]",
-    queries: tuple[Tensor, ...],
-    keys: tuple[Tensor, ...],
-    x: Float[Tensor, "b n d"],
-    attn_mask: Tensor | None,
-    key_padding_mask: Tensor | None,
-    is_causal: bool,
-    window: int,
-    global_tokens: int,
-) -> "Any":
-    """Call ``attend`` once for each block of queries, and return the concatenated results.
-
-    Args:
-        attend: a function of (*queries, *keys, x, mask, start) that returns a tensor (b, h, q, w)
-            or a tuple of such tensors. ``start`` is the position of the first query minus the
-            position of the first key.
-        queries: tensors (b, h, n, w), of which each call gets the queries of a block.
-        keys: tensors (b, h, n, w), of which each call gets the keys that the window reaches.
-        x: the input of the attention module, of which each call gets the rows of its queries.
-    """
-    blocks = window_blocks(x, attn_mask, key_padding_mask, is_causal, window, global_tokens)
-    parts = []
-    for rows, columns, mask in blocks:
-        streams = [s[:, :, rows] for s in queries] + [s[:, :, columns] for s in keys]
-        start = rows.start - columns.start if isinstance(columns, slice) else 0
-        parts.append(attend(*streams, x[:, rows], mask, start))
-    return joined(parts)
-
-
 def by_rows(
     attend: "Callable[..., Any]",
     queries: tuple[Tensor, ...],
@@ -151,8 +76,11 @@ def by_rows(
     sequences take one call, which is not repeated.
 
     Args:
-        attend, queries, x: as in ``by_windows``.
+        attend: a function of (*queries, *keys, x, mask, start) that returns a tensor (b, h, q, w)
+            or a tuple of such tensors. ``start`` is the position of the first query.
+        queries: tensors (b, h, n, w), of which each call gets the queries of a block.
         keys: tensors (b, h, k, w), of which each call gets all keys.
+        x: the input of the attention module, of which each call gets the rows of its queries.
         planes: approximately how many numbers ``attend`` stores for each head and pair of query and
             key.
     """

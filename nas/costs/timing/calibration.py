@@ -6,8 +6,7 @@
 The function ``designs`` yields the small mechanisms. A forward and a backward pass of each
 mechanism is timed; on a GPU as a CUDA graph, as in a training. A mechanism that cannot be captured
 is left out. The unit times are the non-negative numbers with the smallest squared relative errors
-of the predicted times. If calls are causal, decoding steps of one token are also timed,
-after few and after many tokens.
+of the predicted times.
 """
 
 from __future__ import annotations
@@ -25,17 +24,15 @@ from torch import nn
 from nas.common.errors import NasError
 from nas.common.processor import processor_name
 from nas.compiler import Plan, build_attention, make_plan
-from nas.costs.decoding.memory import undecodable
 from nas.costs.timing.measuring import Passes, fastest, one_thread
 from nas.costs.timing.prediction import Calibration, fitted
-from nas.costs.timing.work import amounts, decoding_amounts
+from nas.costs.timing.work import amounts
 from nas.genome import Genome, ModelSizes
 from nas.genome.primitives import Kind, Primitive, Signature, get, names
 
 SECONDS: Final = 2.5  # duration of all rounds
 FEWEST_NUMBERS: Final = 2**20  # elements of a timed pass; four times as many for networks
 FEWEST_PAIRS: Final = 2**15  # pairs of query and key of a timed pass
-CONTEXTS: Final = (256, 4096)  # cached tokens of the timed decoding steps
 
 Call = tuple[str, list[Any], dict[str, Any]]
 Params = dict[str, Any]
@@ -97,7 +94,6 @@ def calibrate(
             raise fault
         timers = [partial(passes.seconds, work, passes.repeats) for work in works]
         times = fastest(timers, seconds)
-        decode = _decode_units(passes, sizes, qkv_bias, seconds) if is_causal else {}
     return Calibration(
         hardware=torch.cuda.get_device_name(passes.device) if is_cuda else processor_name(),
         torch=str(torch.__version__),
@@ -110,20 +106,7 @@ def calibrate(
         heads=sizes.heads,
         tokens=sizes.tokens,
         units=fitted(rows, [1e3 * value for value in times]),
-        decode=decode,
     ).model_dump()
-
-
-def _decode_units(
-    passes: Passes, sizes: ModelSizes, qkv_bias: bool, seconds: float
-) -> dict[str, float]:
-    rows, timers = [], []
-    for plan, block in _blocks(sizes, is_causal=True, qkv_bias=qkv_bias):
-        if not undecodable(plan):
-            for tokens in CONTEXTS:
-                rows.append(decoding_amounts(plan, sizes._replace(tokens=tokens)))
-                timers.append(partial(passes.decoding_seconds, block, tokens))
-    return fitted(rows, [1e3 * value for value in fastest(timers, seconds)])
 
 
 def _blocks(

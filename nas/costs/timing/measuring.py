@@ -11,11 +11,9 @@ import torch
 from torch import nn
 
 from nas.common.captures import WARM_UPS, CudaGraphs
-from nas.costs.decoding import Decoder
 from nas.genome import ModelSizes
 
 LEAST_ROUNDS, MOST_ROUNDS = 2, 10
-DECODED: Final = 3  # steps in a row
 REPLAYS: Final = 10
 """Replays of a CUDA graph between two events; their resolution is half a microsecond."""
 
@@ -71,16 +69,6 @@ class Passes:
             replay()
 
         return replayed
-
-    def decoding_seconds(self, block: nn.Module, tokens: int) -> float:
-        """Return the seconds to decode one token of one sequence after ``tokens`` tokens."""
-        decoder, x = Decoder(block.to(self.device).eval(), context=tokens), self.x[:1, :1]
-        decoder.step(x)
-        times = []
-        for _ in range(DECODED):
-            decoder.fill_cache(tokens)
-            times.append(self.seconds(lambda: decoder.step(x)))
-        return min(times)
 
     def seconds(self, work: Callable[[], object], repeats: int = 1) -> float:
         """Return the seconds that one of ``repeats`` calls of ``work`` takes."""

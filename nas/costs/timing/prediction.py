@@ -14,10 +14,9 @@ from pydantic import Field, StrictBool, StrictInt, field_validator
 
 from nas.common.config import Frozen, parse_model
 from nas.common.errors import ConfigError
-from nas.compiler import ResolvedGenome, resolve
-from nas.costs.context import CostContext, summed_layers
-from nas.costs.decoding.memory import check_decodable
-from nas.costs.timing.work import amounts, decoding_amounts
+from nas.compiler import ResolvedGenome
+from nas.costs.context import summed_layers
+from nas.costs.timing.work import amounts
 
 _RIDGE: Final = 0.02
 _COUNTED: Final = (".macs", ".call")  # kinds of multiply-adds and of calls; others are of elements
@@ -32,7 +31,6 @@ class Calibration(Frozen):
         torch: the version of torch.
         precision: the precision of matrix products, ``float32`` or ``bfloat16``.
         units: the unit times of a forward and backward pass.
-        decode: the unit times of a decoding step; empty if calls are not causal.
     """
 
     version: Literal[1] = 1
@@ -47,7 +45,6 @@ class Calibration(Frozen):
     heads: StrictInt
     tokens: StrictInt
     units: dict[str, Time]
-    decode: dict[str, Time] = {}
 
     @field_validator("units")
     @classmethod
@@ -95,29 +92,6 @@ def predict_ms(
     return summed_layers(resolved, layer_ms)
 
 
-def decode_ms(resolved: ResolvedGenome, context: CostContext) -> float:
-    """Predict the milliseconds of a model's attention layers to decode one token.
-
-    Raises:
-        ConfigError: no unit times are given, or they were measured with other sizes or without a
-            causal mask.
-        GenomeError, ViolationError: the mechanism does not exist, or cannot be decoded.
-    """
-    sizes = context.decoded
-    expected = {"dim": sizes.dim, "heads": sizes.heads, "qkv_bias": context.qkv_bias}
-    known = _calibration(context.calibration, **expected, is_causal=True)
-    if not known.decode:
-        raise ConfigError("calibration, decode: no step was timed; expected a new calibration.")
-
-    def layer_ms(layer: ResolvedGenome) -> float:
-        # A decoder runs the normal form that is valid for causal and other calls.
-        plan = resolve(layer.genome, sizes, is_causal=None).plan
-        check_decodable(plan)
-        return total(decoding_amounts(plan, sizes), known.decode)
-
-    return summed_layers(resolved, layer_ms)
-
-
 def fitted(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict[str, float]:
     """Fit the unit time of each kind of work: non-negative least squares of relative errors.
 
@@ -149,11 +123,10 @@ def _unit(kind: str, units: Mapping[str, float]) -> float:
     """Return the unit time of a kind of work.
 
     If the kind was not measured, the result is the median unit time of kinds that count the same
-    quantity. If an unmeasured kind stands for a parameter's value, or if no calls were measured,
-    as in the calibrations of recorded tables, the result is 0.
+    quantity, or 0 if no calls were measured, as in the calibrations of recorded tables.
     """
-    if kind in units or "=" in kind:
-        return units.get(kind, 0.0)
+    if kind in units:
+        return units[kind]
     like = [unit for name, unit in units.items() if unit and _counted(name) == _counted(kind)]
     if not like and _counted(kind) == ".call":
         return 0.0

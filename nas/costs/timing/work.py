@@ -1,4 +1,4 @@
-"""Count the work of one attention layer, by kind, in a training pass or in decoding a token.
+"""Count the work of one attention layer in a training pass, by kind.
 
     {"project.macs": 2.1, "scaled_dot_product": 1.1, "softmax@call": 1.1, "layer": 1.0, ...}
 
@@ -12,16 +12,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Final
 
 from nas.compiler import Plan
 from nas.compiler.kernels.gated import is_in_chunks
 from nas.compiler.lowering import Lowered, live, lower
 from nas.compiler.plan import Step
-from nas.costs.decoding.memory import memory_of, shares_heads, state_numbers
-from nas.costs.macs import Call, computed_pairs, is_by_sums, token_width
-from nas.genome import ModelSizes, Ref
+from nas.costs.macs import call_macs, is_by_sums, token_width
+from nas.genome import ModelSizes
 from nas.genome.primitives import Role, Sizes
 
 Amount = tuple[str, float]
@@ -43,7 +41,7 @@ def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> di
     in_calls = set()
     for call in calls.values():
         work += _call(plan, call, sizes, is_causal=is_causal)
-        in_calls |= {step.index for step in (*call.scores, call.normaliser, *call.sums)}
+        in_calls |= {step.index for step in call.steps}
     for step in plan.steps:
         if step.index in in_calls:
             totals["step"] += 1.0
@@ -77,42 +75,41 @@ def _projections(plan: Plan, sizes: ModelSizes, read: set[Any]) -> Iterator[Amou
 
 
 def _call(plan: Plan, call: Lowered, sizes: ModelSizes, *, is_causal: bool) -> Iterator[Amount]:
-    """Yield the work of a fused call."""
-    if call.scores and call.is_linear:
+    """Yield the work of a kernel call."""
+    if call.is_linear:
         yield from _linear_call(plan, call, sizes, is_causal=is_causal)
         return
-    kernel = "@call" if call.scores else "@window" if plan.is_windowed else "@mean"
-    for step in (*call.scores, call.normaliser, *call.sums):
+    kernel = "@call" if call.score else "@window" if plan.is_windowed else "@mean"
+    for step in call.steps:
         yield from _step(plan, step, _sizes(plan, step, sizes), kernel)
 
 
 def _linear_call(
     plan: Plan, call: Lowered, sizes: ModelSizes, *, is_causal: bool
 ) -> Iterator[Amount]:
-    """Yield the work of a fused call whose weights are its scores, up to a factor of each query.
+    """Yield the work of a kernel call whose weights are its scores, up to a factor of each query.
 
-    Such a call multiplies features of queries and keys, of which a token may have many more than
-    the operands of the score. Elements are features, or pairs if all pairs are computed.
+    Elements are features, or pairs if all pairs are computed.
     """
-    score, counted = call.scores[0], Call(plan, call, sizes, is_causal)
-    size, width = _sizes(plan, score, sizes), counted.features_width()
-    pairs = size.heads * computed_pairs(plan, size.tokens)
+    assert call.score is not None, "linear attention has scores"
+    size = _sizes(plan, call.score, sizes)
+    pairs = size.heads * size.pairs
     if call.is_gated:
         is_by_pairs = plan.is_windowed or not is_in_chunks(size.tokens, size.gates)
         kernel, numbers = "@gated", pairs * size.gates
     else:
-        is_by_pairs = plan.is_windowed or not is_by_sums(size.tokens, width, is_causal)
+        is_by_pairs = plan.is_windowed or not is_by_sums(size.tokens, size.width, is_causal)
         kernel, numbers = "@linear", pairs
     if is_by_pairs:
         kernel += ".pairs"
     else:
-        numbers = size.heads * size.tokens * width
-    name = _name(score, size) + kernel
+        numbers = size.heads * size.tokens * size.width
+    name = _name(call.score, size) + kernel
     yield name, numbers
-    yield f"{name}.macs", counted.token_macs() + counted.pair_macs()
+    yield f"{name}.macs", call_macs(plan, call, sizes, is_causal)
     if plan.is_windowed:
         yield f"mask{kernel}", pairs
-    if not call.is_grouped:
+    if call.is_gated:
         for operand in call.read:
             if operand.is_repeated:
                 yield f"repeat.tokens{kernel}", size.heads * size.tokens * size.width
@@ -126,7 +123,7 @@ def _name(step: Step, size: Sizes) -> str:
 def _step(plan: Plan, step: Step, size: Sizes, kernel: str) -> Iterator[Amount]:
     name = _name(step, size)
     tokens = size.heads * size.tokens * size.width
-    pairs = size.heads * computed_pairs(plan, size.tokens)
+    pairs = size.heads * size.pairs
     macs = step.primitive.macs(size, step.params)
     if kernel in ("@mean", "@window"):
         if step.role is Role.AGGREGATE:
@@ -136,102 +133,19 @@ def _step(plan: Plan, step: Step, size: Sizes, kernel: str) -> Iterator[Amount]:
     elif not step.is_paired:
         yield name, tokens
         yield f"{name}.macs", macs
-    elif step.primitive.is_plain_product:
+    elif step.primitive.name in ("scaled_dot_product", "weighted_sum"):
         yield f"{name}{kernel}", pairs
         yield f"product{kernel}.macs", pairs * size.width
     else:
         yield f"{name}{kernel}", pairs
         yield f"{name}.macs", macs
-        # Work that depends on hidden units and on choices (an activation, a gate).
+        # Work that depends on hidden units.
         passes = pairs * step.primitive.passes(size, step.params)
         if passes > pairs:
             yield f"{name}.passes", passes
-        yield from _choices(step, passes)
     for operand in step.operands:
         if operand.is_repeated:
             kind = "pairs" if operand.is_paired else "tokens"
             yield f"repeat.{kind}{kernel}", pairs if operand.is_paired else tokens
     if plan.is_windowed and step.role is Role.NORMALIZE and kernel != "@window":
         yield f"mask{kernel}", pairs
-
-
-def _choices(step: Step, amount: float) -> Iterator[Amount]:
-    for parameter, value in sorted(step.params.items()):
-        if isinstance(value, str | bool):
-            yield f"{step.primitive.name}.{parameter}={value}", amount
-
-
-def decoding_amounts(plan: Plan, sizes: ModelSizes) -> dict[str, float]:
-    """Return how much work of each kind one layer does to decode a token after earlier tokens.
-
-    For a single token, calling operations and reading memory take longer than arithmetic. So the
-    kinds are calls of each primitive (such as ``softmax.call``), and elements of the key-value
-    cache and of the parameters that are read, in millions.
-    """
-    totals = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
-    for kind, amount in _decoding_work(plan, sizes):
-        totals[kind] += amount if kind.endswith(".call") else amount / _MILLION
-    return dict(totals)
-
-
-def _decoding_work(plan: Plan, sizes: ModelSizes) -> Iterator[Amount]:
-    memory = memory_of(plan, sizes)
-    dim, heads, _, tokens = sizes
-    held = memory.held(tokens)
-    for stream in plan.streams:
-        yield "stream.call", 1.0
-        if stream.is_projected:
-            yield "project.macs", dim * token_width(stream.type, dim, heads)
-    if plan.genome.projections.has_wo:
-        yield "project.call", 1.0
-        yield "project.macs", dim * plan.merged_width(dim, heads)
-    yield "row.call", len(set(memory.names.values()))
-    if plan.is_windowed:
-        yield "copied", held * memory.row(sizes)
-    for index in sorted(memory.sums):
-        yield "sums.call", 1.0
-        yield "sums", memory.sums[index].sum_numbers(plan.steps[index])
-        yield "features.call", len(memory.sums[index].call.scores)
-    recomputed: set[Ref] = set()
-    for index in sorted(memory.called):
-        yield from _decoding_call(plan, plan.steps[index], sizes, held)
-        if index in memory.states:
-            yield "state", state_numbers(plan, plan.steps[index], sizes) or 0
-        recomputed |= {o.ref for o in plan.steps[index].operands if o.port.is_past}
-    for step in reversed(plan.steps):  # keys and values recomputed from cached rows
-        if step.index in recomputed - memory.rows:
-            size = plan.call_sizes(step, dim, heads, held)
-            yield f"{step.primitive.name}.call", 1.0
-            yield f"{step.primitive.name}.tokens", held * size.heads * size.width
-            yield f"{step.primitive.name}.macs", step.primitive.macs(size, step.params)
-            recomputed |= {operand.ref for operand in step.operands}
-    for stream in plan.streams:
-        if stream.name in recomputed and not stream.is_projected:
-            yield "raw", held * dim
-
-
-def _decoding_call(plan: Plan, step: Step, sizes: ModelSizes, held: int) -> Iterator[Amount]:
-    """Yield the work of one call of a step while a token is decoded.
-
-    A step on pairs of query and key computes the pairs of the token with the cached tokens. Any
-    other step computes only the token.
-
-    Args:
-        plan: the plan of the mechanism.
-        step: the step that is called.
-        sizes: the sizes of the model.
-        held: the number of tokens in the cache.
-    """
-    name, keys = step.primitive.name, held if step.is_paired else 1
-    size = replace(plan.call_sizes(step, sizes.dim, sizes.heads, keys), rows=1)
-    yield f"{name}.call", 1.0
-    yield f"{name}.macs", step.primitive.macs(size, step.params)
-    if step.is_paired:
-        passes = size.pairs * size.heads * step.primitive.passes(size, step.params)
-        yield f"{name}.pairs", passes
-        yield from _choices(step, passes)
-    for operand in step.operands:
-        if operand.is_repeated and not shares_heads(step):
-            yield "repeat.call", 1.0
-            if operand.port.is_past or operand.is_paired:
-                yield "repeat", keys * size.heads * (1 if operand.is_paired else size.width)

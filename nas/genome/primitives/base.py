@@ -27,13 +27,10 @@ The compiler passes to ``__init__`` each of these values for which it has an arg
   number, or a tensor of shape () in a swapped model whose cache has a fixed size.
 
 A class that mixes tokens or uses absolute indices sets ``needs_all_tokens = True``, and ``forward``
-is never called with a part of the sequence. If it mixes tokens with earlier tokens only, the class
-has a method ``advance(state, *operands, x=...)`` that continues a sequence, and the primitive
-declares the size of the state (``Primitive.state``). ``advance`` receives the operands at the next
-tokens and the state after the earlier tokens, a tuple of tensors (None if there are none), and
-returns the result at the next tokens and the new state. A class that uses
-absolute indices of keys sets ``needs_all_keys = True``; it is called with all keys, and with
-``start`` for a part of the queries.
+is never called with a part of the sequence. If it mixes tokens with earlier tokens only, the
+primitive may declare how many numbers a cache holds to continue a sequence (``Primitive.state``).
+A class that uses absolute indices of keys sets ``needs_all_keys = True``; it is called with all
+keys, and with ``start`` for a part of the queries.
 """
 
 from __future__ import annotations
@@ -53,7 +50,7 @@ from nas.common.errors import GenomeError
 from nas.common.registry import Registry
 from nas.genome import ParamValue
 from nas.genome.primitives.domains import Domain
-from nas.genome.primitives.factors import Factors, ScoreChange, SignRule, Weights, unknown_sign
+from nas.genome.primitives.signs import SignRule, unknown_sign
 
 if TYPE_CHECKING:
     from torch import nn
@@ -234,8 +231,8 @@ class Primitive:
         passes: returns approximately how often one call reads or writes a value for each pair of a
             query and a key (or for each token). The predicted time depends on this number.
         is_stateful: returns whether a call in training mode changes the module's buffers.
-        state: returns the number of elements in the state of ``advance`` for one sequence; None if
-            the module has no method ``advance``. This is used only if ``needs_all_tokens`` is true.
+        state: returns how many numbers the cache of a decoder holds to continue a sequence; None if
+            the result depends on all earlier tokens. Used only if ``needs_all_tokens`` is true.
         unread: returns the names of parameters that have no effect, and of operands of which only
             the shape has an effect.
         derived: names of parameters that only simplification of genomes sets. A search space need
@@ -243,13 +240,6 @@ class Primitive:
         plain: returns equal parameters in normal form at the sizes of a call; None if the result of
             the call is its first operand.
         least_heads: returns a lower bound on the head count of the result, as a head label.
-        factors: factorisation of the scores into query features and key features; None if the
-            scores have no such factorisation.
-        score_change: effect of the operation on factorised scores; None if the changed scores are
-            not supported by the kernels for factorised scores.
-        weights: returns the kind of weights that a normaliser computes, or None if no kernel
-            supports the weights.
-        sums_values: whether the result is the weights times the values.
         is_featurewise: whether each feature of the result depends only on the same feature of the
             operands and on weights that all heads share. The dependence must be the same for all
             features, and must not depend on how features are divided into heads.
@@ -281,10 +271,6 @@ class Primitive:
     derived: tuple[str, ...] = ()
     plain: Callable[[Params, Sizes], Params | None] = lambda params, sizes: params
     least_heads: Callable[[Params], str] = lambda params: "one"
-    factors: Factors | None = None
-    score_change: ScoreChange | None = None
-    weights: Callable[[Params], Weights | None] = lambda params: None
-    sums_values: bool = False
     is_featurewise: bool = False
     sign: SignRule = unknown_sign
     sizes: tuple[str, ...] = field(init=False)
@@ -317,11 +303,6 @@ class Primitive:
     def about(self) -> str:
         """A one-line description: the first line of the docstring of the torch module's class."""
         return (inspect.getdoc(self.module) or "").split("\n", 1)[0]
-
-    @property
-    def is_plain_product(self) -> bool:
-        """Whether the result is weights times values, or q·k up to a constant factor."""
-        return self.sums_values or (self.factors is not None and self.factors.is_plain)
 
     @property
     def arities(self) -> tuple[int, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -39,33 +37,6 @@ def without_erased(erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | N
     """
     products = erase @ keys.mT if gates is None else decayed_products(erase, keys, gates, gates)
     return unrolled(products, values)
-
-
-def advanced(
-    solve: Any,
-    state: tuple[Tensor, ...] | None,
-    erase: Tokens,
-    keys: Tokens,
-    values: Tokens,
-    gates: Gates | None,
-) -> tuple[Tokens, tuple[Tensor, ...]]:
-    """Return the rule's result u for the next tokens, and the state after them.
-
-    A state is S, the matrix that maps keys to values, and the gates' sums at its last token.
-
-    Args:
-        solve: a function with the arguments of ``without_erased``.
-        state: the state before the tokens; None at the start of the sequence.
-    """
-    gates = torch.zeros_like(erase[..., :1]) if gates is None else gates
-    if state is not None:
-        total, before = state
-        values = values - (erase * torch.exp(gates - before)) @ total
-    out, last = solve(erase, keys, values, gates), gates[:, :, -1:]
-    after = (keys * torch.exp(last - gates)).mT @ out
-    if state is not None:
-        after = after + torch.exp(last - before).mT * total
-    return out, (after, last)
 
 
 @primitive(
@@ -112,19 +83,6 @@ class Delta(nn.Module):
     ) -> Tokens:
         erase, keys, values = self._operands(keys, tokens, x, mask)
         return self.solve(erase, keys, values, gates).to(tokens.dtype)
-
-    def advance(
-        self,
-        state: tuple[Tensor, ...] | None,
-        keys: Tokens,
-        tokens: Tokens,
-        gates: Gates | None = None,
-        *,
-        x: Float[Tensor, "b n d"],
-    ) -> tuple[Tokens, tuple[Tensor, ...]]:
-        erase, keys, values = self._operands(keys, tokens, x)
-        out, state = advanced(self.solve, state, erase, keys, values, gates)
-        return out.to(tokens.dtype), state
 
     def _operands(
         self, keys: Tokens, tokens: Tokens, x: Float[Tensor, "b n d"], mask: Mask = None

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from nas.genome.primitives.base import Role, pair_macs, primitive
 from nas.genome.primitives.domains import Choice
-from nas.genome.primitives.factors import Factors, non_negative
-from nas.genome.primitives.shapes import Key, Query, Scores, Tokens
+from nas.genome.primitives.shapes import Key, Query, Scores
+from nas.genome.primitives.signs import non_negative
 
 
 @primitive(
@@ -21,11 +19,6 @@ from nas.genome.primitives.shapes import Key, Query, Scores, Tokens
     "2024 (ReBased, arXiv 2402.10644)",
     parameters={"form": Choice(default="taylor", values=("taylor", "square"))},
     macs=pair_macs,
-    factors=Factors(
-        query="features",
-        key="features",
-        width=lambda width, params: width**2 + (1 + width) * (params["form"] == "taylor"),
-    ),
     sign=non_negative,
 )
 class QuadraticProduct(nn.Module):
@@ -45,11 +38,3 @@ class QuadraticProduct(nn.Module):
     def forward(self, query: Query, key: Key) -> Scores:
         scores = (query * self.root) @ (key * self.root).mT
         return scores.square() if self.is_square else 1.0 + scores + scores.square() / 2.0
-
-    def features(self, tokens: Tokens) -> Float[Tensor, "b h n m"]:
-        """Return features whose dot products are the scores."""
-        scaled = tokens * self.root
-        products = (scaled[..., :, None] * scaled[..., None, :]).flatten(-2)
-        if self.is_square:
-            return products
-        return torch.cat((torch.ones_like(tokens[..., :1]), scaled, products * 0.5**0.5), dim=-1)

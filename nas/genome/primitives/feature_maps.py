@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from nas.genome.primitives.base import Role, primitive
-from nas.genome.primitives.factors import common_sign, non_negative
 from nas.genome.primitives.products import unit_length
 from nas.genome.primitives.shapes import Tokens
+from nas.genome.primitives.signs import common_sign, non_negative
 
 
 @primitive(

@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from nas.genome.primitives.base import Role, pair_macs, primitive
 from nas.genome.primitives.domains import Choice
-from nas.genome.primitives.factors import Factors, ScoreChange, sign_of_product
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import (
     Gates,
@@ -24,6 +24,7 @@ from nas.genome.primitives.shapes import (
     Scores,
     Tokens,
 )
+from nas.genome.primitives.signs import sign_of_product
 
 
 @primitive(
@@ -32,7 +33,6 @@ from nas.genome.primitives.shapes import (
     role=Role.ADJUST,
     notation="({scores} + log Π{gates})",
     source="Lin et al. 2025 (FoX, arXiv 2503.02130); both directions: symmetric, ours",
-    score_change=ScoreChange(decays=True),
 )
 class Decay(nn.Module):
     """Scores plus the logarithm of the product of all forget gates between query and key.
@@ -84,7 +84,6 @@ def decayed_products(
     source="gates of a head: Dao and Gu 2024 (arXiv 2405.21060); of a feature: Yang et "
     "al. 2024 (GLA, arXiv 2312.06635)",
     macs=pair_macs,
-    factors=Factors(is_scaled=True, is_gated=True),
     sign=lambda operands: sign_of_product(operands[:2]),
 )
 class GatedProduct(nn.Module):
@@ -140,17 +139,10 @@ class WriteGate(nn.Module):
         self.is_rate = form == "rate"
 
     def forward(self, *operands: Tensor) -> Tokens:
-        return self.advance(None, *operands)[0]
-
-    def advance(
-        self, state: tuple[Tensor, ...] | None, *operands: Tensor
-    ) -> tuple[Tokens, tuple[Tensor, ...]]:
         *tokens, gates = operands
-        before = torch.zeros_like(gates[:, :, :1]) if state is None else state[0]
-        logarithms = gates - torch.cat((before, gates), dim=2)[:, :, :-1]
+        logarithms = gates - F.pad(gates, (0, 0, 1, 0))[:, :, :-1]
         written = -logarithms if self.is_rate else -torch.expm1(logarithms)
-        result = tokens[0] * written.to(tokens[0].dtype) if tokens else written
-        return result, (gates[:, :, -1:],)
+        return tokens[0] * written.to(tokens[0].dtype) if tokens else written
 
 
 @primitive(
@@ -189,12 +181,3 @@ class Scan(nn.Module):
         shares = log_decay(gates[:, :, :, None], gates[:, :, None])
         kept = shares.masked_fill(later[:, :, None], -torch.inf).exp()
         return (kept * tokens[:, :, None]).sum(dim=3)
-
-    def advance(
-        self, state: tuple[Tensor, ...] | None, tokens: Tokens, gates: Gates
-    ) -> tuple[Tokens, tuple[Tensor, ...]]:
-        out = self(tokens, gates)
-        if state is not None:
-            total, before = state
-            out = out + (torch.exp(gates - before) * total).to(out.dtype)
-        return out, (out[:, :, -1:], gates[:, :, -1:])

@@ -29,17 +29,10 @@ from nas.genome.primitives.shapes import (
 _LEAST_HEADS = Choice(default="one", values=tuple(reversed(LABELS["q_heads"])))
 
 
-def summed(
-    logarithms: Float[Tensor, "b h n g"], mask: Mask, before: Float[Tensor, "b h 1 g"] | None
-) -> Gates:
-    """Return the sums of the logarithms up to each token; padding counts as a gate of 1.
-
-    Args:
-        before: the sum over earlier tokens; None for zero.
-    """
+def summed(logarithms: Float[Tensor, "b h n g"], mask: Mask) -> Gates:
+    """Return the sums of the logarithms up to each token; padding counts as a gate of 1."""
     exact = torch.promote_types(logarithms.dtype, torch.float32)
-    total = drop_padding(logarithms.to(exact), mask).cumsum(dim=2)
-    return total if before is None else total + before
+    return drop_padding(logarithms.to(exact), mask).cumsum(dim=2)
 
 
 class GateOfInput(nn.Module):
@@ -58,13 +51,7 @@ class GateOfInput(nn.Module):
         self.root = root
 
     def forward(self, tokens: Tokens, x: Float[Tensor, "b n d"], mask: Mask = None) -> Gates:
-        return summed(self.logarithms(x), mask, None)
-
-    def advance(
-        self, state: tuple[Tensor, ...] | None, tokens: Tokens, x: Float[Tensor, "b n d"]
-    ) -> tuple[Gates, tuple[Tensor, ...]]:
-        total = summed(self.logarithms(x), None, state[0] if state else None)
-        return total, (total[:, :, -1:],)
+        return summed(self.logarithms(x), mask)
 
     def raw(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n g"]:
         """Return the numbers of which the gates are functions."""
@@ -215,17 +202,9 @@ class BoundGates(nn.Module):
         self.bound = nn.Parameter(torch.zeros(heads, 1, width))
 
     def forward(self, gates: Gates) -> Gates:
-        return self.advance(None, gates)[0]
-
-    def advance(
-        self, state: tuple[Tensor, ...] | None, gates: Gates
-    ) -> tuple[Gates, tuple[Tensor, ...]]:
-        zero = torch.zeros_like(gates[:, :, :1])
-        before, total = (zero, zero) if state is None else state
-        logarithms = gates - torch.cat((before, gates), dim=2)[:, :, :-1]
+        logarithms = gates - F.pad(gates, (0, 0, 1, 0))[:, :, :-1]
         low, rest = F.logsigmoid(self.bound), F.logsigmoid(-self.bound)
-        out = total + torch.logaddexp(low, rest + logarithms).cumsum(dim=2)
-        return out, (gates[:, :, -1:], out[:, :, -1:])
+        return torch.logaddexp(low, rest + logarithms).cumsum(dim=2)
 
 
 def visibility(tokens: Tokens, mask: Mask) -> Tokens:
@@ -234,17 +213,12 @@ def visibility(tokens: Tokens, mask: Mask) -> Tokens:
     return drop_padding(torch.ones_like(tokens, dtype=exact), mask)
 
 
-def running_logsumexp(tokens: Tokens, visible: Tokens, before: Tensor | None = None) -> Tokens:
-    """Return z_t = log(exp(s_0) + ... + exp(s_t)) of each feature s; padding is excluded.
-
-    Args:
-        before: z of the last earlier token, (b, h, 1, w); None if there are no earlier tokens.
-    """
+def running_logsumexp(tokens: Tokens, visible: Tokens) -> Tokens:
+    """Return z_t = log(exp(s_0) + ... + exp(s_t)) of each feature s; padding is excluded."""
     exact = tokens.to(visible.dtype)
     # Finite, because the gradient of an excluded -inf would be NaN.
     low = exact.detach().amin(dim=2, keepdim=True) - 1000.0
-    total = torch.logcumsumexp(torch.where(visible > 0, exact, low), dim=2)
-    return total if before is None else torch.logaddexp(before, total)
+    return torch.logcumsumexp(torch.where(visible > 0, exact, low), dim=2)
 
 
 @primitive(
@@ -280,23 +254,12 @@ class TokenGate(nn.Module):
 
     def forward(self, tokens: Tokens, mask: Mask = None) -> Gates:
         if self.form != "share":
-            return summed(self.logarithms(tokens), mask, None)
+            return summed(self.logarithms(tokens), mask)
         visible = visibility(tokens, mask)
         total = running_logsumexp(tokens, visible)
         last = total.detach().amax(dim=2, keepdim=True)
         first = torch.where(visible > 0, total, last).amin(dim=2, keepdim=True)
         return (first - total).clamp(max=0.0)
-
-    def advance(
-        self, state: tuple[Tensor, ...] | None, tokens: Tokens
-    ) -> tuple[Gates, tuple[Tensor, ...]]:
-        if self.form != "share":
-            gates = summed(self.logarithms(tokens), None, state[0] if state else None)
-            return gates, (gates[:, :, -1:],)
-        visible = visibility(tokens, None)
-        total = running_logsumexp(tokens, visible, state[0] if state else None)
-        first = state[1] if state else total[:, :, :1]
-        return first - total, (total[:, :, -1:], first)
 
     def logarithms(self, tokens: Tokens) -> Gates:
         """Return log f."""

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.genome import LABELS
-from nas.genome.primitives.base import Params, Role, primitive
+from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Choice, Flag
-from nas.genome.primitives.factors import Weights, rectified
 from nas.genome.primitives.masks import count_visible, hide
 from nas.genome.primitives.shapes import Mask, Scores
+from nas.genome.primitives.signs import rectified
 
 
 def masked_softmax(scores: Scores, mask: Mask, filtered: bool) -> Scores:
@@ -40,7 +40,6 @@ def masked_softmax(scores: Scores, mask: Mask, filtered: bool) -> Scores:
     role=Role.NORMALIZE,
     notation="softmax({scores})",
     source="Vaswani et al. 2017, eq. 1",
-    weights=lambda params: Weights.SOFTMAX,
 )
 class Softmax(nn.Module):
     """Softmax over the visible keys; a query that sees no key gets weights of zero.
@@ -62,7 +61,6 @@ class Softmax(nn.Module):
     role=Role.NORMALIZE,
     notation="softmax₁({scores})",
     source="Miller 2023, 'Attention Is Off By One'",
-    weights=lambda params: Weights.SOFTMAX_ONE,
 )
 class SoftmaxOne(nn.Module):
     """Softmax over the visible keys and one additional key, whose score and value are zero.
@@ -80,7 +78,6 @@ class SoftmaxOne(nn.Module):
     role=Role.NORMALIZE,
     notation="softmax_sink({scores})",
     source="OpenAI 2025 (gpt-oss, arXiv 2508.10925); Xiao et al. 2024",
-    weights=lambda params: Weights.SOFTMAX_SINK,
 )
 class SoftmaxSink(nn.Module):
     """Softmax over the visible keys and one additional key, with a learned score and value zero.
@@ -98,10 +95,6 @@ class SoftmaxSink(nn.Module):
         return torch.softmax(torch.cat((first, hide(scores, mask)), dim=-1), dim=-1)[..., 1:]
 
 
-def _sigmoid_weights(params: Params) -> Weights:
-    return Weights.SIGMOID_OVER_LENGTH if params["length_bias"] else Weights.SIGMOID
-
-
 @primitive(
     "sigmoid",
     "scores: scores[h] -> weights[h]",
@@ -109,7 +102,6 @@ def _sigmoid_weights(params: Params) -> Weights:
     notation="sigmoid({scores})",
     source="Evolving Attention, section 2.1; length bias: Ramapuram et al. 2024, section 3",
     parameters={"length_bias": Flag(default=False)},
-    weights=_sigmoid_weights,
 )
 class Sigmoid(nn.Module):
     """Sigmoid of each visible score; rows do not sum to 1.
@@ -153,7 +145,6 @@ class ReluSquared(nn.Module):
     notation="{scores}/n",
     source="Cao 2021 (Choose a Transformer: Fourier or Galerkin), eq. 5",
     parameters={"divide": Flag(default=True)},
-    weights=lambda params: Weights.LINEAR if params["divide"] else Weights.SUM,
 )
 class SoftmaxFree(nn.Module):
     """Scores of the visible keys, divided by their number n; weights may be negative.
@@ -187,7 +178,6 @@ class SoftmaxFree(nn.Module):
     role=Role.NORMALIZE,
     notation="ratio({scores})",
     source="Katharopoulos et al. 2020 (Transformers are RNNs)",
-    weights=lambda params: Weights.RATIO,
     sign=rectified,
 )
 class Ratio(nn.Module):
@@ -272,7 +262,6 @@ class StickBreaking(nn.Module):
     source="control: a mean over the keys",
     parameters={"heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"])))},
     derived=("heads",),
-    weights=lambda params: Weights.MEAN,
     is_featurewise=True,
     unread=lambda params: ("scores", "key"),
     least_heads=lambda params: params["heads"],

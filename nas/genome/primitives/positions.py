@@ -147,13 +147,6 @@ class ShortConv(nn.Module):
     def forward(self, tokens: Tokens, mask: Mask = None) -> Tokens:
         return self._mixed(F.pad(drop_padding(tokens, mask), (0, 0, *self.reach)))
 
-    def advance(
-        self, state: tuple[Tensor, ...] | None, tokens: Tokens
-    ) -> tuple[Tokens, tuple[Tensor, ...]]:
-        earlier = tokens.new_zeros(*tokens.shape[:2], self.reach[0], tokens.shape[3])
-        whole = torch.cat((earlier if state is None else state[0], tokens), dim=2)
-        return self._mixed(whole), (whole[:, :, tokens.shape[2] :],)
-
     def _mixed(self, tokens: Float[Tensor, "b h m w"]) -> Tokens:
         mixed = self.conv(tokens.transpose(2, 3).flatten(1, 2))
         return mixed.unflatten(1, (tokens.shape[1], -1)).transpose(2, 3)
@@ -185,12 +178,6 @@ class TokenShift(nn.Module):
 
     def forward(self, tokens: Tokens, mask: Mask = None) -> Tokens:
         return self._mixed(F.pad(drop_padding(tokens, mask), (0, 0, 1, 0)))
-
-    def advance(
-        self, state: tuple[Tensor, ...] | None, tokens: Tokens
-    ) -> tuple[Tokens, tuple[Tensor, ...]]:
-        first = torch.zeros_like(tokens[:, :, :1]) if state is None else state[0]
-        return self._mixed(torch.cat((first, tokens), dim=2)), (tokens[:, :, -1:],)
 
     def _mixed(self, tokens: Float[Tensor, "b h m w"]) -> Tokens:
         now, before = tokens[:, :, 1:], tokens[:, :, :-1]

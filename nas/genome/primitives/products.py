@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.genome.primitives.base import Role, pair_macs, primitive
-from nas.genome.primitives.factors import Factors, Sign, sign_of_product
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Key, Mask, Query, Scores, Sums, Tokens, Values
+from nas.genome.primitives.signs import Sign, sign_of_product
 
 
 @primitive(
@@ -20,7 +20,6 @@ from nas.genome.primitives.shapes import Key, Mask, Query, Scores, Sums, Tokens,
     notation="({query}·{key}ᵀ)/√d",
     source="Vaswani et al. 2017, eq. 1",
     macs=pair_macs,
-    factors=Factors(is_scaled=True),
     sign=sign_of_product,
 )
 class ScaledDotProduct(nn.Module):
@@ -47,7 +46,6 @@ class ScaledDotProduct(nn.Module):
     macs=lambda sizes, params: (
         pair_macs(sizes, params) + sizes.heads * sizes.queries * sizes.width**2
     ),
-    factors=Factors(query="map"),
 )
 class Bilinear(nn.Module):
     """Unscaled dot products of keys with a learned linear map of the queries.
@@ -76,7 +74,6 @@ def unit_length(tokens: Tokens) -> Tokens:
     notation="τ·cos({query}, {key})",
     source="Henry et al. 2020 (QKNorm), eq. 4; per head: Liu et al. 2022 (Swin V2), eq. 2",
     macs=pair_macs,
-    factors=Factors(query="query_features", key="key_features"),
 )
 class Cosine(nn.Module):
     """Cosines of the angles between queries and keys, times a learned factor g of each head.
@@ -106,7 +103,6 @@ class Cosine(nn.Module):
     notation="-|{query} - {key}|²/2√d",
     source="Chen et al. 2021 (Skyformer), section 4.1: the logarithm of its Gaussian kernel",
     macs=pair_macs,
-    factors=Factors(bias="key_bias", is_scaled=True, has_query_term=True),
     sign=lambda operands: Sign.NON_POSITIVE,
 )
 class Distance(nn.Module):
@@ -124,10 +120,6 @@ class Distance(nn.Module):
         products = query @ key.transpose(-2, -1)
         lengths = self._half_square(query) + self._half_square(key).transpose(-2, -1)
         return ((products - lengths) * self.scale).to(products.dtype)
-
-    def key_bias(self, key: Key) -> Float[Tensor, "b h k 1"]:
-        """Return -|k|^2 / (2 sqrt(r)), in float32 or float64."""
-        return self._half_square(key) * -self.scale
 
     def _half_square(self, tokens: Tokens) -> Float[Tensor, "b h n 1"]:
         exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
@@ -175,7 +167,6 @@ class ConvolutionalScore(nn.Module):
     notation="{weights}·{values}",
     source="Vaswani et al. 2017, eq. 1",
     macs=pair_macs,
-    sums_values=True,
     is_featurewise=True,
     sign=sign_of_product,
 )

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Real
-from nas.genome.primitives.factors import ScoreChange, common_sign
-from nas.genome.primitives.shapes import Key, Query, Scores
+from nas.genome.primitives.shapes import Key, Scores
+from nas.genome.primitives.signs import common_sign
 
 
 @primitive(
@@ -18,7 +18,6 @@ from nas.genome.primitives.shapes import Key, Query, Scores
     role=Role.ADJUST,
     notation="τ·{scores}",
     source="Lin et al. 2018 (Learning When to Concentrate or Divert Attention); per head",
-    score_change=ScoreChange(factor="factor"),
 )
 class Temperature(nn.Module):
     """Scores times a learned factor of each head, which starts at 1; excluded keys stay excluded.
@@ -45,7 +44,6 @@ class Temperature(nn.Module):
     notation="softcap_{cap}({scores})",
     source="Bello et al. 2016, eq. 16; Gemma 2, section 2",
     parameters={"cap": Real(default=50.0, low=1e-3, high=1e6)},
-    score_change=ScoreChange(cap="cap"),
     sign=common_sign,
 )
 class Softcap(nn.Module):
@@ -67,7 +65,6 @@ class Softcap(nn.Module):
     notation="({scores} + u·{key}ᵀ/√d)",
     source="Dai et al. 2019 (Transformer-XL), section 3.3, term (c)",
     macs=lambda sizes, params: sizes.heads * sizes.tokens * sizes.width,
-    score_change=ScoreChange(bias="bias", shifted="shifted"),
 )
 class KeyBias(nn.Module):
     """Scores plus a learned linear function of the key, which is initially zero.
@@ -83,15 +80,8 @@ class KeyBias(nn.Module):
         self.direction = nn.Parameter(torch.zeros(heads, width))
 
     def forward(self, scores: Scores, key: Key) -> Scores:
-        return scores + self.bias(key).to(scores.dtype).transpose(-2, -1)
-
-    def bias(self, key: Key) -> Float[Tensor, "b h k 1"]:
-        """Return for each key the number u_h·k / sqrt(r) that is added to its scores."""
-        return key @ (self.direction.to(key.dtype) * self.scale)[:, :, None]
-
-    def shifted(self, query: Query) -> Query:
-        """Return q + u_h / sqrt(r), whose product with a key is q·k plus the key's ``bias``."""
-        return query + (self.direction.to(query.dtype) * self.scale)[:, None]
+        bias = key @ (self.direction.to(key.dtype) * self.scale)[:, :, None]
+        return scores + bias.to(scores.dtype).transpose(-2, -1)
 
 
 def linear_bias(
@@ -128,7 +118,6 @@ def alibi_slopes(heads: int, like: Tensor) -> Float[Tensor, "h"]:
     role=Role.ADJUST,
     notation="({scores} - m|i-j|)",
     source="Press et al. 2022 (ALiBi), section 3; both directions: its authors' code, symmetric",
-    score_change=ScoreChange(slopes=alibi_slopes),
 )
 class Alibi(nn.Module):
     """Scores minus a penalty proportional to the distance of query and key.

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from nas.genome import LABELS
 from nas.genome.primitives.base import Params, Role, Sizes, map_macs, primitive
 from nas.genome.primitives.domains import Choice, Flag, Integer
-from nas.genome.primitives.factors import ScoreChange, common_sign, rectified, sign_of_product
 from nas.genome.primitives.shapes import Tokens
+from nas.genome.primitives.signs import common_sign, rectified, sign_of_product
 
 
 @primitive(
@@ -293,7 +293,6 @@ class OutputGate(nn.Module):
     notation="({first} + {second})",
     source="Evolving Attention, section 2.1",
     commutes=True,
-    score_change=ScoreChange(),
     sign=common_sign,
     is_featurewise=True,
 )

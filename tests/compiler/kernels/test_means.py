@@ -52,14 +52,13 @@ def test_linear_attention_is_scores_times_values(
 ) -> None:
     query, key = drawn(2, 4, N, width), drawn(2, groups[0], N, width)
     values = drawn(2, groups[1], N, 5)
-    bias = drawn(2, 4, N, 1)
     mask, seen = seen_of(kind, is_causal)
     whole, several = (x.repeat_interleave(4 // x.shape[1], dim=1) for x in (key, values))
-    scores = 0.7 * query @ whole.mT + bias.mT
+    scores = 0.7 * query @ whole.mT
     count = seen.sum(dim=-1, keepdim=True).clamp(min=1)
     expected = (scores.masked_fill(~seen, 0.0) @ several) / count
-    ours = linear_attention(query, key, values, mask, 0.7, is_causal, bias)
-    check_equal(ours, expected, query, key, values, bias)
+    ours = linear_attention(query, key, values, mask, 0.7, is_causal)
+    check_equal(ours, expected, query, key, values)
 
 
 @pytest.mark.parametrize("size", [1, 4, 19, 64])

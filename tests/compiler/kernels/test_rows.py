@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from nas.compiler import build_attention, emit
-from nas.compiler.kernels import shaped
+from nas.compiler.kernels import gated
 from nas.compiler.kernels.windows import by_rows
 from nas.genome.mechanisms import MECHANISMS
 from nas.store.sources import load_genome
@@ -41,7 +41,7 @@ def in_parts(block: torch.nn.Module, monkeypatch: pytest.MonkeyPatch) -> list[in
 
     if "by_rows" in scope:
         monkeypatch.setitem(scope, "by_rows", small)
-    monkeypatch.setattr(shaped, "by_rows", small)
+    monkeypatch.setattr(gated, "by_rows", small)
     return begun
 
 

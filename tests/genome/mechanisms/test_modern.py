@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from nas.compiler import build_attention
-from nas.costs.decoding import Decoder
+from nas.compiler import build_attention, make_plan
+from nas.costs.memory import kv_cache_bytes_per_token
+from nas.genome import ModelSizes
 from nas.genome.mechanisms import MECHANISMS
 from tests.tensors import check_same, draw, with_gradients
 
@@ -165,18 +166,10 @@ def test_mechanism_equals_its_equations(direct: Callable[..., Tensor], is_causal
     check_same(*(with_gradients(result, leaves) for result in results))
 
 
-@pytest.mark.parametrize("name", [direct.__name__ for direct in CASES])
-def test_mechanism_decodes_token_by_token(name: str) -> None:
-    block, x = block_of(name), draw(2, TOKENS, DIM)
-    decoder = Decoder(block)
-    rows = torch.cat([decoder.step(part) for part in x.split((4, 1, 6), dim=1)], dim=1)
-    torch.testing.assert_close(rows, block(x, is_causal=True))
-
-
 def test_caches_have_the_sizes_of_the_readings() -> None:
-    sizes = {}
-    for name in ("linear", "mla"):
-        decoder = Decoder(block_of(name))
-        decoder.step(draw(1, TOKENS, DIM))
-        sizes[name] = sum(tensor.numel() for tensor in decoder.cache.values())
-    assert sizes == {"linear": HEADS * WIDTH * (WIDTH + 1), "mla": TOKENS * WIDTH}
+    sizes = ModelSizes(DIM, HEADS, 1, TOKENS)
+    numbers = {
+        name: kv_cache_bytes_per_token(make_plan(MECHANISMS[name].genome), sizes) * TOKENS / 2
+        for name in ("linear", "mla")
+    }
+    assert numbers == {"linear": HEADS * WIDTH * (WIDTH + 1), "mla": TOKENS * WIDTH}

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nas.compiler import build_attention
 from nas.costs import Cost, attention_cost
-from nas.costs.decoding.memory import BYTES_PER_NUMBER
+from nas.costs.memory import BYTES_PER_NUMBER
 from nas.genome.mechanisms import MECHANISMS
 
 FORMS = ("patterns", "messages", "patterns_and_messages")

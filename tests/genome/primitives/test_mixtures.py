@@ -18,7 +18,6 @@ from nas.space.validation import load_policy, validate
 from nas.testing import check_primitive
 from nas.testing.cases import causal
 from tests.compiler.test_compiler import check_equal
-from tests.costs.decoding.test_decoder import check_cost, check_rows
 from tests.genome.test_algebra import check, scored
 from tests.tensors import check_same, draw, with_gradients
 
@@ -110,10 +109,8 @@ def test_excluded_scores_count_as_zero_in_other_heads() -> None:
 
 @pytest.mark.parametrize("seen", [Visibility(), Visibility(1), Visibility(4), Visibility(3, 2)])
 @pytest.mark.parametrize("op", ["key_conv", "talking_heads"])
-def test_mixed_scores_decode_and_run_in_windows(genome: Build, op: str, seen: Visibility) -> None:
+def test_mixed_scores_run_in_windows(genome: Build, op: str, seen: Visibility) -> None:
     found = replace(scored(genome, (op,), ("softmax",), kv_heads="1/4"), visibility=seen)
-    for parts in ((1,) * 9, (4, 1, 4)):
-        check_rows(found, parts)
     check_equal(found, 150, {"is_causal": True}, {})
 
 
@@ -126,10 +123,6 @@ def test_excluded_values_have_no_part_in_the_result(genome: Build) -> None:
     tokens, own = draw(2, 3, 7, 4), draw(2, 3, 7, 4, seed=1)
     rest = ExcludeValue()(tokens, own)
     torch.testing.assert_close((rest * own).sum(-1), torch.zeros(2, 3, 7).double())
-    nodes = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
-    found = genome(*nodes, ("exclude_value", [2, "v"]), kv_heads="1/4")
-    check_rows(found, (4, 1, 4))
-    check_cost(found, 9)
 
 
 @pytest.mark.parametrize("policy", ["score_normalize_aggregate", "two_stage"])
@@ -156,8 +149,6 @@ def test_a_skip_adds_a_multiple_of_the_own_value_where_a_key_is_visible(genome: 
     check_primitive("value_skip", loop)
     nodes = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
     found = genome(*nodes, ("value_skip", [2, "v"]), kv_heads="1/4")
-    check_rows(found, (4, 1, 4))
-    check_cost(found, 9)
     for policy in ("score_normalize_aggregate", "two_stage"):
         rules = load_policy(policy)
         assert not validate(found, rules)

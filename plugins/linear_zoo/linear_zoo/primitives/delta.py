@@ -14,7 +14,6 @@ from nas.compiler.kernels import counted_by, faster
 from nas.compiler.kernels.gated import erase_macs, solve_in_chunks
 from nas.genome.primitives.base import Role, pair_macs, primitive
 from nas.genome.primitives.delta import (
-    advanced,
     solve_macs,
     strength_macs,
     unrolled,
@@ -61,18 +60,6 @@ class EraseDelta(nn.Module):
         erase, values = drop_padding(erase, mask), drop_padding(tokens, mask)
         exact = torch.promote_types(tokens.dtype, torch.float32)
         return self.solve(erase, keys, values.to(exact), gates).to(tokens.dtype)
-
-    def advance(
-        self,
-        state: tuple[Tensor, ...] | None,
-        erase: Tokens,
-        keys: Tokens,
-        tokens: Tokens,
-        gates: Gates | None = None,
-    ) -> tuple[Tokens, tuple[Tensor, ...]]:
-        values = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
-        out, state = advanced(self.solve, state, erase, keys, values, gates)
-        return out.to(tokens.dtype), state
 
     def solve(self, erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
         return without_erased(erase, keys, values, gates)
@@ -158,12 +145,6 @@ class MesaQuery(nn.Module):
 
     def forward(self, query: Tokens, keys: Tokens, gates: Gates, mask: Mask = None) -> Tokens:
         return self.solved(query, self.scan(squares(drop_padding(keys, mask)), gates))
-
-    def advance(
-        self, state: tuple[Tensor, ...] | None, query: Tokens, keys: Tokens, gates: Gates
-    ) -> tuple[Tokens, tuple[Tensor, ...]]:
-        curvature, after = self.scan.advance(state, squares(keys), gates)
-        return self.solved(query, curvature), after
 
     def solved(self, query: Tokens, curvature: Float[Tensor, "b h n s"]) -> Tokens:
         """Return the solutions of the systems, whose matrices are given without ``ridge``."""

@@ -7,7 +7,7 @@ features of its values.
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from nas.genome.primitives.base import Role, pair_macs, primitive
 from nas.genome.primitives.gated import log_decay
@@ -38,13 +38,6 @@ class PrefixSoftmax(nn.Module):
         total = running_logsumexp(tokens, visible)
         share = torch.where(visible > 0, (tokens - total).clamp(max=0.0), 0.0).exp()
         return (share * visible).to(tokens.dtype)
-
-    def advance(
-        self, state: tuple[Tensor, ...] | None, tokens: Tokens
-    ) -> tuple[Tokens, tuple[Tensor, ...]]:
-        visible = visibility(tokens, None)
-        total = running_logsumexp(tokens, visible, state[0] if state else None)
-        return torch.exp(tokens - total).to(tokens.dtype), (total[:, :, -1:],)
 
 
 @primitive(

@@ -140,18 +140,13 @@ class ShiftedProjection(nn.Module):
             nn.init.zeros_(self.up.weight)
 
     def forward(self, tokens: Tokens, x: Float[Tensor, "b n d"], mask: Mask = None) -> Tokens:
-        return self.advance(None, tokens, x=drop_padding(x[:, None], mask)[:, 0])[0]
-
-    def advance(
-        self, state: tuple[Tensor, ...] | None, tokens: Tokens, x: Float[Tensor, "b n d"]
-    ) -> tuple[Tokens, tuple[Tensor, ...]]:
-        first = torch.zeros_like(x[:, :1]) if state is None else state[0]
-        change = torch.cat((first, x), dim=1)[:, :-1] - x
+        x = drop_padding(x[:, None], mask)[:, 0]
+        change = F.pad(x, (0, 0, 1, 0))[:, :-1] - x
         mix = self.mix.to(x.dtype)
         if self.is_dynamic:
             mix = mix + self.up(torch.tanh(self.down(x + change * self.first_mix.to(x.dtype))))
         mixed = self.map(x + change * mix)
-        return mixed.unflatten(-1, (self.heads, -1)).transpose(1, 2), (x[:, -1:],)
+        return mixed.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
 @primitive(
@@ -227,10 +222,4 @@ class DelayGates(nn.Module):
     has_parameters = False
 
     def forward(self, gates: Gates) -> Gates:
-        return self.advance(None, gates)[0]
-
-    def advance(
-        self, state: tuple[Tensor, ...] | None, gates: Gates
-    ) -> tuple[Gates, tuple[Tensor, ...]]:
-        first = torch.zeros_like(gates[:, :, :1]) if state is None else state[0]
-        return torch.cat((first, gates), dim=2)[:, :, :-1], (gates[:, :, -1:],)
+        return F.pad(gates, (0, 0, 1, 0))[:, :, :-1]

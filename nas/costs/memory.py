@@ -1,0 +1,105 @@
+"""The size of the cache with which a mechanism is decoded token by token.
+
+The cache holds:
+
+- Rows, one per token: keys and values, or the streams from which they are computed if that takes
+  less memory. Streams without projection are the token itself, stored once. A mechanism with a
+  window keeps the rows of its window and of the global tokens.
+- Sums of keys times values, for linear attention and means; their size is constant.
+- The states of steps that mix a token with earlier ones; their size is constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from nas.compiler.lowering import Lowered, live, lower
+from nas.compiler.plan import Plan
+from nas.costs.macs import token_width
+from nas.genome import ModelSizes, Ref
+
+BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits
+
+
+def kv_cache_bytes_per_token(plan: Plan, sizes: ModelSizes) -> float:
+    """Return the bytes per token of the smallest cache after ``sizes.tokens`` tokens, at 16 bits.
+
+    If a primitive sees later tokens or has no state to continue from, so that the mechanism cannot
+    be decoded, the result is the size of its keys and values.
+    """
+    sums = {} if plan.is_windowed else _sums(lower(plan))
+    numbers = [
+        _row(plan, refs, sizes) * _held(plan, sizes.tokens) + _constant(plan, each, sizes)
+        for each in (sums, {})
+        for called in [_called(plan, each)]
+        for refs in (_read_rows(plan, called), sources_of(plan, called))
+    ]
+    return BYTES_PER_NUMBER * min(numbers) / sizes.tokens
+
+
+def sources_of(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
+    """Return the streams and steps from whose values keys and values are computed token by token.
+
+    Args:
+        called: the indices of the steps that read these keys and values.
+    """
+    sources: dict[Ref, frozenset[Ref]] = {s.name: frozenset({s.name}) for s in plan.streams}
+    for step in plan.steps:
+        is_by_token = not step.is_paired and not step.primitive.needs_all_tokens
+        if is_by_token and "x" not in step.primitive.extras:
+            sources[step.index] = frozenset().union(*(sources[o.ref] for o in step.operands))
+        else:
+            sources[step.index] = frozenset({step.index})
+    return frozenset().union(*(sources[ref] for ref in _read_rows(plan, called)))
+
+
+def _sums(calls: Mapping[int, Lowered]) -> dict[int, Lowered]:
+    """Return the kernel calls that a decoder computes from running sums over the keys."""
+    return {i: call for i, call in calls.items() if call.is_linear or call.score is None}
+
+
+def _called(plan: Plan, sums: Mapping[int, Lowered]) -> frozenset[int]:
+    """Return the indices of the steps that a decoder calls; sums replace all others."""
+    return frozenset(range(len(plan.steps))) & live(plan, sums) - sums.keys()
+
+
+def _read_rows(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
+    steps = (step for step in plan.steps if step.index in called)
+    return frozenset(o.ref for step in steps for o in step.operands if o.port.is_past)
+
+
+def _held(plan: Plan, tokens: int) -> int:
+    """Return the number of tokens whose rows are cached after ``tokens`` tokens."""
+    mask = plan.genome.visibility
+    return tokens if mask.window is None else min(tokens, mask.window + mask.global_tokens)
+
+
+def _row(plan: Plan, refs: frozenset[Ref], sizes: ModelSizes) -> int:
+    """Return the number of cached elements per token."""
+    raw = {s.name for s in plan.streams if not s.is_projected and s.name in refs}
+    types = {s.name: s.type for s in plan.streams} | {s.index: s.type for s in plan.steps}
+    row = sum(token_width(types[ref], sizes.dim, sizes.heads) for ref in refs - raw)
+    return row + (sizes.dim if raw else 0)
+
+
+def _constant(plan: Plan, sums: Mapping[int, Lowered], sizes: ModelSizes) -> int:
+    """Return the number of elements of running sums, and of the states of steps."""
+    total = sum(_sum_numbers(plan, call, sizes) for call in sums.values())
+    for step in plan.steps:
+        if step.primitive.needs_all_tokens and not step.is_paired:
+            size = plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
+            total += step.primitive.state(size, step.params) or 0
+    return total
+
+
+def _sum_numbers(plan: Plan, call: Lowered, sizes: ModelSizes) -> int:
+    values = call.sum.operands[1].type
+    width = values.channels(sizes.dim, sizes.heads) + call.is_ratio
+    heads = values.head_count(sizes.heads)
+    if call.score is None:
+        return heads * width
+    size = plan.call_sizes(call.score, sizes.dim, sizes.heads, sizes.tokens)
+    if call.is_gated:  # and the last gates
+        return size.heads * (size.width * width + size.gates)
+    return size.width * width * max(heads, call.score.operands[1].type.head_count(sizes.heads))
