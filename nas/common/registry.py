@@ -5,11 +5,9 @@
     @TASKS.register("images")
     class ImageTask(Task): ...
 
-Other packages add members (plug-ins) under the registry's entry point group. Plug-ins are imported
-at the first look-up. If the import of a plug-in fails, its members are removed, and a
-``NasWarning`` and errors about unknown names mention it. All other members work.
-
-``load_plugin`` imports a file in place of a package.
+Other packages add members (plug-ins) under the registry's entry point group, and ``load_plugin`` by
+a file. Entry points are imported at the first look-up. If one fails, its members are removed, and a
+``NasWarning`` and errors about unknown names mention it.
 """
 
 from __future__ import annotations
@@ -41,11 +39,8 @@ _REGISTRIES: Final[list[Registry[Any]]] = []
 class Plugin:
     """A plug-in: an imported entry point by which another package registers members.
 
-    Attributes:
-        group, name, value: the entry point as the package declares it.
-        package, version: name and version of the package.
-        members: names that the plug-in registered.
-        fault: the exception that its import raised; empty if the import succeeded.
+    ``group``, ``name`` and ``value`` are the entry point as the package declares it, ``members``
+    the names that it registered, ``fault`` the exception that its import raised, or "".
     """
 
     group: str
@@ -58,7 +53,7 @@ class Plugin:
 
     @property
     def complaint(self) -> str:
-        """A warning that the plug-in is broken, with the exception that its import raised."""
+        """A sentence that the plug-in is broken, and why."""
         return (
             f"The plug-in {self.name!r} of {self.package} {self.version}, which offers names of "
             f"{self.group} here, is broken: {self.fault}."
@@ -110,32 +105,29 @@ class Registry(Mapping[str, M]):
                     f"{self._origins.get(name)} and {origin} both have a {self.noun} {name!r}; "
                     "expected one"
                 )
-            self._members[name] = member
-            self._origins[name] = origin
+            self._members[name], self._origins[name] = member, origin
             return member
 
         return add
 
     def get(self, name: str) -> M:  # type: ignore[override]
-        """Return the registered object with a name; unlike ``dict.get``, raise for an unknown name.
+        """Return the member of a name.
 
         Raises:
-            ConfigError: the name is unknown. The message suggests the nearest name and mentions
-                broken plug-ins. A registry may raise a subclass.
+            ConfigError: the name is unknown; a registry may raise a subclass.
         """
-        self._load()
-        if name not in self._members:
-            expected = ", ".join(self._members)
-            if len(self._members) > _MOST_NAMES:
-                expected = (
-                    f"those that `{self.group.replace('.', ' ')}` lists, or of a file that "
-                    "`nas --plugin FILE.py` imports"
-                )
-            raise self._error(
-                f"there is no {self.noun} {name!r}{near(name, self._members)}; "
-                f"expected one of {expected}.{self.complaints()}"
+        if name in self.names():
+            return self._members[name]
+        expected = ", ".join(self._members)
+        if len(self._members) > _MOST_NAMES:
+            expected = (
+                f"those that `{self.group.replace('.', ' ')}` lists, or of a file that "
+                "`nas --plugin FILE.py` imports"
             )
-        return self._members[name]
+        raise self._error(
+            f"there is no {self.noun} {name!r}{near(name, self._members)}; "
+            f"expected one of {expected}.{self.complaints()}"
+        )
 
     __getitem__ = get
 
@@ -150,16 +142,16 @@ class Registry(Mapping[str, M]):
 
     @property
     def registered(self) -> Mapping[str, M]:
-        """The objects registered so far, by name; reading them imports no module."""
+        """The members registered so far; reading them imports no module."""
         return self._members
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all registered objects."""
+        """Return the names of all members."""
         self._load()
         return tuple(self._members)
 
     def plugins(self) -> tuple[Plugin, ...]:
-        """Return all plug-ins: imported entry points of packages, also broken ones, and files."""
+        """Return all plug-ins: entry points of packages, also broken ones, and files."""
         self._load()
         files = []
         for module, (path, digest) in _FILES.items():
@@ -174,7 +166,7 @@ class Registry(Mapping[str, M]):
             del self._origins[name]
 
     def complaints(self) -> str:
-        """Return the warnings about all broken plug-ins, to append to an error; may be ""."""
+        """Return the sentences about broken plug-ins, to append to an error; "" without one."""
         return "".join(f" {plugin.complaint}" for plugin in self.plugins() if plugin.fault)
 
     def _load(self) -> None:
@@ -194,7 +186,6 @@ class Registry(Mapping[str, M]):
                 warnings.warn(plugin.complaint, NasWarning, stacklevel=3)
 
     def _import_plugin(self, point: EntryPoint, points: tuple[EntryPoint, ...]) -> Plugin:
-        """Import a plug-in; if that fails, remove the members that it registered."""
         before, fault, offered = set(self._members), "", []
         try:
             point.load()
@@ -212,9 +203,8 @@ class Registry(Mapping[str, M]):
         except Exception as error:
             fault = fault or _one_line(error)
         if fault:
-            for name in offered:
-                del self._members[name]
-            offered = []
+            while offered:
+                del self._members[offered.pop()]
         package, version = (point.dist.name, point.dist.version) if point.dist else ("?", "?")
         place = point.group, point.name, point.value
         return Plugin(*place, package, version, tuple(offered), fault)
@@ -241,13 +231,13 @@ def load_plugin(path: str | Path) -> None:
         raise ConfigError(
             f"{path}: expected a Python file whose name is a module's, such as my_scores.py."
         )
-    digest = _digest(file)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()[:12]
     if name in _FILES and _FILES[name] == (file, digest):
         return
     if name in _FILES:
         raise ConfigError(f"{path}: module {name!r} has changed since its import; restart Python.")
     found = find_spec(name)
-    if found is not None and not (found.origin and _is_same(Path(found.origin), file)):
+    if found is not None and Path(found.origin or "").resolve() != file.resolve():
         raise ConfigError(
             f"{path}: there is another module {name!r}, {found.origin}; expected another name."
         )
@@ -285,14 +275,6 @@ def plugin_versions() -> dict[str, str]:
     packages = [p.dist for p in points if p.group.startswith(GROUPS) and p.dist]
     files = {path.name: digest for path, digest in _FILES.values()}
     return {package.name: package.version for package in packages} | files
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-
-
-def _is_same(first: Path, second: Path) -> bool:
-    return first.exists() and first.samefile(second)
 
 
 def _running_module() -> str:
