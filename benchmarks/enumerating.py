@@ -26,7 +26,7 @@ from nas.space.variation.projecting import FIELDS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nas.genome import ModelSizes, Placement, Ref
+    from nas.genome import ModelSizes, Ref
     from nas.space import SearchSpace
     from nas.space.validation import Policy
     from nas.space.variation.draft import Vertex
@@ -48,8 +48,8 @@ def enumerate_space(
     keys = set()
     for vertices, _ in _grown(space, grammar, (), grammar.start, space.nodes.max):
         draft = Draft(grammar, list(vertices))
-        for projections, placement, visibility in surroundings:
-            genome = draft.genome(projections, placement, visibility)
+        for around in surroundings:
+            genome = draft.genome(around)
             if infer(genome).problems or is_constant(genome):
                 continue
             genome = canonicalise(genome, sizes, is_causal=is_causal)
@@ -63,16 +63,15 @@ def enumerate_space(
                 yield key, genome
 
 
-def _surroundings(
-    space: SearchSpace, depth: int
-) -> Iterator[tuple[Projections, Placement, Visibility]]:
+def _surroundings(space: SearchSpace, depth: int) -> Iterator[Genome]:
     names = [f.name for f in fields(Visibility)]
     masks = product(*(space.visibility_choices(name) for name in names))
     placements = list(dict.fromkeys(space.placements(depth)))
     flags = product(*(space.choices(name) for name in FIELDS))
     for projection_values, placement, mask in product(flags, placements, masks):
         projections = Projections(**dict(zip(FIELDS, projection_values, strict=True)))
-        yield projections, placement, Visibility(**dict(zip(names, mask, strict=True)))
+        visibility = Visibility(**dict(zip(names, mask, strict=True)))
+        yield Genome((), projections, placement, visibility)
 
 
 def _grown(

@@ -98,6 +98,17 @@ class Rule:
     source: str
     automaton: Automaton
 
+    @property
+    def is_some(self) -> bool:
+        """Whether one path suffices; else the rule is about all paths."""
+        return self.quantifier == "some"
+
+    @property
+    def wanted(self) -> int:
+        """The bit mask of the automaton states in which paths must end, all or one of them."""
+        accepting = self.automaton.accepting
+        return self.automaton.all_states & ~accepting if self.quantifier == "none" else accepting
+
     def starts(self, ref: Ref | None) -> bool:
         """Return whether the paths to which this rule applies start at ``ref``.
 

@@ -60,10 +60,11 @@ class Variation:
         least, most = self.grammar.size(self.grammar.start), self.space.nodes.max
         for _ in range(TRIES):
             draft, budget = Draft(self.grammar), int(rng.integers(least, most + 1))
-            grow(draft, self.grammar.start, budget, self.space, rng)
+            grow(draft, self.grammar.start, budget, rng)
             projections, placement = projecting.draw(self.space, rng), self._placement(rng)
             visibility = projecting.draw_visibility(self.space, rng)
-            genome = self._fitted(draft.genome(projections, placement, visibility), rng)
+            around = Genome((), projections, placement, visibility)
+            genome = self._fitted(draft.genome(around), rng)
             if genome is not None:
                 return genome
         raise SpaceError(
@@ -141,9 +142,8 @@ class Variation:
             child = replace(genome, projections=changed)
             return kind, None if infer(child).problems else child
         name = pick(list(GRAPH_OPERATORS), rng)
-        draft = GRAPH_OPERATORS[name](self._draft(genome), self.space, rng)
-        around = genome.projections, genome.placement, genome.visibility
-        return name, None if draft is None else draft.genome(*around)
+        draft = GRAPH_OPERATORS[name](self._draft(genome), rng)
+        return name, None if draft is None else draft.genome(genome)
 
     def _graft(self, a: Genome, b: Genome, rng: np.random.Generator) -> Genome | None:
         """Return ``a`` with one operand replaced by a copy of a subgraph of ``b``.
@@ -157,8 +157,7 @@ class Variation:
             goal = receiver.edge_goal(reader, slot)
             fitting = [i for i in range(len(donor.vertices)) if donor.fits(i, goal)]
             if fitting:
-                grafted = graft(receiver, donor, (reader, slot), pick(fitting, rng))
-                return grafted.genome(a.projections, a.placement, a.visibility)
+                return graft(receiver, donor, (reader, slot), pick(fitting, rng)).genome(a)
         return None
 
     def _fitted(self, genome: Genome, rng: np.random.Generator) -> Genome | None:

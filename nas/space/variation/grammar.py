@@ -1,11 +1,8 @@
 """A tree grammar that generates the graphs of a search space that obey path rules (a policy).
 
 Each path rule has an automaton that reads the nodes of paths. A nonterminal of the grammar is a
-requirement (``Goal``) on an operand. It consists of
-
-- the kind of tensor,
-- for each rule with ``from`` or ``none``, the automaton states that paths may reach (``allowed``),
-- for each rule with ``some``, states of which paths must reach at least one (``required``).
+requirement (``Goal``) on an operand: the kind of tensor, and for each rule the automaton states
+that paths may reach; for a rule with ``some``, the states of which paths must reach at least one.
 
 A production selects a primitive. It turns the requirement on the primitive's result into
 requirements on its operands, by running the automata backwards. The start symbol is the requirement
@@ -17,6 +14,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Final, NamedTuple
 
 from nas.common.errors import SpaceError
@@ -27,9 +26,12 @@ from nas.space import SearchSpace
 from nas.space.validation import Policy, Rule
 from nas.space.validation.automaton import Symbol
 
-NOT_REQUIRED: Final = -1
+ANY: Final = -1  # the bit mask of all states
 NEVER: Final = 10**6
 MAX_WAYS: Final = 200_000  # productions of all goals
+
+# For each rule of a policy, the bit mask of the automaton states that paths to a node reach.
+Masks = tuple[int, ...]
 
 
 class Goal(NamedTuple):
@@ -37,27 +39,12 @@ class Goal(NamedTuple):
 
     Attributes:
         kind: kind of tensor.
-        allowed: for each rule with ``from`` or ``none``, a bit mask of the automaton states that
-            paths to the operand may reach.
-        required: for each rule with ``some``, a bit mask of automaton states of which paths must
-            reach at least one; ``NOT_REQUIRED`` if they need not reach any.
+        masks: for each rule a bit mask of automaton states. All paths to the operand must reach
+            these; for a rule with ``some``, one path must reach one of them, unless it is ``ANY``.
     """
 
     kind: Kind
-    allowed: tuple[int, ...]
-    required: tuple[int, ...]
-
-
-class State(NamedTuple):
-    """The states of path-rule automata that paths to a stream or node reach.
-
-    Attributes:
-        allowed: a bit mask of states for each rule with ``from`` or ``none``.
-        required: a bit mask of states for each rule with ``some``.
-    """
-
-    allowed: tuple[int, ...]
-    required: tuple[int, ...]
+    masks: Masks
 
 
 @dataclass(frozen=True)
@@ -70,12 +57,9 @@ class OpSignature:
 
 
 class Production(NamedTuple):
-    """A production of the grammar: an operation whose result meets a requirement (``Goal``).
+    """An operation whose result meets a requirement, and the requirements on its operands.
 
-    Attributes:
-        operation: primitive with one of its signatures, which computes the result.
-        goals: requirement on each operand.
-        size: smallest number of nodes of a subgraph with this operation and such operands.
+    ``size`` is the smallest number of nodes of a subgraph with this operation and such operands.
     """
 
     operation: OpSignature
@@ -89,25 +73,23 @@ class Grammar:
     In a causal space, primitives that see later tokens with all their parameters are omitted.
 
     Attributes:
-        path_rules: rules with ``from`` or ``none``, which are about all paths.
-        some_rules: rules with ``some``, which require a path.
         op_signatures: all primitives of the space, each of them once for each signature.
         streams: automaton states at the streams ``q``, ``k`` and ``v``.
         start: requirement on the output.
 
     Raises:
-        SpaceError: no genome of the space obeys the rules, or the grammar is too large.
+        SpaceError: no genome of the space obeys the rules, or there are too many ways to do so.
     """
 
     def __init__(self, space: SearchSpace, policy: Policy) -> None:
-        self.path_rules = tuple(r for r in policy.rules if r.quantifier != "some")
-        self.some_rules = tuple(r for r in policy.rules if r.quantifier == "some")
+        self.space, self.rules = space, policy.rules
         self.op_signatures = tuple(_op_signatures(space))
-        self.streams = {name: self._stream(name) for name in STREAMS}
+        self.streams = {s: tuple(int(rule.starts(s)) for rule in self.rules) for s in STREAMS}
         self._productions: dict[Goal, tuple[Production, ...]] = {}
         self._sizes: dict[Goal, int] = {}
         self._where, self._count = f"space {space.name}, policy {policy.name}", 0
-        self.start = self._start()
+        wanted = (rule.wanted if rule.word is None else ANY for rule in self.rules)
+        self.start = Goal(Kind.TOKENS, tuple(wanted))
         if self.size(self.start) > space.nodes.max:
             raise SpaceError(
                 f"space {space.name}: no genome of at most {space.nodes.max} nodes obeys policy "
@@ -134,17 +116,21 @@ class Grammar:
         """Return the names of the streams that meet the requirement ``goal`` on an operand."""
         if goal.kind is not Kind.TOKENS:
             return []
-        return [name for name, state in self.streams.items() if satisfies(state, goal)]
+        return [name for name, masks in self.streams.items() if self.satisfies(masks, goal)]
 
-    def advance(self, symbol: Symbol, states: Sequence[State]) -> State:
-        """Return the automaton states at a node with this symbol and these operand states."""
-        allowed = zip(self.path_rules, zip(*(s.allowed for s in states), strict=True), strict=True)
-        required = zip(
-            self.some_rules, zip(*(s.required for s in states), strict=True), strict=True
+    def satisfies(self, masks: Masks, goal: Goal) -> bool:
+        """Return whether the automaton states at a stream or node are as ``goal`` requires."""
+        return all(
+            (wanted == ANY or mask & wanted) if rule.is_some else not mask & ~wanted
+            for rule, mask, wanted in zip(self.rules, masks, goal.masks, strict=True)
         )
-        return State(
-            tuple(_advanced(rule, symbol, masks) for rule, masks in allowed),
-            tuple(_advanced(rule, symbol, masks) for rule, masks in required),
+
+    def advance(self, symbol: Symbol, operands: Sequence[Masks]) -> Masks:
+        """Return the automaton states at a node with this symbol and these operand states."""
+        joined = (reduce(or_, masks) for masks in zip(*operands, strict=True))
+        return tuple(
+            rule.automaton.advance(mask, symbol) if mask else 0
+            for rule, mask in zip(self.rules, joined, strict=True)
         )
 
     def operand_goals(self, goal: Goal, operation: OpSignature) -> Iterator[tuple[Goal, ...]]:
@@ -153,66 +139,12 @@ class Grammar:
         A path that a rule requires can come from any operand. There is one tuple of requirements
         for each choice of the operands that supply the required paths.
         """
-        symbol = operation.symbol
-        allowed = [
-            rule.automaton.retreat(mask, symbol)
-            for rule, mask in zip(self.path_rules, goal.allowed, strict=True)
-        ]
-        columns = [
-            self._required_splits(i, rule, goal, operation)
-            for i, rule in enumerate(self.some_rules)
-        ]
-        for splits in itertools.product(*columns):
-            goals = []
-            for slot, port in enumerate(operation.signature.inputs):
-                masks = tuple(
-                    mask & _place_mask(rule, operation, slot)
-                    for rule, mask in zip(self.path_rules, allowed, strict=True)
-                )
-                goals.append(Goal(port.kind, masks, tuple(split[slot] for split in splits)))
-            yield tuple(goals)
-
-    def _required_splits(
-        self, index: int, rule: Rule, goal: Goal, operation: OpSignature
-    ) -> list[tuple[int, ...]]:
-        """Return the ways in which operands can supply the path that one path rule requires.
-
-        Each way is a tuple with a bit mask of automaton states for each operand.
-
-        Args:
-            index: index of ``rule`` in ``some_rules``.
-        """
-        symbol, ports = operation.symbol, len(operation.signature.inputs)
-        place = rule.slot(symbol, operation.signature)
-        masks = [
-            rule.automaton.accepting if slot == place else NOT_REQUIRED for slot in range(ports)
-        ]
-        if goal.required[index] == NOT_REQUIRED:
-            return [tuple(masks)]
-        carried = rule.automaton.retreat(goal.required[index], symbol)
-        ways = []
-        for carrier in range(ports):
-            mask = carried if masks[carrier] == NOT_REQUIRED else carried & masks[carrier]
-            if mask:
-                ways.append((*masks[:carrier], mask, *masks[carrier + 1 :]))
-        return ways
-
-    def _start(self) -> Goal:
-        allowed = tuple(
-            _wanted(rule) if rule.word is None else rule.automaton.all_states
-            for rule in self.path_rules
-        )
-        required = tuple(
-            rule.automaton.accepting if rule.word is None else NOT_REQUIRED
-            for rule in self.some_rules
-        )
-        return Goal(Kind.TOKENS, allowed, required)
-
-    def _stream(self, name: str) -> State:
-        return State(
-            tuple(int(rule.starts(name)) for rule in self.path_rules),
-            tuple(int(rule.starts(name)) for rule in self.some_rules),
-        )
+        rules = zip(self.rules, goal.masks, strict=True)
+        for ways in itertools.product(*(_splits(rule, mask, operation) for rule, mask in rules)):
+            yield tuple(
+                Goal(port.kind, tuple(way[slot] for way in ways))
+                for slot, port in enumerate(operation.signature.inputs)
+            )
 
     def _close(self, start: Goal) -> None:
         """Store productions and sizes of ``start`` and of all requirements that it leads to."""
@@ -249,32 +181,22 @@ class Grammar:
                     yield operation, goals
 
 
-def satisfies(state: State, goal: Goal) -> bool:
-    """Return whether the automaton states at a stream or node are as ``goal`` requires."""
-    return all(
-        not mask & ~allowed for mask, allowed in zip(state.allowed, goal.allowed, strict=True)
-    ) and all(
-        required == NOT_REQUIRED or mask & required
-        for mask, required in zip(state.required, goal.required, strict=True)
-    )
+def _splits(rule: Rule, mask: int, operation: OpSignature) -> list[Masks]:
+    """Return the ways in which the operands can meet a rule's requirement on the result.
 
-
-def _advanced(rule: Rule, symbol: Symbol, masks: Sequence[int]) -> int:
-    mask = 0
-    for operand_mask in masks:
-        mask |= operand_mask
-    return rule.automaton.advance(mask, symbol) if mask else 0
-
-
-def _wanted(rule: Rule) -> int:
-    """Return the automaton states that paths of a ``from`` or ``none`` rule may end in."""
-    accepting = rule.automaton.accepting
-    return accepting if rule.quantifier == "every" else rule.automaton.all_states & ~accepting
-
-
-def _place_mask(rule: Rule, operation: OpSignature, slot: int) -> int:
-    is_place = rule.slot(operation.symbol, operation.signature) == slot
-    return _wanted(rule) if is_place else rule.automaton.all_states
+    Each way has a bit mask of automaton states for each operand. A rule about all paths has one
+    way. A path that a rule with ``some`` requires may come from any operand.
+    """
+    place = rule.slot(operation.symbol, operation.signature)
+    slots = range(len(operation.signature.inputs))
+    own = tuple(rule.wanted if slot == place else ANY for slot in slots)
+    if rule.is_some and mask == ANY:
+        return [own]
+    back = rule.automaton.retreat(mask, operation.symbol)
+    if not rule.is_some:
+        return [tuple(back & wanted for wanted in own)]
+    carriers = (slot for slot in slots if back & own[slot])
+    return [(*own[:slot], back & own[slot], *own[slot + 1 :]) for slot in carriers]
 
 
 def _op_signatures(space: SearchSpace) -> Iterator[OpSignature]:

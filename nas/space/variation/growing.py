@@ -11,7 +11,7 @@ from nas.genome import ParamValue, Ref
 from nas.genome.primitives import get
 from nas.genome.primitives.base import STREAM_OF_PORT, Role
 from nas.space import SearchSpace
-from nas.space.variation.draft import Draft
+from nas.space.variation.draft import Draft, Params
 from nas.space.variation.grammar import Goal, Production
 
 T = TypeVar("T")
@@ -35,18 +35,10 @@ REUSE: Final = 0.2  # probability that a requirement is met by an existing node
 REUSE_GATES: Final = 0.8  # the delta rule and the scores of gated mechanisms share their gates
 
 
-def grow(
-    draft: Draft,
-    goal: Goal,
-    budget: int,
-    space: SearchSpace,
-    rng: np.random.Generator,
-    port: str = "",
-) -> Ref:
+def grow(draft: Draft, goal: Goal, budget: int, rng: np.random.Generator, port: str = "") -> Ref:
     """Return a stream or node that meets a requirement, after adding random nodes to the graph.
 
     Args:
-        goal: requirement that the result must meet.
         budget: largest number of new nodes, at least ``grammar.size(goal)``.
         port: name of the operand that the result will be, such as "query". The stream of this
             name (``q``) is then more likely than the other streams.
@@ -59,45 +51,29 @@ def grow(
     if leaves and (not ways or rng.random() < STOP):
         weights = [PREFERENCE if STREAM_OF_PORT.get(port) == s else 1.0 for s in leaves]
         return leaves[choose(weights, rng)]
-    return _grow_node(draft, pick_production(ways, rng), budget, space, rng)
-
-
-def _grow_node(
-    draft: Draft, production: Production, budget: int, space: SearchSpace, rng: np.random.Generator
-) -> int:
-    slack = budget - production.size
-    inputs: list[Ref] = []
-    ports = production.operation.signature.inputs
-    for number, (port, goal) in enumerate(zip(ports, production.goals, strict=True)):
-        is_last = number == len(ports) - 1
+    operation, goals, size = pick_production(ways, rng)
+    slack, inputs, ports = budget - size, list[Ref](), operation.signature.inputs
+    for operand, operand_port in zip(goals, ports, strict=True):
+        is_last = len(inputs) == len(ports) - 1
         extra = slack if is_last else int(rng.integers(slack + 1))
-        before = len(draft.vertices)
-        least = draft.grammar.size(goal)
-        inputs.append(grow(draft, goal, least + extra, space, rng, port.name))
+        before, least = len(draft.vertices), draft.grammar.size(operand)
+        inputs.append(grow(draft, operand, least + extra, rng, operand_port.name))
         slack -= max(0, len(draft.vertices) - before - least)
-    return draft.add(production.operation, inputs, draw_params(production.operation.op, space, rng))
+    return draft.add(operation, inputs, draw_params(operation.op, draft.grammar.space, rng))
 
 
 def pick_production(ways: list[Production], rng: np.random.Generator) -> Production:
-    """Return a random way to compute a result: draw a role, a primitive, and one of its ways.
-
-    ``ROLE_WEIGHTS`` has the relative probabilities of the roles.
-    """
+    """Return a random way to compute a result: draw a role, a primitive, and one of its ways."""
     roles = sorted({p.operation.signature.role for p in ways})
     role = roles[choose([ROLE_WEIGHTS[r] for r in roles], rng)]
-    ops = sorted({p.operation.op for p in ways if p.operation.signature.role is role})
-    op = pick(ops, rng)
-    return pick(
-        [p for p in ways if p.operation.op == op and p.operation.signature.role is role], rng
-    )
+    ways = [p for p in ways if p.operation.signature.role is role]
+    op = pick(sorted({p.operation.op for p in ways}), rng)
+    return pick([p for p in ways if p.operation.op == op], rng)
 
 
-def draw_params(
-    op: str, space: SearchSpace, rng: np.random.Generator
-) -> tuple[tuple[str, ParamValue], ...]:
+def draw_params(op: str, space: SearchSpace, rng: np.random.Generator) -> Params:
     """Return random parameters that the space allows, in the form of ``Node.params``."""
-    defaults = get(op).defaults()
-    choices = {name: space.param_choices(op, name) for name in defaults}
+    choices = {name: space.param_choices(op, name) for name in get(op).parameters}
     for _ in range(DRAWS):
         drawn = {name: pick(values, rng) for name, values in choices.items()}
         if space.allows(op, drawn):
@@ -105,14 +81,14 @@ def draw_params(
     return changed(op, pick(list(space.combinations(op)), rng))
 
 
-def changed(op: str, params: dict[str, ParamValue]) -> tuple[tuple[str, ParamValue], ...]:
+def changed(op: str, params: dict[str, ParamValue]) -> Params:
     """Return the parameters that differ from the primitive's defaults, as in ``Node.params``."""
     defaults = get(op).defaults()
     return tuple(sorted((k, v) for k, v in params.items() if v != defaults[k]))
 
 
 def pick(items: Sequence[T], rng: np.random.Generator) -> T:
-    """Return a random item. All items have the same probability."""
+    """Return a random item."""
     return items[int(rng.integers(len(items)))]
 
 

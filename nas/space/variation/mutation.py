@@ -8,7 +8,6 @@ nodes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import combinations
 from typing import Final
 
@@ -16,7 +15,6 @@ import numpy as np
 
 from nas.genome import Ref
 from nas.genome.primitives import get
-from nas.space import SearchSpace
 from nas.space.variation.draft import Draft
 from nas.space.variation.grammar import OpSignature, Production
 from nas.space.variation.growing import changed, draw_params, grow, pick, pick_production
@@ -24,30 +22,30 @@ from nas.space.variation.growing import changed, draw_params, grow, pick, pick_p
 LOCAL_BUDGET: Final = 3  # nodes of a new subgraph beyond the fewest possible
 
 
-def regrow(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
+def regrow(draft: Draft, rng: np.random.Generator) -> Draft | None:
     """Return a copy of the graph in which a new random subgraph replaces one random operand."""
     reader, slot = pick(draft.edges(), rng)
     goal = draft.edge_goal(reader, slot)
-    fresh = _before(draft, reader)
+    fresh = draft.before(reader)
     budget = draft.grammar.size(goal) + int(rng.integers(LOCAL_BUDGET + 1))
     port = draft.vertices[reader].operation.signature.inputs[slot]
-    ref = grow(fresh, goal, budget, space, rng, port.name)
-    return _with_edge(draft, fresh, reader, slot, ref)
+    ref = grow(fresh, goal, budget, rng, port.name)
+    return draft.joined(fresh, reader, {slot: ref})
 
 
-def rewire(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
+def rewire(draft: Draft, rng: np.random.Generator) -> Draft | None:
     """Return the graph with another operand at one random edge; None if no other is legal."""
     reader, slot = pick(draft.edges(), rng)
     goal = draft.edge_goal(reader, slot)
-    old = draft.vertices[reader].inputs[slot]
+    old = draft.ref((reader, slot))
     refs: list[Ref] = [*draft.grammar.streams, *range(reader)]
     others = [ref for ref in refs if ref != old and draft.fits(ref, goal)]
     if not others:
         return None
-    return _with_edge(draft, _before(draft, reader), reader, slot, pick(others, rng))
+    return draft.joined(draft.before(reader), reader, {slot: pick(others, rng)})
 
 
-def insert(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
+def insert(draft: Draft, rng: np.random.Generator) -> Draft | None:
     """Return the graph with a new random node that reads a random operand, or the output.
 
     The operand's reader then reads the new node. Return None if no primitive is legal there.
@@ -57,7 +55,7 @@ def insert(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
     is_output = reader == last
     goal = draft.grammar.start if is_output else draft.edge_goal(reader, slot)
     old: Ref = reader - 1 if is_output else draft.vertices[reader].inputs[slot]
-    fresh = _before(draft, reader)
+    fresh = draft.before(reader)
     productions = [
         production
         for production in draft.grammar.productions(goal)
@@ -68,14 +66,14 @@ def insert(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
     operation, goals, _ = pick_production(productions, rng)
     old_slot = pick([i for i, operand in enumerate(goals) if fresh.fits(old, operand)], rng)
     inputs = [
-        old if i == old_slot else grow(fresh, g, fresh.grammar.size(g) + 1, space, rng, port.name)
+        old if i == old_slot else grow(fresh, g, fresh.grammar.size(g) + 1, rng, port.name)
         for i, (g, port) in enumerate(zip(goals, operation.signature.inputs, strict=True))
     ]
-    ref = fresh.add(operation, inputs, draw_params(operation.op, space, rng))
-    return fresh if is_output else _with_edge(draft, fresh, reader, slot, ref)
+    ref = fresh.add(operation, inputs, draw_params(operation.op, draft.grammar.space, rng))
+    return fresh if is_output else draft.joined(fresh, reader, {slot: ref})
 
 
-def insert_pair(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
+def insert_pair(draft: Draft, rng: np.random.Generator) -> Draft | None:
     """Return the graph with the same new unary operation at two operands of a random node.
 
     Some operations help only on both sides, for example a rotation of queries and keys. Return None
@@ -91,35 +89,32 @@ def insert_pair(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> D
         first, second = (_unary(draft, (reader, slot)) for slot in slots)
         if ways := [production for op, production in first.items() if op in second]:
             operation = pick_production(ways, rng).operation
-            params = draw_params(operation.op, space, rng)
-            fresh, inputs = _before(draft, reader), draft.vertices[reader].inputs
+            params = draw_params(operation.op, draft.grammar.space, rng)
+            fresh, inputs = draft.before(reader), draft.vertices[reader].inputs
             new = {inputs[s]: fresh.add(operation, [inputs[s]], params) for s in slots}
-            return _with_edges(draft, fresh, reader, {s: new[inputs[s]] for s in slots})
+            return draft.joined(fresh, reader, {s: new[inputs[s]] for s in slots})
     return None
 
 
 def _unary(draft: Draft, edge: tuple[int, int]) -> dict[OpSignature, Production]:
     """Return the operations of one operand that are legal between an edge's operand and reader."""
-    reader, slot = edge
-    old = draft.vertices[reader].inputs[slot]
     return {
         production.operation: production
-        for production in draft.grammar.productions(draft.edge_goal(reader, slot))
-        if len(production.goals) == 1 and draft.fits(old, production.goals[0])
+        for production in draft.grammar.productions(draft.edge_goal(*edge))
+        if len(production.goals) == 1 and draft.fits(draft.ref(edge), production.goals[0])
     }
 
 
-def remove(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
+def remove(draft: Draft, rng: np.random.Generator) -> Draft | None:
     """Return the graph after a random node's operand is replaced by an operand of that operand.
 
     Alternatively, replace the output by one of its operands. Return None if neither is legal.
     """
     ways: list[tuple[int, int, Ref]] = []
-    for reader, slot in draft.edges():
-        old = draft.vertices[reader].inputs[slot]
-        if isinstance(old, int):
-            goal = draft.edge_goal(reader, slot)
-            ways += [(reader, slot, r) for r in draft.vertices[old].inputs if draft.fits(r, goal)]
+    for edge in draft.edges():
+        if isinstance(old := draft.ref(edge), int):
+            goal = draft.edge_goal(*edge)
+            ways += [(*edge, r) for r in draft.vertices[old].inputs if draft.fits(r, goal)]
     end = len(draft.vertices)
     ways += [
         (end, 0, ref)
@@ -130,11 +125,11 @@ def remove(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
         return None
     reader, slot, ref = pick(ways, rng)
     if reader == end and isinstance(ref, int):
-        return _before(draft, ref + 1)
-    return _with_edge(draft, _before(draft, reader), reader, slot, ref)
+        return draft.before(ref + 1)
+    return draft.joined(draft.before(reader), reader, {slot: ref})
 
 
-def swap(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
+def swap(draft: Draft, rng: np.random.Generator) -> Draft | None:
     """Return the graph with another primitive at one random node; None if no other is legal."""
     index = int(rng.integers(len(draft.vertices)))
     vertex, goal = draft.vertices[index], draft.full_goal(index)
@@ -152,14 +147,14 @@ def swap(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | 
     if not ways:
         return None
     operation = pick(ways, rng)
-    fresh = _before(draft, index)
-    fresh.add(operation, vertex.inputs, draw_params(operation.op, space, rng))
-    return _with_rest(draft, fresh, index + 1)
+    fresh = draft.before(index)
+    fresh.add(operation, vertex.inputs, draw_params(operation.op, draft.grammar.space, rng))
+    return draft.joined(fresh, index + 1, {})
 
 
-def retune(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
+def retune(draft: Draft, rng: np.random.Generator) -> Draft | None:
     """Return the graph with another value of one parameter; None if the space allows no other."""
-    ways = []
+    space, ways = draft.grammar.space, []
     for index, vertex in enumerate(draft.vertices):
         op, full = vertex.operation.op, get(vertex.operation.op).full(dict(vertex.params))
         if op in space.primitives:
@@ -172,7 +167,7 @@ def retune(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
     if not ways:
         return None
     index, params = pick(ways, rng)
-    fresh = _before(draft, len(draft.vertices))
+    fresh = draft.before(len(draft.vertices))
     vertex = fresh.vertices[index]
     fresh.vertices[index] = vertex._replace(params=changed(vertex.operation.op, params))
     return fresh
@@ -194,42 +189,9 @@ def graft(receiver: Draft, donor: Draft, edge: tuple[int, int], root: int) -> Dr
 
     The subgraph is a copy of the node ``root`` and of all nodes on which it depends.
     """
-    fresh, new_index = _before(receiver, edge[0]), dict[int, int]()
+    fresh, new_index = receiver.before(edge[0]), dict[int, int]()
     for old in sorted(donor.ancestors(root)):
         vertex = donor.vertices[old]
         inputs = [new_index[r] if isinstance(r, int) else r for r in vertex.inputs]
         new_index[old] = fresh.add(vertex.operation, inputs, vertex.params)
-    return _with_edge(receiver, fresh, *edge, new_index[root])
-
-
-def _before(draft: Draft, reader: int) -> Draft:
-    return Draft(draft.grammar, draft.vertices[:reader])
-
-
-def _with_edge(draft: Draft, fresh: Draft, reader: int, slot: int, ref: Ref) -> Draft:
-    return _with_edges(draft, fresh, reader, {slot: ref})
-
-
-def _with_edges(draft: Draft, fresh: Draft, reader: int, refs: Mapping[int, Ref]) -> Draft:
-    """Append the nodes of ``draft`` from index ``reader`` on to ``fresh``, and return ``fresh``.
-
-    Args:
-        refs: new operands of the node ``reader``, by their index.
-    """
-    shift = len(fresh.vertices) - reader
-    vertex = draft.vertices[reader]
-    inputs = [refs.get(slot, old) for slot, old in enumerate(vertex.inputs)]
-    fresh.add(vertex.operation, inputs, vertex.params)
-    return _with_rest(draft, fresh, reader + 1, shift)
-
-
-def _with_rest(draft: Draft, fresh: Draft, start: int, shift: int = 0) -> Draft:
-    """Append the nodes of ``draft`` from index ``start`` on to ``fresh``, and return ``fresh``.
-
-    Args:
-        shift: number added to each operand that is a node with an index of ``start - 1`` or more.
-    """
-    for vertex in draft.vertices[start:]:
-        inputs = [r + shift if isinstance(r, int) and r >= start - 1 else r for r in vertex.inputs]
-        fresh.add(vertex.operation, inputs, vertex.params)
-    return fresh
+    return receiver.joined(fresh, edge[0], {edge[1]: new_index[root]})

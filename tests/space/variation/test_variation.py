@@ -12,7 +12,7 @@ import torch
 from nas.common.config import parse_model
 from nas.common.errors import ConfigError, SpaceError
 from nas.compiler import build_attention, make_plan
-from nas.genome import ALL, Genome, Node, Placement, Projections, Rest, Visibility, canonical
+from nas.genome import ALL, Genome, Node, Placement, Rest, canonical
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.mechanisms import MECHANISMS, NamedMechanism, mechanism
 from nas.genome.primitives import REGISTRY, Role, get
@@ -132,13 +132,13 @@ def test_mutants_differ_from_their_parent_and_stay_near() -> None:
 
 
 def test_insert_pair_puts_one_operation_on_both_operands() -> None:
-    space, policy, variation = setup("attention_v2")
+    _, policy, variation = setup("attention_v2")
     draft, rng = Draft.of(mechanism("mha").genome, variation.grammar), np.random.default_rng(0)
     names = set()
     for _ in range(200):
-        grown = insert_pair(draft, space, rng)
+        grown = insert_pair(draft, rng)
         assert grown is not None
-        genome = grown.genome(Projections(), ALL, Visibility())
+        genome = grown.genome(Genome(()))
         assert not validate(genome, policy)
         first, second, reader = genome.nodes[:3]
         if reader.op == "scaled_dot_product" and reader.inputs == (0, 1):
