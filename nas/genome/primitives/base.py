@@ -41,6 +41,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from inspect import Parameter
 from pathlib import Path
 from string import Formatter
@@ -244,12 +245,6 @@ class Primitive:
             operands and on weights that all heads share. The dependence must be the same for all
             features, and must not depend on how features are divided into heads.
         sign: returns the provable sign of the result, given the signs of the operands.
-        sizes: names of the values, such as ``dim``, that the module's ``__init__`` receives.
-        extras: names of those of the values ``x`` and ``mask`` that ``forward`` receives.
-        is_parametric: whether the module may have learned parameters.
-        is_positional: whether the module's ``forward`` receives ``start``.
-        needs_all_tokens: whether every call needs the whole sequence.
-        needs_all_keys: whether every call needs all keys, though not all queries.
     """
 
     name: str
@@ -273,31 +268,47 @@ class Primitive:
     least_heads: Callable[[Params], str] = lambda params: "one"
     is_featurewise: bool = False
     sign: SignRule = unknown_sign
-    sizes: tuple[str, ...] = field(init=False)
-    extras: tuple[str, ...] = field(init=False)
-    is_parametric: bool = field(init=False)
-    is_positional: bool = field(init=False)
-    needs_all_tokens: bool = field(init=False)
-    needs_all_keys: bool = field(init=False)
 
-    def __post_init__(self) -> None:
-        module, arguments = self.module, inspect.signature(self.module.__init__).parameters
+    @cached_property
+    def sizes(self) -> tuple[str, ...]:
+        """The names of the values, such as ``dim``, that the module's ``__init__`` receives."""
+        arguments = inspect.signature(self.module.__init__).parameters
         # A declared parameter named width comes from the genome, not from the operands.
-        sizes = tuple(n for n in SIZES if n in arguments and n not in self.parameters)
-        called = inspect.signature(module.forward).parameters
-        # Without size arguments there are no size-dependent weights. A class with scalar weights,
-        # or with a size that it only checks, sets ``has_parameters``.
-        is_sized = bool(set(sizes) - {"rank", "filtered"})
-        derived = {
-            "sizes": sizes,
-            "extras": tuple(name for name in ("x", "mask") if name in called),
-            "is_parametric": bool(getattr(module, "has_parameters", is_sized)),
-            "is_positional": "start" in called,
-            "needs_all_tokens": bool(getattr(module, "needs_all_tokens", False)),
-            "needs_all_keys": bool(getattr(module, "needs_all_keys", False)),
-        }
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+        return tuple(n for n in SIZES if n in arguments and n not in self.parameters)
+
+    @cached_property
+    def extras(self) -> tuple[str, ...]:
+        """The names of those of the values ``x`` and ``mask`` that ``forward`` receives."""
+        return tuple(name for name in ("x", "mask") if name in self._called)
+
+    @cached_property
+    def is_positional(self) -> bool:
+        """Whether ``forward`` receives ``start``."""
+        return "start" in self._called
+
+    @cached_property
+    def is_parametric(self) -> bool:
+        """Whether the module may have learned parameters.
+
+        Without size arguments there are no size-dependent weights. A class with scalar weights, or
+        with a size that it only checks, sets ``has_parameters``.
+        """
+        is_sized = bool(set(self.sizes) - {"rank", "filtered"})
+        return bool(getattr(self.module, "has_parameters", is_sized))
+
+    @cached_property
+    def needs_all_tokens(self) -> bool:
+        """Whether every call needs the whole sequence."""
+        return bool(getattr(self.module, "needs_all_tokens", False))
+
+    @cached_property
+    def needs_all_keys(self) -> bool:
+        """Whether every call needs all keys, though not all queries."""
+        return bool(getattr(self.module, "needs_all_keys", False))
+
+    @cached_property
+    def _called(self) -> Mapping[str, Parameter]:
+        return inspect.signature(self.module.forward).parameters
 
     @property
     def about(self) -> str:
