@@ -77,11 +77,7 @@ class VisibilityChoices(TypedDict, total=False):
 
 
 class Nodes(Frozen):
-    """The limit on the number of nodes of a genome.
-
-    Attributes:
-        max: largest allowed number of nodes.
-    """
+    """The limit on the number of nodes of a genome."""
 
     max: int = Field(ge=3, le=64)
 
@@ -192,15 +188,15 @@ class SearchSpace(Frozen):
         return parse_model(self.model_dump() | changes, SearchSpace, f"space {self.name}")
 
     def choices(self, field: str) -> tuple[Any, ...]:
-        """Return the values that the space allows for a field of ``Projections``."""
+        """Return the values of a field of ``Projections`` in this space."""
         return _get(self.projections, field, Projections())
 
     def visibility_choices(self, field: str) -> tuple[Any, ...]:
-        """Return the values that the space allows for a field of the mask (``Visibility``)."""
+        """Return the values of a field of ``Visibility`` in this space."""
         return _get(self.visibility, field, Visibility())
 
     def param_choices(self, op: str, name: str) -> tuple[ParamValue, ...]:
-        """Return the values that the space allows for parameter ``name`` of primitive ``op``."""
+        """Return the values of a parameter of a primitive in this space."""
         return self.primitives[op].get(name, (get(op).parameters[name].default,))
 
     def excludes(self, genome: Genome, depth: int | None = None) -> str | None:
@@ -257,13 +253,11 @@ class SearchSpace(Frozen):
         return None
 
     def allows(self, op: str, params: Mapping[str, ParamValue]) -> bool:
-        """Return whether the space's ``causal`` setting allows a primitive with these parameters.
+        """Return whether parameters of a primitive go together and, in a causal space, are causal.
 
-        Return False if the parameters exclude each other, or if the space is causal and a token
-        would see later tokens. Whether the space lists the values is not checked.
+        Whether the space lists the values is not checked.
         """
-        primitive = get(op)
-        full = primitive.full(params)
+        primitive, full = get(op), get(op).full(params)
         try:
             primitive.check(full)
         except ValueError:
@@ -271,10 +265,7 @@ class SearchSpace(Frozen):
         return not self.causal or primitive.is_causal_safe(full)
 
     def combinations(self, op: str) -> Iterator[dict[str, ParamValue]]:
-        """Yield the combinations of a primitive's parameters that the space allows.
-
-        At most ``MAX_COMBINATIONS`` combinations are tried.
-        """
+        """Yield the allowed ones of the first ``MAX_COMBINATIONS`` combinations of parameters."""
         choices = {name: dict.fromkeys(self.param_choices(op, name)) for name in get(op).parameters}
         for values in islice(product(*choices.values()), MAX_COMBINATIONS):
             params = dict(zip(choices, values, strict=True))
@@ -308,9 +299,7 @@ def seeds(
         except GenomeError as error:
             raise SpaceError(f"space {space.name}, mechanisms: {error}") from None
         calls = [(get(node.op), node.param_dict()) for node in seed.genome.nodes]
-        is_safe = all(
-            primitive.is_causal_safe(primitive.full(params)) for primitive, params in calls
-        )
+        is_safe = all(called.is_causal_safe(called.full(params)) for called, params in calls)
         if not is_safe and (is_causal or space.causal):
             continue
         reason = next((v.message for v in validate(seed.genome, policy)), None)
@@ -324,7 +313,7 @@ def seeds(
 
 
 def _fits(pattern: Mapping[str, Any]) -> bool:
-    """Return whether count and offset fit into the period, if the period is a positive number."""
+    """Return whether count and offset fit into the period."""
     every, count = pattern.get("every", 1), pattern.get("count", 1)
     offset = pattern.get("offset", 0)
     are_numbers = all(isinstance(number, int) for number in (every, count, offset))
@@ -336,11 +325,7 @@ def _get(choices: Mapping[str, Any], field: str, defaults: object) -> tuple[Any,
 
 
 def _accepted(op: str, choices: Mapping[str, tuple[ParamValue, ...]]) -> dict[str, Any]:
-    """Return the allowed values of a primitive's parameters, each in normal form (4.0 for 4).
-
-    Raises:
-        GenomeError: the primitive or a parameter is unknown, or a value is invalid.
-    """
+    """Return the allowed values of a primitive's parameters, each in normal form (4.0 for 4)."""
     primitive, accepted = get(op, "primitives"), {}
     for name, values in choices.items():
         if name not in primitive.parameters:

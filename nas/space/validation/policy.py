@@ -66,7 +66,7 @@ class RuleFile(Frozen):
 
 
 class PolicyFile(Frozen):
-    """A policy (rules about paths in a genome's graph) as written in a file.
+    """A policy as written in a file.
 
     Attributes:
         types: whether genomes must type-check.
@@ -110,21 +110,11 @@ class Rule:
         return self.automaton.all_states & ~accepting if self.quantifier == "none" else accepting
 
     def starts(self, ref: Ref | None) -> bool:
-        """Return whether the paths to which this rule applies start at ``ref``.
-
-        Args:
-            ref: a stream, or None for a node without inputs.
-        """
+        """Return whether the rule's paths start at a stream, or (None) at a node without inputs."""
         return self.source == "input" or (ref is not None and self.source == f"input.{ref}")
 
     def slot(self, symbol: Symbol, signature: Signature) -> int | None:
-        """Return the index of the operand of a node at which this rule's paths end.
-
-        Return None if they do not end at an operand of the node.
-
-        Args:
-            symbol: primitive and role of the node.
-        """
+        """Return the index of the operand of a node at which this rule's paths end, if any."""
         if self.word not in symbol:
             return None
         ports = [port.name for port in signature.inputs]
@@ -140,23 +130,22 @@ class Policy:
 
     @property
     def name(self) -> str:
-        """The name that the policy's file gives to this set of path rules."""
+        """The name in the policy's file."""
         return self.file.name
 
 
 def load_policy(name_or_path: str) -> Policy:
-    """Return the path rules with this name or in this file, compiled to automata.
+    """Return the policy of this name or file.
 
     Raises:
-        ConfigError: the file cannot be read.
-        PolicyError: a rule is malformed.
+        ConfigError: the file cannot be read, or (PolicyError) a rule is malformed.
     """
     path = find_named(name_or_path, FOLDER)
     return compile_policy(read_model(path, PolicyFile), path)
 
 
 def compile_policy(file: PolicyFile, path: Path | str) -> Policy:
-    """Return the path rules of a file, compiled to automata.
+    """Return a policy with compiled rules.
 
     Raises:
         PolicyError: a rule is malformed; the message names ``path`` and the rule.

@@ -54,11 +54,10 @@ class Violation:
 
 
 def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
-    """Return all type errors of a genome and all places where it breaks the policy's path rules.
+    """Return the type errors of a genome and the places where it breaks the policy's path rules.
 
-    A path rule restricts the order of operations between an input and the output. The tuple is
-    empty for a legal genome. If the policy requires well-typed genomes, path rules are not applied
-    to an ill-typed genome, because the roles of its operations (such as ``score``) are unknown.
+    If the policy requires well-typed genomes, path rules are not applied to an ill-typed genome,
+    because the roles of its operations (such as ``score``) are unknown.
 
     Raises:
         GenomeError: a node names a primitive that does not exist.
@@ -98,20 +97,13 @@ class _Graph:
 
     def of_rule(self, rule: Rule) -> list[Violation]:
         """Return a rule's violations: one per operand that breaks it, ``MAX_PLACES`` at most."""
-        masks = self._reached(rule)
-        accepting = rule.automaton.accepting
-        broken: list[Violation] = []
+        masks, broken = self._reached(rule), list[Violation]()
         for node, ref in self._places(rule):
-            if len(broken) == MAX_PLACES:
-                break
-            mask = masks[ref]
-            if rule.quantifier == "some" and not mask & accepting:
+            if rule.is_some and not masks[ref] & rule.wanted:
                 broken.append(self._violation(rule, node, []))
-            wrong = {"every": mask & ~accepting, "none": mask & accepting}.get(rule.quantifier)
-            if wrong:
-                path = self._witness(rule, masks, ref, wrong)
-                broken.append(self._violation(rule, node, path))
-        return broken
+            if not rule.is_some and (wrong := masks[ref] & ~rule.wanted):
+                broken.append(self._violation(rule, node, self._witness(rule, masks, ref, wrong)))
+        return broken[:MAX_PLACES]
 
     def _reached(self, rule: Rule) -> dict[Ref, int]:
         """Return the automaton states that paths to each stream and node reach, as bit masks."""
@@ -126,10 +118,7 @@ class _Graph:
         return masks
 
     def _places(self, rule: Rule) -> list[tuple[int | None, Ref]]:
-        """Return where the rule's paths end, as pairs of a node and one of its operands.
-
-        If they end at the output, the only pair is None and the last node.
-        """
+        """Return where the rule's paths end: a node, or None for the output, and an operand."""
         if rule.word is None:
             return [(None, len(self.nodes) - 1)]
         places: list[tuple[int | None, Ref]] = []
@@ -141,11 +130,7 @@ class _Graph:
         return places
 
     def _witness(self, rule: Rule, masks: dict[Ref, int], ref: Ref, wrong: int) -> list[Ref]:
-        """Return a path to ``ref`` that ends in an automaton state of the bit mask ``wrong``.
-
-        Args:
-            masks: for each stream and node, the bit mask of states that paths to it reach.
-        """
+        """Return a path to ``ref`` that ends in an automaton state of the bit mask ``wrong``."""
         path: list[Ref] = [ref]
         while isinstance(ref, int) and self.nodes[ref].inputs:
             before = rule.automaton.retreat(wrong, self.symbols[ref])
@@ -174,7 +159,6 @@ def _names(genome: Genome, path: list[Ref]) -> tuple[str, ...]:
 
 
 def _typed(genome: Genome, problem: Problem) -> Violation:
-    """Return a type error as a violation, with the path of first operands to its node."""
     path = [] if problem.node is None else _first_operands(genome, problem.node)
     return Violation(problem.rule, _names(genome, path), problem.found, problem.expected)
 

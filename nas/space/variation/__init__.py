@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from nas.common.errors import SpaceError
-from nas.genome import Genome, Placement
+from nas.genome import Genome
 from nas.genome.signs import is_constant
 from nas.genome.types import infer
 from nas.space import SearchSpace
@@ -54,18 +54,16 @@ class Variation:
         """Return a random genome of the space.
 
         Raises:
-            SpaceError: ``TRIES`` random graphs were drawn, and none of them type-checks with any
-                projections of the space that were tried.
+            SpaceError: none of ``TRIES`` random graphs type-checks with projections of the space.
         """
         least, most = self.grammar.size(self.grammar.start), self.space.nodes.max
         for _ in range(TRIES):
             draft, budget = Draft(self.grammar), int(rng.integers(least, most + 1))
             grow(draft, self.grammar.start, budget, rng)
-            projections, placement = projecting.draw(self.space, rng), self._placement(rng)
-            visibility = projecting.draw_visibility(self.space, rng)
-            around = Genome((), projections, placement, visibility)
-            genome = self._fitted(draft.genome(around), rng)
-            if genome is not None:
+            projections = projecting.draw(self.space, rng)
+            placement = pick(self.space.placement, rng)
+            around = Genome((), projections, placement, projecting.draw_visibility(self.space, rng))
+            if (genome := self._fitted(draft.genome(around), rng)) is not None:
                 return genome
         raise SpaceError(
             f"space {self.space.name}: {TRIES} graphs were drawn and its projections fit none; "
@@ -102,18 +100,17 @@ class Variation:
         for graph, name in ((grafted, "crossover"), (a, "crossover_projections")):
             if graph is not None:
                 drawn = replace(graph, projections=mixed, placement=placement, visibility=mask)
-                child = self._fitted(drawn, rng)
-                if child is not None:
+                if (child := self._fitted(drawn, rng)) is not None:
                     return child, name
         if self._sees_ahead(a):
             return self.sample(rng), "sample"
         return a, "crossover_projections"
 
     def _mutate_once(self, genome: Genome, rng: np.random.Generator) -> tuple[Genome, str] | None:
-        """Return the genome after one random change, and the name of the change.
+        """Return the genome after one random change, and its name; None if no change applies.
 
         A random draw decides whether placement, mask, projections or graph change. If that is
-        impossible, the graph is changed. Return None if this is impossible too.
+        impossible, the graph is changed.
         """
         for kind in (self._kind(rng.random()), "graph"):
             for _ in range(TRIES):
@@ -133,10 +130,9 @@ class Variation:
         self, kind: str, genome: Genome, rng: np.random.Generator
     ) -> tuple[str, Genome | None]:
         if kind == "mutate_placement":
-            return kind, replace(genome, placement=self._placement(rng))
+            return kind, replace(genome, placement=pick(self.space.placement, rng))
         if kind == "mutate_mask":
-            visibility = projecting.draw_visibility(self.space, rng)
-            return kind, replace(genome, visibility=visibility)
+            return kind, replace(genome, visibility=projecting.draw_visibility(self.space, rng))
         if kind == "project":
             changed = projecting.change(genome.projections, self.space, rng)
             child = replace(genome, projections=changed)
@@ -146,25 +142,19 @@ class Variation:
         return name, None if draft is None else draft.genome(genome)
 
     def _graft(self, a: Genome, b: Genome, rng: np.random.Generator) -> Genome | None:
-        """Return ``a`` with one operand replaced by a copy of a subgraph of ``b``.
-
-        Return None if no such replacement obeys the path rules.
-        """
+        """Return ``a`` with one operand replaced by a subgraph of ``b``; None if none fits."""
         receiver, donor = self._draft(a), self._draft(b)
         edges = receiver.edges()
         for choice in rng.permutation(len(edges)):
-            reader, slot = edges[choice]
-            goal = receiver.edge_goal(reader, slot)
-            fitting = [i for i in range(len(donor.vertices)) if donor.fits(i, goal)]
-            if fitting:
-                return graft(receiver, donor, (reader, slot), pick(fitting, rng)).genome(a)
+            goal = receiver.edge_goal(*edges[choice])
+            if fitting := [i for i in range(len(donor.vertices)) if donor.fits(i, goal)]:
+                return graft(receiver, donor, edges[choice], pick(fitting, rng)).genome(a)
         return None
 
     def _fitted(self, genome: Genome, rng: np.random.Generator) -> Genome | None:
-        """Return the genome with projections that the space allows and with which it type-checks.
+        """Return the genome with projections of the space with which it type-checks.
 
-        Return None if there are no such projections, if the genome is too large or constant, or if
-        it sees later tokens in a causal space.
+        Return None if there are none, or if the genome is too large, constant or not causal.
         """
         is_large = len(genome.nodes) > self.space.nodes.max
         if is_large or self._sees_ahead(genome) or is_constant(genome):
@@ -172,10 +162,6 @@ class Variation:
         return projecting.fit(genome, self.space, rng)
 
     def _sees_ahead(self, genome: Genome) -> bool:
-        """Return whether the space is causal and some node lets a token see later tokens."""
         if not self.space.causal:
             return False
         return not all(self.space.allows(node.op, node.param_dict()) for node in genome.nodes)
-
-    def _placement(self, rng: np.random.Generator) -> Placement:
-        return pick(self.space.placement, rng)

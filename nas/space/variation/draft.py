@@ -48,7 +48,7 @@ class Draft:
 
     @classmethod
     def of(cls, genome: Genome, grammar: Grammar) -> Draft:
-        """Return a mutable copy of the graph of a genome that type-checks."""
+        """Return the graph of a genome that type-checks."""
         draft, typing = cls(grammar), infer(genome)
         for node, signature in zip(genome.nodes, typing.signatures, strict=True):
             operation = OpSignature(node.op, signature, Symbol(node.op, signature.role.value))

@@ -1,9 +1,8 @@
 """Mutations and crossover of graphs, after which a genome still obeys the path rules of a policy.
 
-A mutation returns a changed copy of the graph (``Draft``), or None if it does not apply. An edge is
-an operand of a node. New subgraphs are grown to meet the requirement on the edge at which they are
-read. The caller changes the projections so that the genome type-checks, and checks the number of
-nodes.
+A mutation returns a changed copy of the graph (``Draft``), or None if it does not apply. New
+subgraphs meet the requirement on the edge at which they are read. The caller changes the
+projections so that the genome type-checks, and checks the number of nodes.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 
 from nas.genome import Ref
 from nas.genome.primitives import get
-from nas.space.variation.draft import Draft
+from nas.space.variation.draft import Draft, Edge
 from nas.space.variation.grammar import OpSignature, Production
 from nas.space.variation.growing import changed, draw_params, grow, pick, pick_production
 
@@ -25,21 +24,18 @@ LOCAL_BUDGET: Final = 3  # nodes of a new subgraph beyond the fewest possible
 def regrow(draft: Draft, rng: np.random.Generator) -> Draft | None:
     """Return a copy of the graph in which a new random subgraph replaces one random operand."""
     reader, slot = pick(draft.edges(), rng)
-    goal = draft.edge_goal(reader, slot)
-    fresh = draft.before(reader)
+    goal, fresh = draft.edge_goal(reader, slot), draft.before(reader)
     budget = draft.grammar.size(goal) + int(rng.integers(LOCAL_BUDGET + 1))
     port = draft.vertices[reader].operation.signature.inputs[slot]
-    ref = grow(fresh, goal, budget, rng, port.name)
-    return draft.joined(fresh, reader, {slot: ref})
+    return draft.joined(fresh, reader, {slot: grow(fresh, goal, budget, rng, port.name)})
 
 
 def rewire(draft: Draft, rng: np.random.Generator) -> Draft | None:
     """Return the graph with another operand at one random edge; None if no other is legal."""
-    reader, slot = pick(draft.edges(), rng)
-    goal = draft.edge_goal(reader, slot)
-    old = draft.ref((reader, slot))
+    reader, slot = edge = pick(draft.edges(), rng)
     refs: list[Ref] = [*draft.grammar.streams, *range(reader)]
-    others = [ref for ref in refs if ref != old and draft.fits(ref, goal)]
+    goal = draft.edge_goal(*edge)
+    others = [ref for ref in refs if ref != draft.ref(edge) and draft.fits(ref, goal)]
     if not others:
         return None
     return draft.joined(draft.before(reader), reader, {slot: pick(others, rng)})
@@ -76,8 +72,8 @@ def insert(draft: Draft, rng: np.random.Generator) -> Draft | None:
 def insert_pair(draft: Draft, rng: np.random.Generator) -> Draft | None:
     """Return the graph with the same new unary operation at two operands of a random node.
 
-    Some operations help only on both sides, for example a rotation of queries and keys. Return None
-    if no node has two operands at which the same operation is legal.
+    A rotation, for example, helps only on queries and keys. Return None if no node has two operands
+    at which the same operation is legal.
     """
     pairs = [
         (reader, slots)
@@ -96,8 +92,7 @@ def insert_pair(draft: Draft, rng: np.random.Generator) -> Draft | None:
     return None
 
 
-def _unary(draft: Draft, edge: tuple[int, int]) -> dict[OpSignature, Production]:
-    """Return the operations of one operand that are legal between an edge's operand and reader."""
+def _unary(draft: Draft, edge: Edge) -> dict[OpSignature, Production]:
     return {
         production.operation: production
         for production in draft.grammar.productions(draft.edge_goal(*edge))
@@ -106,9 +101,9 @@ def _unary(draft: Draft, edge: tuple[int, int]) -> dict[OpSignature, Production]
 
 
 def remove(draft: Draft, rng: np.random.Generator) -> Draft | None:
-    """Return the graph after a random node's operand is replaced by an operand of that operand.
+    """Return the graph after a random operand, or the output, is replaced by one of its operands.
 
-    Alternatively, replace the output by one of its operands. Return None if neither is legal.
+    Return None if this is nowhere legal.
     """
     ways: list[tuple[int, int, Ref]] = []
     for edge in draft.edges():
@@ -184,11 +179,8 @@ GRAPH_OPERATORS: Final = {
 }
 
 
-def graft(receiver: Draft, donor: Draft, edge: tuple[int, int], root: int) -> Draft:
-    """Return ``receiver`` with the operand at ``edge`` replaced by a subgraph of ``donor``.
-
-    The subgraph is a copy of the node ``root`` and of all nodes on which it depends.
-    """
+def graft(receiver: Draft, donor: Draft, edge: Edge, root: int) -> Draft:
+    """Return ``receiver`` with a node of ``donor`` and its ancestors as the operand at ``edge``."""
     fresh, new_index = receiver.before(edge[0]), dict[int, int]()
     for old in sorted(donor.ancestors(root)):
         vertex = donor.vertices[old]

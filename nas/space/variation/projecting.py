@@ -16,15 +16,12 @@ FIELDS = (*FLAGS, *LABELS)
 
 
 def draw(space: SearchSpace, rng: np.random.Generator) -> Projections:
-    """Return projections in which each field is a random value that the space allows."""
+    """Return random projections of the space."""
     return Projections(**{name: pick(space.choices(name), rng) for name in FIELDS})
 
 
 def draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility:
-    """Return a mask in which each field is a random value that the space allows.
-
-    If the space has no choices of masks, return the default and draw no random number.
-    """
+    """Return a random mask of the space; without choices draw no random number."""
     if not space.visibility:
         return Visibility()
     names = (f.name for f in fields(Visibility))
@@ -32,10 +29,7 @@ def draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility:
 
 
 def change(projections: Projections, space: SearchSpace, rng: np.random.Generator) -> Projections:
-    """Return the projections with one random field set to another value of the space.
-
-    If the space has no other value for any field, return the same projections.
-    """
+    """Return the projections with one random field set to another value, if there is one."""
     open_fields = [n for n in FIELDS if set(space.choices(n)) - {getattr(projections, n)}]
     if not open_fields:
         return projections
@@ -50,10 +44,10 @@ def mix(a: Projections, b: Projections, rng: np.random.Generator) -> Projections
 
 
 def fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome | None:
-    """Return the genome with projections that the space allows and with which it type-checks.
+    """Return the genome with projections of the space with which it type-checks; None if none do.
 
     Fields whose value the space does not allow get the space's first choice. Then no field changes
-    or, if the types require it, one or two. Return None if no such projections type-check.
+    or, if the types require it, one or two.
     """
     for projections in _nearest(genome.projections, space, rng):
         fitted = replace(genome, projections=projections)
@@ -65,10 +59,6 @@ def fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome 
 def _nearest(
     projections: Projections, space: SearchSpace, rng: np.random.Generator
 ) -> Iterator[Projections]:
-    """Yield projections that the space allows: with no changed field, then with one, then with two.
-
-    First of all, fields whose value the space does not allow get the space's first choice.
-    """
     # A normal form has no projection of an unread stream, which a mutation may connect.
     outside = [n for n in FIELDS if getattr(projections, n) not in space.choices(n)]
     first = replace(projections, **{name: space.choices(name)[0] for name in outside})
