@@ -14,8 +14,8 @@ from nas.evaluation.trial import Budget, Evaluation, Report, Training
 from nas.genome import Genome
 from nas.genome.canonical import canonicalise, digest
 from nas.space import load_space
-from nas.space.validation import load_policy
-from nas.space.variation import Variation
+from nas.space.rules import load_policy
+from nas.space.vary import Variation
 from nas.store import Document, Proposal, RunSetup, Session, rows
 from nas.store.database import Database
 from nas.store.folder import DATABASE_FILE, create_run

@@ -24,8 +24,8 @@ from nas.genome import Genome, ModelSizes, Node
 from nas.genome.canonical import digest
 from nas.genome.primitives import get
 from nas.space import load_space
-from nas.space.validation import load_policy
-from nas.space.variation import Variation
+from nas.space.rules import load_policy
+from nas.space.vary import Variation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

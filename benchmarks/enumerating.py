@@ -1,6 +1,6 @@
 """Enumerate all mechanisms of a small search space, each once, for a table of trainings.
 
-Graphs grow as those of random samples do (``nas.space.variation.growing``), but over all choices.
+Graphs grow as those of random samples do (``nas.space.vary.growing``), but over all choices.
 Each input of an operation is a grammar goal, that is, a type of value that the operation needs. A
 stream (q, k or v), an existing node or a new node meets the goal. So each graph within the space's
 limit of nodes is generated at least once; the digest removes duplicates. Graphs are generated one
@@ -17,20 +17,20 @@ from nas.genome import Genome, Projections, Visibility
 from nas.genome.canonical import canonicalise, resolved_digest
 from nas.genome.signs import is_constant
 from nas.genome.types import infer
-from nas.space.validation import validate
-from nas.space.variation.draft import Draft
-from nas.space.variation.grammar import Grammar
-from nas.space.variation.growing import changed
-from nas.space.variation.projecting import FIELDS
+from nas.space.rules import validate
+from nas.space.vary.draft import Draft
+from nas.space.vary.grammar import Grammar
+from nas.space.vary.growing import changed
+from nas.space.vary.projecting import FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from nas.genome import ModelSizes, Ref
     from nas.space import SearchSpace
-    from nas.space.validation import Policy
-    from nas.space.variation.draft import Vertex
-    from nas.space.variation.grammar import Goal
+    from nas.space.rules import Policy
+    from nas.space.vary.draft import Vertex
+    from nas.space.vary.grammar import Goal
 
     Vertices = tuple[Vertex, ...]
 

@@ -37,8 +37,8 @@ from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS
 from nas.space import load_space
-from nas.space.validation import load_policy
-from nas.space.variation import Variation
+from nas.space.rules import load_policy
+from nas.space.vary import Variation
 
 FORMATS: Final = ("py", "timm", "pt2", "onnx", "hf")
 DIM: Final = 32

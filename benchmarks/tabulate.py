@@ -31,8 +31,8 @@ from nas.evaluation.trial import Trial, run_trials, training_seed
 from nas.searching.setup import cost_context
 from nas.searching.tabular.table import SUFFIX, Origin, Table
 from nas.space import load_space
-from nas.space.validation import load_policy, validate
-from nas.space.variation import Variation
+from nas.space.rules import load_policy, validate
+from nas.space.vary import Variation
 from nas.store import this_session
 from nas.store.frozen import frozen_space, frozen_task
 from nas.store.sources import resolve

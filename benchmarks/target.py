@@ -41,7 +41,7 @@ from nas.searching.results import Attempt, TrialResult
 from nas.searching.setup import work_of
 from nas.searching.tabular.table import Table, load_table
 from nas.searching.target_archive import TargetArchive
-from nas.space.variation import Variation
+from nas.space.vary import Variation
 from nas.store.records import TARGET
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from nas.genome import Genome, ModelSizes
 from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import MECHANISMS
 from nas.space import load_space
-from nas.space.validation import load_policy
-from nas.space.variation import Variation
+from nas.space.rules import load_policy
+from nas.space.vary import Variation
 from nas.store.sources import resolve
 
 GENOMES: Final = 200

@@ -25,7 +25,7 @@ from nas.searching.archive import Archive
 from nas.searching.proposing import Proposer
 from nas.searching.tabular.evaluator import TableEvaluator
 from nas.searching.tabular.table import Table, load_table
-from nas.space.variation import Variation
+from nas.space.vary import Variation
 from tests.evaluation.simulated import SimulatedPool, make_dispatcher
 
 TRAININGS = 40  # per worker

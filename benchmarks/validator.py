@@ -12,8 +12,8 @@ import numpy as np
 from benchmarks.figures import Figure, interleaved, rate
 from nas.genome.canonical import canonicalise, digest
 from nas.space import load_space
-from nas.space.validation import load_policy, validate
-from nas.space.variation import Variation
+from nas.space.rules import load_policy, validate
+from nas.space.vary import Variation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,8 +8,8 @@ import numpy as np
 
 from nas.genome import Genome
 from nas.space import load_space
-from nas.space.validation import load_policy
-from nas.space.variation import Variation
+from nas.space.rules import load_policy
+from nas.space.vary import Variation
 
 
 @cache

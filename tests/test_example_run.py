@@ -12,7 +12,7 @@ import torch
 
 import nas
 from nas.space import SearchSpace
-from nas.space.validation import PolicyFile, compile_policy, validate
+from nas.space.rules import PolicyFile, compile_policy, validate
 from nas.store import open_run
 from nas.store.frozen import from_text, load_frozen_task
 

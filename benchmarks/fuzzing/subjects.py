@@ -30,7 +30,7 @@ from nas.genome.mechanisms import MECHANISMS
 from nas.searching.setup import check_space
 from nas.searching.tabular.table import load_table, tables
 from nas.space import load_space
-from nas.space.validation import load_policy, validate
+from nas.space.rules import load_policy, validate
 from nas.surgery.files import _Record
 from nas.tasks import load_task
 from nas.tasks.images.folder import list_images, read_images

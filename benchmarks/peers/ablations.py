@@ -1,6 +1,6 @@
 """The algorithm ``surrogate`` without one of its parts, or with one more, to measure its worth.
 
-A variant replaces a constant or a function of nas.searching or of nas.space.variation while its
+A variant replaces a constant or a function of nas.searching or of nas.space.vary while its
 search runs.
 """
 
@@ -19,7 +19,7 @@ from benchmarks.peers.ours import ours
 from nas.searching import archive, gaussian_process, quality_model, surrogate
 from nas.searching.algorithm import SearchContext
 from nas.searching.tabular.table import load_table
-from nas.space.variation.mutation import GRAPH_OPERATORS
+from nas.space.vary.mutation import GRAPH_OPERATORS
 
 if TYPE_CHECKING:
     from benchmarks.peers.problem import Problem

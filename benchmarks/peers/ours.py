@@ -19,7 +19,7 @@ from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
 from nas.searching.results import TrialResult
 from nas.space.space import seeds
-from nas.space.variation import Variation
+from nas.space.vary import Variation
 
 POPULATION = 12
 

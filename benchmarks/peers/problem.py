@@ -22,8 +22,8 @@ from nas.searching.filtering import CandidateFilter
 from nas.searching.setup import make_objectives
 from nas.searching.tabular.table import load_table
 from nas.space import SearchSpace, load_space
+from nas.space.rules import Policy, load_policy
 from nas.space.space import seeds
-from nas.space.validation import Policy, load_policy
 
 Score = tuple[float, float]  # quality and cost; lower is better, so accuracy is negated
 

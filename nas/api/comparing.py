@@ -22,7 +22,7 @@ from nas.genome import Genome
 from nas.report.benchmark import BenchmarkResult, make_benchmark
 from nas.report.trials import EvaluateResult, TrainingRow
 from nas.searching.setup import cost_context
-from nas.space.validation import load_policy
+from nas.space.rules import load_policy
 from nas.store import RUNS
 from nas.store.appending import RunRecord
 from nas.store.sources import AnyTrainable, ModuleSource, Source, resolve_trainable

@@ -7,7 +7,7 @@ from typing import TypedDict
 from nas.common.errors import ConfigError, ViolationError
 from nas.compiler import make_plan
 from nas.space import SearchSpace
-from nas.space.validation import Policy, validate
+from nas.space.rules import Policy, validate
 from nas.store.sources import Source
 from nas.tasks import Task, load_task
 from nas.tasks.suite import Suite

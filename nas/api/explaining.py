@@ -23,7 +23,7 @@ from nas.genome import Genome
 from nas.report.explanation import ExplainResult, make_explanation
 from nas.report.trials import TrainingRow
 from nas.searching.setup import cost_context
-from nas.space.validation import Policy, PolicyFile, compile_policy, load_policy
+from nas.space.rules import Policy, PolicyFile, compile_policy, load_policy
 from nas.store import RUNS, open_run
 from nas.store.appending import RunRecord
 from nas.store.frozen import from_text, load_frozen_task, load_unchanged

@@ -24,8 +24,8 @@ from nas.genome.primitives.base import REGISTRY
 from nas.report.costs import CostTable, count_costs
 from nas.report.result import Result
 from nas.report.show import ShowResult, examine
-from nas.space import load_space, validation
-from nas.space.validation import Violation
+from nas.space import load_space, rules
+from nas.space.rules import Violation
 from nas.store.sources import load_genome, resolve, resolve_trainable
 from nas.tasks import built_in_tasks, load_task
 
@@ -146,9 +146,9 @@ def validate(source: AnySource, *, policy: str = "score_normalize_aggregate") ->
     Raises:
         GenomeError, ConfigError: the genome or the policy cannot be read.
     """
-    rules, genome = validation.load_policy(policy), resolve(source).genome
-    violations = validation.validate(genome, rules)
-    return ValidateResult(not violations, digest(genome), rules.name, violations)
+    loaded, genome = rules.load_policy(policy), resolve(source).genome
+    violations = rules.validate(genome, loaded)
+    return ValidateResult(not violations, digest(genome), loaded.name, violations)
 
 
 def build_attention(

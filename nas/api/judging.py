@@ -20,7 +20,7 @@ from nas.evaluation.trial import training_seed
 from nas.genome import Genome
 from nas.report.judgement import Judgement, make_judgement
 from nas.report.trials import TrainingRow
-from nas.space.validation import load_policy
+from nas.space.rules import load_policy
 from nas.store import RUNS
 from nas.store.sources import Source, resolve_trainable
 from nas.tasks import load_task

@@ -77,7 +77,7 @@ class ViolationError(NasError):
     """A genome does not type-check, or breaks rules of the validator.
 
     Attributes:
-        violations: the broken rules, each a ``nas.space.validation.Violation``.
+        violations: the broken rules, each a ``nas.space.rules.Violation``.
     """
 
     exit_status = 1

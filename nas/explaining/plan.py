@@ -20,7 +20,7 @@ from nas.genome import ALL, FLAGS, LABELS, Genome, Projections, Visibility
 from nas.genome.mechanisms import mechanism
 from nas.genome.primitives.base import STREAM_OF_PORT
 from nas.genome.types import infer
-from nas.space.validation import Policy, validate
+from nas.space.rules import Policy, validate
 from nas.tasks import ModelTask
 
 if TYPE_CHECKING:

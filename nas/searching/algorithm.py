@@ -19,7 +19,7 @@ from nas.common.objectives import Objective, limits_of
 from nas.common.registry import Registry
 from nas.genome import Genome
 from nas.searching.results import Attempt, Costs, TrialResult
-from nas.space.variation import Variation
+from nas.space.vary import Variation
 
 if TYPE_CHECKING:
     from nas.searching.archive import Archive

@@ -13,7 +13,7 @@ from nas.costs import CostContext, costs_of, default_costs
 from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.searching.results import Attempt
-from nas.space.validation import Policy, validate
+from nas.space.rules import Policy, validate
 from nas.store import Proposal
 from nas.store.records import Verdict
 

@@ -22,9 +22,9 @@ from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
 from nas.searching.target_archive import TargetArchive
 from nas.space import SearchSpace
+from nas.space.rules import PolicyFile, compile_policy, load_policy
 from nas.space.space import seeds
-from nas.space.validation import PolicyFile, compile_policy, load_policy
-from nas.space.variation import Variation
+from nas.space.vary import Variation
 from nas.store import RunSetup
 from nas.store.frozen import from_text
 from nas.tasks import load_task

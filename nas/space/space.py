@@ -41,7 +41,7 @@ from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import NamedMechanism, mechanism
 from nas.genome.plain import plain_placement
 from nas.genome.primitives import check_params, get
-from nas.space.validation import Policy, validate
+from nas.space.rules import Policy, validate
 
 FOLDER: Final = "search_spaces"
 MAX_CONTEXT: Final = 2**30

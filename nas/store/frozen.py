@@ -14,7 +14,7 @@ from nas.common.config import M, dump_yaml, parse_model, parse_yaml
 from nas.common.errors import RunError
 from nas.evaluation.trial import task_fingerprint
 from nas.space import SearchSpace
-from nas.space.validation import load_policy
+from nas.space.rules import load_policy
 from nas.store.records import Document
 from nas.tasks.base import Data, Task
 

@@ -15,9 +15,9 @@ from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
 from nas.searching.results import TrialResult
 from nas.space import SearchSpace
+from nas.space.rules import Policy, load_policy, validate
 from nas.space.space import seeds
-from nas.space.validation import Policy, load_policy, validate
-from nas.space.variation import Variation
+from nas.space.vary import Variation
 from nas.store import Proposal
 from nas.testing.promises import Promise, keep, require
 

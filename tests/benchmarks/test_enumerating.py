@@ -16,8 +16,8 @@ from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import mechanism
 from nas.genome.primitives import get
 from nas.space import SearchSpace, load_space
-from nas.space.validation import load_policy, validate
-from nas.space.variation import Variation
+from nas.space.rules import load_policy, validate
+from nas.space.vary import Variation
 from nas.tasks import load_task
 
 SIZES = ModelSizes(64, 4, 2, 65)

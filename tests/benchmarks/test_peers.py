@@ -30,8 +30,8 @@ from nas.common.pareto import hypervolume as volume
 from nas.costs import CostContext
 from nas.genome import FLAGS
 from nas.space import load_space
-from nas.space.validation import load_policy, validate
-from nas.space.variation import Variation
+from nas.space.rules import load_policy, validate
+from nas.space.vary import Variation
 from nas.tasks import load_task
 
 MHA = {

@@ -15,8 +15,8 @@ from nas.common.errors import GenomeError, ViolationError
 from nas.compiler import build_attention, emit, formula
 from nas.genome.mechanisms import MECHANISMS
 from nas.space import load_space
-from nas.space.validation import load_policy
-from nas.space.variation import Variation
+from nas.space.rules import load_policy
+from nas.space.vary import Variation
 from tests.tensors import check_same, with_gradients
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from nas.explaining.plan import find_path
 from nas.genome import Placement, Rest, Visibility
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.searching.setup import cost_context
-from nas.space.validation import load_policy, validate
+from nas.space.rules import load_policy, validate
 from nas.tasks import load_task
 from tests.genomes import build
 from tests.samples import samples

@@ -27,8 +27,8 @@ from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import names
 from nas.genome.primitives.masks import hide
 from nas.space import load_space
-from nas.space.validation import load_policy
-from nas.space.variation import Variation
+from nas.space.rules import load_policy
+from nas.space.vary import Variation
 
 
 def py_text(genome: Genome, dim: int, heads: int, provenance: Provenance, **options: Any) -> str:

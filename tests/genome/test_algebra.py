@@ -15,7 +15,7 @@ from nas.genome.mechanisms import MECHANISMS
 from nas.genome.signs import is_constant
 from nas.genome.types import infer
 from nas.space import load_space
-from nas.space.validation import load_policy, validate
+from nas.space.rules import load_policy, validate
 from tests.samples import samples
 from tests.twins import are_twins, plain_block
 

@@ -14,8 +14,8 @@ from nas.genome.mechanisms import MECHANISMS
 from nas.report.drawing import drawing, drawing_columns
 from nas.report.table import table_lines
 from nas.space import load_space
-from nas.space.validation import load_policy
-from nas.space.variation import Variation
+from nas.space.rules import load_policy
+from nas.space.vary import Variation
 
 
 def text(genome: Genome) -> list[str]:

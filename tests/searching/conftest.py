@@ -26,7 +26,7 @@ from nas.searching.proposing import Proposer
 from nas.searching.results import TrialResult
 from nas.searching.setup import make_proposer
 from nas.space import SearchSpace
-from nas.space.validation import Policy, load_policy
+from nas.space.rules import Policy, load_policy
 from nas.store import (
     Document,
     Proposal,

@@ -15,7 +15,7 @@ from nas.searching.front_file import FRONT_FILE
 from nas.searching.listener import CompositeListener, Evaluated, GenerationDone, Listener
 from nas.searching.loop import LIKELY
 from nas.space import SearchSpace
-from nas.space.validation import validate
+from nas.space.rules import validate
 from nas.store import RunWriter, open_run
 
 both_forms = pytest.mark.parametrize("lag", [None, 5])

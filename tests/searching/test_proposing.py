@@ -15,8 +15,8 @@ from nas.genome.mechanisms import mechanism
 from nas.searching.filtering import ILLEGAL
 from nas.searching.results import Attempt
 from nas.space import SearchSpace, load_space
-from nas.space.validation import validate
-from nas.space.variation import Variation
+from nas.space.rules import validate
+from nas.space.vary import Variation
 from nas.testing.algorithms import drive, result_of
 
 MHA, GQA = mechanism("mha").genome, mechanism("gqa").genome

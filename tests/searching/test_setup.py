@@ -13,7 +13,7 @@ from nas.costs import CostContext
 from nas.genome import ModelSizes
 from nas.searching.setup import make_objectives, objective_names
 from nas.space import SearchSpace, load_space
-from nas.space.validation import PolicyFile, compile_policy, load_policy
+from nas.space.rules import PolicyFile, compile_policy, load_policy
 from nas.store import Document
 from nas.store.frozen import from_text, frozen
 

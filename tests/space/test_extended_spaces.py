@@ -16,8 +16,8 @@ from nas.costs.memory import kv_cache_bytes_per_token
 from nas.genome import Genome, ModelSizes
 from nas.genome.mechanisms import MECHANISMS
 from nas.space import load_space
-from nas.space.validation import load_policy
-from nas.space.variation import Variation
+from nas.space.rules import load_policy
+from nas.space.vary import Variation
 from nas.testing.primitives import OPERATION_COUNTS
 
 DIM, HEADS = 32, 4

@@ -9,8 +9,8 @@ import pytest
 from nas.common.errors import SpaceError
 from nas.genome.mechanisms import mechanism
 from nas.space import load_space
+from nas.space.rules import load_policy
 from nas.space.space import FOLDER, seeds
-from nas.space.validation import load_policy
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in Path(FOLDER).glob("*.yaml")))

@@ -15,8 +15,8 @@ from nas.compiler.interpreter import ReferenceAttention
 from nas.genome import PLACEMENTS, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from nas.space import load_space
-from nas.space.validation import load_policy
-from nas.space.variation import Variation
+from nas.space.rules import load_policy
+from nas.space.vary import Variation
 from nas.surgery import merge
 from tests.surgery.helpers import (
     DIM,

@@ -10,7 +10,7 @@ import torch
 import nas
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS
-from nas.space.validation import load_policy, validate
+from nas.space.rules import load_policy, validate
 from nas.testing import check_mechanism
 
 NAMES = [n for p in MECHANISMS.plugins() if p.name == "linear_zoo" for n in p.members]

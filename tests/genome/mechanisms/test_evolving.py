@@ -21,7 +21,7 @@ from nas.costs import attention_cost
 from nas.genome import Genome, Projections
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.mechanisms import MECHANISMS
-from nas.space.validation import load_policy, validate
+from nas.space.rules import load_policy, validate
 
 Build = Callable[..., Genome]
 

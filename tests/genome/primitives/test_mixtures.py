@@ -14,7 +14,7 @@ from nas.genome import ModelSizes, Visibility
 from nas.genome.canonical import canonicalise
 from nas.genome.primitives.mixtures import HeadDifference, KeyConv, TalkingHeads
 from nas.genome.primitives.products import ExcludeValue
-from nas.space.validation import load_policy, validate
+from nas.space.rules import load_policy, validate
 from nas.testing import check_primitive
 from nas.testing.cases import causal
 from tests.compiler.test_compiler import check_equal

@@ -10,7 +10,7 @@ from nas.genome.canonical import digest
 from nas.report.benchmark import make_benchmark
 from nas.report.explanation import make_explanation
 from nas.searching.setup import cost_context
-from nas.space.validation import load_policy
+from nas.space.rules import load_policy
 from nas.store import append_answer
 from nas.store.sources import resolve
 from tests.explaining.test_racing import ACCURACY, DATA, MARGIN, TASK, Known

@@ -18,12 +18,12 @@ from nas.genome import Genome
 from nas.genome.signs import is_constant
 from nas.genome.types import infer
 from nas.space import SearchSpace
-from nas.space.validation import Policy
-from nas.space.variation import projecting
-from nas.space.variation.draft import Draft
-from nas.space.variation.grammar import Grammar
-from nas.space.variation.growing import grow, pick
-from nas.space.variation.mutation import GRAPH_OPERATORS, graft
+from nas.space.rules import Policy
+from nas.space.vary import projecting
+from nas.space.vary.draft import Draft
+from nas.space.vary.grammar import Grammar
+from nas.space.vary.growing import grow, pick
+from nas.space.vary.mutation import GRAPH_OPERATORS, graft
 
 MOST_DRAFTS: Final = 1000  # parents of which the graph and its requirements are cached
 TRIES: Final = 50

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nas.genome.mechanisms import MECHANISMS
-from nas.space.validation import load_policy, validate
+from nas.space.rules import load_policy, validate
 
 if TYPE_CHECKING:
-    from nas.space.validation import Violation
+    from nas.space.rules import Violation
     from tests.genomes import Build
 
 OURS = load_policy("score_normalize_aggregate")

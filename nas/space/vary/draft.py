@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from nas.genome import Genome, Node, ParamValue, Ref
 from nas.genome.types import infer
-from nas.space.validation import Rule
-from nas.space.validation.automaton import Symbol
-from nas.space.variation.grammar import ANY, Goal, Grammar, Masks, OpSignature
+from nas.space.rules import Rule
+from nas.space.rules.automaton import Symbol
+from nas.space.vary.grammar import ANY, Goal, Grammar, Masks, OpSignature
 
 Params = tuple[tuple[str, ParamValue], ...]
 Edge = tuple[int, int]

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from nas.space.validation.automaton import Symbol, compile_pattern
+from nas.space.rules.automaton import Symbol, compile_pattern
 
 SYMBOLS = [Symbol("a1", "a"), Symbol("a2", "a"), Symbol("b1", "b"), Symbol("c1", "c")]
 WORDS = {"a1", "a2", "b1", "c1", "a", "b", "c"}

@@ -14,9 +14,9 @@ import numpy as np
 
 from nas.genome import Ref
 from nas.genome.primitives import get
-from nas.space.variation.draft import Draft, Edge
-from nas.space.variation.grammar import OpSignature, Production
-from nas.space.variation.growing import changed, draw_params, grow, pick, pick_production
+from nas.space.vary.draft import Draft, Edge
+from nas.space.vary.grammar import OpSignature, Production
+from nas.space.vary.growing import changed, draw_params, grow, pick, pick_production
 
 LOCAL_BUDGET: Final = 3  # nodes of a new subgraph beyond the fewest possible
 

@@ -19,14 +19,14 @@ from nas.genome.primitives import REGISTRY, Role, get
 from nas.genome.primitives.base import parse_signature
 from nas.genome.types import infer
 from nas.space import SearchSpace, load_space
+from nas.space.rules import PolicyFile, compile_policy, load_policy, validate
 from nas.space.space import seeds
-from nas.space.validation import PolicyFile, compile_policy, load_policy, validate
-from nas.space.variation import Variation
-from nas.space.variation.draft import Draft
-from nas.space.variation.mutation import insert_pair
+from nas.space.vary import Variation
+from nas.space.vary.draft import Draft
+from nas.space.vary.mutation import insert_pair
 
 if TYPE_CHECKING:
-    from nas.space.validation import Policy
+    from nas.space.rules import Policy
 
 SPACES = ("quickstart", "attention_v1", "attention_v2", "attention_causal")
 

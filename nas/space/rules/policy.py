@@ -12,7 +12,7 @@ the stream at its start and the node whose operand is the place.
   one path must match, and ``none`` if no path may match.
 - The place ``to`` is ``output``, or an operand of a primitive or role, such as
   ``aggregate.values``.
-- The expression ``match`` is defined in ``nas.space.validation.automaton``. Without it, every path
+- The expression ``match`` is defined in ``nas.space.rules.automaton``. Without it, every path
   matches.
 """
 
@@ -30,7 +30,7 @@ from nas.common.config import Frozen, Name, describe, find_named, near, read_mod
 from nas.common.errors import PolicyError
 from nas.genome import STREAMS, Ref
 from nas.genome.primitives import Role, Signature, get, names
-from nas.space.validation.automaton import Automaton, Symbol, compile_pattern
+from nas.space.rules.automaton import Automaton, Symbol, compile_pattern
 
 FOLDER: Final = "validators"
 Quantifier = Literal["every", "some", "none"]

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nas.common.errors import ConfigError, PolicyError
-from nas.space.validation import load_policy, validate
+from nas.space.rules import load_policy, validate
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nas.space.validation import Policy
+    from nas.space.rules import Policy
     from tests.genomes import Build
 
 RULE = "{name: r, to: output, from: input, match: '.* aggregate'}"

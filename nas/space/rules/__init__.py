@@ -1,7 +1,7 @@
 """Validation of genomes by type checks and by path rules (a policy)."""
 
-from nas.space.validation.policy import Policy, PolicyFile, Rule, compile_policy, load_policy
-from nas.space.validation.validator import Violation, validate
+from nas.space.rules.policy import Policy, PolicyFile, Rule, compile_policy, load_policy
+from nas.space.rules.validator import Violation, validate
 
 __all__ = [
     "Policy",

@@ -12,8 +12,8 @@ from typing import Any, Final
 from nas.genome import STREAMS, Genome, Ref
 from nas.genome.signs import is_constant
 from nas.genome.types import Problem, Typing, infer
-from nas.space.validation.automaton import Symbol
-from nas.space.validation.policy import Policy, Rule
+from nas.space.rules.automaton import Symbol
+from nas.space.rules.policy import Policy, Rule
 
 MAX_PLACES: Final = 20  # reported violations per rule
 

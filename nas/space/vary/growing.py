@@ -11,8 +11,8 @@ from nas.genome import ParamValue, Ref
 from nas.genome.primitives import get
 from nas.genome.primitives.base import STREAM_OF_PORT, Role
 from nas.space import SearchSpace
-from nas.space.variation.draft import Draft, Params
-from nas.space.variation.grammar import Goal, Production
+from nas.space.vary.draft import Draft, Params
+from nas.space.vary.grammar import Goal, Production
 
 T = TypeVar("T")
 

@@ -23,8 +23,8 @@ from nas.genome import STREAMS
 from nas.genome.primitives import Signature, get
 from nas.genome.primitives.base import Kind
 from nas.space import SearchSpace
-from nas.space.validation import Policy, Rule
-from nas.space.validation.automaton import Symbol
+from nas.space.rules import Policy, Rule
+from nas.space.rules.automaton import Symbol
 
 ANY: Final = -1  # the bit mask of all states
 NEVER: Final = 10**6
