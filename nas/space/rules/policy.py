@@ -77,7 +77,7 @@ class PolicyFile(Frozen):
     about: str = ""
     types: bool = True
     arity: dict[str, Annotated[int, Field(ge=0)]] = {}
-    rules: tuple[RuleFile, ...]
+    rules: tuple[RuleFile, ...] = Field(max_length=64)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ def read(folder: Path, text: str) -> Policy:
             f"[{RULE}, {{name: slow, to: output, from: input, match: '{'.? ' * 20_000}'}}]",
             ["'slow'", "500 characters", "..."],
         ),
+        (f"[{', '.join([RULE] * 65)}]", ["rules", "at most 64 items"]),
         ("[{name: r, too: output}]", ["'too'", "did you mean 'to'"]),
     ],
 )
