@@ -195,8 +195,7 @@ class _WithResults(nn.Module):
     """A block that returns its output and the results of its projections and primitives.
 
     A trace drops operations whose result is not returned. A block computes all of them, even if
-    the score does not use a projection (QANA without its skip) or if only the shape of a result is
-    read (by a forget gate), so all of them must be counted.
+    only the shape of a result is read (by a forget gate), so all of them must be counted.
     """
 
     def __init__(self, block: nn.Module) -> None:

@@ -79,7 +79,7 @@ def node(op: str, *inputs: object, **params: object) -> dict[str, Any]:
         ('{"graph_def": []', "not JSON"),
         (node("sofmax", "q"), "did you mean 'softmax'"),
         (node("qana", "q", "k", hidden=0), "from 1 to 64"),
-        (node("qana", "q", "k", skip=False), "random"),
+        (node("qana", "q", "k", init="gate"), "learned"),
     ],
 )
 def test_unreadable_genomes_exit_with_2_and_one_message(

@@ -161,7 +161,7 @@ def test_mechanisms_run_without_data_and_forward_mode(name: str) -> None:
 
 UNUSED = {
     "qana": ("rotate", "basis", "warmup", "activation", "mlp_scale", "activate"),
-    "neural_attention": ("per_head", "reduced_dim", "scale:", "filtered", "tanh", "relu", "rank"),
+    "neural_attention": ("reduced_dim", "filtered", "tanh", "relu", "rank"),
     "additive": ("gelu", "relu", "silu", "activation", "filtered"),
     "sqa": ("share(", '1/2", '),
     "sw_sqa": ("share(",),

@@ -196,11 +196,12 @@ def test_a_key_without_query_is_named_query(genome: Build) -> None:
 
 
 def test_parameters_without_effect_are_removed(genome: Build) -> None:
-    def qana(**params: Any) -> Genome:
-        return genome(("qana", "qk", params), ("softmax", [0]), ("weighted_sum", [1, "v"]))
+    def gated(**params: Any) -> Genome:
+        gates, score = ("token_gate", "k", params), ("gated_product", ["q", "k", 0])
+        return genome(gates, score, ("softmax_free", [1]), ("weighted_sum", [2, "v"]))
 
-    assert digest(qana(warmup=7)) == digest(qana())
-    assert digest(qana(gate="warmup", warmup=7)) != digest(qana(gate="warmup"))
+    assert digest(gated(form="share", root=7)) == digest(gated(form="share"))
+    assert digest(gated(root=7)) != digest(gated())
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_graphed_steps_equal_eager_ones(digits, genome, name, overrides):
     """Replays see each batch, each random draw and each count of a gate."""
     graphs = Recording()
     if name == "gated":
-        gate = {"gate": "warmup", "warmup": 4}
+        gate = {"gate": "warmup"}
         name = genome(("qana", "qk", gate), ("softmax", [0]), ("weighted_sum", [1, "v"]))
     assert_same_as_eager(graphs, lambda: train_step(digits, name, **overrides))
     assert (graphs.warm_ups, graphs.replays) == (3, 5)  # the batch of 8 runs eagerly

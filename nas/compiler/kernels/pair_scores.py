@@ -32,8 +32,8 @@ from nas.genome.primitives.shapes import Key, Query, Scores
 def fast_sum_units(
     left: Float[Tensor, "b h q m"],
     right: Float[Tensor, "b h k m"],
-    weight: Float[Tensor, "..."],
-    shift: Float[Tensor, "..."],
+    weight: Float[Tensor, "m"],
+    shift: Float[Tensor, ""],
     activation: str,
 ) -> Scores:
     """Return the scores of ``sum_units``, in tiles of pairs if that is faster or limits memory."""
@@ -43,8 +43,8 @@ def fast_sum_units(
     if not goes_by_pieces(left, pairs * left.shape[3], is_faster):
         return sum_units(left, right, weight, shift, activation)
     batch, heads, queries, count = left.shape
-    out = weight.expand(heads, count)[:, None].expand(batch, heads, queries, count)
-    shifts = shift.view(-1, 1, 1).expand(batch, heads, queries, 1)
+    out = weight.expand(batch, heads, queries, count)
+    shifts = shift.expand(batch, heads, queries, 1)
     return sum_pairs(left, right, None, out, shifts, activation)
 
 
@@ -304,4 +304,4 @@ class FastQana(Qana):
             return super().score(query, key, units)
         features, rows, out, bias, shift = self.gated(key, units)
         scores = sum_pairs(bias, features, rows, out, shift, self.activation)
-        return scores + (query * self.skip_scale) @ key.mT if self.skip else scores
+        return scores + (query * self.skip_scale) @ key.mT

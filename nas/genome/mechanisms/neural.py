@@ -59,8 +59,8 @@ def neural_attention() -> Genome:
     paper's parameter counts (table 1) and sequences of other lengths need shared
     weights. Biases are as in eqs. 3 and 4; eq. 8 omits them. q and k are not
     reduced to d' first (eqs. 5 and 6; reduced_dim does so). The scale 1 / sqrt(d)
-    of eq. 9 is off, as in the authors' code (scale: true adds it). The paper does
-    not name the activation; here it is gelu. b_a has no effect under softmax.
+    of eq. 9 is left out, as in the authors' code. The paper does not
+    name the activation; here it is gelu. b_a has no effect under softmax.
     """
     return scored("neural_attention", placement=PLACEMENTS["first"])
 

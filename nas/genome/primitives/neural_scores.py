@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.genome.primitives.base import Params, Role, Sizes, primitive
-from nas.genome.primitives.domains import Choice, Flag, Integer
+from nas.genome.primitives.domains import Choice, Integer
 from nas.genome.primitives.shapes import Key, Query, Scores
 
 ACTIVATION: Final = Choice(default="gelu", values=("gelu", "relu", "silu", "tanh"))
@@ -44,8 +44,8 @@ REDUCED_DIM: Final = Integer(default=None, low=2, high=4096, nullable=True)
 def sum_units(
     left: Float[Tensor, "b h q m"],
     right: Float[Tensor, "b h k m"],
-    weight: Float[Tensor, "..."],
-    shift: Float[Tensor, "..."],
+    weight: Float[Tensor, "m"],
+    shift: Float[Tensor, ""],
     activation: str,
 ) -> Scores:
     """Return scores_ij = sum_m weight_m act(left_im + right_jm) + shift; m counts hidden units.
@@ -53,36 +53,19 @@ def sum_units(
     No tensor of all units, shape (b, h, q, k, m), is stored.
 
     Args:
-        weight: output weights, shape (m), or (h, m) with one network for each head.
-        shift: bias of the output, a scalar, or shape (h) with one network for each head.
+        weight: weights of the output; all heads share them.
+        shift: bias of the output.
         activation: name of the function act in ``torch.nn.functional``.
     """
     queries = left.unsqueeze(-2).unbind(-1)
     # The keys of a unit are contiguous in memory, for speed.
     keys = right.transpose(-2, -1).contiguous().unsqueeze(-2).unbind(2)
     # One multiply-add for each unit and pair, as in the formula of MACs.
-    scores = shift.view(-1, 1, 1)
-    for query, key, factor in zip(queries, keys, weight.unbind(-1), strict=True):
+    scores = shift.view(1, 1)
+    for query, key, factor in zip(queries, keys, weight.unbind(), strict=True):
         active = getattr(F, activation)(query + key)
-        scores = torch.addcmul(scores, active, factor.reshape(-1, 1, 1))
+        scores = torch.addcmul(scores, active, factor)
     return scores
-
-
-def split_linear(
-    tokens: Float[Tensor, "b h n i"],
-    weight: Float[Tensor, "..."],
-    bias: Float[Tensor, "..."] | None = None,
-) -> Float[Tensor, "b h n o"]:
-    """Return the tokens after a linear map from i to o features.
-
-    Args:
-        weight: shape (o, i) for one map that all heads share, or (h, o, i) for one map per head.
-        bias: shape (o) or (h, o), respectively.
-    """
-    if weight.dim() == 2:
-        return F.linear(tokens, weight, bias)
-    product = tokens @ weight.transpose(-2, -1)
-    return product if bias is None else product + bias.unsqueeze(-2)
 
 
 def sum_layers(
@@ -163,8 +146,6 @@ def _macs(sizes: Sizes, params: Params) -> int:
         "reduced_dim": REDUCED_DIM,
         "width": Integer(default=16, low=1, high=4096),
         "activation": ACTIVATION,
-        "scale": Flag(default=False),
-        "per_head": Flag(default=False),
     },
     macs=_macs,
     passes=lambda sizes, params: 2 * params["width"],
@@ -175,48 +156,38 @@ class NeuralAttention(nn.Module):
     Q' = Q W_q + b_q, K' = K W_k + b_k                          (n x d'; eq. 5 and 6)
     h_ij = act(W_h [q'_i; k'_j] + b_h)                          (m; eq. 3 and 7)
     A_ij = w_a · h_ij + b_a                                     (eq. 4 and 8)
-    scores = A, or under ``scale`` A / sqrt(d)                  (inside the softmax of eq. 9)
 
-    W_h: m x 2d', w_a: m. All heads share one network, unless ``per_head`` gives each head its own
-    network. W_h [q'; k'] is computed as W_hq q' + W_hk k', so that the maps run once per token and
-    not once per pair. MACs include these maps, and m for each pair.
+    W_h: m x 2d', w_a: m; all heads share the network. Scores are A, without the 1 / sqrt(d) of
+    eq. 9, as in the authors' code. W_h [q'; k'] is computed as W_hq q' + W_hk k', so that the maps
+    run once per token and not once per pair. MACs include these maps, and m for each pair.
 
     With ReLU the first hidden unit has the initial bias 2, so that it is active for all pairs.
     Otherwise the initial score could be a constant without gradient. In the authors' code this
     happens for 40 % of the seeds at d' = 2.
 
     Args:
-        rank: d, which is used only with ``scale``.
         reduced_dim: d', two or more. None omits W_q and W_k (eq. 5 and 6); d' is then the head
             width.
         width: m, the number of hidden units, one or more.
         activation: name of act: gelu, relu, silu or tanh.
-        scale: whether scores are divided by sqrt(d).
-        per_head: whether each head has its own network.
     """
 
     def __init__(
         self,
-        heads: int,
         head_width: int,
-        rank: int,
         *,
         reduced_dim: int | None = None,
         width: int = 16,
         activation: str = "gelu",
-        scale: bool = False,
-        per_head: bool = False,
     ) -> None:
         super().__init__()
         self.activation = activation
-        self.scale = rank**-0.5 if scale else 1.0
         self.inner = reduced_dim or head_width
         self.is_reduced = reduced_dim is not None
-        group = (heads,) if per_head else ()
 
         def initial(*shape: int, fan: int) -> nn.Parameter:
             bound = fan**-0.5  # as in nn.Linear
-            return nn.Parameter(torch.empty((*group, *shape)).uniform_(-bound, bound))
+            return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
 
         if reduced_dim is not None:
             self.query_weight = initial(reduced_dim, head_width, fan=head_width)
@@ -229,7 +200,7 @@ class NeuralAttention(nn.Module):
         self.out_bias = initial(fan=width)
         if activation == "relu":
             with torch.no_grad():
-                self.hidden_bias[..., 0] = 2.0
+                self.hidden_bias[0] = 2.0
 
     def forward(self, query: Query, key: Key) -> Scores:
         return sum_units(*self.units(query, key), activation=self.activation)
@@ -237,11 +208,11 @@ class NeuralAttention(nn.Module):
     def units(self, query: Query, key: Key) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the query and key terms, output weights and bias for ``sum_units``."""
         if self.is_reduced:
-            query = split_linear(query, self.query_weight, self.query_bias)
-            key = split_linear(key, self.key_weight, self.key_bias)
-        left = split_linear(query, self.hidden_weight[..., : self.inner], self.hidden_bias)
-        right = split_linear(key, self.hidden_weight[..., self.inner :])
-        return left, right, self.out_weight * self.scale, self.out_bias * self.scale
+            query = F.linear(query, self.query_weight, self.query_bias)
+            key = F.linear(key, self.key_weight, self.key_bias)
+        left = F.linear(query, self.hidden_weight[:, : self.inner], self.hidden_bias)
+        right = F.linear(key, self.hidden_weight[:, self.inner :])
+        return left, right, self.out_weight, self.out_bias
 
 
 def _authors_macs(sizes: Sizes, params: Params) -> int:

@@ -41,21 +41,11 @@ def _macs(sizes: Sizes, params: Params) -> int:
     through = sizes.queries * hidden if params["rope"] else sizes.tokens
     mixed = through * width * (basis or 0)  # the rows of U, or the keys, times the basis
     inner = width if basis is None or params["rope"] else basis
-    pair = (width if params["skip"] else 0) + hidden * inner + hidden
+    pair = width + hidden * inner + hidden
     return sizes.heads * (tail + mixed + sizes.pairs * pair)
 
 
-def _unread(params: Params) -> tuple[str, ...]:
-    port = () if params["skip"] else ("query",)
-    return port if params["gate"] == "warmup" else (*port, "warmup")
-
-
 def _check(params: Params) -> None:
-    if not params["skip"] and (params["init"] != "random" or params["gate"] == "warmup"):
-        raise ValueError(
-            f"skip: false with init: {params['init']} and gate: {params['gate']} scores every key "
-            "alike at the start; expected init: random, and gate: none or learned"
-        )
     if params["gate"] != "learned" and params["init"] == "gate":
         raise ValueError("init: gate starts from a closed gate; expected gate: learned")
 
@@ -81,9 +71,7 @@ def _caution(params: Params) -> str | None:
         "activation": ACTIVATION,
         "init": Choice(default="zero_out", values=("zero_out", "paper_zero", "gate", "random")),
         "mlp_scale": Choice(default="none", values=("none", "sqrt")),
-        "skip": Flag(default=True),
         "gate": Choice(default="none", values=("none", "learned", "warmup")),
-        "warmup": Integer(default=100, low=1, high=1_000_000),
         "basis": Integer(default=None, low=1, high=4096, nullable=True),
         "rope": Flag(default=False),
     },
@@ -92,7 +80,6 @@ def _caution(params: Params) -> str | None:
     macs=_macs,
     passes=lambda sizes, params: 1 + 3 * params["hidden"],
     is_stateful=lambda params: params["gate"] == "warmup",
-    unread=_unread,
 )
 class Qana(nn.Module):
     """Dot product plus a hidden layer whose weights are computed from the query's token.
@@ -108,16 +95,15 @@ class Qana(nn.Module):
             sets all to zero, as in the paper; under a normaliser that ignores shifts, such as
             softmax, they never train. ``gate`` draws all and sets alpha to zero.
         mlp_scale: ``none`` for m = 1, or ``sqrt`` for m = 1/sqrt(r).
-        skip: whether the dot product s_i·k_j / sqrt(r) is added.
         gate: ``none`` for alpha = 1, ``learned`` for a learned alpha of each head, or ``warmup``
-            for an alpha that rises from 0 to 1 over the first forward passes in training mode
+            for an alpha that rises from 0 to 1 over the first 100 forward passes in training mode
             (section 6.2).
-        warmup: number of these forward passes.
         basis: number of basis rows B_r of each head, with U_il = sum_r a_ilr B_r (section 6.2). D_Q
             is then D_K + h basis + 2h + 1. None stands for no basis.
         rope: whether s, k and the rows of U are rotated by the positions of their tokens.
     """
 
+    warmup = 100
     passes: Tensor | None
 
     def __init__(
@@ -132,9 +118,7 @@ class Qana(nn.Module):
         activation: str = "gelu",
         init: str = "zero_out",
         mlp_scale: str = "none",
-        skip: bool = True,
         gate: str = "none",
-        warmup: int = 100,
         basis: int | None = None,
         rope: bool = False,
     ) -> None:
@@ -143,9 +127,7 @@ class Qana(nn.Module):
             raise ValueError(f"qana: the key width is {width}; expected an even number for rope")
         self.heads, self.hidden = heads, hidden
         self.activation = activation
-        self.skip = skip
         self.rope = rope
-        self.warmup = warmup
         self.skip_scale = rank**-0.5
         self.scale = self.skip_scale if mlp_scale == "sqrt" else 1.0
         self.parts = (hidden * (basis or width), hidden, hidden, 1)
@@ -203,8 +185,6 @@ class Qana(nn.Module):
         inner = (rows.flatten(2, 3) @ features.transpose(-2, -1)).unflatten(2, (-1, self.hidden))
         active = getattr(F, self.activation)(inner + bias.unsqueeze(-1))
         scores = (out.unsqueeze(-2) @ active).squeeze(-2) + shift
-        if not self.skip:
-            return scores
         return scores + query @ key.transpose(-2, -1) * self.skip_scale
 
     def gated(self, key: Key, units: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

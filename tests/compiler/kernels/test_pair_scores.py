@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from nas.compiler.kernels import PIECE, fast_class
 from nas.compiler.kernels.normalisers import Threshold, fast_threshold_weights
 from nas.compiler.kernels.pair_scores import fast_sum_layers, fast_sum_units, sum_pairs
-from nas.genome.primitives.neural_scores import split_linear, sum_layers, sum_units
+from nas.genome.primitives.neural_scores import sum_layers, sum_units
 from nas.genome.primitives.qana import Qana
 from nas.genome.primitives.sparse import threshold_weights
 from tests.tensors import ACTIVATIONS
@@ -45,7 +45,6 @@ KINDS: dict[str, tuple[Any, Any, tuple[tuple[Any, ...], ...]]] = {
         (("q", 3), ("k", 2), ("q", 3, 2), ("q", 3), ("q", 1)),
     ),
     "layers": (fast_sum_layers, sum_layers, (*QK, (2, 3), (2,), (1, 2), (1,))),
-    "units_per_head": (*units("gelu"), (*QK, (HEADS, 3), (HEADS,))),
 } | {name: (*units(name), (*QK, (3,), ())) for name in ACTIVATIONS}
 SPARSE = {
     f"power_{power}": (
@@ -99,16 +98,10 @@ def test_the_plain_forms_are_the_equations_pair_by_pair() -> None:
     expected = [F.relu(h @ second.T + bias) @ third[0] + shift for h in hidden]
     torch.testing.assert_close(layers[:, :, 1], torch.stack(expected, -1))
     for activation in ACTIVATIONS:
-        left, right, weight, shift = operands("units_per_head")
+        left, right, weight, shift = operands(activation)
         active = getattr(F, activation)(left.unsqueeze(3) + right.unsqueeze(2))
-        sums = (active * weight[:, None, None]).sum(-1) + shift.view(-1, 1, 1)
+        sums = active @ weight + shift
         torch.testing.assert_close(sum_units(left, right, weight, shift, activation), sums)
-
-
-def test_split_linear_gives_every_head_its_own_map() -> None:
-    x, weight, bias = torch.randn(2, 3, 4, 5), torch.randn(3, 2, 5), torch.randn(3, 2)
-    one_by_one = [F.linear(x[:, h], weight[h], bias[h]) for h in range(3)]
-    torch.testing.assert_close(split_linear(x, weight, bias), torch.stack(one_by_one, 1))
 
 
 @EVERY
@@ -227,8 +220,8 @@ def test_qana_runs_in_tiles_for_many_pairs_and_narrow_keys(
         (64, 65, 32): "planes",
     }.items():
         torch.manual_seed(0)
-        module = fast_class(Qana)(8, heads, width, width, init="random", gate="warmup", warmup=4)
-        plain = Qana(8, heads, width, width, init="random", gate="warmup", warmup=4)
+        module = fast_class(Qana)(8, heads, width, width, init="random", gate="warmup")
+        plain = Qana(8, heads, width, width, init="random", gate="warmup")
         plain.load_state_dict(module.state_dict())
         key, x = torch.randn(1, heads, tokens, width), torch.randn(1, tokens, 8)
         assert way(module, key, key, x) == expected

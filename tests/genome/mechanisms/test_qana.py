@@ -68,7 +68,7 @@ def naive(built: Qana, query: Tensor, key: Tensor, x: Tensor) -> Tensor:
     network = torch.einsum("bhijl,bhil->bhij", hidden, out) + shift
     alpha = 1.0 if built.alpha is None else built.alpha.view(-1, 1, 1)
     skip = torch.einsum("bhid,bhjd->bhij", query, key) / math.sqrt(WIDTH)
-    return alpha * network + (skip if built.skip else 0.0)
+    return alpha * network + skip
 
 
 def sdpa_of(block: nn.Module, x: Tensor, **options: Any) -> Tensor:
@@ -243,7 +243,8 @@ def test_a_closed_gate_opens() -> None:
 
 
 def test_a_gate_warms_up_over_passes_in_training() -> None:
-    built, given = module(gate="warmup", warmup=4), inputs()
+    built, given = module(gate="warmup"), inputs()
+    built.warmup = 4
     skip = given[0] @ given[1].transpose(-2, -1) / math.sqrt(WIDTH)
     whole = naive(built, *given) - skip
     for passes in range(7):
@@ -251,7 +252,8 @@ def test_a_gate_warms_up_over_passes_in_training() -> None:
         torch.testing.assert_close(built(*given) - skip, min(passes / 4, 1.0) * whole)
         built.train()
         built(*given)
-    saved = Qana(DIM, HEADS, WIDTH, WIDTH, True, gate="warmup", warmup=4).double()
+    saved = Qana(DIM, HEADS, WIDTH, WIDTH, True, gate="warmup").double()
+    saved.warmup = 4
     saved.load_state_dict(built.state_dict())
     torch.testing.assert_close(saved.eval()(*given), built.eval()(*given))
 
@@ -260,8 +262,6 @@ def test_a_gate_warms_up_over_passes_in_training() -> None:
     ("params", "words"),
     [
         ({"hidden": 0}, "expected a whole number from 1 to 64"),
-        ({"skip": False}, "skip: false with init: zero_out"),
-        ({"skip": False, "init": "random", "gate": "warmup"}, "scores every key alike"),
         ({"init": "gate"}, "expected gate: learned"),
         ({"init": "gate", "gate": "warmup"}, "expected gate: learned"),
         ({"basis": 0}, "expected a whole number from 1 to 4096 or null"),
@@ -272,13 +272,6 @@ def test_a_gate_warms_up_over_passes_in_training() -> None:
 def test_what_cannot_be_is_refused(params: dict[str, Any], words: str) -> None:
     with pytest.raises(GenomeError, match=words):
         check_params("qana", params, "genome")
-
-
-def test_without_a_skip_it_still_scores() -> None:
-    built = module(skip=False, init="random")
-    given = inputs()
-    torch.testing.assert_close(built(*given), naive(built, *given), rtol=0, atol=1e-12)
-    assert built(*given).std(dim=-1).min() > 1e-3
 
 
 # --- cost

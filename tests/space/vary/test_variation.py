@@ -188,14 +188,14 @@ def test_a_custom_policy_is_obeyed() -> None:
 
 def test_rare_valid_combinations_of_parameters_are_drawn() -> None:
     space = load_space("quickstart")
-    rare = {"skip": (False,), "init": ("zero_out",) * 60 + ("random",)}
+    rare = {"gate": ("none",) * 60 + ("learned",), "init": ("gate",)}
     ops = {**space.primitives, "qana": rare}
     found = operators(space.model_copy(update={"primitives": ops}))
     rng = np.random.default_rng(14)
     qanas = [n for _ in range(300) for n in found.sample(rng).nodes if n.op == "qana"]
     assert qanas
-    assert all(n.params == (("init", "random"), ("skip", False)) for n in qanas)
-    ops = {**ops, "qana": {"skip": (False,), "init": ("zero_out",)}}
+    assert all(n.params == (("gate", "learned"), ("init", "gate")) for n in qanas)
+    ops = {**ops, "qana": {"gate": ("none",), "init": ("gate",)}}
     with pytest.raises(SpaceError, match="qana's parameters"):
         operators(space.model_copy(update={"primitives": ops}))
 
