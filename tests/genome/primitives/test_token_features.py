@@ -10,9 +10,17 @@ from torch import Tensor, nn
 
 from nas.genome.canonical import canonicalise
 from nas.genome.primitives import get
-from nas.genome.primitives.feature_maps import EluPlusOne, FeatureSoftmax, L2Norm
 from nas.genome.primitives.positions import Rope, ShortConv, TokenShift
-from nas.genome.primitives.transforms import GatedValue, HeadLinear, Linear, OutputGate, RmsNorm
+from nas.genome.primitives.transforms import (
+    EluPlusOne,
+    FeatureSoftmax,
+    GatedValue,
+    HeadLinear,
+    L2Norm,
+    Linear,
+    OutputGate,
+    RmsNorm,
+)
 from nas.testing import check_primitive
 from tests.tensors import check_same, draw, with_gradients
 
