@@ -177,7 +177,7 @@ def _layer_cost(
     is_size=True,
 )
 def _macs(plan: Plan, context: CostContext) -> float:
-    from nas.costs.macs import computed_macs
+    from nas.costs.profile import computed_macs
 
     return computed_macs(plan, context.sizes, context.is_causal).all
 
@@ -189,7 +189,7 @@ def _macs(plan: Plan, context: CostContext) -> float:
     title="MACs of scores and aggregation",
 )
 def _attention_macs(plan: Plan, context: CostContext) -> float:
-    from nas.costs.macs import computed_macs
+    from nas.costs.profile import computed_macs
 
     computed = computed_macs(plan, context.sizes, context.is_causal)
     return computed.all - computed.tokens
@@ -197,14 +197,14 @@ def _attention_macs(plan: Plan, context: CostContext) -> float:
 
 @_layer_cost("elementwise", "elements", "elements that pointwise operations touch")
 def _elementwise(plan: Plan, context: CostContext) -> float:
-    from nas.costs.counting import elementwise
+    from nas.costs.profile import elementwise
 
     return elementwise(plan, context.sizes, context.qkv_bias)
 
 
 @_layer_cost("params", "parameters", "learned numbers", is_default=True, is_size=True)
 def _params(plan: Plan, context: CostContext) -> float:
-    from nas.costs.counting import count_parameters
+    from nas.costs.profile import count_parameters
 
     return count_parameters(plan, context.sizes.dim, context.sizes.heads, context.qkv_bias)
 
@@ -229,7 +229,7 @@ def _kv_cache(plan: Plan, context: CostContext) -> float:
     "multiply-adds that plain fvcore counts for the published encoder layer",
 )
 def _seed_compatible(plan: Plan, context: CostContext) -> float:
-    from nas.costs.counting import seed_compatible_macs
+    from nas.costs.profile import seed_compatible_macs
 
     return seed_compatible_macs(plan, context.sizes, context.qkv_bias)
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from nas.compiler.lowering import Lowered, live, lower
 from nas.compiler.plan import Plan
-from nas.costs.macs import token_width
+from nas.costs.profile import token_width
 from nas.genome import ModelSizes, Ref
 
 BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits

@@ -17,7 +17,7 @@ from nas.costs import COSTS, CostMeasure
 from nas.exporting import EXPORTS, ExportFormat
 from nas.genome import ModelSizes
 from nas.genome.primitives import Role
-from nas.genome.primitives.base import REGISTRY, pair_macs, primitive
+from nas.genome.primitives.base import REGISTRY, primitive
 from nas.genome.primitives.domains import Choice
 from nas.genome.primitives.masks import drop_padding, hide
 from nas.searching.algorithm import ALGORITHMS
@@ -50,7 +50,7 @@ class Planted(nn.Module):
 def planted(forward: Callable[[Any, Tensor, Tensor], Tensor], **declared: Any) -> str:
     """Register a score of the name "planted", and return the name."""
     Planted.rule = forward  # type: ignore[method-assign]
-    fields = {"notation": "{query}·{key}", "source": "a test", "macs": pair_macs} | declared
+    fields = {"notation": "{query}·{key}", "source": "a test"} | declared
     signature = "query: tokens[h,w], key: tokens[h,w] -> scores[h]"
     primitive("planted", signature, role=Role.SCORE, **fields)(Planted)
     return "planted"
@@ -85,7 +85,6 @@ class Wrong(torch.autograd.Function):
             "later tokens, and sees none",
         ),
         (lambda m, q, k: torch.log(q @ k.mT), {}, "by inf"),
-        (lambda m, q, k: q @ k.mT, {"macs": lambda s, p: 1}, "macs is 1 at .*torch counts 200"),
         (lambda m, q, k: q @ k.mT, {"source": ""}, "it names no source"),
         (lambda m, q, k: q @ k.mT + torch.rand(()), {}, "of a seed differ|Jacobian|hidden key"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import nas.costs.counting
+import nas.costs.profile
 from nas.costs import attention_cost
 from nas.genome import Genome, Node
 from nas.genome.primitives import get, names
@@ -35,7 +35,7 @@ def genome_of(case: Case) -> Genome | None:
 @pytest.mark.parametrize("is_traced", [False, True])
 def test_every_primitive_is_counted(is_traced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if is_traced:
-        monkeypatch.setattr(nas.costs.counting, "_COMPUTED_NUMBERS", 0)
+        monkeypatch.setattr(nas.costs.profile, "_COMPUTED_NUMBERS", 0)
     for case in CASES:
         found = None if case.params.get("least_heads") == "3/4" else genome_of(case)
         if found is not None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from nas.genome.primitives.base import Role, primitive
 
-DECLARED = {"role": Role.TRANSFORM, "source": "a test", "macs": lambda sizes, params: 0}
+DECLARED = {"role": Role.TRANSFORM, "source": "a test"}
 
 
 @primitive("branching", "tokens: tokens[h,w] -> tokens[h,w]", notation="if({tokens})", **DECLARED)

@@ -5,13 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from nas.genome.primitives.base import Params, Role, Sizes, primitive
+from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Mask, Tokens
-
-
-def _macs(sizes: Sizes, params: Params) -> int:
-    return sizes.heads * sizes.tokens**2 * sizes.width
 
 
 @primitive(
@@ -20,7 +16,6 @@ def _macs(sizes: Sizes, params: Params) -> int:
     role=Role.POSITION,
     notation="ema({tokens})",
     source="an example: where it comes from, with its equation",
-    macs=_macs,
     state=lambda sizes, params: sizes.heads * sizes.width,
 )
 class MovingAverage(nn.Module):

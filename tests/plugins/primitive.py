@@ -5,11 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nas.genome.primitives.base import Params, Role, Sizes, primitive
-
-
-def _macs(sizes: Sizes, params: Params) -> int:
-    return sizes.heads * sizes.pairs * sizes.width
+from nas.genome.primitives.base import Role, primitive
 
 
 @primitive(
@@ -18,7 +14,6 @@ def _macs(sizes: Sizes, params: Params) -> int:
     role=Role.SCORE,
     notation="({query}·{key}ᵀ)²/d",
     source="an example: where it comes from, with its equation",
-    macs=_macs,
 )
 class SquaredScore(nn.Module):
     """Squared dot products over the width.

@@ -11,8 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nas.compiler import build_attention, make_plan
 from nas.compiler.interpreter import ReferenceAttention
-from nas.costs.macs import computed_macs
 from nas.costs.memory import kv_cache_bytes_per_token
+from nas.costs.profile import computed_macs
 from nas.genome import Genome, ModelSizes
 from nas.genome.mechanisms import MECHANISMS
 from nas.space import load_space

@@ -13,7 +13,6 @@ give equal numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -22,8 +21,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nas.genome.primitives.base import Sizes
-
 if TYPE_CHECKING:
     M = TypeVar("M", bound=type[nn.Module])
 
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
 # cache. On other devices large tiles save kernel launches.
 PIECE: Final = {"cpu": 2**17, "other": 2**24}
 _FASTER: Final[dict[type[nn.Module], type[nn.Module]]] = {}
-_COUNTS: Final[dict[type[nn.Module], Callable[[Sizes], int]]] = {}
 
 
 def faster(module: M) -> M:
@@ -40,30 +36,10 @@ def faster(module: M) -> M:
     return module
 
 
-def counted_by(macs: Callable[[Sizes], int]) -> Callable[[M], M]:
-    """Return a class decorator for kernels that compute less than their primitive's ``macs``.
-
-    Args:
-        macs: returns the multiply-adds of one call at batch size 1.
-    """
-
-    def register(module: M) -> M:
-        _COUNTS[module.__bases__[0]] = macs
-        return module
-
-    return register
-
-
 def fast_class(module: type[nn.Module]) -> type[nn.Module]:
     """Return the registered faster subclass of a class, or the class if it has no such subclass."""
     _load()
     return _FASTER.get(module, module)
-
-
-def counts() -> Mapping[type[nn.Module], Callable[[Sizes], int]]:
-    """Return the functions of ``counted_by``, by the class of the primitive."""
-    _load()
-    return _COUNTS
 
 
 @cache
@@ -92,6 +68,5 @@ def pieces(scores: Float[Tensor, "p q k"], numbers: int = 1) -> list[tuple[slice
 
 
 def is_traced() -> bool:
-    """Whether torch is tracing or compiling the code that calls this function."""
-    is_tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
-    return bool(is_tracing or torch.compiler.is_compiling())
+    """Whether torch compiles or exports the code that calls this function, for any length."""
+    return torch.compiler.is_compiling()

@@ -18,12 +18,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.compiler.kernels import counted_by, faster, is_traced
+from nas.compiler.kernels import faster, is_traced
 from nas.compiler.kernels.normalisers import fast_softmax
 from nas.compiler.kernels.runtime import dot_product_attention, is_in_16_bits, past_keys
 from nas.compiler.kernels.windows import by_rows
-from nas.genome.primitives.base import Sizes
-from nas.genome.primitives.delta import Delta, strength_macs, without_erased
+from nas.genome.primitives.delta import Delta, without_erased
 from nas.genome.primitives.gated import decayed_products, log_decay
 from nas.genome.primitives.masks import count_visible
 from nas.genome.primitives.shapes import Gates, Key, Mask, Query, Sums, Tokens, Values
@@ -213,40 +212,6 @@ def continue_gated_sums(
     return torch.cat(out, dim=2), before
 
 
-def gated_macs(sizes: Sizes, values: int) -> int:
-    """Return the multiply-adds of ``gated_sums``.
-
-    Args:
-        values: the number of features of a head's values.
-    """
-    chunks, width = -(-sizes.tokens // CHUNK), sizes.width
-    of_token = width * _pairs(sizes) + CHUNK * values
-    if chunks == 1:
-        return sizes.heads * CHUNK * of_token
-    of_token += 2 * width * values
-    return sizes.heads * (chunks * CHUNK * of_token + chunks**2 * width * values)
-
-
-def _pairs(sizes: Sizes) -> int:
-    """Return the pairs per token and feature that ``past_products`` multiplies in one chunk."""
-    return CHUNK if sizes.gates == 1 else CHUNK // 2 - PIECE // 2 + PIECE
-
-
-def erase_macs(sizes: Sizes) -> int:
-    """Return the multiply-adds of one call of ``solve_in_chunks``, as ``counted_by`` describes."""
-    count, width = sizes.tokens, sizes.width
-    if not _is_long(count, sizes.gates):
-        return sizes.heads * width * (count**2 + count * (count - 1) // 2)
-    count += -count % CHUNK
-    # Half of a chunk's pairs are solved for, twice: for the values and for the keys.
-    return sizes.heads * count * width * (_pairs(sizes) + CHUNK - 1 + 2 * width)
-
-
-def delta_macs(sizes: Sizes) -> int:
-    """Return the multiply-adds of one call of ``FastDelta``, as ``counted_by`` describes."""
-    return strength_macs(sizes) + erase_macs(sizes)
-
-
 def _is_long(tokens: int, gates: int) -> bool:
     return not is_traced() and tokens > (2 * CHUNK if gates == 1 else PIECE)
 
@@ -269,14 +234,16 @@ def solve_in_chunks(erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | 
     out = []
     for chunk in range(keys.shape[2]):
         out.append(fresh[:, :, chunk] - corrections[:, :, chunk] @ state)
-        state = kept[:, :, chunk] * state + columns[:, :, chunk] @ out[-1]
+        if chunk + 1 < keys.shape[2]:
+            state = kept[:, :, chunk] * state + columns[:, :, chunk] @ out[-1]
     return torch.cat(out, dim=2)[:, :, :length]
 
 
-@counted_by(delta_macs)
 @faster
 class FastDelta(Delta):
     """The delta rule in chunks, for long sequences."""
+
+    is_traceable = True
 
     def solve(self, erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
         return solve_in_chunks(erase, keys, values, gates)

@@ -64,8 +64,7 @@ def linear_attention(
     """
     query = query * scale if scale != 1.0 else query
     keys, width = key.shape[2:]
-    is_long = keys > (256 if is_causal else width)
-    if is_long and (mask is None or mask.shape[-2] == 1):
+    if is_by_sums(keys, width, is_causal) and (mask is None or mask.shape[-2] == 1):
         exact = torch.promote_types(query.dtype, torch.float32)
         kept = values.new_ones(1, 1, keys, 1, dtype=exact) if mask is None else mask.mT.to(exact)
         values = values if mask is None else values * kept.to(values.dtype)
@@ -84,6 +83,14 @@ def linear_attention(
 
     out: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=3)
     return out
+
+
+def is_by_sums(keys: int, width: int, is_causal: bool) -> bool:
+    """Return whether linear attention first multiplies keys with values, which needs no pairs.
+
+    Otherwise it first multiplies queries with keys.
+    """
+    return keys > (256 if is_causal else width)
 
 
 def sum_of_visible(

@@ -24,6 +24,7 @@ from torch import nn
 from nas.common.errors import NasError
 from nas.common.processor import processor_name
 from nas.compiler import Plan, build_attention, make_plan
+from nas.costs.profile import ELEMENTWISE, profile
 from nas.costs.timing.measuring import Passes, fastest, one_thread
 from nas.costs.timing.prediction import Calibration, fitted
 from nas.costs.timing.work import amounts
@@ -136,14 +137,14 @@ def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
     Fewer sequences take less time to measure. There are enough of them that the layer runs the
     same kernels as with the whole batch, so its time is proportional to their number.
     """
-    numbers, most, pairs = 0, 1, 0
+    numbers, most, pairs = 0, 1.0, 0
     for step in plan.steps:
         size = plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
-        passes = step.primitive.passes(size, step.params)
-        rows = sizes.tokens if step.is_paired else size.width
-        numbers += size.heads * sizes.tokens * rows * passes
-        most, pairs = max(most, passes), max(pairs, size.heads * size.pairs)
-    least = FEWEST_NUMBERS if most == 1 else 4 * FEWEST_NUMBERS
+        results = size.heads * sizes.tokens * (sizes.tokens if step.is_paired else size.width)
+        elements = max(results, profile(plan, step, sizes)[ELEMENTWISE])
+        numbers += elements
+        most, pairs = max(most, elements / results), max(pairs, size.heads * size.tokens**2)
+    least = FEWEST_NUMBERS if most < 4 else 4 * FEWEST_NUMBERS
     return min(batch, 1 + max(least // numbers, FEWEST_PAIRS // pairs))
 
 

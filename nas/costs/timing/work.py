@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from nas.compiler import Plan
 from nas.compiler.kernels.gated import is_in_chunks
+from nas.compiler.kernels.means import is_by_sums
 from nas.compiler.lowering import Lowered, live, lower
 from nas.compiler.plan import Step
-from nas.costs.macs import call_macs, is_by_sums, token_width
+from nas.costs.profile import ELEMENTWISE, profile, token_width, total_macs
 from nas.genome import ModelSizes
 from nas.genome.primitives import Role, Sizes
 
@@ -48,7 +49,7 @@ def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> di
         elif step.index in read:
             # Primitives call different numbers of torch's operations.
             totals[f"{step.primitive.name}.call"] += 1.0
-            work += _step(plan, step, _sizes(plan, step, sizes), "")
+            work += _step(plan, step, sizes, "")
     for kind, amount in work:
         totals[kind] += amount * batch / _MILLION
     return dict(totals)
@@ -81,7 +82,7 @@ def _call(plan: Plan, call: Lowered, sizes: ModelSizes, *, is_causal: bool) -> I
         return
     kernel = "@call" if call.score else "@window" if plan.is_windowed else "@mean"
     for step in call.steps:
-        yield from _step(plan, step, _sizes(plan, step, sizes), kernel)
+        yield from _step(plan, step, sizes, kernel)
 
 
 def _linear_call(
@@ -93,7 +94,7 @@ def _linear_call(
     """
     assert call.score is not None, "linear attention has scores"
     size = _sizes(plan, call.score, sizes)
-    pairs = size.heads * size.pairs
+    pairs = size.heads * size.tokens**2
     if call.is_gated:
         is_by_pairs = plan.is_windowed or not is_in_chunks(size.tokens, size.gates)
         kernel, numbers = "@gated", pairs * size.gates
@@ -106,7 +107,7 @@ def _linear_call(
         numbers = size.heads * size.tokens * size.width
     name = _name(call.score, size) + kernel
     yield name, numbers
-    yield f"{name}.macs", call_macs(plan, call, sizes, is_causal)
+    yield f"{name}.macs", total_macs(profile(plan, call, sizes, is_causal=is_causal))
     if plan.is_windowed:
         yield f"mask{kernel}", pairs
     if call.is_gated:
@@ -120,29 +121,28 @@ def _name(step: Step, size: Sizes) -> str:
     return step.primitive.name + (".features" if size.gates > 1 else "")
 
 
-def _step(plan: Plan, step: Step, size: Sizes, kernel: str) -> Iterator[Amount]:
+def _step(plan: Plan, step: Step, sizes: ModelSizes, kernel: str) -> Iterator[Amount]:
+    size = _sizes(plan, step, sizes)
     name = _name(step, size)
     tokens = size.heads * size.tokens * size.width
-    pairs = size.heads * size.pairs
-    macs = step.primitive.macs(size, step.params)
+    pairs = size.heads * size.tokens**2
     if kernel in ("@mean", "@window"):
         if step.role is Role.AGGREGATE:
             yield f"{step.role}{kernel}", tokens
-            macs = (pairs if kernel == "@window" else tokens) * size.width
-            yield f"{step.role}{kernel}.macs", macs
+            products = pairs if kernel == "@window" else tokens
+            yield f"{step.role}{kernel}.macs", products * size.width
     elif not step.is_paired:
         yield name, tokens
-        yield f"{name}.macs", macs
+        yield f"{name}.macs", total_macs(profile(plan, step, sizes))
     elif step.primitive.name in ("scaled_dot_product", "weighted_sum"):
         yield f"{name}{kernel}", pairs
         yield f"product{kernel}.macs", pairs * size.width
     else:
+        counts = profile(plan, step, sizes)
         yield f"{name}{kernel}", pairs
-        yield f"{name}.macs", macs
-        # Work that depends on hidden units.
-        passes = pairs * step.primitive.passes(size, step.params)
-        if passes > pairs:
-            yield f"{name}.passes", passes
+        yield f"{name}.macs", total_macs(counts)
+        if counts[ELEMENTWISE] > pairs:  # it grows with hidden units
+            yield f"{name}.elements", counts[ELEMENTWISE]
     for operand in step.operands:
         if operand.is_repeated:
             kind = "pairs" if operand.is_paired else "tokens"

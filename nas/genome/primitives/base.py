@@ -157,17 +157,13 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of one call of a node, from which its MACs (multiply-adds) are computed.
+    """The sizes of one call of a node.
 
     Attributes:
         dim: model width.
         heads: number of heads of the operands.
         width: number of features per head.
-        tokens: number of keys in the call. If a window is computed block by block, this is the
-            number of keys in one block.
-        rows: number of queries; None if it equals ``tokens``.
-        allowed: number of pairs of a query and a key for which a score is computed; None for all
-            pairs.
+        tokens: number of tokens.
         gates: number of forget gates per head and token among the operands; 1 if there are none.
     """
 
@@ -175,34 +171,7 @@ class Sizes:
     heads: int
     width: int
     tokens: int
-    rows: int | None = None
-    allowed: int | None = None
     gates: int = 1
-
-    @property
-    def queries(self) -> int:
-        """The number of queries."""
-        return self.tokens if self.rows is None else self.rows
-
-    @property
-    def both(self) -> int:
-        """The number of queries plus the number of keys."""
-        return self.queries + self.tokens
-
-    @property
-    def pairs(self) -> int:
-        """The number of pairs of a query and a key for which a score is computed."""
-        return self.queries * self.tokens if self.allowed is None else self.allowed
-
-
-def pair_macs(sizes: Sizes, params: Params) -> int:
-    """Return the multiply-adds of one dot product per head and pair of a query and a key."""
-    return sizes.heads * sizes.pairs * sizes.width
-
-
-def map_macs(sizes: Sizes, params: Params) -> int:
-    """Return the multiply-adds of a linear map of each head of each token to ``width`` features."""
-    return sizes.heads * sizes.tokens * sizes.width**2
 
 
 SIZES: Final = ("dim", "heads", "width", "head_width", "rank", "bias", "filtered")
@@ -225,12 +194,9 @@ class Primitive:
         is_causal_safe: returns whether, under a causal mask, no output depends on a later token.
         check: raises ``ValueError`` for parameters that exclude each other.
         caution: returns a warning about training with these parameters, or None.
-        macs: returns the number of multiply-adds of one call at batch size 1.
         elementwise: names of torch operations, such as "aten::special_ndtr", that the cost
             ``elementwise`` counts by their elements. Operations that torch tags as pointwise need
             no declaration.
-        passes: returns approximately how often one call reads or writes a value for each pair of a
-            query and a key (or for each token). The predicted time depends on this number.
         is_stateful: returns whether a call in training mode changes the module's buffers.
         state: returns how many numbers the cache of a decoder holds to continue a sequence; None if
             the result depends on all earlier tokens. Used only if ``needs_all_tokens`` is true.
@@ -257,9 +223,7 @@ class Primitive:
     is_causal_safe: Callable[[Params], bool] = lambda params: True
     check: Callable[[Params], None] = lambda params: None
     caution: Callable[[Params], str | None] = lambda params: None
-    macs: Callable[[Sizes, Params], int] = lambda sizes, params: 0
     elementwise: tuple[str, ...] = ()
-    passes: Callable[[Sizes, Params], int] = lambda sizes, params: 1
     is_stateful: Callable[[Params], bool] = lambda params: False
     state: Callable[[Sizes, Params], int | None] = lambda sizes, params: None
     unread: Callable[[Params], tuple[str, ...]] = lambda params: ()

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Role, Sizes, pair_macs, primitive
+from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.gated import decayed_products
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Gates, Mask, Tokens
@@ -18,16 +18,6 @@ def unrolled(overlap: Float[Tensor, "b h n n"], tokens: Tokens) -> Tokens:
     # Autocast returns 16 bits from products; the solver accepts 32 and 64.
     lower = overlap.to(tokens.dtype).tril(-1)
     return torch.linalg.solve_triangular(lower, tokens, upper=False, unitriangular=True)
-
-
-def solve_macs(sizes: Sizes) -> int:
-    """Return the multiply-adds of a triangular system over the tokens of each head."""
-    return sizes.heads * sizes.width * sizes.tokens * (sizes.tokens - 1) // 2
-
-
-def strength_macs(sizes: Sizes) -> int:
-    """Return the multiply-adds of a number of each head, computed from the input."""
-    return sizes.tokens * sizes.dim * sizes.heads
 
 
 def without_erased(erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
@@ -48,7 +38,6 @@ def without_erased(erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | N
     notation="delta({keys}, {tokens})",
     source="Yang et al. 2024 (DeltaNet, arXiv 2406.06484); gates: Gated DeltaNet "
     "(2412.06464); gates of features: Kimi Delta Attention (2510.26692)",
-    macs=lambda sizes, params: strength_macs(sizes) + pair_macs(sizes, params) + solve_macs(sizes),
     state=lambda sizes, params: sizes.heads * (sizes.width**2 + sizes.gates),
 )
 class Delta(nn.Module):

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Role, pair_macs, primitive
+from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Choice
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import (
@@ -83,7 +83,6 @@ def decayed_products(
     notation="{query}·Π{gates}·{key}ᵀ/√d",
     source="gates of a head: Dao and Gu 2024 (arXiv 2405.21060); of a feature: Yang et "
     "al. 2024 (GLA, arXiv 2312.06635)",
-    macs=pair_macs,
     sign=lambda operands: sign_of_product(operands[:2]),
 )
 class GatedProduct(nn.Module):

@@ -80,7 +80,6 @@ class GateOfInput(nn.Module):
     derived=("least_heads",),
     unread=lambda params: ("tokens",),
     least_heads=lambda params: params["least_heads"],
-    macs=lambda sizes, params: sizes.tokens * sizes.dim * sizes.heads,
     state=lambda sizes, params: sizes.heads,
 )
 class ForgetGate(GateOfInput):
@@ -152,9 +151,6 @@ class ConstantGate(nn.Module):
         "rank": Integer(default=16, low=1, high=1024),
     },
     unread=lambda params: ("tokens",),
-    macs=lambda sizes, params: (
-        sizes.tokens * params["rank"] * (sizes.dim + sizes.heads * sizes.width)
-    ),
     state=lambda sizes, params: sizes.heads * sizes.width,
 )
 class FeatureGate(GateOfInput):

@@ -23,7 +23,6 @@ INITIAL: Final = Real(default=0.8, low=0.0, high=1.0)
     notation="Δ_heads({weights})",
     source="Ye et al. 2024 (Differential Transformer, arXiv 2410.05258)",
     parameters={"initial": INITIAL},
-    passes=lambda sizes, params: 2,
     plain=lambda params, sizes: None if sizes.heads == 1 else params,
 )
 class HeadDifference(nn.Module):
@@ -56,7 +55,6 @@ class HeadDifference(nn.Module):
     notation="({first} - λ{second})",
     source="Ye et al. 2024 (Differential Transformer, arXiv 2410.05258)",
     parameters={"initial": INITIAL},
-    passes=lambda sizes, params: 2,
 )
 class Difference(nn.Module):
     """Weights minus other weights times a learned factor of each head: first - lambda_h second.
@@ -80,7 +78,6 @@ class Difference(nn.Module):
     role=Role.ADJUST,
     notation="P·{scores}",
     source="Shazeer et al. 2020 (Talking-Heads Attention, arXiv 2003.02436)",
-    macs=lambda sizes, params: sizes.heads**2 * sizes.pairs,
 )
 class TalkingHeads(nn.Module):
     """Scores or weights of all heads, mixed by a learned matrix, which is initially the identity.
@@ -107,7 +104,6 @@ class TalkingHeads(nn.Module):
     notation="conv_keys_{kernel}({scores})",
     source="Golovneva et al. 2025 (Multi-Token Attention, arXiv 2504.00927), for one query",
     parameters={"kernel": Integer(default=3, low=2, high=64)},
-    macs=lambda sizes, params: sizes.heads * sizes.pairs * params["kernel"],
 )
 class KeyConv(nn.Module):
     """Convolution of each query's scores over the keys, causal, with one kernel for each head.

@@ -33,7 +33,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Params, Role, Sizes, primitive
+from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Choice, Integer
 from nas.genome.primitives.shapes import Key, Query, Scores
 
@@ -94,10 +94,6 @@ def sum_layers(
     role=Role.SCORE,
     notation="vᵀtanh(W₁{query} + W₂{key})",
     source="Bahdanau et al. 2015, section A.1.2; Evolving Attention, section 2.1",
-    macs=lambda sizes, params: (
-        sizes.heads * (sizes.both * sizes.width**2 + sizes.pairs * sizes.width)
-    ),
-    passes=lambda sizes, params: 2 * sizes.width,
 )
 class AdditiveAttentionScore(nn.Module):
     """Scores by a hidden tanh layer of width w, without biases, shared by all heads.
@@ -122,20 +118,6 @@ class AdditiveAttentionScore(nn.Module):
         return self.query_map(query), self.key_map(key), weight, weight.new_zeros(())
 
 
-def _reduction_macs(sizes: Sizes, params: Params) -> tuple[int, int]:
-    """Return the width d' of the network's input, and the multiply-adds per head of maps to d'.
-
-    Without the parameter ``reduced_dim`` there are no such maps, and d' is the head width.
-    """
-    reduced_dim = params["reduced_dim"]
-    return reduced_dim or sizes.width, sizes.both * sizes.width * (reduced_dim or 0)
-
-
-def _macs(sizes: Sizes, params: Params) -> int:
-    (inner, reduction), hidden = _reduction_macs(sizes, params), params["width"]
-    return int(sizes.heads * (reduction + sizes.both * inner * hidden + sizes.pairs * hidden))
-
-
 @primitive(
     "neural_attention",
     "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
@@ -147,8 +129,6 @@ def _macs(sizes: Sizes, params: Params) -> int:
         "width": Integer(default=16, low=1, high=4096),
         "activation": ACTIVATION,
     },
-    macs=_macs,
-    passes=lambda sizes, params: 2 * params["width"],
 )
 class NeuralAttention(nn.Module):
     """Scores by a network with one hidden layer, whose input is the query and the key.
@@ -215,17 +195,6 @@ class NeuralAttention(nn.Module):
         return left, right, self.out_weight, self.out_bias
 
 
-def _authors_macs(sizes: Sizes, params: Params) -> int:
-    inner, reduction = _reduction_macs(sizes, params)
-    pairs = sizes.pairs * (inner * (inner // 2) + inner // 2)
-    return int(sizes.heads * (reduction + sizes.both * inner**2 + pairs))
-
-
-def _authors_passes(sizes: Sizes, params: Params) -> int:
-    inner = params["reduced_dim"] or sizes.width
-    return int(3 * (inner + inner // 2))
-
-
 @primitive(
     "neural_attention_authors",
     "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
@@ -233,8 +202,6 @@ def _authors_passes(sizes: Sizes, params: Params) -> int:
     notation="MLP₃({query}; {key})",
     source="Neural Attention, table 1, and its published code",
     parameters={"reduced_dim": REDUCED_DIM},
-    macs=_authors_macs,
-    passes=_authors_passes,
 )
 class NeuralAttentionAuthors(nn.Module):
     """Scores by the network in the authors' code: hidden ReLU layers of d' and d'/2 units.

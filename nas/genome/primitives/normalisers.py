@@ -200,7 +200,6 @@ class Ratio(nn.Module):
     role=Role.NORMALIZE,
     notation="softpick({scores})",
     source="Zuhri et al. 2025 (Softpick, arXiv 2504.20966)",
-    passes=lambda sizes, params: 4,
     sign=rectified,
 )
 class Softpick(nn.Module):
@@ -229,7 +228,6 @@ class Softpick(nn.Module):
     role=Role.NORMALIZE,
     notation="stick({scores})",
     source="Tan et al. 2024 (Stick-breaking Attention, arXiv 2410.17980)",
-    passes=lambda sizes, params: 5,
 )
 class StickBreaking(nn.Module):
     """Each key, from the last visible one backwards, takes a share of the weight that is left.

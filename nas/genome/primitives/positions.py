@@ -105,7 +105,6 @@ class Rope(nn.Module):
     state=lambda sizes, params: (
         sizes.heads * sizes.width * (params["kernel"] - 1) if params["causal"] else None
     ),
-    macs=lambda sizes, params: sizes.heads * sizes.tokens * sizes.width * params["kernel"],
     is_featurewise=True,
 )
 class ShortConv(nn.Module):

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Role, pair_macs, primitive
+from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Choice
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Key, Mask, Query, Scores, Sums, Tokens, Values
@@ -20,7 +20,6 @@ from nas.genome.primitives.signs import Sign, non_negative, sign_of_product
     role=Role.SCORE,
     notation="({query}·{key}ᵀ)/√d",
     source="Vaswani et al. 2017, eq. 1",
-    macs=pair_macs,
     sign=sign_of_product,
 )
 class ScaledDotProduct(nn.Module):
@@ -44,9 +43,6 @@ class ScaledDotProduct(nn.Module):
     role=Role.SCORE,
     notation="{query}·W·{key}ᵀ",
     source="Luong et al. 2015 (general), section 3.1; Evolving Attention, section 2.1",
-    macs=lambda sizes, params: (
-        pair_macs(sizes, params) + sizes.heads * sizes.queries * sizes.width**2
-    ),
 )
 class Bilinear(nn.Module):
     """Unscaled dot products of keys with a learned linear map of the queries.
@@ -74,7 +70,6 @@ def unit_length(tokens: Tokens) -> Tokens:
     role=Role.SCORE,
     notation="τ·cos({query}, {key})",
     source="Henry et al. 2020 (QKNorm), eq. 4; per head: Liu et al. 2022 (Swin V2), eq. 2",
-    macs=pair_macs,
 )
 class Cosine(nn.Module):
     """Cosines of the angles between queries and keys, times a learned factor g of each head.
@@ -105,7 +100,6 @@ class Cosine(nn.Module):
     source="taylor: Arora et al. 2024 (Based, arXiv 2402.18668); square: Aksenov et al. "
     "2024 (ReBased, arXiv 2402.10644)",
     parameters={"form": Choice(default="taylor", values=("taylor", "square"))},
-    macs=pair_macs,
     sign=non_negative,
 )
 class QuadraticProduct(nn.Module):
@@ -133,7 +127,6 @@ class QuadraticProduct(nn.Module):
     role=Role.SCORE,
     notation="-|{query} - {key}|²/2√d",
     source="Chen et al. 2021 (Skyformer), section 4.1: the logarithm of its Gaussian kernel",
-    macs=pair_macs,
     sign=lambda operands: Sign.NON_POSITIVE,
 )
 class Distance(nn.Module):
@@ -164,9 +157,6 @@ class Distance(nn.Module):
     notation="conv({query})·conv({key})ᵀ",
     source="Evolving Attention, section 2.1",
     is_causal_safe=lambda params: False,
-    macs=lambda sizes, params: (
-        pair_macs(sizes, params) + 6 * sizes.heads * sizes.tokens * sizes.width
-    ),
 )
 class ConvolutionalScore(nn.Module):
     """Unscaled dot products of queries and keys that are first convolved over the tokens.
@@ -197,7 +187,6 @@ class ConvolutionalScore(nn.Module):
     role=Role.AGGREGATE,
     notation="{weights}·{values}",
     source="Vaswani et al. 2017, eq. 1",
-    macs=pair_macs,
     is_featurewise=True,
     sign=sign_of_product,
 )

@@ -28,21 +28,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Params, Role, Sizes, primitive
+from nas.genome.primitives.base import Params, Role, primitive
 from nas.genome.primitives.domains import Choice, Flag, Integer
 from nas.genome.primitives.neural_scores import ACTIVATION
 from nas.genome.primitives.positions import rotate
 from nas.genome.primitives.shapes import Key, Query, Scores
-
-
-def _macs(sizes: Sizes, params: Params) -> int:
-    hidden, basis, width = params["hidden"], params["basis"], sizes.width
-    tail = sizes.queries * sizes.dim * (hidden * (basis or width) + 2 * hidden + 1)
-    through = sizes.queries * hidden if params["rope"] else sizes.tokens
-    mixed = through * width * (basis or 0)  # the rows of U, or the keys, times the basis
-    inner = width if basis is None or params["rope"] else basis
-    pair = width + hidden * inner + hidden
-    return sizes.heads * (tail + mixed + sizes.pairs * pair)
 
 
 def _check(params: Params) -> None:
@@ -77,8 +67,6 @@ def _caution(params: Params) -> str | None:
     },
     check=_check,
     caution=_caution,
-    macs=_macs,
-    passes=lambda sizes, params: 1 + 3 * params["hidden"],
     is_stateful=lambda params: params["gate"] == "warmup",
 )
 class Qana(nn.Module):

@@ -64,7 +64,6 @@ class Softcap(nn.Module):
     role=Role.SCORE,  # policies require a score between tokens and weights
     notation="({scores} + u·{key}ᵀ/√d)",
     source="Dai et al. 2019 (Transformer-XL), section 3.3, term (c)",
-    macs=lambda sizes, params: sizes.heads * sizes.tokens * sizes.width,
 )
 class KeyBias(nn.Module):
     """Scores plus a learned linear function of the key, which is initially zero.

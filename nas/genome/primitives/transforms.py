@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.genome import LABELS
-from nas.genome.primitives.base import Params, Role, Sizes, map_macs, primitive
+from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Choice, Flag, Integer
 from nas.genome.primitives.products import unit_length
 from nas.genome.primitives.shapes import Tokens
@@ -198,7 +198,6 @@ class RmsNorm(nn.Module):
     notation="Linear({tokens})",
     source="Evolving Attention, section 2.1",
     parameters={"init": Choice(default="random", values=("random", "identity"))},
-    macs=map_macs,
 )
 class Linear(nn.Module):
     """Learned affine map of each token's features: W x + b. All heads share W (w x w) and b.
@@ -228,7 +227,6 @@ class Linear(nn.Module):
         "least_heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"]))),
     },
     least_heads=lambda params: params["least_heads"],
-    macs=map_macs,
 )
 class HeadLinear(nn.Module):
     """Learned linear map of each head's features, with one matrix W_h (w x w) for each head h.
@@ -260,7 +258,6 @@ GATE_INIT: Final = Choice(default="random", values=("random", "open"))
     notation="gate({tokens})",
     source="Evolving Attention, section 2.1",
     parameters={"init": GATE_INIT},
-    macs=map_macs,
     sign=common_sign,
 )
 class GatedValue(nn.Module):
@@ -282,11 +279,6 @@ class GatedValue(nn.Module):
         return tokens * torch.sigmoid(self.gate(tokens))
 
 
-def _output_gate_macs(sizes: Sizes, params: Params) -> int:
-    gates = 1 if params["per"] == "head" else sizes.width
-    return sizes.tokens * sizes.dim * sizes.heads * gates
-
-
 @primitive(
     "output_gate",
     "tokens: tokens[h,w] -> tokens[h,w]",
@@ -297,7 +289,6 @@ def _output_gate_macs(sizes: Sizes, params: Params) -> int:
         "per": Choice(default="feature", values=("feature", "head")),
         "init": GATE_INIT,
     },
-    macs=_output_gate_macs,
     sign=common_sign,
     is_featurewise=True,
 )
@@ -385,7 +376,6 @@ class Multiply(nn.Module):
     role=Role.GATE,
     notation="{tokens} ⊙ SiLU(W x)",
     source="Sun et al. 2023 (RetNet, arXiv 2307.08621)",
-    macs=lambda sizes, params: sizes.tokens * sizes.dim * sizes.heads * sizes.width,
     is_featurewise=True,
 )
 class SwishGate(nn.Module):

@@ -12,10 +12,8 @@ from torch.nn import functional as F
 
 from nas.compiler.kernels import counted_by, faster
 from nas.compiler.kernels.gated import erase_macs, solve_in_chunks
-from nas.genome.primitives.base import Role, pair_macs, primitive
+from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.delta import (
-    solve_macs,
-    strength_macs,
     unrolled,
     without_erased,
 )
@@ -34,7 +32,6 @@ from nas.genome.primitives.shapes import Gates, Mask, Tokens
     notation="delta({erase}, {keys}, {tokens})",
     source="Gated DeltaNet-2 2026 (arXiv 2605.22791); a scaled key: Hu et al. 2025 (Comba, arXiv "
     "2506.02475); a preconditioned key: arXiv 2604.21100",
-    macs=lambda sizes, params: pair_macs(sizes, params) + solve_macs(sizes),
     state=lambda sizes, params: sizes.heads * (sizes.width**2 + sizes.gates),
 )
 class EraseDelta(nn.Module):
@@ -80,7 +77,6 @@ class FastEraseDelta(EraseDelta):
     role=Role.POSITION,
     notation="delta_softmax({query}, {keys}, {tokens})",
     source="Zhong et al. 2025 (DeltaFormer, arXiv 2505.19488)",
-    macs=lambda sizes, params: pair_macs(sizes, params) + solve_macs(sizes) + strength_macs(sizes),
 )
 class SoftmaxDelta(nn.Module):
     """Values without what softmax attention over earlier tokens already returns.
@@ -122,9 +118,6 @@ class SoftmaxDelta(nn.Module):
     role=Role.POSITION,
     notation="mesa({query}, {keys})",
     source="von Oswald et al. 2025 (MesaNet, arXiv 2506.05233)",
-    macs=lambda sizes, params: (
-        sizes.heads * sizes.tokens * (sizes.width * (sizes.width**2 - 1) // 3 + sizes.width**2)
-    ),
     state=lambda sizes, params: sizes.heads * (sizes.width**2 + 1),
 )
 class MesaQuery(nn.Module):

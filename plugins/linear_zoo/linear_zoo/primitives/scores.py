@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Role, pair_macs, primitive
-from nas.genome.primitives.delta import strength_macs, unrolled
+from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.delta import unrolled
 from nas.genome.primitives.domains import Integer
 from nas.genome.primitives.masks import drop_padding, hide
 from nas.genome.primitives.shapes import (
@@ -30,7 +30,6 @@ from nas.genome.primitives.sparse import keep_largest
     role=Role.SCORE,
     notation="{query}·Π'{gates}·{key}ᵀ/√d",
     source="Peng et al. 2024 (Eagle and Finch, arXiv 2404.05892)",
-    macs=pair_macs,
 )
 class BonusProduct(nn.Module):
     """Scaled dot products with the gates strictly between query and key, and a bonus for i = j.
@@ -72,12 +71,6 @@ class BonusProduct(nn.Module):
     role=Role.SCORE,
     notation="{query}·ΠH({directions})·{key}ᵀ/√d",
     source="Yang et al. 2025 (PaTH, arXiv 2505.16381)",
-    macs=lambda sizes, params: (
-        4 * pair_macs(sizes, params)
-        + sizes.heads * sizes.tokens**3
-        + sizes.heads * sizes.tokens**2 * (sizes.tokens - 1) // 2
-        + strength_macs(sizes)
-    ),
 )
 class PathProduct(nn.Module):
     """Scaled dot products through the Householder maps of the tokens after the key.
@@ -123,7 +116,6 @@ class PathProduct(nn.Module):
         "block": Integer(default=16, low=1, high=65536),
         "k": Integer(default=2, low=1, high=65536),
     },
-    passes=lambda sizes, params: 2,
     plain=lambda params, sizes: (
         None if (params["k"] + 1) * params["block"] >= sizes.tokens else params
     ),
@@ -172,8 +164,6 @@ class BlockFilter(nn.Module):
     notation="λ_level(x)·{scores}",
     source="Log-Linear Attention 2025 (arXiv 2506.04761)",
     parameters={"levels": Integer(default=16, low=1, high=24)},
-    macs=lambda sizes, params: sizes.queries * sizes.dim * sizes.heads * params["levels"],
-    passes=lambda sizes, params: 3,
 )
 class LevelScale(nn.Module):
     """Scores times a factor of the query for each level of keys; excluded keys stay excluded.
@@ -209,7 +199,6 @@ class LevelScale(nn.Module):
     role=Role.ADJUST,
     notation="{weights} ⊙ (1 + mean({scores}) - {scores})",
     source="Parallax 2026 (arXiv 2605.29157), algorithm 1",
-    passes=lambda sizes, params: 4,
 )
 class LocalLinear(nn.Module):
     """Weights with a first-order correction by further scores.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from nas.genome.primitives.base import Role, pair_macs, primitive
+from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.gated import log_decay
 from nas.genome.primitives.gates import running_logsumexp, visibility
 from nas.genome.primitives.shapes import KeyGates, Mask, QueryGates, Scores, Sums, Tokens, Values
@@ -46,7 +46,6 @@ class PrefixSoftmax(nn.Module):
     role=Role.AGGREGATE,
     notation="{weights}·Π{gates}·{values}",
     source="Zhang et al. 2024 (GSA, arXiv 2409.07146), the readout of the keys' slots",
-    macs=pair_macs,
 )
 class SlotSum(nn.Module):
     """Weighted sums of values whose features forget.

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.genome.primitives.base import Params, Role, Sizes, primitive
+from nas.genome.primitives.base import Params, Role, primitive
 from nas.genome.primitives.domains import Choice, Flag, Integer, Real
 from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Gates, Mask, Tokens
@@ -37,12 +37,6 @@ def mapped(
     return nn.Sequential(*layers)
 
 
-def _map_macs(sizes: Sizes, params: Params) -> int:
-    features, rank = sizes.heads * sizes.width, params["rank"]
-    by_token = sizes.dim * features if rank is None else rank * (sizes.dim + features)
-    return sizes.tokens * by_token
-
-
 def _unread(params: Params) -> tuple[str, ...]:
     return ("tokens", "activation") if params["rank"] is None else ("tokens",)
 
@@ -54,7 +48,6 @@ def _unread(params: Params) -> tuple[str, ...]:
     notation="W x",
     source="Vaswani et al. 2017, section 3.2.2; rank: Hu et al. 2021 (LoRA), section 4.1",
     parameters={"rank": _RANK, "activation": _ACTIVATION, "bias": _BIAS},
-    macs=_map_macs,
     unread=_unread,
 )
 class Projection(nn.Module):
@@ -100,10 +93,6 @@ class Projection(nn.Module):
         "activation": _ACTIVATION,
         "bias": _BIAS,
     },
-    macs=lambda sizes, params: (
-        _map_macs(sizes, params)
-        + (64 * sizes.tokens * sizes.dim if params["form"] == "dynamic" else 0)
-    ),
     unread=_unread,
     state=lambda sizes, params: sizes.dim,
 )
@@ -156,7 +145,6 @@ class ShiftedProjection(nn.Module):
     notation="σ(w·x)",
     source="Yang et al. 2024 (DeltaNet, arXiv 2406.06484), the strength of a write",
     parameters={"root": Integer(default=1, low=1, high=2)},
-    macs=lambda sizes, params: sizes.tokens * sizes.dim * sizes.heads,
     unread=lambda params: ("tokens",),
 )
 class Strength(nn.Module):
