@@ -41,14 +41,9 @@ def drop_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def summed(logarithms: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the sums of the logarithms up to each token; padding counts as a gate of 1.
-
-    Args:
-        before: the sum over earlier tokens; None for zero.
-    """
+    """Return the sums of the logarithms up to each token; padding counts as a gate of 1."""
     exact = torch.promote_types(logarithms.dtype, torch.float32)
-    total = drop_padding(logarithms.to(exact), mask).cumsum(dim=2)
-    return total
+    return drop_padding(logarithms.to(exact), mask).cumsum(dim=2)
 
 
 class GateOfInput(nn.Module):

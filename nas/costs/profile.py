@@ -173,6 +173,7 @@ def profile(
         NasError: the call has an operation without a counting rule.
     """
     dim, heads, _, tokens = sizes
+    check_sizes(dim, heads)
     if isinstance(call, Lowered):
         return _kernel_counts(*_kernel(plan, call, sizes, is_causal))
     primitive = call.primitive

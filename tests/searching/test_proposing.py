@@ -14,7 +14,6 @@ from nas.genome.canonical import digest
 from nas.genome.mechanisms import mechanism
 from nas.searching.filtering import ILLEGAL
 from nas.searching.results import Attempt
-from nas.space import SearchSpace, load_space
 from nas.space.rules import validate
 from nas.space.vary import Variation
 from nas.testing.algorithms import drive, result_of
@@ -100,30 +99,6 @@ def test_no_result_of_variation_is_rejected(kit: Any, space: str) -> None:
     judged = [judge.propose(Attempt(genome, "variation"), i, 0) for i, genome in enumerate(pool)]
     assert [p.note for p in judged if p.verdict == "rejected"] == []
     assert all(validate(p.genome, kit.policy) == () for p in judged)
-
-
-def test_normal_form_may_contain_primitives_outside_the_space(kit: Any) -> None:
-    space = load_space("attention_v2")
-    names = ("scaled_dot_product", "topk_filter", "softmax", "weighted_sum")
-    data = space.model_dump(mode="json", by_alias=True)
-    data |= {"primitives": {name: data["primitives"][name] for name in names}, "mechanisms": []}
-    space = SearchSpace.model_validate(data)
-    variation, rng, judge = Variation(space, kit.policy), np.random.default_rng(0), kit.judge()
-    graph = (
-        Node("scaled_dot_product", ("q", "k")),
-        Node("topk_filter", (0,), (("k", 8),)),
-        Node("softmax", (1,)),
-        Node("weighted_sum", (2, "v")),
-    )
-    written = judge.propose(Attempt(Genome(graph), "sample"), 0, 0)
-    assert written.is_new
-    assert "topk_softmax" in {node.op for node in written.genome.nodes}
-    assert "topk_softmax" not in space.primitives
-    for number in range(1, 60):  # and it can be a parent
-        child, operator = variation.mutate(written.genome, rng)
-        assert judge.propose(Attempt(child, operator), number, 0).verdict != "rejected"
-        child, operator = variation.crossover(written.genome, variation.sample(rng), rng)
-        assert judge.propose(Attempt(child, operator), number, 1).verdict != "rejected"
 
 
 def test_first_generation_prefers_primitives_that_were_tried_least(kit: Any) -> None:
