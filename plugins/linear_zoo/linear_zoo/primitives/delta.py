@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.compiler.kernels import counted_by, faster
-from nas.compiler.kernels.gated import erase_macs, solve_in_chunks
+from nas.compiler.kernels import faster
+from nas.compiler.kernels.gated import solve_in_chunks
 from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.delta import (
     unrolled,
@@ -62,10 +62,11 @@ class EraseDelta(nn.Module):
         return without_erased(erase, keys, values, gates)
 
 
-@counted_by(erase_macs)
 @faster
 class FastEraseDelta(EraseDelta):
     """The delta rule with separate keys to erase in chunks, for long sequences."""
+
+    is_traceable = True
 
     def solve(self, erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
         return solve_in_chunks(erase, keys, values, gates)
