@@ -1,10 +1,4 @@
-"""Operation counts by fvcore: each distinct call of a plan is traced once, and counts are summed.
-
-fvcore counts a multiply-add as one operation, and by default ignores broadcast products, einsum,
-softmax and activations. The rules of this module count products exactly and elementwise work
-separately. Elementwise are the operations that torch tags as pointwise, those listed here, and
-those that a primitive declares as ``elementwise``. Shape operations are free, and an operation
-without a rule is an error. No other module imports fvcore.
+"""Operation counts of mechanisms: each distinct call is traced once, and counts are summed.
 
 Multiply-adds are those of the calls of a compiled block: a kernel call (nas.compiler.lowering) is
 counted as its function runs on a CPU in 32 bits, so that linear attention counts the order in which
@@ -13,9 +7,7 @@ it multiplies. Pairs that a causal mask or a window hides are computed and count
 
 from __future__ import annotations
 
-import logging
 import math
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
@@ -26,7 +18,7 @@ from typing import Any, Final, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from nas.common.errors import GenomeError, NasError
+from nas.common.errors import GenomeError
 from nas.compiler import Plan
 from nas.compiler.interpreter import check_sizes
 from nas.compiler.kernels import fast_class
@@ -35,35 +27,17 @@ from nas.compiler.kernels.means import linear_attention, visible_mean
 from nas.compiler.kernels.runtime import dot_product_attention
 from nas.compiler.lowering import Lowered, live, lower
 from nas.compiler.plan import Step, plan_as_written
+from nas.costs.operations import ELEMENTWISE, count_calls
 from nas.genome import ModelSizes
 from nas.genome.primitives import Kind
 from nas.genome.types import Type
 
-with warnings.catch_warnings():
-    # Importing fvcore compiles TorchScript, which raises a deprecation warning.
-    warnings.simplefilter("ignore")
-    from fvcore.nn import FlopCountAnalysis
-
-Shape = tuple[int, ...]
+Operand = tuple[int, int | None]  # heads and width of tokens; without a width, pairs of tokens
 Arguments = tuple[tuple[str, Any], ...]
 
-ELEMENTWISE: Final = "elementwise"
 TRACED_LENGTHS: Final = (8, 12, 16, 20)  # evenly spaced; they determine a cubic polynomial
 _STEP: Final = TRACED_LENGTHS[1] - TRACED_LENGTHS[0]
 _COMPUTED_NUMBERS: Final = 2**18  # largest call that is traced on the CPU
-
-# Elementwise operations that torch does not tag as pointwise, and those that fvcore ignores.
-_ELEMENTWISE: Final = """
-    all amax amin any batch_norm cumprod cumsum flip group_norm index_add layer_norm
-    linalg_vector_norm log_sigmoid log_softmax logcumsumexp logsumexp mean native_layer_norm norm
-    prod repeat rms_norm rsub softmax sort std sum topk var
-    __and__ __or__ __xor__ bitwise_not clamp clamp_ eq floor gather ge gt masked_fill max relu relu_
-    remainder
-"""
-_SHAPE: Final = """
-    mT index_select unflatten pad repeat_interleave expand_as view_as numel alias lift_fresh tril
-    triu ones_like new_ones eye
-"""
 
 
 class Computed(NamedTuple):
@@ -181,33 +155,31 @@ def profile(
     module: Any = fast if is_fast and getattr(fast, "is_traceable", False) else primitive.module
     arguments = plan.sizes(call, dim, heads, qkv_bias) | call.params
     count = call.type.head_count(heads)
-    shapes = tuple(_shape(o.type, count, sizes) for o in call.operands)
-    x = (1, tokens, dim) if "x" in primitive.extras else None
-    return _module_counts(module, tuple(arguments.items()), shapes, x, primitive.elementwise)
+    operands = tuple(_operand(o.type, count, sizes) for o in call.operands)
+    x = dim if "x" in primitive.extras else None
+    return _module_counts(
+        module, tuple(arguments.items()), operands, x, tokens, primitive.elementwise
+    )
 
 
-def _shape(type_: Type, heads: int, sizes: ModelSizes) -> Shape:
+def _operand(type_: Type, heads: int, sizes: ModelSizes) -> Operand:
     if type_.kind.is_paired:
-        return (1, heads, sizes.tokens, sizes.tokens)
-    width = 1 if type_.kind is Kind.GATES else type_.channels(sizes.dim, sizes.heads)
-    return (1, heads, sizes.tokens, width)
+        return heads, None
+    return heads, 1 if type_.kind is Kind.GATES else type_.channels(sizes.dim, sizes.heads)
 
 
 def _kernel(
     plan: Plan, call: Lowered, sizes: ModelSizes, is_causal: bool
-) -> tuple[Callable[..., Tensor], tuple[Shape, ...], bool, Arguments]:
-    """Return the function of a kernel call, its operands' shapes, and its further arguments.
-
-    The third value is whether the call gets a mask for each query.
-    """
+) -> tuple[Callable[..., Tensor], tuple[Operand, ...], int, bool, Arguments]:
+    """Return a kernel call: function, operands, tokens, whether it gets a mask, other arguments."""
     causal = is_causal and not plan.is_windowed  # the mask of a window is causal itself
     values = call.sum.operands[1].type
     options: dict[str, Any] = {"is_causal": causal}
-    own = values.head_count(sizes.heads)
+    own, width = values.head_count(sizes.heads), values.channels(sizes.dim, sizes.heads)
     if call.score is None:
         options["queries"] = sizes.tokens
-        shape = _shape(values, own, sizes)
-        return visible_mean, (shape,), plan.is_windowed, tuple(options.items())
+        read = ((own, width),)
+        return visible_mean, read, sizes.tokens, plan.is_windowed, tuple(options.items())
     heads = call.sum.type.head_count(sizes.heads)
     function: Callable[..., Tensor] = dot_product_attention
     is_grouped = call.is_linear and not call.is_gated  # sums are shared by heads of queries
@@ -218,21 +190,20 @@ def _kernel(
     elif call.decay is not None:
         function, gates = forgetting_attention, [call.decay.operands[1].type]
     keys = key.head_count(sizes.heads) if is_grouped else heads
-    *rest, width = _shape(values, own if is_grouped else heads, sizes)
-    shapes = [_shape(query, heads, sizes), _shape(key, keys, sizes)]
-    shapes.append((*rest, width + call.is_ratio))  # the sum of weights is a further feature
-    shapes += [_shape(each, heads, sizes) for each in gates[:1]]
-    return function, tuple(shapes), plan.is_windowed, tuple(options.items())
+    operands = [_operand(query, heads, sizes), _operand(key, keys, sizes)]
+    # The sum of the weights is a further feature of the values.
+    operands.append((own if is_grouped else heads, width + call.is_ratio))
+    operands += [_operand(each, heads, sizes) for each in gates[:1]]
+    return function, tuple(operands), sizes.tokens, plan.is_windowed, tuple(options.items())
 
 
 @lru_cache(maxsize=4096)
 def _kernel_counts(
-    function: Any, shapes: tuple[Shape, ...], has_mask: bool, options: Arguments
+    function: Any, operands: tuple[Operand, ...], tokens: int, has_mask: bool, options: Arguments
 ) -> Counter[str]:
-    tokens = shapes[0][2]
-    device = _device(shapes)
+    device = _device(operands, tokens)
     mask = torch.ones(tokens, tokens, dtype=torch.bool, device=device) if has_mask else None
-    return count_calls(_Kernel(function, mask, dict(options)), _zeros(shapes, device))
+    return count_calls(_Kernel(function, mask, dict(options)), _zeros(operands, tokens, device))
 
 
 class _Kernel(nn.Module):
@@ -251,34 +222,32 @@ class _Kernel(nn.Module):
 def _module_counts(
     module: Any,
     arguments: Arguments,
-    shapes: tuple[Shape, ...],
-    x: Shape | None,
+    operands: tuple[Operand, ...],
+    x: int | None,
+    tokens: int,
     declared: tuple[str, ...],
 ) -> Counter[str]:
-    def traced(shapes: tuple[Shape, ...], x: Shape | None, device: str) -> Counter[str]:
+    def built(device: str) -> nn.Module:
         with torch.device(device), torch.random.fork_rng(devices=[]):
             try:
-                called = _Called(module(**dict(arguments)).eval(), x is not None)
+                return cast("nn.Module", module(**dict(arguments)).eval())
             except ValueError as error:
                 raise GenomeError(f"{error}.") from None
-        return count_calls(called, _zeros((*shapes, *([x] if x else [])), device), declared)
 
-    device = _device(shapes)
-    with torch.device("meta"):
-        parts = module(**dict(arguments)).modules()
-    if device == "cpu" or not any(isinstance(part, nn.Conv1d | nn.Conv2d) for part in parts):
-        return traced(shapes, x, device)
+    def traced(part: nn.Module, tokens: int, device: str) -> Counter[str]:
+        inputs = _zeros(operands, tokens, device)
+        if x is not None:
+            inputs += (torch.zeros(1, tokens, x, device=device),)
+        return count_calls(_Called(part, x is not None), inputs, declared)
+
+    device = _device(operands, tokens)
+    part = built(device)
+    if device == "cpu" or not any(isinstance(m, nn.Conv1d | nn.Conv2d) for m in part.modules()):
+        return traced(part, tokens, device)
     # torch cannot trace a convolution without data. Counts are polynomials of degree three at most
     # in the length, so four short traces give the long one exactly.
-    tokens = shapes[0][2]
-
-    def short(shape: Shape, length: int) -> Shape:
-        return (*shape[:2], *(length if size == tokens else size for size in shape[2:]))
-
-    traces = [
-        traced(tuple(short(s, n) for s in shapes), None if x is None else (1, n, x[2]), "cpu")
-        for n in TRACED_LENGTHS
-    ]
+    part = built("cpu")
+    traces = [traced(part, length, "cpu") for length in TRACED_LENGTHS]
     names = set().union(*traces)
     return Counter({name: _extrapolate([t[name] for t in traces], tokens) for name in names})
 
@@ -296,13 +265,19 @@ class _Called(nn.Module):
         return cast("Tensor", self.module(*operands[:-1], x=operands[-1]))
 
 
-def _device(shapes: Iterable[Shape]) -> str:
+def _device(operands: Iterable[Operand], tokens: int) -> str:
     """Return the device of a trace: running a small call is faster than propagating shapes."""
-    return "cpu" if max(map(math.prod, shapes)) <= _COMPUTED_NUMBERS else "meta"
+    numbers = max(math.prod(_shape(operand, tokens)) for operand in operands)
+    return "cpu" if numbers <= _COMPUTED_NUMBERS else "meta"
 
 
-def _zeros(shapes: Iterable[Shape], device: str) -> tuple[Tensor, ...]:
-    return tuple(torch.zeros(shape, device=device) for shape in shapes)
+def _shape(operand: Operand, tokens: int) -> tuple[int, ...]:
+    heads, width = operand
+    return 1, heads, tokens, tokens if width is None else width
+
+
+def _zeros(operands: Iterable[Operand], tokens: int, device: str) -> tuple[Tensor, ...]:
+    return tuple(torch.zeros(_shape(operand, tokens), device=device) for operand in operands)
 
 
 def token_width(type_: Type, dim: int, heads: int) -> int:
@@ -357,120 +332,3 @@ def _module_parameters(module: Any, arguments: tuple[tuple[str, Any], ...], devi
             return sum(p.numel() for p in module(**dict(arguments)).parameters())
         except ValueError as error:
             raise GenomeError(f"{error}.") from None
-
-
-def count_calls(
-    module: nn.Module, inputs: tuple[Tensor, ...], declared: Iterable[str] = ()
-) -> Counter[str]:
-    """Count the operations that a module executes for its inputs.
-
-    Args:
-        declared: names of operations without another rule that count their elements.
-
-    Raises:
-        GenomeError: the module raises ValueError for the inputs.
-        NasError: the module has an operation without a counting rule.
-    """
-    analysis = FlopCountAnalysis(module, inputs)
-    analysis.set_op_handle(**(dict.fromkeys(declared, _elementwise) | _HANDLES))
-    analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-    with torch.no_grad(), warnings.catch_warnings():
-        # Tracing warns about its deprecation and about branches on shapes.
-        warnings.simplefilter("ignore")
-        try:
-            counts: Counter[str] = analysis.by_operator()
-            pointwise = filter(_is_pointwise, analysis.unsupported_ops())
-            if found := dict.fromkeys(pointwise, _elementwise):
-                _HANDLES.update(found)
-                counts = analysis.set_op_handle(**found).by_operator()
-        except ValueError as error:  # raised by a module, for example about the length
-            raise GenomeError(f"{error}.") from None
-    if unknown := analysis.unsupported_ops():
-        owner = type(getattr(module, "module", module)).__name__
-        names = ", ".join(sorted(unknown))
-        raise NasError(
-            f"there is no cost rule for operation {names} of {owner}; expected "
-            f"torch's pointwise operations, or elementwise={tuple(sorted(unknown))} among the "
-            "declarations of the primitive, if the work is proportional to the elements."
-        )
-    return counts
-
-
-def _is_pointwise(operation: str) -> bool:
-    """Whether torch tags an operation, such as "aten::atan", as pointwise."""
-    namespace, _, name = operation.partition("::")
-    packet: Any = getattr(getattr(torch.ops, namespace), name, None)
-    names = packet.overloads() if hasattr(packet, "overloads") else []
-    return any(torch.Tag.pointwise in getattr(packet, each).tags for each in names)
-
-
-def _numel(value: Any) -> int:
-    sizes = value.type().sizes() if value.isCompleteTensor() else None
-    return math.prod(sizes) if sizes else int(sizes is not None)
-
-
-def _product(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
-    """Count a matrix product: each output element sums over the last axis of the left operand."""
-    left = inputs[0].type().sizes()
-    return Counter({"matmul": _numel(outputs[0]) * left[-1]})
-
-
-def _einsum(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
-    """Count an einsum of two operands: one multiply-add for each combination of all indices."""
-    equation = inputs[0].toIValue()
-    operands = [value.type().sizes() for value in inputs[1].node().inputs()]
-    terms = equation.partition("->")[0].replace(" ", "").split(",")
-    if len(terms) != 2:
-        raise NasError(f"einsum {equation!r} cannot be counted; expected two operands.")
-    sizes: dict[Any, int] = {}
-    for term, shape in zip(terms, operands, strict=True):
-        letters = term.removeprefix("...")
-        leading = range(len(shape) - len(letters))  # the axes of an ellipsis, broadcast
-        for name, size in zip([*leading, *letters], shape, strict=True):
-            sizes[name] = max(size, sizes.get(name, 1))
-    return Counter({"einsum": math.prod(sizes.values())})
-
-
-def _fused_attention(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
-    """Count fused attention: each pair of query and key multiplies a key and a value."""
-    query, key, value = (v.type().sizes() for v in inputs[:3])
-    pairs = math.prod(query[:-1]) * key[-2]
-    return Counter({"attention": pairs * (query[-1] + value[-1])})
-
-
-def _solve(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
-    """Count the solution of a triangular system whose diagonal is 1."""
-    right = inputs[1].type().sizes()
-    return Counter({"solve": math.prod(right) * (right[-2] - 1) // 2})
-
-
-def _solve_square(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
-    """Count the solutions of square systems by elimination, each with one right side."""
-    sizes = inputs[0].type().sizes()
-    width = sizes[-1]
-    each = width * (width**2 - 1) // 3 + width**2
-    return Counter({"solve": math.prod(sizes[:-2]) * each})
-
-
-def _elementwise(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
-    return Counter({ELEMENTWISE: max(_numel(value) for value in [*inputs, outputs[0]])})
-
-
-def _floor_divide(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
-    """Count a division of tensors; numbers without axes are sizes of heads."""
-    return _elementwise(inputs, outputs) if outputs[0].type().sizes() else Counter()
-
-
-_HANDLES: Final[dict[str, Any]] = (
-    {f"aten::{name}": _elementwise for name in _ELEMENTWISE.split()}
-    | {f"aten::{name}": None for name in _SHAPE.split()}
-    | {"aten::matmul": _product, "aten::mm": _product, "aten::bmm": _product}
-    | {"aten::addcmul": lambda inputs, outputs: Counter({"addcmul": _numel(outputs[0])})}
-    | {"aten::floor_divide": _floor_divide}
-    | {"aten::einsum": _einsum, "aten::linalg_solve_triangular": _solve}
-    | dict.fromkeys(("aten::linalg_solve", "aten::linalg_solve_ex"), _solve_square)
-    | {"aten::scaled_dot_product_attention": _fused_attention}
-)
-
-# fvcore logs operations without a rule; count_calls raises instead.
-logging.getLogger("fvcore").setLevel(logging.ERROR)

@@ -17,7 +17,7 @@ from torch.func import functional_call
 
 from nas.compiler.inlining import file_source, inlined
 from nas.costs.measured import UNCOUNTED
-from nas.costs.profile import count_calls
+from nas.costs.operations import count_calls
 from nas.genome.primitives import get
 from nas.testing.cases import (
     BATCH,

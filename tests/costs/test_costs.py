@@ -23,7 +23,8 @@ from nas.costs import (
     need_calibration,
 )
 from nas.costs.memory import kv_cache_bytes_per_token
-from nas.costs.profile import _HANDLES, _is_pointwise, _module_counts, count_calls
+from nas.costs.operations import _HANDLES, _is_pointwise, count_calls
+from nas.costs.profile import _module_counts
 from nas.genome import PLACEMENTS, ModelSizes, Placement, Rest, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import REGISTRY, Role, primitive
@@ -60,6 +61,7 @@ def registered(forward: Callable[[Tensor], Tensor], **declared: Any) -> Iterator
         _module_counts.cache_clear()
 
 
+AFTER_1 = ("softmax", [1]), ("weighted_sum", [2, "v"])
 CUSTOM = (
     ("scaled_dot_product", "qk"),
     ("softmax", [0]),
@@ -107,6 +109,30 @@ def test_length_that_a_primitive_refuses_is_a_genome_error(genome: Build) -> Non
         assert attention_cost(genome(*CUSTOM), dim=16, heads=2, tokens=5).macs > 0
         with pytest.raises(GenomeError, match="6 tokens"):
             attention_cost(genome(*CUSTOM), dim=16, heads=2, tokens=6)
+
+
+def test_width_that_a_primitive_refuses_is_a_genome_error(genome: Build) -> None:
+    found = genome(("rope", "q"), ("scaled_dot_product", [0, "k"]), *AFTER_1)
+    with pytest.raises(GenomeError, match="the width is 3; expected an even number"):
+        attention_cost(found, dim=12, heads=4, tokens=8)
+
+
+@pytest.mark.parametrize("op", ["short_conv", "convolutional_score"])
+def test_long_convolutions_are_counted_from_short_ones(genome: Build, op: str) -> None:
+    """Also where the number of tokens is the width of a head."""
+    nodes = {
+        "short_conv": (("short_conv", "q"), ("scaled_dot_product", [0, "k"]), *AFTER_1),
+        "convolutional_score": (
+            ("convolutional_score", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"])
+        ),
+    }  # fmt: skip
+    found, heads, width = genome(*nodes[op]), 72, 64
+
+    def macs(tokens: int) -> int:
+        return attention_cost(found, dim=heads * width, heads=heads, tokens=tokens).macs
+
+    second = [macs(n + 1) - 2 * macs(n) + macs(n - 1) for n in (63, 64, 65)]
+    assert second[0] == second[1] == second[2] > 0
 
 
 def test_costs_of_multi_head_attention_equal_their_formulas() -> None:

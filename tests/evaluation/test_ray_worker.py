@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
 from nas.evaluation import ray_worker
 from nas.genome.primitives.base import REGISTRY
@@ -87,3 +90,22 @@ def test_loaded_plugins_and_their_sources_are_listed(plugin: Path) -> None:
         plugin / "my_plugin_parts",
         plugin / "my_plugin_alone.py",
     ]
+
+
+def test_a_trial_alone_may_use_the_memory_of_the_whole_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a worker with a quarter of a GPU uses a quarter, less what its context takes."""
+    fractions: list[float] = []
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", fractions.append)
+    gpu = SimpleNamespace(total_memory=64 * ray_worker._CONTEXT_BYTES)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: gpu)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    ended = SimpleNamespace(status="ok")
+    monkeypatch.setattr(ray_worker, "train_guarded", lambda *_: ended)
+    worker: Any = object.__new__(ray_worker.Worker)
+    worker._gpus, worker._device, worker._is_gpu_unusable = 0.25, "cuda", False
+    worker._tasks, worker._data, worker._train, worker._time_limit = {False: 0}, {False: 0}, None, 1
+    trial: Any = SimpleNamespace(is_target=False)
+    worker.evaluate(trial)
+    worker.evaluate(trial, is_alone=True)
+    share = 0.25 - 1 / 64
+    assert fractions == [share, 1.0, share]

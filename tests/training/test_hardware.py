@@ -9,7 +9,13 @@ import pytest
 import torch
 
 from nas.common.errors import DeviceError
-from nas.training.hardware import check_device, hardware_name, resolve_precision, usable_gpus
+from nas.training.hardware import (
+    check_computes,
+    check_device,
+    hardware_name,
+    resolve_precision,
+    usable_gpus,
+)
 
 CPU = torch.device("cpu")
 
@@ -19,6 +25,17 @@ def test_check_device_refuses_unknown_names():
     for name in ("tpu", "mps", "", "cuda:banana"):
         with pytest.raises(DeviceError, match="expected cpu, cuda"):
             check_device(name)
+
+
+def test_a_gpu_that_cannot_compute_is_refused_with_the_cause(monkeypatch):
+    def busy(*_, **__):
+        raise RuntimeError("CUDA error: busy or unavailable\nCompile with TORCH_USE_CUDA_DSA")
+
+    monkeypatch.setattr(torch, "ones", busy)
+    check_computes(CPU)
+    with pytest.raises(DeviceError, match=r"cannot compute: .*busy.*--gpus-per-worker 0") as caught:
+        check_computes(torch.device("cuda"))
+    assert "DSA" not in str(caught.value)  # advice on debugging
 
 
 def test_resolve_precision():
