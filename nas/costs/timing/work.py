@@ -19,7 +19,8 @@ from nas.compiler.kernels.gated import is_in_chunks
 from nas.compiler.kernels.means import is_by_sums
 from nas.compiler.lowering import Lowered, live, lower
 from nas.compiler.plan import Step
-from nas.costs.profile import ELEMENTWISE, profile, token_width, total_macs
+from nas.costs.operations import ELEMENTWISE
+from nas.costs.profile import profile, token_width, total_macs
 from nas.genome import ModelSizes
 from nas.genome.primitives import Role, Sizes
 
