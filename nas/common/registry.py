@@ -116,7 +116,8 @@ class Registry(Mapping[str, M]):
         Raises:
             ConfigError: the name is unknown; a registry may raise a subclass.
         """
-        if name in self.names():
+        self._load()
+        if name in self._members:
             return self._members[name]
         expected = ", ".join(self._members)
         if len(self._members) > _MOST_NAMES:

@@ -150,6 +150,7 @@ def _used(nodes: Sequence[Node]) -> set[str]:
     return {ref for node in nodes for ref in node.inputs if isinstance(ref, str)}
 
 
+@lru_cache(maxsize=1024)
 def _simplified(genome: Genome) -> Genome:
     """Return the genome in order, without dead and equal nodes, defaults, two names of a stream."""
     used = _used([genome.nodes[index] for index in genome.live()])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from nas.genome import Node, Ref
@@ -34,7 +33,7 @@ def ordered(nodes: Sequence[Node]) -> tuple[Node, ...]:
             if isinstance(ref, int) and ref not in new_index:
                 write(ref)
         new_index[index] = len(written)
-        written.append(replace(node, inputs=tuple(inputs)).renamed(new_index))
+        written.append(Node(node.op, tuple(inputs), node.params).renamed(new_index))
 
     if nodes:
         write(len(nodes) - 1)
