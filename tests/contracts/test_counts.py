@@ -16,7 +16,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nas.compiler import build_attention, make_plan
-from nas.costs import CostContext, attention_cost, costs_of
+from nas.costs import attention_cost
 from nas.costs.profile import (
     _kernel_counts,
     _module_counts,
@@ -31,7 +31,6 @@ from tests.samples import samples
 
 if TYPE_CHECKING:
     from nas.compiler import Plan
-    from tests.genomes import Build
 
 SPACES: Final = ("attention_v1", "attention_v2")
 EACH: Final = 500
@@ -52,11 +51,10 @@ def genomes() -> tuple[Genome, ...]:
     return tuple(dict.fromkeys(genome for name in SPACES for genome in samples(name, EACH)))
 
 
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_counts_agree_with_torch(sizes: ModelSizes) -> None:
+def test_counts_agree_with_torch() -> None:
+    sizes = SIZES[0]
     for genome in (*EXAMPLES, *genomes()[:: len(genomes()) // 30]):
-        if not _is_too_narrow(genome, sizes):
-            check(genome, sizes)
+        check(genome, sizes)
 
 
 @pytest.mark.slow
@@ -65,12 +63,6 @@ def test_counts_agree_with_torch(sizes: ModelSizes) -> None:
 def test_counts_agree_for_a_thousand_genomes(block: int, sizes: ModelSizes) -> None:
     for genome in genomes()[block::BLOCKS]:
         check(genome, sizes)
-
-
-def _is_too_narrow(genome: Genome, sizes: ModelSizes) -> bool:
-    """Whether an eighth of the heads is not a whole number."""
-    labels = {genome.projections.q_heads, genome.projections.kv_heads}
-    return "1/8" in labels and sizes.heads % 8 > 0
 
 
 def check(genome: Genome, sizes: ModelSizes) -> None:
@@ -134,7 +126,7 @@ LONG: Final = (
 
 
 @pytest.mark.parametrize("genome", LONG, ids=lambda g: f"{g.nodes[0].op}-{g.nodes[-2].op}")
-@pytest.mark.parametrize(("tokens", "is_causal"), [(200, False), (200, True), (300, True)])
+@pytest.mark.parametrize(("tokens", "is_causal"), [(200, False), (300, True)])
 def test_counts_of_long_sequences_equal_torch(genome: Genome, tokens: int, is_causal: bool) -> None:
     sizes = ModelSizes(64, 8, 1, tokens)
     plan = make_plan(genome, sizes)
@@ -164,29 +156,6 @@ def test_causal_sums_beside_steps_with_masks_cost_what_runs(
     check_compiled(make_plan(beside(normaliser, *other), sizes), sizes, is_causal=True)
 
 
-@pytest.mark.parametrize("qk_dim", ["1/4", "1/2", "3/4"])
-@pytest.mark.parametrize("scores", [(), (Node("cosine", ("q", "k")), Node("add", (0, 1)))], ids=len)
-@pytest.mark.parametrize("tokens", [65, 300])
-def test_keys_narrower_or_wider_than_values_cost_what_runs(
-    qk_dim: str, scores: tuple[Node, ...], tokens: int
-) -> None:
-    """In 32 bits, where a fused kernel takes one width for both."""
-    nodes = [Node("scaled_dot_product", ("q", "k")), *scores]
-    nodes += [Node("softmax", (len(nodes) - 1,)), Node("weighted_sum", (len(nodes), "v"))]
-    genome = Genome(tuple(nodes), Projections(qk_dim=qk_dim))
-    sizes = ModelSizes(64, 4, 1, tokens)
-    check_compiled(make_plan(genome, sizes), sizes)
-
-
-def test_costs_depend_on_causality() -> None:
-    """Causal linear attention over few tokens is computed by pairs."""
-    sizes = ModelSizes(64, 8, 1, 200)
-    settings = [CostContext(sizes, False, is_causal, {}) for is_causal in (False, True)]
-    free, causal = (costs_of(s.resolve(LONG[0]), s)["macs"] for s in settings)
-    assert free == 4 * 200 * 64**2 + 2 * 200 * 64 * 8
-    assert causal == 4 * 200 * 64**2 + 2 * 200**2 * 64
-
-
 def test_linear_attention_and_means_are_linear_in_length() -> None:
     dim, heads = 64, 4
     linear = attention_cost(LONG[0], dim=dim, heads=heads, tokens=4096)
@@ -204,12 +173,6 @@ def test_normal_form_has_the_same_costs() -> None:
         assert sum(p.numel() for p in block.parameters()) == cost.params
         form = canonicalise(genome, ModelSizes(dim, heads, 1, tokens))
         assert attention_cost(form, dim=dim, heads=heads, tokens=tokens) == cost
-
-
-def test_results_of_which_only_the_shape_is_read_are_counted(genome: Build) -> None:
-    """The block computes them; a trace would drop them."""
-    nodes = (("output_gate", "q"), ("forget_gate", [0]), ("scan", ["v", 1]))
-    check(genome(*nodes, q_heads="1/2"), SIZES[0])
 
 
 def test_meta_tensors_give_the_same_counts(monkeypatch: pytest.MonkeyPatch) -> None:

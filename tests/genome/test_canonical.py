@@ -97,10 +97,6 @@ def test_defaults_are_dropped(genome: Build) -> None:
     assert not same(named, genome(("qana", "qk", {"hidden": 2}), *STANDARD[1:]))
 
 
-def test_an_empty_graph_has_a_canonical_form(genome: Build) -> None:
-    assert canonicalise(genome(merge="sum", raw="shared")).nodes == ()
-
-
 def test_equal_nodes_merge_only_if_they_learn_nothing(genome: Build) -> None:
     def doubled(op: str) -> Genome:
         maps = (op, "v"), (op, "v"), ("add", [2, 3])
@@ -184,16 +180,6 @@ def test_placements_of_the_same_layers_have_one_resolved_digest(genome: Build) -
     assert at("all", 1) == at("first", 1) == at("alternate", 1)
     assert at("first", 2) == at("alternate", 2)
     assert at("all", 2) != at("first", 2)
-
-
-def test_at_one_head_raw_and_merge_labels_are_equal(genome: Build) -> None:
-    def at(heads: int, **projections: object) -> str:
-        return resolve(genome(*STANDARD, **projections), ModelSizes(8, heads, 1, 9)).key
-
-    assert at(1, has_wk=False) == at(1, has_wk=False, raw="shared")
-    assert at(2, has_wk=False) != at(2, has_wk=False, raw="shared")
-    assert at(1) == at(1, merge="sum")
-    assert at(2) != at(2, merge="sum")
 
 
 def test_digests_are_stable() -> None:

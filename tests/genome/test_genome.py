@@ -6,10 +6,7 @@ import pytest
 
 from nas.common.errors import GenomeError
 from nas.genome import (
-    MAX_NODES,
-    PLACEMENTS,
     Genome,
-    Projections,
     Visibility,
     head_count,
     key_width,
@@ -92,14 +89,6 @@ def test_errors_name_file_field_and_value(change: dict[str, object], words: list
         assert word in message
 
 
-def test_the_number_of_nodes_is_zero_to_max_nodes() -> None:
-    empty = Genome.from_dict({"graph_def": []})
-    assert (empty.nodes, empty.projections) == ((), Projections())
-    node = {"op": "gelu", "inputs": ["v"]}
-    with pytest.raises(GenomeError, match=str(MAX_NODES)):
-        Genome.from_dict({"graph_def": [node] * (MAX_NODES + 1)})
-
-
 @pytest.mark.parametrize(
     ("label", "heads", "count"),
     [("all", 8, 8), ("3/4", 8, 6), ("1/2", 4, 2), ("1/8", 4, 1), ("one", 16, 1), ("1/4", 1, 1)],
@@ -120,12 +109,6 @@ def test_head_count_that_is_not_whole_is_refused(label: str, heads: int) -> None
 )
 def test_key_width_is_even(label: str, head_dim: int, width: int) -> None:
     assert key_width(label, head_dim) == width
-
-
-def test_placements_select_layers() -> None:
-    assert PLACEMENTS["all"].layers(3) == (0, 1, 2)
-    assert PLACEMENTS["first"].layers(3) == (0,)
-    assert PLACEMENTS["alternate"].layers(5) == (0, 2, 4)
 
 
 def test_live_nodes_are_those_on_which_the_output_depends() -> None:

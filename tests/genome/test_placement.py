@@ -46,13 +46,6 @@ def test_layers_are_those_of_a_repeated_period() -> None:
                 placement.layers(depth)
 
 
-def test_hybrids_of_the_field_are_written_briefly() -> None:
-    assert Placement(every=4, count=3).layers(8) == (0, 1, 2, 4, 5, 6)
-    assert Placement(every=4, offset=3).layers(8) == (3, 7)
-    assert Placement(every=4, count=3, offset=2).layers(8) == (0, 2, 3, 4, 6, 7)
-    assert Placement(every=None, count=2, offset=1).layers(8) == (1, 2)
-
-
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 7, 12])
 def test_placements_of_the_same_layers_have_one_normal_form_at_a_depth(depth: int) -> None:
     forms: dict[tuple[int, ...], Placement] = {}
@@ -65,12 +58,6 @@ def test_placements_of_the_same_layers_have_one_normal_form_at_a_depth(depth: in
     assert forms[tuple(range(depth))] == ALL
     if depth > 1:
         assert forms[0,] == PLACEMENTS["first"]
-
-
-def test_a_rest_without_layers_has_no_effect() -> None:
-    assert Placement(3, 3, 1, WINDOW).simplified() == ALL
-    assert Placement(None, 8, 0, WINDOW).simplified(8) == ALL
-    assert Placement(None, 8, 0, WINDOW).simplified() != ALL
 
 
 def test_the_mask_of_the_rest_has_a_normal_form() -> None:

@@ -122,13 +122,6 @@ def test_a_problem_is_reported_once_where_it_arises(genome: Build) -> None:
     assert [(p.rule, p.node) for p in infer(found).problems] == [("types", 0)]
 
 
-def test_unread_nodes_are_typed_too(genome: Build) -> None:
-    found = genome(
-        ("softmax", "q"), ("scaled_dot_product", "qk"), ("softmax", [1]), ("weighted_sum", [2, "v"])
-    )
-    assert [p.node for p in infer(found).problems] == [0]
-
-
 def test_unread_nodes_decide_no_width(genome: Build) -> None:
     """A dead score of q with a wider stream must not widen q: it is not in the mechanism."""
     dead = genome(

@@ -8,8 +8,8 @@ import pytest
 
 from nas.common.errors import ConfigError
 from nas.searching.algorithm import ALGORITHMS
-from nas.testing.algorithms import PROMISES, drive, driven
-from nas.testing.promises import Promise, keep
+from nas.testing import check_algorithm
+from nas.testing.algorithms import drive, driven
 
 NAMES = ("nsga2", "random", "regularized-evolution", "local-search", "surrogate")
 every_algorithm = pytest.mark.parametrize("name", NAMES)
@@ -17,9 +17,8 @@ both_forms = pytest.mark.parametrize("lag", [None, 4])
 
 
 @every_algorithm
-@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
-def test_algorithm_keeps_its_promise(promise: Promise, name: str) -> None:
-    keep(name, [promise], name)
+def test_algorithm_keeps_its_promises(name: str) -> None:
+    check_algorithm(name)
 
 
 @every_algorithm
@@ -32,13 +31,6 @@ def test_named_mechanisms_are_proposed_first(kit: Any, name: str, lag: int | Non
         ("mechanism", "ssqa"),
     ]
     assert {p.operator for p in first[2:]} == {"neighbour"}
-
-
-@every_algorithm
-def test_population_smaller_than_the_number_of_named_mechanisms(kit: Any, name: str) -> None:
-    drawn = drive(kit.proposer(name, population=1), 3)
-    assert drawn[0][0].name == "mha"
-    assert all(p.name is None for attempts in drawn[1:] for p in attempts)
 
 
 @every_algorithm

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from nas.common.differences import mean_and_error
-from nas.common.errors import ConfigError, NasError, RunError, TaskError
+from nas.common.errors import ConfigError, NasError, RunError
 from nas.common.rates import CHOOSING_SEEDS
 from nas.common.search_config import SearchConfig
 from nas.evaluation.trial import Evaluation, Trial, training_seed
@@ -23,18 +25,22 @@ from nas.store import named_members, open_run, open_writer
 from nas.store.sources import resolve_trainable
 from tests.report.claims import side_by_scipy, tuned_side_by_scipy
 
-from .conftest import Table, hashed
+from .conftest import SPACE, Table, hashed, small_task
 
 FEW = {"seeds": 3, "members": 3}
 
 
-@pytest.fixture
-def folder(kit: Any, task: Any, make_table: Any) -> Any:
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run with invented trainings."""
-    words = {"root": kit.root, "name": "run", "make_evaluator": lambda *_: make_table()}
-    return run_search(
-        kit.space, task, SearchConfig(population=8, generations=3, seed=4), **words
-    ).folder
+    words = {"root": tmp_path_factory.mktemp("runs"), "make_evaluator": lambda *_: Table()}
+    settings = SearchConfig(population=8, generations=3, seed=4)
+    return run_search(SPACE, small_task(), settings, **words).folder
+
+
+@pytest.fixture
+def folder(finished: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(finished, tmp_path / "run")
 
 
 def confirm(folder: Any, table: Any, **options: Any) -> dict[str, Any]:
@@ -94,11 +100,10 @@ class Drawn(Table):
         return replace(super().evaluate(trial), status="ok", reason=None, metrics=metrics)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_table_marks_undecided_differences_and_compares_no_failed(folder: Any, seed: int) -> None:
+def test_table_marks_undecided_differences_and_compares_no_failed(folder: Any) -> None:
     with open_writer(folder, None) as writer:
         plan = plan_confirmation(writer.run, members=8, seeds=3)
-        for _ in confirm_run(writer, plan, lambda *_: Drawn(seed)):
+        for _ in confirm_run(writer, plan, lambda *_: Drawn(0)):
             pass
         result = make_confirmation(writer.run, plan)
         scores: dict[str, list[float | None]] = {}
@@ -121,9 +126,8 @@ def test_table_marks_undecided_differences_and_compares_no_failed(folder: Any, s
         assert (row.over_mha["fresh"]["mean"] is None) == (side is None)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_difference_at_best_rates_is_marked_by_its_test(folder: Any, seed: int) -> None:
-    seeds, drawn = 4, Drawn(seed, noise=0.03)
+def test_difference_at_best_rates_is_marked_by_its_test(folder: Any) -> None:
+    seeds, drawn = 4, Drawn(0, noise=0.03)
     with open_writer(folder, None) as writer:
         plan = plan_confirmation(writer.run, members=8, seeds=seeds, rates=True)
         for _ in confirm_run(writer, plan, lambda *_: drawn):
@@ -263,24 +267,3 @@ def test_rates_are_trained_with_all_seeds_and_recorded_apart(folder: Any, make_t
         assert len({training.task for training in recorded}) == num_rates
         assert {t.task for t in view.confirmations} == {run.setup.task.fingerprint}
     assert list(view.fresh) == ["fresh"]
-
-
-def test_rates_exclude_the_test_set_and_tasks_without_rates(folder: Any, make_table: Any) -> None:
-    with pytest.raises(ConfigError, match="chosen and compared on validation examples"):
-        confirm(folder, make_table(), rates=True, is_tested=True)
-    with pytest.raises(TaskError, match="'vit-cifar10-quick' offers no learning rates"):
-        confirm(folder, make_table(), rates=True, long="vit-cifar10-quick")
-
-
-def test_table_shows_rates_intervals_and_costs(folder: Any, make_table: Any) -> None:
-    result = confirmed(folder, make_table(), rates=True)
-    console = Console(file=io.StringIO(), width=200)
-    confirmation_table(console, result)
-    text = console.file.getvalue()
-    mha = next(line for line in text.splitlines() if line.startswith("mha"))
-    assert " 0.001 " in mha  # all rates have equal values; the lowest is chosen
-    assert f"Trainings whose values are not shown: {result.tuning['trainings']}, 0 core s." in text
-    assert "[+" in text or "[-" in text
-    assert "95 % confidence interval of the difference between mechanisms at their best" in text
-    (column,) = [name for name in result.records()[0] if name.endswith("learning_rate")]
-    assert {row[column] for row in result.records()} <= {0.001, None}

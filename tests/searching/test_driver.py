@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.common.errors import ConfigError, NasError, NasWarning, RunError, SpaceError
+from nas.common.errors import ConfigError, RunError, SpaceError
 from nas.common.search_config import SearchConfig
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
@@ -23,7 +22,7 @@ from nas.searching.front_file import FRONT_FILE
 from nas.searching.listener import Evaluated, GenerationDone, SearchResult, Started
 from nas.searching.setup import run_cost_context
 from nas.space import SearchSpace, load_space
-from nas.store import find_run, open_run, open_writer, weights_path
+from nas.store import find_run, open_run, weights_path
 from nas.store.frozen import load_frozen_task
 
 SMALL = SearchConfig(population=6, generations=3, seed=4)
@@ -82,18 +81,6 @@ def test_search_on_digits_trains_and_finds_a_front(kit: Any, task: Any, heard: A
             assert path.stat().st_size > 500
 
 
-def test_search_closes_its_evaluator(begin: Any, make_table: Any) -> None:
-    made = [make_table(), make_table(stop_after=3)]
-    waiting = list(made)
-    begin = partial(begin, make_evaluator=lambda *_: waiting.pop(0))
-    begin(name="one")
-    assert begin(name="two").status == "interrupted"
-    with pytest.raises(RunError, match="exists already"):
-        begin(name="one")
-    assert [table.closed for table in made] == [True] * 2
-    assert [table.calibrated for table in made] == [0, 0]
-
-
 def test_search_of_costs_alone_trains_nothing(kit: Any, begin: Any, make_table: Any) -> None:
     table = make_table()
     space = SearchSpace.model_validate(kit.space.model_dump() | {"objectives": ["macs", "params"]})
@@ -106,17 +93,6 @@ def test_search_of_costs_alone_trains_nothing(kit: Any, begin: Any, make_table: 
         assert run.setup.config.repeats == 1
         assert {e.budget.epochs for e in (t.evaluation for t in run.trainings())} == {0}
         assert run.front()
-
-
-def test_search_warns_if_its_lag_leaves_workers_idle(begin: Any, make_table: Any) -> None:
-    table = make_table(workers=7)
-    begin = partial(begin, make_evaluator=lambda *_: table)
-    # The default lag is at most a generation.
-    with pytest.warns(NasWarning, match="at most 6 of the 7 workers are busy; a lag of 21 keeps"):
-        begin(SearchConfig(population=6, generations=1), name="default")
-    begin(SearchConfig(population=6, generations=1, lag=7), name="seven")
-    begin(SearchConfig(population=6, generations=1, repeats=2), name="twice")
-    begin(SearchConfig(population=6, generations=1, algorithm="nsga2"), name="whole")
 
 
 def test_search_counts_decoding_at_the_context_of_its_space(kit: Any, begin: Any) -> None:
@@ -173,11 +149,6 @@ def test_resume_of_a_complete_run_trains_nothing(kit: Any, begin: Any) -> None:
         assert "complete with 3 generations" in ended.message
         assert "--gens" in ended.message
     assert kit.recorded() == before
-
-
-def test_resume_of_a_complete_run_refuses_data_that_do_not_exist(begin: Any) -> None:
-    with pytest.raises(NasError, match="nowhere"):
-        resume_search(begin().folder, make_evaluator=refuse, data="imagefolder:nowhere")
 
 
 def test_resume_of_a_complete_run_completes_the_files_of_a_killed_process(
@@ -266,25 +237,6 @@ def test_incidents_are_recorded_and_sent_to_the_listener(
         assert run.incidents() == (incident,)
 
 
-def test_resume_after_a_lost_repeat_keeps_the_weights_of_other_repeats(
-    kit: Any, begin: Any, make_table: Any
-) -> None:
-    one = SearchConfig(population=8, generations=1, repeats=2, seed=4)
-    begin(one, name="whole")
-    unlucky = make_table()
-    unlucky.lost_repeats = {
-        e[2] for (_, repeat), e in kit.recorded("whole")["evaluations"].items() if repeat == 1
-    }
-    folder = begin(one, make_evaluator=lambda *_: unlucky).folder
-    with open_run(folder) as run:
-        assert run.front() == ()
-    again = make_table()
-    resume_search(folder, make_evaluator=lambda *_: again)
-    assert {seed for _, seed in again.trained} == unlucky.lost_repeats
-    assert kit.recorded() == kit.recorded("whole")
-    assert kit.recorded()["weights"]
-
-
 def test_resume_of_an_exhausted_run_trains_nothing(kit: Any, begin: Any, table: Any) -> None:
     settings = SearchConfig(algorithm="random", population=30, generations=9)
     ended = begin(settings, space=kit.tiny)
@@ -293,15 +245,6 @@ def test_resume_of_an_exhausted_run_trains_nothing(kit: Any, begin: Any, table: 
     again = resume_search(ended.folder, make_evaluator=refuse, generations=20)
     assert again.status == "exhausted"
     assert "Run run is complete. The space is exhausted" in again.message
-
-
-def test_resume_while_another_process_writes_is_refused(kit: Any, begin: Any, table: Any) -> None:
-    folder = begin().folder
-    with (
-        open_writer(folder, kit.session),
-        pytest.raises(RunError, match=f"is being written by process {os.getpid()}"),
-    ):
-        resume_search(folder, make_evaluator=table, generations=9)
 
 
 def test_resume_accepts_moved_data_and_refuses_changed_data(
@@ -349,12 +292,6 @@ def test_search_of_an_invalid_space_makes_no_folder(
     space = SearchSpace.model_validate(kit.space.model_dump() | changes)
     with pytest.raises(SpaceError, match=message):
         begin(space=space)
-    assert not kit.root.exists()
-
-
-def test_search_with_an_unknown_algorithm_makes_no_folder(kit: Any, begin: Any) -> None:
-    with pytest.raises(ConfigError, match=r"'nsga-2' \(did you mean 'nsga2'"):
-        begin(SearchConfig("nsga-2"))
     assert not kit.root.exists()
 
 

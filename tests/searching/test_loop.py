@@ -12,13 +12,13 @@ from nas.common.errors import RunError, SpaceExhausted
 from nas.evaluation.trial import training_seed
 from nas.genome import ModelSizes
 from nas.searching.front_file import FRONT_FILE
-from nas.searching.listener import CompositeListener, Evaluated, GenerationDone, Listener
+from nas.searching.listener import Evaluated, GenerationDone, Listener
 from nas.searching.loop import LIKELY
 from nas.space import SearchSpace
 from nas.space.rules import validate
 from nas.store import RunWriter, open_run
 
-both_forms = pytest.mark.parametrize("lag", [None, 5])
+both_forms = pytest.mark.parametrize("lag", [pytest.param(None, marks=pytest.mark.slow), 5])
 
 
 @both_forms
@@ -50,31 +50,20 @@ def test_loop_records_every_proposal_and_trains_every_new_one_once(
         assert [p.is_trained for p in attempts] == [False] * (len(attempts) - 1) + [True]
 
 
-@both_forms
-@pytest.mark.parametrize("algorithm", ["surrogate", "nsga2", "regularized-evolution", "random"])
+@pytest.mark.parametrize(("algorithm", "lag"), [("surrogate", 5), ("nsga2", None)])
 def test_record_does_not_depend_on_workers_or_order(
     kit: Any, make_table: Callable[..., Any], algorithm: str, lag: int | None
 ) -> None:
     found = []
-    for workers, order in ((1, 0), (2, 1), (8, 2), (8, 3)):
+    for workers, order in ((1, 0), (8, 1)):
         name = f"run_{order}"
         writer = kit.create(name, algorithm=algorithm, lag=lag)
         kit.search(writer, make_table(workers, order=order))
         found.append(kit.recorded(name))
-    assert found[0] == found[1] == found[2] == found[3]
+    assert found[0] == found[1]
 
 
-def test_loop_with_a_lag_waits_for_no_generation(kit: Any, make_table: Callable[..., Any]) -> None:
-    table = make_table(3)
-    kit.search(kit.create(lag=3, population=4, generations=6), table)
-    assert table.most_waiting == 3
-    generational = make_table(3)
-    kit.search(kit.create("other", algorithm="nsga2", population=4, generations=6), generational)
-    assert generational.most_waiting == 4
-
-
-@both_forms
-@pytest.mark.parametrize("stop_after", [0, 13, 61])
+@pytest.mark.parametrize(("stop_after", "lag"), [(13, 5), (61, None)])
 def test_interrupted_and_resumed_run_equals_an_uninterrupted_run(
     kit: Any, make_table: Callable[..., Any], stop_after: int, lag: int | None
 ) -> None:
@@ -92,6 +81,7 @@ def test_interrupted_and_resumed_run_equals_an_uninterrupted_run(
     assert set(rest.trained).isdisjoint(table.trained)
 
 
+@pytest.mark.slow
 @both_forms
 def test_resume_after_an_interrupt_while_a_lost_training_is_repeated(
     kit: Any, make_table: Any, lag: int | None, monkeypatch: pytest.MonkeyPatch
@@ -140,6 +130,7 @@ def test_all_finished_trainings_are_recorded_before_the_first_event(
         assert len(run.trainings()) == 4
 
 
+@pytest.mark.slow
 @both_forms
 def test_extended_run_equals_a_longer_run(
     kit: Any, make_table: Callable[..., Any], heard: Any, lag: int | None
@@ -176,20 +167,17 @@ def test_resumed_run_keeps_recorded_proposals_that_it_would_now_draw_differently
     assert kit.recorded("other")["proposals"][:20] != after["proposals"][:20]
 
 
-@pytest.mark.parametrize("names", [("log_loss",), ("accuracy", "log_loss", "macs", "params")])
-def test_loop_takes_any_objectives_in_both_directions(kit: Any, names: tuple[str, ...]) -> None:
-    kit.search(kit.create(objectives=tuple(getattr(kit, name) for name in names)))
+def test_loop_takes_one_objective_that_is_minimised(kit: Any) -> None:
+    kit.search(kit.create(objectives=(kit.log_loss,)))
     with open_run(kit.root / "run") as run:
         members = run.front()
         assert members
         assert 0.0 < run.generations()[-1].hypervolume < 1.0
         results = [c.objectives for c in run.candidates() if c.is_ok]
-    if names == ("log_loss",):
-        assert members[0].objectives["log_loss"] == min(r["log_loss"] for r in results)
+    assert members[0].objectives["log_loss"] == min(r["log_loss"] for r in results)
 
 
-@both_forms
-@pytest.mark.parametrize("repeats", [1, 2])
+@pytest.mark.parametrize(("lag", "repeats"), [(None, 1), (5, 2)])
 def test_weights_of_likely_members_and_files_of_the_user_are_kept(
     kit: Any, make_table: Callable[..., Any], lag: int | None, repeats: int
 ) -> None:
@@ -219,12 +207,6 @@ def test_weights_of_likely_members_and_files_of_the_user_are_kept(
     assert weights.pop(of_user) == b"of the user"
     assert {f"{key}.safetensors" for key in members} <= weights.keys()
     assert weights == {f"{key}.safetensors": key.encode() for key in likely}
-
-
-def test_task_that_does_not_measure_an_objective_is_refused(kit: Any) -> None:
-    bleu = type(kit.accuracy)("bleu", "max", "fraction", "", 1.0, 0.0, is_metric=True)
-    with pytest.raises(RunError, match="task 'toy' did not measure bleu"):
-        kit.search(kit.create(objectives=(bleu, kit.macs)))
 
 
 def test_record_with_a_missing_proposal_is_refused(kit: Any) -> None:
@@ -296,16 +278,3 @@ def test_space_without_any_mechanism_at_these_sizes_is_refused(kit: Any) -> None
     writer = kit.create(space=SearchSpace.model_validate(data))
     with pytest.raises(SpaceExhausted, match=r"space 'tiny' holds no mechanism.*3/4 of 2"):
         kit.search(writer)
-
-
-def test_composite_listener_forwards_every_event() -> None:
-    names = [name for name in vars(Listener) if name.startswith("on_")]
-    calls: list[tuple[int, str, str]] = []
-    listeners = [Listener(), Listener()]
-    for index, listener in enumerate(listeners):
-        for name in names:
-            setattr(listener, name, lambda event, i=index, n=name: calls.append((i, n, event)))
-    composite = CompositeListener(*listeners)
-    for name in names:
-        getattr(composite, name)("event")
-    assert calls == [(i, name, "event") for name in names for i in range(2)]

@@ -26,8 +26,7 @@ def numbers(algorithm: Nsga2) -> set[int]:
     return {member.number for member in algorithm.members}
 
 
-@pytest.mark.parametrize("size", [1, 10])
-@pytest.mark.parametrize("width", [2, 3])
+@pytest.mark.parametrize(("size", "width"), [(1, 2), (10, 3)])
 def test_nsga2_keeps_the_whole_front_and_drops_the_dominated(
     kit: Any, size: int, width: int
 ) -> None:

@@ -31,6 +31,7 @@ def test_results_are_passed_on_in_growing_parts(kit: Any, batch: int, lag: int |
     assert len(set(horizons)) <= 20 + 20 * math.log(4000 / (20 * batch)) + 20
 
 
+@pytest.mark.slow
 def test_proposals_of_a_long_search_are_resumed(kit: Any) -> None:
     """Beyond 20 parts, a resumed search passes results on in the same parts as before."""
     drawn = drive(kit.proposer("surrogate", lag=2), 70)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,8 @@ import pytest
 from nas.genome import Placement, Rest
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.searching.archive import Archive
-from nas.searching.gaussian_process import num_fitted
 from nas.searching.power_transform import YeoJohnson
-from nas.searching.quality_model import MOST_FITS, NoisyGP, features
+from nas.searching.quality_model import NoisyGP, features
 from nas.searching.results import TrialResult
 from nas.store.records import Estimate
 
@@ -54,27 +52,6 @@ def test_intervals_of_estimates_have_their_nominal_coverage() -> None:
     assert 0.72 <= np.mean(inside) <= 0.88
     assert np.mean(closer) < 0.8
     assert np.mean(noises) == pytest.approx(NOISE, rel=0.2)
-
-
-def test_intervals_without_repeats_are_not_too_narrow() -> None:
-    inside = []
-    for seed in range(12):
-        rng, model, truth = np.random.default_rng(seed), NoisyGP(), {}
-        for i in range(30):
-            x = {f"f{j}": float(rng.integers(3)) for j in range(3)}
-            truth[f"{i}"] = 0.3 + 0.02 * np.sin(sum(x.values()))
-            model.tell(f"{i}", x, truth[f"{i}"] + NOISE * rng.standard_normal())
-        means, errors = model.estimate(list(truth))
-        inside += list(np.abs(means - list(truth.values())) <= 1.2816 * errors)
-    assert 0.72 <= np.mean(inside) <= 0.95
-
-
-def test_repeats_overrule_a_wrong_prior_of_the_noise() -> None:
-    rng, model = np.random.default_rng(0), NoisyGP()
-    for i in range(60):  # as in recall: learned or not, and hardly any noise
-        for _ in range(2 if i % 4 == 0 else 1):
-            model.tell(f"{i}", {"f": float(i % 2)}, -(0.95 * (i % 2)) + rng.normal(0, 0.003))
-    assert 0.003 < model.noise < 0.009
 
 
 def test_estimate_of_the_highest_score_is_less_biased_than_the_score() -> None:
@@ -134,18 +111,6 @@ def test_estimates_equal_the_formula() -> None:
     np.testing.assert_allclose(draws.std(0), errors, rtol=0.1)
 
 
-def test_linear_part_predicts_combinations_from_few_changes() -> None:
-    effects = {f"f{j}": 0.01 * (j + 1) for j in range(6)}
-    model, rng = NoisyGP(), np.random.default_rng(0)
-    for i in range(24):  # at most three of six changes
-        changes = rng.choice(list(effects), size=int(rng.integers(4)), replace=False).tolist()
-        score = 0.3 + sum(effects[name] for name in changes) + 0.001 * rng.standard_normal()
-        model.tell(f"{i}", dict.fromkeys(changes, 1.0), score)
-    best = max(row.mean for row in model.observed.values())
-    means, errors = model.predict([dict.fromkeys(effects, 1.0)])
-    assert means[0] > best + errors[0]
-
-
 def test_best_estimate_on_a_plateau_is_hardly_biased() -> None:
     over, raw = [], []
     for seed in range(20):
@@ -161,14 +126,6 @@ def test_best_estimate_on_a_plateau_is_hardly_biased() -> None:
         raw.append(max(np.mean(model.observed[key].scores) - truth[key] for key in truth))
     assert np.mean(raw) > 2 * NOISE
     assert np.mean(over) < NOISE  # 1.4 of it, were scores not bent
-
-
-def test_prediction_of_an_unusual_genome_is_uncertain() -> None:
-    model, truth = model_of(1)
-    known = model.observed[next(iter(truth))].features
-    means, errors = model.predict([known, {**known, "never seen": 5.0}])
-    assert errors[1] > 1.2 * errors[0]
-    assert abs(means[1] - 0.3) < abs(means[0] - 0.3) + 0.02
 
 
 def test_features_count_parts_of_a_genome() -> None:
@@ -204,14 +161,6 @@ def test_archive_leaves_out_failures_and_fits_nothing_to_few_results(kit: Any) -
     again = results(kit, [0.3, None, 0.5])[2]
     archive.tell([TrialResult(3, again.genome, again.digest, again.key, None, {}, is_repeat=True)])
     assert [one.key for one in archive.known] == ["0000"]
-
-
-def test_scores_worse_than_chance_count_as_chance(kit: Any) -> None:
-    values = [0.3, 0.31, 0.32, 0.33, 0.34, 0.35, 0.36, 0.02, 0.37]
-    found = {e.key: e for e in posterior(kit, results(kit, values))}
-    clipped = results(kit, [max(v, 0.1) for v in values])
-    again = {e.key: e for e in posterior(kit, clipped)}
-    assert found["0008"].means == again["0008"].means
 
 
 def test_reevaluation_selects_likely_members_that_are_not_pending(kit: Any) -> None:
@@ -296,30 +245,6 @@ def test_estimates_of_many_mechanisms_are_as_good_as_of_few(monkeypatch: Any) ->
     assert np.mean(nearer) < 0.8
     assert 0.72 <= np.mean(covered) <= 0.88
     assert np.mean(better) < 0.95
-
-
-def test_twins_share_their_fits() -> None:
-    first, truth = model_of(0, count=30)
-    twin = first.twin()
-    for key in truth:
-        for score in first.observed[key].scores:
-            twin.tell(key, first.observed[key].features, score)
-    means, errors = first.estimate(list(truth))
-    assert twin.posterior is first.posterior
-    np.testing.assert_array_equal(twin.estimate(list(truth)), (means, errors))
-    key = next(iter(truth))
-    for number in range(5):
-        first.tell(key, first.observed[key].features, 0.3 + 0.01 * number)
-        assert first.posterior is not twin.posterior
-    assert len(first._fits) == MOST_FITS
-
-
-def test_number_of_fitted_trainings_grows_in_steps() -> None:
-    fitted = [num_fitted(count) for count in range(3000)]
-    assert fitted[:513] == list(range(513))
-    assert all(before <= after for before, after in pairwise(fitted))
-    assert all(count - done <= count / 20 for count, done in enumerate(fitted))
-    assert len(set(fitted[512:])) < 50
 
 
 def test_only_changed_estimates_are_reported(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:

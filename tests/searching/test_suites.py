@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import io
-import shutil
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from rich.console import Console
 
-from nas.common.errors import RunError
 from nas.common.search_config import SearchConfig
 from nas.evaluation.local import LocalEvaluator
-from nas.report.confirmation import confirmation_table, make_confirmation
-from nas.report.front import no_front
 from nas.report.history import history_of, results
-from nas.report.run_view import RunView
 from nas.searching.checking import check_run
-from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
 from nas.searching.listener import Listener
 from nas.space import SearchSpace
-from nas.store import candidates, open_run, open_writer
+from nas.store import candidates, open_run
 from nas.tasks import parse_task
-from nas.tasks.suite import Reference, Suite
+from nas.tasks.suite import Suite
 
 SPACE = SearchSpace.model_validate(
     {
@@ -123,23 +115,6 @@ def named(columns: Any) -> dict[str, str]:
     return dict(zip(names, values, strict=True))
 
 
-def test_suite_without_a_clear_difference_of_references_is_refused(tmp_path: Any) -> None:
-    with pytest.raises(
-        RunError, match="expected standard attention to be better by more than 3 standard"
-    ):
-        run_search(
-            SPACE,
-            suite_of(recall={**RECALL, "train_examples": 50}),
-            SearchConfig(population=5, generations=1),
-            make_evaluator=LocalEvaluator,
-            root=tmp_path,
-        )
-    [folder] = tmp_path.iterdir()
-    with open_run(folder) as run:
-        assert len(run.trainings("reference")) == 6
-        assert (run.status, "expected standard attention" in run.note) == ("stopped", True)
-
-
 class Interrupted(LocalEvaluator):
     """An evaluator that is interrupted after some trainings."""
 
@@ -179,50 +154,3 @@ def test_interrupted_references_are_resumed_without_repeating(
         assert run.setup == other.setup
         assert [c.objectives for c in run.front()] == [c.objectives for c in other.front()]
         assert check_run(run.folder) == []
-
-
-def test_search_continues_when_all_candidates_miss_a_required_score(tmp_path: Any) -> None:
-    suite = suite_of(gate={**RECALL, "train_examples": 50, "gate": {**GATE, "at_least": 1.01}},
-                     recall=RECALL)  # fmt: skip
-    known = suite.with_references({"recall": Reference(metric="accuracy", mha=1.0, uniform=0.5)})
-    ended = run_search(
-        SPACE,
-        known,
-        SearchConfig(population=8, generations=2),
-        make_evaluator=LocalEvaluator,
-        root=tmp_path,
-    )
-    assert ended.counts.stopped == ended.counts.evaluated >= 8
-    with open_run(ended.folder) as run:
-        assert run.front() == ()
-        message = no_front(RunView.read(run, "x"))
-    assert f"stopped at a gate: {ended.counts.stopped}." in message
-
-
-def test_confirmation_compares_each_task(searched: Any, tmp_path: Path) -> None:
-    folder = shutil.copytree(searched[0].folder, tmp_path / "run")
-    with open_writer(folder, None) as writer:
-        plan = plan_confirmation(writer.run, members=3, seeds=2)
-        for _ in confirm_run(writer, plan, LocalEvaluator):
-            pass
-        answer = make_confirmation(writer.run, plan)
-        own = {
-            (one.key, one.repeat): one.evaluation.metrics["recall.accuracy"]
-            for one in writer.run.trainings("confirm")
-            if one.evaluation.is_ok
-        }
-    assert answer.judged == {"fresh": {"recall.accuracy": {"unit": "fraction", "direction": "max"}}}
-    mha, *others = sorted(plan.candidates, key=lambda one: one.proposal.name != "mha")
-    compared = {row.id: row.over_mha_in for row in answer.members}
-    assert compared[mha.digest] is None
-    for one in others:
-        gains = [own[one.key, r] - own[mha.key, r] for r in range(2) if (one.key, r) in own]
-        found = compared[one.digest]["fresh"]["recall.accuracy"]
-        assert (found is None) == (len(gains) < 2)
-        if found:
-            assert found["mean"] == pytest.approx(sum(gains) / 2)
-            assert found["low"] <= found["mean"] <= found["high"]
-    assert any(one.key in {key for key, _ in own} for one in others)
-    console = Console(file=io.StringIO(), width=160)
-    confirmation_table(console, answer)
-    assert "recall.accuracy: points, higher is better." in console.file.getvalue()

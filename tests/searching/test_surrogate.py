@@ -54,10 +54,6 @@ def test_surrogate_reevaluates_under_noise(kit: Any) -> None:
         assert proposal.verdict == "repeated"
 
 
-def test_surrogate_reevaluates_nothing_with_a_limit_of_one_training(kit: Any) -> None:
-    assert all(p.is_new for p in search(kit, 40, 0.05, repeats=False))
-
-
 def test_worth_of_a_reevaluation_falls_with_the_number_of_trainings(kit: Any) -> None:
     context = kit.context()
     surrogate, rng = Surrogate(context), np.random.default_rng(0)
@@ -75,6 +71,7 @@ def test_worth_of_a_reevaluation_falls_with_the_number_of_trainings(kit: Any) ->
     assert worths[0] > 10 * worths[1]
 
 
+@pytest.mark.slow
 def test_surrogate_avoids_mechanisms_that_will_miss_a_gate(
     kit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

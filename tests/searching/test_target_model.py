@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from nas.searching.gaussian_process import Observations, Posterior
-from nas.searching.short_bias import _effects
-from nas.searching.target_model import FEWEST, OFFSET, TargetModel, TargetPosterior
+from nas.searching.target_model import FEWEST, OFFSET, TargetModel
 
 NUM, NUM_TARGET = 30, 14
 
@@ -76,15 +74,6 @@ def test_posterior_equals_conditioning_on_all_scores_at_once() -> None:
     np.testing.assert_allclose(joint.short, covariance[np.ix_(s, s)], atol=1e-6)
 
 
-def test_untrained_mechanism_is_predicted_from_similar_ones() -> None:
-    told = model()
-    known = told.observed["m20"].features
-    means, errors = told.predict([known, {**known, "new": 5.0}])
-    estimate, error = told.estimate(["m20"])
-    assert abs(means[0] - estimate[0]) < 2 * errors[0]
-    assert error[0] < errors[0] < errors[1]
-
-
 def test_shift_by_a_training_is_the_standard_deviation_of_estimates_after_it() -> None:
     told = model()
     [by_short], [by_target] = told.shifts(["m20"])
@@ -117,24 +106,3 @@ def test_estimates_cover_target_qualities_that_were_not_trained() -> None:
         means, errors = model(seed).estimate(keys)
         inside += (np.abs(means - truth[NUM_TARGET:]) < 1.2816 * errors).tolist()
     assert 0.65 < np.mean(inside) < 0.97
-
-
-def test_overrated_feature_is_reported_only_if_there_is_one() -> None:
-    biased, plain_one = model(bias=0.4, num_target=NUM), model(num_target=NUM)
-    [effect, *_] = _effects(biased, *biased.posterior.bias())
-    assert effect.feature == "a"
-    assert 0 < effect.low < effect.mean < effect.high
-    assert _effects(plain_one, *plain_one.posterior.bias()) == ()
-
-
-def test_posterior_accepts_mechanisms_that_the_short_fit_lacks() -> None:
-    told = model()
-    fitted = Posterior({key: told.observed[key] for key in [*told.observed][:20]})
-    joint = TargetPosterior(fitted, told.observed, told.target).joint(
-        {"m25": told.observed["m25"], "m2": told.observed["m2"]},
-        [told.observed["m25"].features],
-    )
-    assert joint.mean.shape == (3,)
-    # The own trainings of m25 reduce the variance of its prediction.
-    assert joint.short[0, 0] < joint.short[2, 2]
-    assert isinstance(told.observed["m2"], Observations)

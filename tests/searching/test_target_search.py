@@ -76,7 +76,9 @@ def test_search_trains_known_mechanisms_under_the_target_task(begin: Any, kit: A
         assert (run.folder / "target.yaml").read_text() == setup.target.text
 
 
-@pytest.mark.parametrize(("stop_after", "lag"), [(45, None), (30, 6)])
+@pytest.mark.parametrize(
+    ("stop_after", "lag"), [pytest.param(45, None, marks=pytest.mark.slow), (30, 6)]
+)
 def test_interrupted_search_has_the_same_record(
     begin: Any, kit: Any, make_table: Any, stop_after: int, lag: int | None
 ) -> None:
@@ -121,6 +123,7 @@ def test_search_on_digits_finds_and_confirms_a_front(kit: Any, task: Any, target
     assert {t.evaluation.status for *_, t in trained} == {"ok"}
 
 
+@pytest.mark.slow
 def test_short_task_may_have_a_gate(kit: Any) -> None:
     """A suite whose other tasks have gates has the score of its target task."""
     sizes = {"width": 16, "heads": 2, "depth": 1, "epochs": 1, "validation_examples": 32}
@@ -162,14 +165,6 @@ def test_target_of_a_suite_with_several_scores_is_refused() -> None:
     assert target_task("bytes-long", suite).fingerprint() == target.fingerprint()
     with pytest.raises(ConfigError, match="is of the family 'images'; expected one of the run's"):
         target_task("comparison", suite)
-
-
-def test_target_of_another_kind_is_refused(kit: Any, task: Any) -> None:
-    causal = load_task("recall")
-    with pytest.raises(ConfigError, match="is causal; expected both or none"):
-        run_search(
-            kit.space, task, SETTINGS, target=causal, make_evaluator=LocalEvaluator, root=kit.root
-        )
 
 
 def test_a_short_run_says_that_its_target_task_comes_later(begin: Any) -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from nas.common.errors import RunError
 from nas.evaluation.trial import NOT_RECORDED, Training
-from nas.store import append_answer, append_training, open_run
-from nas.store.appending import RunRecord
+from nas.store import append_answer, append_training
 
 
 @pytest.fixture
@@ -50,22 +49,3 @@ def test_later_result_replaces_a_failed_training(writer, samples, training):
     append_training(writer.run.folder, training)
     [recorded] = writer.run.trainings("explain")
     assert recorded.evaluation == training.evaluation
-
-
-def test_run_that_cannot_be_written_is_reported_once(writer, training, tmp_path):
-    errors = []
-    record = RunRecord([writer.run.folder, tmp_path / "gone"], errors.append)
-    record.add(training)
-    record.add_answer("explain", ["a"], {})
-    assert len(writer.run.trainings("explain")) == len(writer.run.answers("explain")) == 1
-    assert [f"{tmp_path / 'gone'}" in error for error in errors] == [True]
-
-
-def test_finished_run_stays_one_file_after_an_append(writer, training):
-    writer.finish()
-    writer.close()
-    append_training(writer.run.folder, training)
-    names = {path.name for path in writer.run.folder.glob("run.sqlite*")}
-    assert names == {"run.sqlite"}
-    with open_run(writer.run.folder) as run:
-        assert len(run.trainings("explain")) == 1

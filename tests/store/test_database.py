@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3  # noqa: TID251 - to damage a file
-import struct
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -128,85 +125,6 @@ def test_damaged_record_is_refused(folder, statement, words):
         read_all()
 
 
-@pytest.mark.parametrize(
-    ("statement", "words"),
-    [
-        ("UPDATE sqlite_schema SET sql = replace(sql, ' STRICT', '')", "is damaged"),
-        ("UPDATE sqlite_schema SET sql = replace(sql, 'seconds REAL', 'seconds TEXT')", "damaged"),
-        ("UPDATE sqlite_schema SET sql = CAST(x'ff' AS TEXT) WHERE name = 'trainings'", "damaged"),
-        ("DROP TABLE trainings", "is damaged"),
-        ("CREATE VIEW more AS SELECT * FROM run", "which nas never makes"),
-        ("CREATE TABLE more (a, CHECK (length(hex(zeroblob(a)))))", "which nas never makes"),
-        ("CREATE INDEX more ON run (hex(note))", "which nas never makes"),
-        ("CREATE TRIGGER t AFTER UPDATE ON run BEGIN DELETE FROM trainings; END", "never makes"),
-    ],
-)
-def test_database_with_other_tables_is_refused(folder, samples, statement, words):
-    change(folder, "PRAGMA writable_schema = ON", statement)
-    for message in refusals(folder, samples):
-        assert words in message
-
-
-@pytest.mark.parametrize(
-    ("version", "what"), [(99, "Update nas."), (4, "Use nas 0.1, or start a new run.")]
-)
-def test_database_of_another_schema_is_refused(folder, samples, version, what):
-    change(folder, "DROP TABLE trainings", f"PRAGMA user_version = {version}")
-    for message in refusals(folder, samples):
-        assert f"has schema {version}, written by nas 0.1; this nas reads schema 6" in message
-        assert what in message
-        assert "damaged" not in message
-
-
-def test_view_in_a_database_of_another_schema_is_not_read(folder, samples):
-    endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
-    view = f"CREATE VIEW sessions AS {endless} SELECT x AS id, 'x' AS versions FROM c"
-    change(folder, "DROP TABLE sessions", view, "PRAGMA user_version = 4")
-    for message in refusals(folder, samples):
-        assert "has schema 4, written by another nas" in message
-
-
-@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
-@pytest.mark.parametrize("kind", ["pipe", "link"])
-def test_pipes_and_links_are_refused(folder, samples, suffix, kind):
-    path = folder / f"run.sqlite{suffix}"
-    whole = folder.with_name("outside")
-    path.rename(whole) if path.exists() else whole.touch()
-    if kind == "link":
-        path.symlink_to(whole)
-    elif suffix:
-        os.mkfifo(path)
-    else:
-        return
-    for message in refusals(folder, samples):
-        assert f"run.sqlite{suffix}: is no regular file" in message
-
-
-def test_journal_that_names_another_file_is_refused(folder, samples):
-    """SQLite would delete the file when it rolls back the journal."""
-    database, victim = folder / "run.sqlite", folder.parent / "victim"
-    victim.touch()
-    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
-        connection.executescript(
-            "PRAGMA cache_size = 1; BEGIN IMMEDIATE; UPDATE proposals SET note = 'x' || note"
-        )
-        contents = [Path(f"{database}{suffix}").read_bytes() for suffix in ("", "-journal")]
-    name, lock_page = os.fsencode(victim), 2**30 // 4096 + 1
-    end = struct.pack(">II", len(name), sum(name)) + contents[1][:8]
-    journal = contents[1][:8] + b"\xff" * 4 + contents[1][12:]
-    database.write_bytes(contents[0])
-    Path(f"{database}-journal").write_bytes(journal + struct.pack(">I", lock_page) + name + end)
-    for message in refusals(folder, samples):
-        assert "run.sqlite-journal: names a file that SQLite would delete" in message
-    assert victim.exists()
-
-
-def test_database_without_sessions_is_read(folder):
-    change(folder, "DELETE FROM sessions")
-    with open_run(folder) as run:
-        assert run.summary().active == run.started
-
-
 def test_reading_at_any_path_changes_no_file(whole, tmp_path):
     strange = shutil.copytree(whole, tmp_path / "50% a?b#c ü")
     before = {path: path.read_bytes() for path in strange.iterdir()}
@@ -214,11 +132,6 @@ def test_reading_at_any_path_changes_no_file(whole, tmp_path):
         assert run.counts().proposed == 100
         assert run.front()
     assert {path: path.read_bytes() for path in strange.iterdir()} == before
-
-
-def test_folder_without_a_database_is_refused(tmp_path, samples):
-    for message in refusals(tmp_path, samples):
-        assert "is no run folder; expected one that holds run.sqlite" in message
 
 
 def test_locked_database_is_waited_for_and_named(writer, samples, monkeypatch, caplog):

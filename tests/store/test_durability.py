@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import signal
 import subprocess
 import sys
 
@@ -41,18 +40,6 @@ try:
 except RunError as error:
     sys.exit(str(error))
 """
-FORK = """
-import os, signal, sys, time
-from pathlib import Path
-from nas.store import Session, open_writer
-writer = open_writer(Path(sys.argv[1]), Session("nas resume", {}, "a CPU"))
-child = os.fork()
-if child == 0:
-    os.close(1)
-    time.sleep(60)
-print(child, flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
 
 # A finished run has a rollback journal, also while its kind of journal is being changed.
 HALF = """
@@ -87,10 +74,10 @@ def try_to_write(folder):
 
 def test_kill_9_loses_no_reported_training(new_run, samples):
     with new_run() as writer:
-        writer.record_proposals([samples.proposal(i) for i in range(6_000)])
+        writer.record_proposals([samples.proposal(i) for i in range(1_000)])
         folder = writer.run.folder
     moments, reported = random.Random(0), set()
-    for _ in range(6):
+    for _ in range(3):
         with started(WRITE, folder) as process:
             reported |= {process.stdout.readline() for _ in range(moments.randrange(1, 40))}
             process.kill()
@@ -101,8 +88,8 @@ def test_kill_9_loses_no_reported_training(new_run, samples):
             recorded = {f"{training.key}\n" for training in run.trainings()}
         assert reported <= recorded
         # At most the one in flight at each kill was recorded without being reported.
-        assert len(recorded) <= len(reported) + 6
-    assert len(reported) > 6
+        assert len(recorded) <= len(reported) + 3
+    assert len(reported) > 3
 
 
 def test_reader_rolls_back_the_transaction_of_a_killed_process(new_run, samples):
@@ -118,25 +105,13 @@ def test_reader_rolls_back_the_transaction_of_a_killed_process(new_run, samples)
     assert not (folder / "run.sqlite-journal").exists()
 
 
-def test_child_of_a_killed_writer_does_not_hold_the_lock(new_run, samples):
-    with new_run() as writer:
-        folder = writer.run.folder
-    command = [sys.executable, "-c", FORK, str(folder)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL
-    try:
-        open_writer(folder, samples.session).close()
-    finally:
-        os.kill(int(done.stdout), signal.SIGKILL)
-
-
 def test_run_is_read_while_another_process_writes(new_run, samples):
     with new_run() as writer:
-        writer.record_proposals([samples.proposal(i) for i in range(6_000)])
+        writer.record_proposals([samples.proposal(i) for i in range(1_000)])
         folder = writer.run.folder
     counts = []
     with started(WRITE, folder) as process:
-        for _ in range(10):
+        for _ in range(4):
             reported = process.stdout.readline().strip()
             with open_run(folder) as run:
                 assert run.status == "running"
@@ -146,14 +121,6 @@ def test_run_is_read_while_another_process_writes(new_run, samples):
         assert process.poll() is None
     assert counts == sorted(counts)
     assert counts[-1] > counts[0]
-
-
-def test_snapshot_shows_one_state(writer, samples):
-    samples.fill(writer, [(0.5, 1.0)])
-    with open_run(writer.run.folder) as run, run.snapshot():
-        assert run.counts().proposed == 1
-        writer.record_proposals([samples.proposal(9)])
-        assert run.counts().proposed == 1
 
 
 def test_second_writer_is_refused_in_any_process(writer, samples):

@@ -93,20 +93,6 @@ def test_find_proposal_best_knee_cheapest(writer, samples):
     assert found == [best, knee, cheapest]
 
 
-def test_find_proposal_refuses_cheapest_without_a_cost(new_run, samples):
-    writer = new_run(objectives=(samples.accuracy,))
-    samples.fill(writer, [(0.5, 1.0)])
-    assert find_proposal(writer.run, "knee") == find_proposal(writer.run, "best")
-    with pytest.raises(RunError, match="no cost among its objectives"):
-        find_proposal(writer.run, "cheapest")
-
-
-@pytest.mark.parametrize("name", ["best", "knee", "cheapest"])
-def test_find_proposal_refuses_names_in_an_empty_run(new_run, name):
-    with pytest.raises(RunError, match=f"'one' has no candidate yet .* none is {name}"):
-        find_proposal(new_run().run, name)
-
-
 def test_find_proposal_by_the_beginning_of_a_digest(writer, samples):
     first = samples.proposal(0, digest="abc1" + "0" * 12)
     second = samples.proposal(1, digest="abc2" + "0" * 12)
@@ -122,20 +108,6 @@ def test_find_proposal_by_the_beginning_of_a_digest(writer, samples):
     writer.record_proposals([samples.proposal(i, digest=f"b{i:015d}") for i in range(2, 22)])
     with pytest.raises(RunError, match=r"20 digests .* and 12 more"):
         find_proposal(writer.run, "b")
-
-
-@pytest.mark.parametrize("member", ["", "zebra", "bst", "a*", "%", "'; DROP TABLE run"])
-def test_find_proposal_refuses_other_texts(new_run, member):
-    with pytest.raises(RunError, match=r"names no member; expected .* best, knee, cheapest"):
-        find_proposal(new_run().run, member)
-
-
-def test_find_proposal_prefers_the_one_that_was_trained(writer, samples):
-    digest = "a" * 16
-    rejected = samples.proposal(0, digest=digest, key=None, verdict="rejected")
-    trained = samples.proposal(1, digest=digest)
-    writer.record_proposals([rejected, trained])
-    assert find_proposal(writer.run, "aa") == trained
 
 
 def test_lineage_holds_each_ancestor_once(writer, samples):

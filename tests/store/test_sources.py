@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from nas.common.errors import NasError
 from nas.genome import PLACEMENTS, Genome, Placement, Rest, Visibility
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS
-from nas.store.sources import Source, load_genome, resolve
+from nas.store.sources import load_genome, resolve
 
 
 def test_source_changes_parameters() -> None:
@@ -72,11 +71,6 @@ def test_invalid_source_is_refused(text: str, words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_genome_is_its_own_source() -> None:
-    genome = MECHANISMS["mha"].genome
-    assert resolve(genome) == Source(digest(genome), genome)
-
-
 def test_exported_file_contains_its_genome(tmp_path: Path) -> None:
     path = tmp_path / "sqa.py"
     nas.export("sqa", path)
@@ -84,11 +78,3 @@ def test_exported_file_contains_its_genome(tmp_path: Path) -> None:
     assert resolve(str(path)).name == "sqa"
     with pytest.raises(NasError, match="cannot be read"):
         resolve(str(tmp_path / "missing.py"))
-
-
-def test_pipe_is_refused(tmp_path: Path) -> None:
-    """Reading a pipe would wait for a process that writes it."""
-    for name in ("genome.py", "genome.json"):
-        os.mkfifo(tmp_path / name)
-        with pytest.raises(NasError, match="no regular file"):
-            resolve(str(tmp_path / name))

@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import re
-import sqlite3  # noqa: TID251 - this is how a person without the project reads a run
 import subprocess
 import sys
-from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from nas.common.errors import RunError
-from nas.common.objectives import Metric
-from nas.evaluation.trial import REASONS, Incident, Kind, Report
+from nas.evaluation.trial import Incident, Kind
 from nas.store import (
-    create_run,
     find_proposal,
     open_run,
     open_writer,
-    this_session,
     weights_path,
 )
 from nas.store.records import Estimate
 from nas.store.weights import keep_weights, remove_weights
-
-
-def test_setup_records_the_unit_of_every_metric(tmp_path, samples):
-    metrics = (Metric("top5", "fraction", "max", 0.5, 1.0), Metric("loss", "nat", "min", 2.3, 0.0))
-    with create_run(tmp_path, samples.setup(metrics=metrics), samples.session, name="a") as writer:
-        setup = writer.run.setup
-    assert setup.metrics == metrics
-    assert [setup.unit(name) for name in ("top5", "loss", "accuracy", "other")] == [
-        "fraction",
-        "nat",
-        "fraction",
-        "",
-    ]
 
 
 def test_writer_setup_and_session_read_back(writer, samples):
@@ -81,20 +61,6 @@ def test_writer_evaluation_reads_back_exactly(writer, samples):
         0,
         samples.setup().task.fingerprint,
     )
-
-
-@pytest.mark.parametrize("reason", REASONS)
-def test_writer_failure_reads_back_exactly(writer, samples, reason):
-    reports = (Report(1, math.inf, {"accuracy": 0.1}, 0.5), Report(2, math.nan, {}, 1.0))
-    failure = samples.failure(reason, reports=reports, metrics={"accuracy": math.nan})
-    writer.record_evaluation("key", 0, failure)
-    # NaN is not equal to itself, its text is.
-    assert repr(writer.run.trainings()[0].evaluation) == repr(failure)
-
-
-def test_text_with_surrogates_is_escaped(writer, samples):
-    writer.record_evaluation("key", 0, samples.failure(error="no file \udcff\0'; --"))
-    assert writer.run.trainings()[0].evaluation.error == "no file \\udcff\0'; --"
 
 
 def test_only_a_failure_is_replaced_by_another_result(writer, samples):
@@ -234,27 +200,6 @@ def test_writer_is_durable_and_a_closed_run_is_one_file(writer):
     assert names == copies | {"lock", "run.sqlite"}
 
 
-def test_sql_of_the_readme_runs(new_run, samples):
-    readme = Path(__file__).parents[2] / "runs" / "README.md"
-    statements = re.findall(
-        r"```sql[^\n]*\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL
-    )
-    assert len(statements) >= 4
-    with new_run() as writer:
-        first, *_ = samples.fill(writer, [(0.5, 1000.0), (0.4, 500.0), (0.3, 700.0)])
-        means = {"accuracy": 0.48, "macs": 1000.0}
-        best = Estimate(str(first.key), means, {"accuracy": 0.02}, p=0.9, is_member=True)
-        writer.record_generation(0, [best], 0.125, 0.48)
-        bad = samples.proposal(3)
-        writer.record_proposals([bad])
-        writer.record_evaluation(bad.key, 0, samples.failure())
-    connection = sqlite3.connect(writer.run.folder / "run.sqlite")
-    for statement in statements:
-        found = connection.execute(statement).fetchall()
-        assert found or "confirm" in statement, statement  # nothing was confirmed here
-    connection.close()
-
-
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
@@ -282,22 +227,3 @@ def test_full_disk_is_refused(new_run):
     assert done.stdout.count("\n") == 1
     with open_run(folder) as run:
         assert run.status == "stopped"
-
-
-def test_this_session_names_versions_and_hardware():
-    session = this_session("nas search", workers=3)
-    assert (session.command, session.workers) == ("nas search", 3)
-    assert {"python", "torch"} <= session.versions.keys()
-    assert "cores" in session.hardware
-
-
-def test_weights_are_neither_written_nor_removed_through_a_link(tmp_path, samples):
-    outside, folder = tmp_path / "outside", tmp_path / "run"
-    for made in (outside, folder):
-        made.mkdir()
-    (outside / "mine.txt").write_text("x")
-    (folder / "weights").symlink_to(outside)
-    remove_weights(folder, ["mine"])
-    with pytest.raises(RunError, match="is a link, which can lead out of the run"):
-        keep_weights(folder, "a" * 16, samples.evaluation(weights=b"x"))
-    assert [path.name for path in outside.iterdir()] == ["mine.txt"]

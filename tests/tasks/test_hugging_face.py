@@ -72,15 +72,6 @@ def test_bytes_are_the_lines_of_the_training_part(tmp_path):
     assert data.digest == hashlib.blake2b(TEXT, digest_size=8).hexdigest()
 
 
-def test_bytes_are_tested_on_the_test_part_alone(tmp_path):
-    unseen = ["never seen"] * 9
-    spec = saved(texts(train=LINES, validation=["a line held out"], test=unseen), tmp_path / "data")
-    own, test = loaded("bytes", spec), loaded("bytes", spec, is_tested=True)
-    assert test.train["text"].tobytes() == own.train["text"].tobytes()
-    assert {row.tobytes() in b"never seen\n" * 9 for row in test.validation["rows"]} == {True}
-    assert test.digest != own.digest
-
-
 @pytest.mark.parametrize(
     ("split", "first", "count"),
     [(":extra", "more 0", 50), (":train[:50%]", "line 0", 30), (":train+extra", "line 0", 110)],
@@ -91,11 +82,6 @@ def test_splits_with_names_slices_and_sums(tmp_path, split, first, count):
     text = found.train["text"].tobytes()
     assert text.startswith(f"{first}\n".encode())
     assert text.count(b"\n") >= count * 9 // 10 - 3
-
-
-def test_a_single_saved_split(tmp_path):
-    texts(train=LINES)["train"].save_to_disk(tmp_path / "data")
-    assert loaded("bytes", f"hf:{tmp_path / 'data'}").train["text"].tobytes() in TEXT
 
 
 def test_classes_are_the_same_in_all_forms_of_files(tmp_path):
@@ -116,16 +102,6 @@ def test_classes_are_tested_on_the_test_part_only(tmp_path):
     assert (own.train["tokens"] == test.train["tokens"]).all()
     last = {row[row > 0][-1] for row in own.validation["tokens"]}
     assert last.isdisjoint({row[row > 0][-1] for row in test.validation["tokens"]})
-
-
-def test_the_only_column_of_a_type_may_have_any_name(tmp_path):
-    data = reviews(number=list(range(32)))
-    plain = loaded("text-classification", saved(data, tmp_path / "plain"))
-    named = data.rename_columns({"text": "sentence", "label": "mood"})
-    assert loaded("text-classification", saved(named, tmp_path / "named")).digest == plain.digest
-    strings = data.rename_column("text", "sentence")
-    spec = saved(strings, tmp_path / "strings", "csv")
-    assert loaded("text-classification", spec).digest == plain.digest
 
 
 def hidden(data):
@@ -165,28 +141,6 @@ def test_unusable_data_are_an_error(tmp_path, change, split, is_tested, words):
     assert "\n" not in str(error.value)
 
 
-def test_a_test_part_must_hold_a_window(tmp_path):
-    spec = saved(texts(train=LINES, test=["short"]), tmp_path / "data")
-    with pytest.raises(DataError, match=r"its test part holds 6 bytes; .* least 17"):
-        loaded("bytes", spec, is_tested=True)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("", "", "Couldn't find any data file at"),
-        ("train.csv", "a,b\n1,2\n1,2,3\n", "Error tokenizing data"),
-        ("train.parquet", "xx", "Parquet file size is 2 bytes"),
-    ],
-)
-def test_unreadable_folder_is_an_error(tmp_path, name, content, words):
-    if name:
-        (tmp_path / "data").mkdir()
-        (tmp_path / "data" / name).write_text(content)
-    with pytest.raises(DataError, match=rf"cannot be loaded \({words}.*\); expected hf:OWNER/NAME"):
-        loaded("bytes", f"hf:{tmp_path / 'data'}")
-
-
 def kept(tmp_path: Path, config: str, lines: list[str]) -> None:
     """Put a data set of the Hub into the package's cache."""
     source = tmp_path / f"{config}.parquet"
@@ -207,14 +161,3 @@ def test_hub_names_with_a_configuration(tmp_path, monkeypatch):
         loaded("bytes", "hf:tales/book/third")
     with pytest.raises(DataError, match=r"hf:tales/none: cannot be loaded \(Couldn't reach .*Hub"):
         loaded("bytes", "hf:tales/none")
-
-
-def test_paths_become_absolute(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for given, kept_as in [
-        ("hf:./data:train[:10%]", f"hf:{tmp_path}/data:train[:10%]"),
-        ("hf:../data", f"hf:{tmp_path.parent}/data"),
-        ("hf:~/data", "hf:~/data"),
-        ("hf:tales/book/long:train", "hf:tales/book/long:train"),
-    ]:
-        assert load_task("bytes", data=given).data == kept_as

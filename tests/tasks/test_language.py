@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -71,12 +68,6 @@ def test_unusable_text_is_an_error(tmp_path, name, words):
         load_task("bytes", data=f"file:{tmp_path / name}").load()
 
 
-def test_hugging_face_data_without_their_package_are_an_error(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match=r"hf:tales/book: .* 'attention-nas\[hf\]'\."):
-        load_task("bytes", data="hf:tales/book").load()
-
-
 @pytest.mark.parametrize("kind", ["synthetic", "file"])
 def test_a_text_has_no_test_set(path, kind):
     spec = "synthetic" if kind == "synthetic" else f"file:{path}"
@@ -93,17 +84,6 @@ def test_synthetic_stories_answer_their_questions():
         assert f"{who} has a {thing}." in facts
 
 
-@pytest.mark.parametrize("name", ["bytes", "text-classification"])
-def test_made_is_an_earlier_name_of_synthetic(name):
-    assert load_task(name, data="made") == load_task(name)
-
-
-def test_tied_head_and_embedding_share_weights(path):
-    task = load_task("bytes", data=f"file:{path}", overrides={"is_tied": True})
-    model = task.build_model(task.load(), lambda _: torch.nn.Identity(), 0)
-    assert model.head.weight is model.embed.weight
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_attention_beats_uniform_on_synthetic_stories(seed):
@@ -115,31 +95,3 @@ def test_attention_beats_uniform_on_synthetic_stories(seed):
     )
     bits = uniform.metrics["bits_per_byte"]
     assert mha.metrics["bits_per_byte"] + 0.2 < bits < task.metrics(data)[0].chance
-
-
-@pytest.mark.parametrize(("size", "words"), [(2**35, "do not fit into the memory"), (2**26, "ok")])
-def test_text_is_read_within_the_memory(tmp_path, size, words):
-    """A text may take as much memory as its bytes and little more."""
-    path = tmp_path / "text.txt"
-    path.touch()
-    os.truncate(path, size)
-    result = subprocess.run(
-        [sys.executable, "-c", LOAD, str(path)], capture_output=True, text=True, check=False
-    )
-    assert words in result.stdout, result.stderr
-    assert result.stdout.count("\n") == 1
-
-
-LOAD = """
-import resource, sys
-from nas.common.errors import DataError
-from nas.tasks import load_task
-task = load_task("bytes", data=f"file:{sys.argv[1]}")
-used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + 2**28,) * 2)
-try:
-    task.load()
-    print("ok")
-except DataError as error:
-    print(error)
-"""

@@ -42,15 +42,6 @@ def test_sines_of_row_and_column():
     assert len({tuple(line) for line in found.tolist()}) == 9
 
 
-def test_positions_start_as_sines_and_are_trained():
-    random, initial = build(), build(sines_of=2)
-    torch.testing.assert_close(initial.positions[0, 1:], sines(2, 16))
-    torch.testing.assert_close(initial.positions[0, 0], random.positions[0, 0])
-    assert initial.positions.requires_grad
-    others = [name for name in trunk(random) if name != "positions"]
-    assert all(torch.equal(trunk(random)[name], trunk(initial)[name]) for name in others)
-
-
 def trunk(model):
     return {k: v for k, v in model.state_dict().items() if ".attention." not in k}
 
@@ -99,19 +90,6 @@ def test_initial_weights_do_not_depend_on_the_mechanism():
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_attention_weights_differ_by_layer_and_seed():
-    blocks = [*build(seed=0).attentions(), *build(seed=1).attentions()]
-    assert len({block.maps[0].weight.sum().item() for block in blocks}) == len(blocks)
-
-
-def test_init_std_sets_the_deviation_and_leaves_the_global_generator():
-    before = torch.random.get_rng_state()
-    for std in (0.02, 1.0):
-        wide = build(width=512, heads=1, init_std=std)
-        assert wide.positions.std().item() == pytest.approx(std, rel=0.1)
-    assert torch.equal(torch.random.get_rng_state(), before)
-
-
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 def test_dropout_rate_and_mean(rate):
     with seeded(0):
@@ -129,18 +107,6 @@ def test_dropout_of_elements_and_branches_is_uncorrelated():
     assert torch.corrcoef(dropped).fill_diagonal_(0).abs().max() < 0.025
     shifted = torch.stack([dropped.view(-1)[lag : -8 + lag] for lag in range(8)])
     assert torch.corrcoef(shifted).fill_diagonal_(0).abs().max() < 0.02
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_dropout_of_any_size_and_its_gradient(dtype):
-    x = torch.ones(3, 35, dtype=dtype, requires_grad=True)
-    out = Dropout(0.5)(x)
-    out.sum().backward()
-    assert (out.shape, out.dtype) == (x.shape, dtype)
-    assert set(out.flatten().tolist()) == {0.0, 2.0}
-    assert torch.equal(x.grad, out.detach())
-    assert Dropout(0.5).eval()(x) is x
-    assert Dropout(0.999999)(torch.ones(100_000)).isfinite().all()
 
 
 def test_derive_seed_differs_by_purpose_and_never_changes():

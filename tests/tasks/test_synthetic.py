@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
-from nas.common.errors import ConfigError
 from nas.evaluation.trainer import build_model, train_candidate
 from nas.evaluation.trial import Trial
 from nas.genome import Visibility
-from nas.genome.mechanisms import MECHANISMS, mechanism
+from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task
 from nas.tasks.classification import IGNORE_INDEX
 
@@ -56,13 +54,6 @@ def test_recall_asks_each_key_once_for_its_value(data):
         assert [stored[query] - 64 for query in queries] == wanted
 
 
-def test_every_epoch_has_new_sequences(task, data):
-    seen = torch.cat([task.order(data, epoch, torch.Generator()) for epoch in range(1, 5)])
-    assert sorted(seen.tolist()) == list(range(7200))
-    short = load_task("recall", overrides={"epochs": 1}).load()
-    assert np.array_equal(short.validation["tokens"], data.validation["tokens"])
-
-
 def test_induction_asks_wherever_a_key_was_seen_before():
     data = load_task("induction").load()
     tokens, targets = data.train["tokens"], data.train["targets"]
@@ -87,7 +78,7 @@ def test_copying_asks_for_the_symbols_in_order():
         assert row[32:] == [17] * 8
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("name", ["mha", "qana", "canon", "kda"])
 def test_later_tokens_change_no_earlier_output(name):
     task = load_task("recall", overrides={"heads": 8, "train_examples": 2})
     data = task.load()
@@ -139,9 +130,3 @@ def train(genome, task, data, seed=0):
     evaluation = train_candidate(Trial("key", genome, seed), task, data)
     assert evaluation.is_ok, evaluation.error
     return evaluation
-
-
-@pytest.mark.parametrize("changes", [{"train_examples": 10**12}, {"epochs": 10**9}])
-def test_more_sequences_than_memory_holds_are_refused(changes):
-    with pytest.raises(ConfigError, match="expected at most 268435456 tokens in all"):
-        load_task("recall", overrides=changes)

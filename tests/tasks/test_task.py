@@ -47,11 +47,6 @@ def test_for_data_sets_fields_for_a_data_spec(tmp_path):
     assert (chosen.epochs, chosen.width) == (9, 8)
 
 
-def test_load_task_makes_paths_absolute(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert load_task("vit-cifar10", data="imagefolder:own").data == f"imagefolder:{tmp_path}/own"
-
-
 @pytest.mark.parametrize("name", built_in_tasks())
 def test_task_round_trips(name):
     task = load_task(name)
@@ -101,11 +96,6 @@ def test_fingerprint_changes_with_every_field_that_changes_a_result(name):
     assert task.model_copy(update=apart).fingerprint() == task.fingerprint()
 
 
-def test_load_task_suggests_a_similar_name():
-    with pytest.raises(TaskError, match=r"did you mean 'vit-cifar10'\?.*published-proxy"):
-        load_task("vit-cifar")
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -113,25 +103,16 @@ def test_load_task_suggests_a_similar_name():
         ("kind: images\nepochs: 3", "'name' is missing"),
         ("name: x", "'kind' is missing; expected one of "),
         ("name: x\nkind: image", "did you mean 'images'?"),
-        ("name: x\nkind: images\nfor_data: 3", "for_data"),
         ("name: x\nkind: images\nfor_data: {digit: {epochs: 2}}", "did you mean 'digits'?"),
-        ("name: x\nkind: images\ndata: 7", "data"),
         ("name: x\nkind: images\nepochs: -1", "epochs"),
         ("name: x\nkind: images\nepoch: 3", "did you mean 'epochs'?"),
         ("name: x\nkind: images\nheads: 5", "heads is 5; expected a divisor of width 64"),
-        ("name: x\nkind: images\npatch: 5", "patch is 5; expected a divisor of image_size 32"),
         ("name: x\nkind: images\nwidth: 30\nheads: 2\npositions: sines", "a multiple of 4"),
-        ("name: x\nkind: images\nprecision: float16", "precision"),
-        ("name: x\nkind: images\nlearning_rate: fast", "learning_rate"),
         ("name: x\nkind: images\ndata: cifar", "cifar10 or digits or imagefolder:PATH"),
-        ("name: x\nkind: images\ndata: 'imagefolder:'", "imagefolder:PATH"),
-        ("name: x\nkind: images\ndata: digits:/somewhere", "imagefolder:PATH"),
         ("name: x\nkind: recall\ndata: digits", "expected 'synthetic'"),
         ("name: x\nkind: recall\npairs: 65", "at most num_keys, 64"),
         ("name: x\nkind: induction\npairs: 8", "more than num_keys, 8"),
         ("name: x\nkind: bytes\ndata: file", "expected synthetic or file:PATH or hf:NAME"),
-        ("name: x\nkind: bytes\ndata: made:here", "expected synthetic or file:PATH"),
-        ("name: x\nkind: bytes\ndata: 'hf:'", "expected synthetic or file:PATH or hf:NAME"),
         ("name: x\nkind: texts\ndata: textfolders:here", "did you mean 'textfolder'?"),
     ],
 )
@@ -142,13 +123,6 @@ def test_load_task_locates_errors_in_a_file(tmp_path, text, words):
         load_task(str(path))
     assert words in str(error.value)
     assert str(path) in str(error.value)
-
-
-def test_load_task_names_a_missing_file():
-    with pytest.raises(
-        ConfigError, match=r"nowhere/x\.yaml: cannot be read \(there is no such file"
-    ):
-        load_task("nowhere/x.yaml")
 
 
 def test_rates_include_the_rate_of_the_task_and_give_the_tasks_of_these_rates():
@@ -169,9 +143,7 @@ def test_rates_include_the_rate_of_the_task_and_give_the_tasks_of_these_rates():
     ("rates", "words"),
     [
         ([0.003, 0.03], "learning_rate is 0.01; expected one of learning_rates"),
-        ([0.01], "expected two or more, ascending"),
         ([0.03, 0.01], "expected two or more, ascending"),
-        ([0.0, 0.01], "learning_rates"),
     ],
 )
 def test_invalid_rates_are_refused(rates, words):

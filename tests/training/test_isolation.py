@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import pytest
@@ -68,11 +67,3 @@ def test_bounded_output_shows_the_beginning_on_standard_error(capsys):
     assert err.startswith("\\u001b[2Jbegins\nxxx")
     assert MAX_PRINTED < len(err) < MAX_PRINTED + 100
     assert err.count("left out") == 1
-
-
-def test_descriptors_that_a_candidate_closes_are_open_again():
-    before = [os.fstat(descriptor) for descriptor in (1, 2)]
-    with bounded_output():
-        os.close(1)
-        os.close(2)
-    assert [os.fstat(descriptor) for descriptor in (1, 2)] == before

@@ -65,10 +65,6 @@ def test_training_by_graphs_equals_the_eager_one():
     assert reports[-1].metrics == expected[-1].metrics
 
 
-def test_training_of_fewer_steps_than_warm_ups():
-    assert fit(Recording(), epochs=1, train_images=64)[0].execution == "cuda graph"
-
-
 def test_evaluations_on_a_gpu_have_few_batches_and_bounded_memory():
     batches = [
         _eval_batch(load_task(name), CUDA)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import nn
@@ -60,9 +57,13 @@ class Torchs:
             self.cycle.step()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
-    "overrides", [{}, {"schedule": "constant"}, {"decay": "matrices", "beta2": 0.9}]
+    ("overrides", "dtype"),
+    [
+        ({}, torch.float32),
+        ({"schedule": "constant"}, torch.float64),
+        ({"decay": "matrices", "beta2": 0.9}, torch.float64),
+    ],
 )
 def test_scheduled_adamw_equals_torchs(overrides, dtype):
     task, ours, theirs = task_for(**overrides), weights(dtype), weights(dtype)
@@ -82,7 +83,7 @@ def test_weights_may_have_two_dtypes():
         )
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 4, 12, 135])
+@pytest.mark.parametrize("steps", [1, 4, 135])
 def test_schedule_equals_torchs(steps):
     task, parameters = task_for(), weights()
     torchs = Torchs(parameters, task, steps)
@@ -91,18 +92,3 @@ def test_schedule_equals_torchs(steps):
         assert rate_and_momentum(task, step, steps) == (group["lr"], group["betas"][0])
         torchs.step()
     assert rate_and_momentum(task_for("constant"), 1, steps) == (0.03, 0.9)
-
-
-def test_a_training_does_not_import_torchs_compiler():
-    """It takes two seconds, in every worker and every command that trains."""
-    code = """if True:
-        import sys
-        from nas.evaluation.trainer import train_candidate
-        from nas.evaluation.trial import Trial
-        from nas.genome.mechanisms import mechanism
-        from nas.tasks import load_task
-        task = load_task("recall", overrides={"train_examples": 80, "epochs": 1})
-        assert train_candidate(Trial("k", mechanism("mha").genome, 0), task, task.load()).is_ok
-        sys.exit("torch._dynamo" in sys.modules)
-    """
-    subprocess.run([sys.executable, "-c", code], check=True)

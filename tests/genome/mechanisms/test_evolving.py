@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from nas.compiler import build_attention
 from nas.costs import attention_cost
 from nas.genome import Genome, Projections
-from nas.genome.canonical import canonicalise, digest
+from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import MECHANISMS
 from nas.space.rules import load_policy, validate
 
@@ -66,13 +66,6 @@ def test_the_champion_is_its_published_form() -> None:
     assert sorted(n.op for n in pruned.nodes) == sorted(n.op for n in champion.nodes)
 
 
-def test_query_less_is_a_name() -> None:
-    """Without projections query and key are one tensor: the champion with q for k is itself."""
-    champion = MECHANISMS["champion_2025"].genome
-    score = replace(champion.nodes[0], inputs=("v", "q"))
-    assert digest(replace(champion, nodes=(score, *champion.nodes[1:]))) == digest(champion)
-
-
 @SIZES
 def test_the_champion_computes_its_equations(dim: int, heads: int) -> None:
     """E5: eqs. 1 to 3, head by head."""
@@ -101,24 +94,6 @@ def test_uniform_is_the_mean_of_the_values(dim: int, heads: int) -> None:
     torch.testing.assert_close(block(x), joined(block, mean), rtol=0.0, atol=1e-10)
     past = v.cumsum(dim=2) / torch.arange(1, 10)[:, None]
     torch.testing.assert_close(block(x, is_causal=True), joined(block, past), rtol=0.0, atol=1e-10)
-
-
-@pytest.mark.parametrize(("has_bias", "expected"), [(False, None), (True, 1.0)])
-@pytest.mark.parametrize("tokens", [64, 256, 1024])
-def test_the_champions_output_grows_with_the_length_unless_corrected(
-    tokens: int, has_bias: bool, expected: float | None
-) -> None:
-    """E6: rows of the weights sum to about n / 2 as published, to about 1 with -log n."""
-    champion = MECHANISMS["champion_2025"].genome
-    sigmoid = replace(champion.nodes[1], params=(("length_bias", has_bias),))
-    bare = replace(
-        champion,
-        nodes=(champion.nodes[0], sigmoid, replace(champion.nodes[4], inputs=(1, "v"))),
-        projections=replace(champion.projections, has_wv=False, has_wo=False),
-    )
-    block = build_attention(bare, 16, 1).double()
-    out = block(torch.full((1, tokens, 16), 0.01, dtype=torch.float64))
-    assert (out[0, 0, 0].item() / 0.01) == pytest.approx(expected or tokens / 2, rel=0.05)
 
 
 class SeedOperations(nn.Module):
@@ -216,7 +191,7 @@ GRAPHS = {
 }
 
 
-@pytest.mark.parametrize("flags", ["1111", "0011", "1001", "0000"])
+@pytest.mark.parametrize("flags", ["1111", "0011"])
 @pytest.mark.parametrize("name", [*GRAPHS, "champion"])
 def test_costs_as_the_published_search_counted_them(genome: Build, name: str, flags: str) -> None:
     """E3: plain fvcore on the published layer, at its size; it misses much of attention."""

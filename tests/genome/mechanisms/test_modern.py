@@ -9,9 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nas.compiler import build_attention, make_plan
-from nas.costs.memory import kv_cache_bytes_per_token
-from nas.genome import ModelSizes
+from nas.compiler import build_attention
 from nas.genome.mechanisms import MECHANISMS
 from tests.tensors import check_same, draw, with_gradients
 
@@ -164,12 +162,3 @@ def test_mechanism_equals_its_equations(direct: Callable[..., Tensor], is_causal
     leaves = [x, *block.parameters()]
     results = (block(x, is_causal=is_causal), direct(block, x, is_causal))
     check_same(*(with_gradients(result, leaves) for result in results))
-
-
-def test_caches_have_the_sizes_of_the_readings() -> None:
-    sizes = ModelSizes(DIM, HEADS, 1, TOKENS)
-    numbers = {
-        name: kv_cache_bytes_per_token(make_plan(MECHANISMS[name].genome), sizes) * TOKENS / 2
-        for name in ("linear", "mla")
-    }
-    assert numbers == {"linear": HEADS * WIDTH * (WIDTH + 1), "mla": TOKENS * WIDTH}

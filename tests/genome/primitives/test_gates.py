@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from nas.compiler.kernels.gated import gated_linear_attention, gated_sums
 from nas.genome.primitives import get
 from nas.genome.primitives.delta import Delta
-from nas.genome.primitives.gated import WriteGate
 from tests.tensors import check_same, with_gradients
 
 LENGTHS = (5, 64, 200)
@@ -95,15 +94,6 @@ def test_a_scan_is_the_recurrence(length: int, gates: int) -> None:
     check_same(with_gradients(found, leaves), with_gradients(torch.stack(out, dim=2), leaves))
 
 
-@pytest.mark.parametrize("form", ["complement", "rate"])
-def test_write_gates_are_what_the_gate_takes(form: str) -> None:
-    _, _, _, tokens, logs = drawn(9, WIDTH)
-    factor = 1.0 - torch.exp(logs) if form == "complement" else -logs
-    module, sums = WriteGate(form=form), logs.cumsum(dim=2)
-    torch.testing.assert_close(module(tokens, sums), tokens * factor)
-    torch.testing.assert_close(module(sums), factor)
-
-
 def test_decay_adds_the_logarithms_of_the_gates_between() -> None:
     _, q, k, _, logs = drawn(7, 1)
     scores = q @ k.mT
@@ -160,13 +150,6 @@ def test_heads_start_to_forget_at_different_rates() -> None:
     torch.testing.assert_close(gates["sigmoid"], 1 - 2.0 ** (-2.0 * torch.arange(1, 5)))
     assert (gates["exponential"] < 1).all()
     assert gates["exponential"][0] > 0.99 > 0.9 > gates["exponential"][-1]
-
-
-def test_constant_gates_are_those_of_retention() -> None:
-    module = get("constant_gate").module(heads=3)
-    found = torch.exp(module(torch.zeros(1, 3, 4, 2, dtype=torch.float64), start=2))[0, :, :, 0]
-    rates = 1 - 2.0 ** (-5.0 - torch.arange(3, dtype=torch.float64))
-    torch.testing.assert_close(found, rates[:, None] ** torch.arange(3, 7))
 
 
 def test_gates_that_round_to_one_are_trained() -> None:

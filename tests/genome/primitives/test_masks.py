@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
 from nas.compiler.kernels.normalisers import mask_bias
-from nas.genome.primitives.masks import below_top, count_visible, drop_padding, hide
+from nas.genome.primitives.masks import count_visible, drop_padding, hide
 from nas.genome.primitives.normalisers import masked_softmax
 
 SCORES = torch.zeros(2, 3, 4, 5)
@@ -25,13 +23,7 @@ def test_counts_follow_the_broadcast_mask(mask: torch.Tensor) -> None:
     assert torch.equal(torch.isfinite(hide(SCORES, mask)), mask.expand(2, 3, 4, 5))
 
 
-def test_counts_are_exact_where_16_bits_are_not() -> None:
-    wide = torch.zeros(1, 1, 1, 1025, dtype=torch.bfloat16)
-    assert count_visible(wide, None).item() == 1025
-    assert count_visible(SCORES.double(), None).dtype == torch.float64
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("mask", [FULL, FULL[:, :1, :1], FULL[0, 0], FULL[..., :1]])
 def test_what_is_added_hides_whatever_the_scores_are(
     mask: torch.Tensor, dtype: torch.dtype
@@ -51,13 +43,6 @@ def test_what_is_added_hides_whatever_the_scores_are(
     assert mask_bias(mask, scores).shape == mask.shape
 
 
-def test_below_top_marks_what_cannot_be_in_a_support() -> None:
-    row = torch.tensor([5.0, 4.5, 1.0, -math.inf, 9.0]).reshape(1, 1, 1, 5)
-    mask = torch.tensor([True, True, True, True, False])
-    assert below_top(row, mask).flatten().tolist() == [0.0, -0.5, -2.0, -2.0, -2.0]
-    assert below_top(row, torch.zeros(5, dtype=torch.bool)).flatten().tolist() == [-2.0] * 5
-
-
 def test_padding_is_what_no_query_sees() -> None:
     tokens = torch.ones(2, 3, 5, 4)
     causal = torch.ones(5, 5, dtype=torch.bool).tril()
@@ -69,8 +54,3 @@ def test_padding_is_what_no_query_sees() -> None:
     # The heads of a mask need not be those of the tokens.
     by_head = kept[:, None, None, :].expand(2, 12, 5, 5)
     assert torch.equal(drop_padding(tokens, by_head), expected)
-
-
-def test_padding_of_other_tokens_is_unknown() -> None:
-    queries = torch.ones(2, 3, 7, 4)
-    assert drop_padding(queries, torch.zeros(7, 5, dtype=torch.bool)) is queries

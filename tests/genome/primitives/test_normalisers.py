@@ -31,8 +31,7 @@ def by_bisection(z: Tensor, power: float) -> Tensor:
     return (z - low).clamp(min=0) ** power
 
 
-@pytest.mark.parametrize("size", [0.01, 0.3, 1.0, 30.0])
-@pytest.mark.parametrize("length", [1, 2, 9, 40])
+@pytest.mark.parametrize(("size", "length"), [(0.01, 2), (1.0, 9), (30.0, 40)])
 def test_sparse_normalisers_solve_their_equations(size: float, length: int) -> None:
     z = scores(length, size)
     torch.testing.assert_close(Sparsemax()(z), by_bisection(z, 1.0), rtol=0, atol=1e-10)
@@ -85,14 +84,6 @@ def test_softmax_one_adds_a_silent_key(size: float) -> None:
         torch.testing.assert_close(SoftmaxOne()(z), plain)
 
 
-def test_sigmoid_length_is_that_of_the_row() -> None:
-    z, mask = scores(), torch.ones(9, 9, dtype=torch.bool).tril()
-    count = torch.arange(1, 10).double()[:, None]
-    expected = torch.sigmoid(z - count.log()) * mask
-    torch.testing.assert_close(Sigmoid(length_bias=True)(z, mask=mask), expected)
-    torch.testing.assert_close(Sigmoid()(z), 1 / (1 + (-z).exp()))
-
-
 def test_relu_squared_divides_by_the_visible_keys() -> None:
     z, mask = scores(), torch.ones(9, 9, dtype=torch.bool).tril()
     count = torch.arange(1, 10).double()[:, None]
@@ -120,15 +111,7 @@ def test_topk_filter_keeps_what_reaches_the_kth_score() -> None:
     assert torch.equal(TopkFilter(k=99)(z), z)
 
 
-def test_topk_filter_counts_visible_keys_only() -> None:
-    z, mask = scores(), torch.ones(9, 9, dtype=torch.bool).tril()
-    kept = torch.isfinite(TopkFilter(k=3)(z, mask=mask)) & mask
-    expected = torch.arange(1, 10).clamp(max=3).expand(2, 3, 9)
-    assert torch.equal(kept.sum(-1), expected)
-
-
-@pytest.mark.parametrize("filtered", [False, True])
-@pytest.mark.parametrize("count", [1, 3, 8, 99])
+@pytest.mark.parametrize(("filtered", "count"), [(False, 1), (True, 3), (False, 99)])
 def test_topk_softmax_equals_softmax_after_the_filter(filtered: bool, count: int) -> None:
     """In values and gradients, with ties and for a query that sees nothing."""
     causal = torch.ones(9, 9, dtype=torch.bool).tril()
@@ -145,14 +128,6 @@ def test_topk_softmax_equals_softmax_after_the_filter(filtered: bool, count: int
             above = torch.linspace(-1, 1, z.numel(), dtype=z.dtype).view_as(z)
             ours, theirs = (torch.autograd.grad(w, z, above)[0] for w in (found, expected))
             torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-15)
-
-
-@pytest.mark.parametrize("row", [[2.0, 1.0, 0.0, -1.0, -1e9], [2e38, 1.0, 0.0, -1.0, -2e38]])
-def test_topk_softmax_takes_scores_that_lie_far_apart(row: list[float]) -> None:
-    z = torch.tensor(row).reshape(1, 1, 1, 5)
-    for count in (3, 5, 9):
-        expected = Softmax(filtered=True)(TopkFilter(k=count)(z))
-        torch.testing.assert_close(FastTopkSoftmax(k=count)(z), expected)
 
 
 @pytest.mark.parametrize(
@@ -177,13 +152,3 @@ def test_in_float16_a_hidden_score_may_be_infinite(module: nn.Module) -> None:
     assert bool(weights.isfinite().all())
     (gradient,) = torch.autograd.grad(weights.float().square().sum(), z)
     assert bool(gradient.isfinite().all())
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_topk_softmax_rounds_large_scores_no_further(dtype: torch.dtype) -> None:
-    z = (100.0 + 4.0 * scores(65)).to(dtype)
-    z[..., :16] -= 99.0
-    found = FastTopkSoftmax(k=60)(z)
-    assert found.dtype == dtype
-    expected = TopkSoftmax(k=60)(z.double())
-    torch.testing.assert_close(found.double(), expected, rtol=0.01, atol=1e-4)

@@ -13,7 +13,6 @@ from nas.genome.primitives.positions import Rope, ShortConv, TokenShift
 from nas.genome.primitives.transforms import (
     EluPlusOne,
     FeatureSoftmax,
-    GatedValue,
     HeadLinear,
     L2Norm,
     Linear,
@@ -31,12 +30,6 @@ X = draw(2, 4, 7, 6)
 
 def check(name: str, reference: Any) -> None:
     check_primitive(name, lambda module, tokens, **extras: reference(module, tokens))
-
-
-def test_l2_norm_gives_unit_length() -> None:
-    check("l2_norm", lambda module, x: x / x.square().sum(-1, keepdim=True).sqrt())
-    torch.testing.assert_close(L2Norm()(X).norm(dim=-1), torch.ones(2, 4, 7).double())
-    assert not L2Norm()(torch.zeros(1, 1, 2, 4)).any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -82,13 +75,6 @@ def test_token_shift_equals_the_loop() -> None:
     check_same(*results)
 
 
-def test_token_shift_counts_padding_as_zeros() -> None:
-    module = TokenShift(4, 6).double()
-    nn.init.normal_(module.mix)
-    mask = (torch.arange(7) > 2).expand(2, 1, 1, 7)
-    torch.testing.assert_close(module(X, mask=mask)[:, :, 3:], module(X[:, :, 3:]))
-
-
 def turned(x: Tensor, count: int, base: float) -> Tensor:
     out = x.clone()
     for t in range(x.shape[2]):
@@ -113,11 +99,6 @@ def test_rope_rotates_a_share_of_the_features(
     torch.testing.assert_close(module(x), turned(x, count, base))
     torch.testing.assert_close(module(x[:, :, 2:], start=2), module(x)[:, :, 2:])
     torch.testing.assert_close(module(x).norm(dim=-1), x.norm(dim=-1))
-
-
-def test_rope_of_an_odd_width_needs_a_share() -> None:
-    with pytest.raises(ValueError, match="the width is 7; expected an even number"):
-        Rope(7)
 
 
 @pytest.mark.parametrize("heads", [4, 3, 1])
@@ -154,24 +135,6 @@ def test_init_identity_starts_as_the_identity_and_trains(case: str) -> None:
     torch.testing.assert_close(module(X), X)
     module(X).square().sum().backward()
     assert all(bool(p.grad is not None and p.grad.any()) for p in module.parameters())
-
-
-@pytest.mark.parametrize("causal", [True, False])
-def test_init_residual_starts_as_the_identity_plus_a_random_convolution(causal: bool) -> None:
-    torch.manual_seed(0)
-    random = ShortConv(4, 6, kernel=4, causal=causal).double()
-    torch.manual_seed(0)
-    residual = ShortConv(4, 6, kernel=4, causal=causal, init="residual").double()
-    torch.testing.assert_close(residual(X), X + random(X))
-
-
-def test_open_gates_start_near_one() -> None:
-    x = draw(2, 7, 5)
-    torch.manual_seed(0)
-    gates = [GatedValue(6, init="open").double()(X) / X]
-    modules = [OutputGate(5, 4, 6, per=per, init="open") for per in ("feature", "head")]
-    gates += [module.double()(X, x=x) / X for module in modules]
-    assert all(gate.mean() > 0.95 for gate in gates)
 
 
 SOFTMAX = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))

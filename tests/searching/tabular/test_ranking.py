@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau  # type: ignore[import-untyped]
 
-from nas.common.errors import TableError
 from nas.evaluation.trial import Budget, Evaluation
 from nas.searching.tabular import ranking
 from nas.searching.tabular.ranking import agreements
@@ -53,27 +52,6 @@ def test_agreement_of_perfect_and_reversed_scores() -> None:
     assert scores["macs"].tau.low < scores["macs"].tau.value < scores["macs"].tau.high
 
 
-def test_agreement_of_noisy_trainings_has_the_expected_tau() -> None:
-    rng = np.random.default_rng(1)
-    true = rng.normal(size=(200, 1))
-    long = made("long", true + rng.normal(size=(200, 3)))
-    _, found = agreements(made("short", true), long, "accuracy")
-    scores = {one.score: one.tau for one in found}
-    # Of two normal scores tau is 2/π asin(r): r is √(3/4) beside the mean of three, and
-    # √(1/2 · 2/3) between one and the mean of two others.
-    assert scores["accuracy"].value == pytest.approx(2 / np.pi * np.arcsin(0.75**0.5), abs=0.05)
-    ceiling = scores["another long training"].value
-    assert ceiling == pytest.approx(2 / np.pi * np.arcsin(3**-0.5), abs=0.05)
-
-
-def test_tables_that_share_few_mechanisms_are_refused() -> None:
-    long = made("long", np.zeros((20, 2)))
-    kept = dict(list(long.trainings.items())[:4])
-    few = replace(long, trainings=kept, mechanisms={key: long.mechanisms[key] for key in kept})
-    with pytest.raises(TableError, match="share 4 mechanisms"):
-        agreements(few, long, "accuracy")
-
-
 def test_tau_equals_scipy_with_ties_and_repeated_draws(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -84,10 +62,3 @@ def test_tau_equals_scipy_with_ties_and_repeated_draws(
     drawn = [np.arange(30), *(rng.integers(30, size=30) for _ in range(20))]
     wanted = [kendalltau(score[one], truth[one]).statistic for one in drawn]
     np.testing.assert_allclose(ranking._taus(score, truth), wanted, rtol=0, atol=1e-12)
-
-
-def test_agreement_with_tied_trainings() -> None:
-    rng = np.random.default_rng(0)
-    long = made("long", rng.integers(4, size=(20, 3)) / 10)
-    _, found = agreements(long, long, "accuracy")
-    assert -1 <= found[-1].upper.value <= 1

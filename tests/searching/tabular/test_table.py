@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 from pathlib import Path
 
 import numpy as np
@@ -78,16 +77,6 @@ def test_table_reads_back_as_written(table: Table, tmp_path: Path) -> None:
     assert path.read_bytes() == first
 
 
-def test_scores_are_indexed_by_mechanism_and_seed(table: Table) -> None:
-    last, early = table.scores("accuracy"), table.scores("accuracy", epoch=1)
-    assert last.shape == early.shape == (40, 3)
-    key = next(iter(table.mechanisms))
-    one = table.trainings[key][2]
-    assert np.isnan(last[0, 2]) if not one.is_ok else last[0, 2] == one.metrics["accuracy"]
-    assert np.isnan(last).any()
-    assert not np.isnan(last).all()
-
-
 def trial(table: Table, index: int, repeat: int = 0, work: float = 0.0) -> Trial:
     key = list(table.mechanisms)[index]
     return Trial(key, table.mechanisms[key], seed=0, repeat=repeat, work=work)
@@ -125,19 +114,6 @@ def test_evaluator_simulates_workers_with_recorded_times(table: Table) -> None:
     assert evaluator.busy == pytest.approx(20.0)
 
 
-@pytest.mark.parametrize("place", ["train_loss", "core_seconds", "accuracy"])
-def test_table_with_a_value_that_is_no_number_is_refused(
-    table: Table, tmp_path: Path, place: str
-) -> None:
-    table.write(tmp_path / "table.json.gz")
-    data = json.loads(gzip.decompress((tmp_path / "table.json.gz").read_bytes()))
-    numbers = data["trainings"][0][0][5][0]
-    numbers[("train_loss", "core_seconds", "accuracy").index(place)] = []
-    (tmp_path / "table.json.gz").write_bytes(gzip.compress(json.dumps(data).encode()))
-    with pytest.raises(TableError, match="is no table of this version"):
-        load_table(str(tmp_path / "table.json.gz"))
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -157,9 +133,3 @@ def test_damaged_table_is_refused(tmp_path: Path, content: bytes, words: str) ->
     path.write_bytes(content)
     with pytest.raises(TableError, match=words):
         load_table(str(path))
-
-
-@pytest.mark.parametrize("name", ["nowhere", "x" * 300])
-def test_unknown_table_is_refused(name: str) -> None:
-    with pytest.raises(TableError, match="there is no table"):
-        load_table(name)
