@@ -24,7 +24,6 @@ from nas.common.processor import processor_name
 # Each name is a function in the module of that name, or in the module that ``MODULES`` names.
 MODULES: Final = {
     "chunks": "kernels",
-    "memory": "kernels",
     "dispatch": "utilisation",
     "ablation": "peers",
     "rediscovery": "peers",
@@ -34,7 +33,6 @@ BENCHMARKS: Final = {
     "duplicates": "random genomes that compute one function under two digests",
     "kernels": "each mechanism compared with its naive form",
     "chunks": "gates and the delta rule in chunks, compared with all pairs",
-    "memory": "peak memory of 4,096 tokens",
     "timing": "predicted and measured times",
     "sqa": "Sparse Query Attention's claim, on one thread",
     "evaluation": "our training compared with plain PyTorch",

@@ -4,9 +4,8 @@ The naive form is plain einsum code that materialises all pairs and hidden units
 mechanism runs in a separate process: in one process, the naive form would reuse freed memory and
 save page faults, which take a fifth to a half of its time at 512 tokens.
 
-``memory`` measures a pass over 4,096 tokens. A network that scores pairs would need one matrix of
-pairs per hidden unit; our kernels compute it in blocks. Peak memory is the memory that PyTorch
-allocates for a forward and a backward pass beyond weights and input. It is the same in each run.
+Peak memory is the memory that PyTorch allocates for a forward and a backward pass beyond weights
+and input. It is the same in each run.
 """
 
 from __future__ import annotations
@@ -36,12 +35,9 @@ HEADS: Final = 8
 # Batch and tokens: part of a training step on small images, and one long sequence.
 SIZES: Final = ((32, 65), (1, 512))
 SAMPLE_SECONDS: Final = 0.02
-# Tokens and mechanisms of the benchmark of memory.
-LONG: Final = 4096
 # Tokens and mechanisms of the benchmark of chunks. KDA's pairs with 2,048 tokens need 8 GB.
 CHUNKED: Final = 2048
 CHUNKED_MECHANISMS: Final = ("retnet", "mamba2", "deltanet", "gated_deltanet")
-LONG_MECHANISMS: Final = ("mha", "qana", "additive", "neural_attention", "neural_attention_authors")
 
 
 def kernels(options: argparse.Namespace) -> list[Figure]:
@@ -95,19 +91,6 @@ def chunks(options: argparse.Namespace) -> list[Figure]:
             flush=True,
         )
         figures.append(figure)
-    return figures
-
-
-def memory(options: argparse.Namespace) -> list[Figure]:
-    """Return the peak memory of each mechanism, in MiB."""
-    print(f"\n{LONG:,} tokens, dim {DIM}, {HEADS} heads: peak MiB of forward and backward")
-    figures = []
-    for name in LONG_MECHANISMS:
-        block = build_attention(MECHANISMS[name].genome, DIM, HEADS)
-        x = torch.randn(1, LONG, DIM, requires_grad=True)
-        mib = peak_mib(lambda block=block, x=x: block(x).sum().backward())
-        figures.append(single(name, mib, "MiB"))
-        print(f"  {name:26}{mib:9,.0f}", flush=True)
     return figures
 
 

@@ -22,8 +22,8 @@ PRIMITIVES = Path(__file__).parent.parent / "nas" / "genome" / "primitives"
 # Shapes in annotations are checked at every call of a primitive or runtime function.
 install_import_hook(
     [
-        "nas.compiler.kernels.runtime",
-        "nas.compiler.kernels.means",
+        "nas.compiler.kernels.attention",
+        "nas.compiler.kernels.linear",
         "nas.compiler.kernels.normalisers",
         "nas.compiler.kernels.pair_scores",
         "nas.compiler.kernels.pieces",

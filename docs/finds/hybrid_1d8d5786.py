@@ -38,16 +38,117 @@ Genome:
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.functional import scaled_dot_product_attention
 
 
-def sums_of_values(
-    query: Tensor, key: Tensor, values: Tensor, mask: Tensor | None, scale: float
+def count_visible(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the number of visible keys of each query, at least 1.
+
+    The shape is broadcastable to (b, h, q, 1).
+    """
+    # In float32 at least: bfloat16 cannot represent odd numbers above 256.
+    exact = torch.promote_types(scores.dtype, torch.float32)
+    keys = scores.shape[-1]
+    if mask is None:
+        return torch.full((1,), keys, dtype=exact, device=scores.device)
+    visible = mask.expand(*mask.shape[:-1], keys).sum(dim=-1, keepdim=True)
+    return visible.clamp(min=1).to(exact)
+
+
+def is_traced() -> bool:
+    """Whether torch compiles or exports the code that calls this function, for any length."""
+    return torch.compiler.is_compiling()
+
+
+def is_by_sums(keys: int, width: int, is_causal: bool) -> bool:
+    """Return whether linear attention first multiplies keys with values, which needs no pairs.
+
+    Otherwise it first multiplies queries with keys.
+    """
+    if is_traced():  # the result must hold for any number of keys
+        return not is_causal
+    return keys > (256 if is_causal else width)
+
+
+def past_keys(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Return a mask that hides later keys from each query, and the keys that ``mask`` hides."""
+    shape = (query.shape[2], key.shape[2])
+    past = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
+    return past if mask is None else mask & past
+
+
+def repeat_heads(x: Tensor, heads: int) -> Tensor:
+    """Return g heads repeated heads / g times: head i is a copy of head i // (heads / g)."""
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
+
+
+def sum_of_all(query: Tensor, key: Tensor, values: Tensor) -> Tensor:
+    """Return query·(key^T·values), where the product in brackets is computed first.
+
+    It is computed once for all heads that have the same keys and values.
+    """
+    groups = max(key.shape[1], values.shape[1])
+    sums = repeat_heads(key, groups).transpose(-2, -1) @ repeat_heads(values, groups)
+    return query @ repeat_heads(sums, query.shape[1])
+
+
+def sums_so_far(query: Tensor, key: Tensor, values: Tensor, size: int = 128) -> Tensor:
+    """Return query_i·(the sum of key_j^T values_j over j <= i) for each token i.
+
+    Scores are computed only within a chunk of ``size`` tokens. Earlier chunks enter as sums of
+    key^T·values.
+    """
+    batch, heads, n, _ = query.shape
+    shape = (batch, heads, (n + size - 1) // size, size)
+    rows, columns, row_values = (
+        F.pad(repeat_heads(x, heads), (0, 0, 0, -n % size)).view(*shape, x.shape[3])
+        for x in (query, key, values)
+    )
+    within = (rows @ columns.transpose(-2, -1)).tril() @ row_values
+    sums = columns.transpose(-2, -1) @ row_values
+    # Not cumsum - sums: then the rounding of later tokens would change earlier results.
+    before = F.pad(sums[:, :, :-1].cumsum(dim=2), (0, 0, 0, 0, 1, 0))
+    result: Tensor = (within + rows @ before).flatten(2, 3)[:, :, :n]
+    return result
+
+
+def linear_attention(
+    query: Tensor,
+    key: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    scale: float = 1.0,
+    is_causal: bool = False,
+    divide: bool = True,
 ) -> Tensor:
-    """Return scale query·key^T·values, summed over the visible keys."""
-    query = query * scale
-    if mask is None or mask.shape[-2] == 1:
-        return query @ (key.mT @ (values if mask is None else values * mask.mT.to(values.dtype)))
-    return (query @ key.mT).masked_fill(~mask, 0.0) @ values
+    """Return scale query·key^T·values / n, where n is the number of visible keys.
+
+    The product is computed as query·(key^T·values) if ``mask`` is the same for every query and this
+    order is faster (Katharopoulos et al. 2020, section 3.2).
+
+    Args:
+        mask: broadcastable to (b, h, q, k), True where attention is allowed; None if all keys are
+            visible.
+        is_causal: whether to hide later keys, in addition to ``mask``.
+        divide: whether to divide by n.
+    """
+    query = query * scale if scale != 1.0 else query
+    keys, width = key.shape[2:]
+    if is_by_sums(keys, width, is_causal) and (mask is None or mask.shape[-2] == 1):
+        exact = torch.promote_types(query.dtype, torch.float32)
+        kept = values.new_ones(1, 1, keys, 1, dtype=exact) if mask is None else mask.mT.to(exact)
+        values = values if mask is None else values * kept.to(values.dtype)
+        if is_causal:
+            sums = sums_so_far(query, key, values)
+            return sums / kept.cumsum(dim=-2).clamp(min=1).to(query.dtype) if divide else sums
+        count = kept.sum(dim=-2, keepdim=True).clamp(min=1)
+        return sum_of_all(query, key, values / count.to(values.dtype) if divide else values)
+    mask = past_keys(query, key, mask) if is_causal else mask
+    weights = query @ repeat_heads(key, query.shape[1]).mT
+    values = repeat_heads(values, query.shape[1])
+    if divide:
+        weights = weights / count_visible(weights, mask).to(weights.dtype)
+    return (weights if mask is None else weights.masked_fill(~mask, 0.0)) @ values
 
 
 def drop_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
@@ -71,16 +172,33 @@ class ShortConv(nn.Module):
     out_t = b + sum_s w_s tokens_{t-s}, with s = 0 to kernel - 1 if causal. Otherwise the kernel is
     centred on t, and an even kernel covers one token more to the right. Padding and tokens beyond
     the edges count as zeros.
+
+    Args:
+        kernel: number of tokens that a result depends on.
+        causal: whether a result depends on the token and earlier tokens only.
+        init: initial values of w and b: ``random``; ``identity`` for out_t = tokens_t; or
+            ``residual`` for the sum of both, out_t = tokens_t + b + sum_s w_s tokens_{t-s} with
+            random w and b.
     """
 
-    def __init__(self, heads: int, width: int, *, kernel: int = 3) -> None:
+    def __init__(
+        self,
+        heads: int,
+        width: int,
+        *,
+        kernel: int = 3,
+        causal: bool = True,
+        init: str = "random",
+    ) -> None:
         super().__init__()
-        self.reach = kernel - 1, 0
+        self.reach = (kernel - 1, 0) if causal else ((kernel - 1) // 2, kernel // 2)
         self.conv = nn.Conv1d(heads * width, heads * width, kernel, groups=heads * width)
-        with torch.no_grad():
-            for parameter in self.conv.parameters():
-                parameter.zero_()
-            self.conv.weight[:, :, self.reach[0]] += 1.0
+        if init != "random":
+            with torch.no_grad():
+                if init == "identity":
+                    for parameter in self.conv.parameters():
+                        parameter.zero_()
+                self.conv.weight[:, :, self.reach[0]] += 1.0
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
         return self._mixed(F.pad(drop_padding(tokens, mask), (0, 0, *self.reach)))
@@ -90,6 +208,31 @@ class ShortConv(nn.Module):
         return mixed.unflatten(1, (tokens.shape[1], -1)).transpose(2, 3)
 
 
+def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
+    """Return the logarithm of the product of the gates between a query i and a key j.
+
+    It is -|c_i - c_j|, where c are cumulative sums of the logarithms of the gates. If both sums are
+    equal, for example because the gates round to 1, the derivative is that of c_i - c_j, the value
+    for a key before the query. The absolute value has the derivative zero there, with which these
+    gates would not be trained.
+    """
+    difference = query_gates - key_gates
+    return torch.where(difference > 0, -difference, difference)
+
+
+def decayed_products(query: Tensor, key: Tensor, query_gates: Tensor, key_gates: Tensor) -> Tensor:
+    """Return sum_u q_iu k_ju exp(-|c_iu - c_ju|) over the features u, for queries i and keys j.
+
+    A gate of a head has one feature; its exponential multiplies the whole dot product.
+    """
+    if query_gates.shape[-1] == 1:
+        decay = torch.exp(log_decay(query_gates, key_gates.mT))
+        return query @ key.mT * decay.to(query.dtype)
+    decay = torch.exp(log_decay(query_gates[:, :, :, None], key_gates[:, :, None]))
+    rows = query[:, :, :, None] * decay.to(query.dtype)
+    return torch.einsum("bhqkw,bhkw->bhqk", rows, key)
+
+
 def unrolled(overlap: Tensor, tokens: Tensor) -> Tensor:
     """Return u with u_i + sum_{j < i} overlap_ij u_j = tokens_i."""
     # Autocast returns 16 bits from products; the solver accepts 32 and 64.
@@ -97,12 +240,12 @@ def unrolled(overlap: Tensor, tokens: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(lower, tokens, upper=False, unitriangular=True)
 
 
-def without_erased(erase: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+def without_erased(erase: Tensor, keys: Tensor, values: Tensor, gates: Tensor | None) -> Tensor:
     """Return u with u_i + sum_{j < i} (e_i D_ij·k_j) u_j = v_i, from all pairs of tokens.
 
     D_ij is the product of the gates after token j up to i.
     """
-    products = erase @ keys.mT
+    products = erase @ keys.mT if gates is None else decayed_products(erase, keys, gates, gates)
     return unrolled(products, values)
 
 
@@ -126,10 +269,16 @@ class Delta(nn.Module):
         self.strength = nn.Linear(dim, heads)
 
     def forward(
-        self, keys: Tensor, tokens: Tensor, *, x: Tensor, mask: Tensor | None = None
+        self,
+        keys: Tensor,
+        tokens: Tensor,
+        gates: Tensor | None = None,
+        *,
+        x: Tensor,
+        mask: Tensor | None = None,
     ) -> Tensor:
         erase, keys, values = self._operands(keys, tokens, x, mask)
-        return self.solve(erase, keys, values).to(tokens.dtype)
+        return self.solve(erase, keys, values, gates).to(tokens.dtype)
 
     def _operands(
         self, keys: Tensor, tokens: Tensor, x: Tensor, mask: Tensor | None = None
@@ -139,25 +288,115 @@ class Delta(nn.Module):
         keys = F.normalize(keys.to(exact), dim=-1)
         return strength * keys, keys, strength * tokens.to(exact)
 
-    def solve(self, erase: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        return without_erased(erase, keys, values)
+    def solve(self, erase: Tensor, keys: Tensor, values: Tensor, gates: Tensor | None) -> Tensor:
+        return without_erased(erase, keys, values, gates)
+
+
+CHUNK = 64
+
+
+PIECE = 8
+
+
+def _is_long(tokens: int, gates: int) -> bool:
+    return not is_traced() and tokens > (2 * CHUNK if gates == 1 else PIECE)
+
+
+def edges(gates: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sums of each chunk's gates before its first token, and at its last token."""
+    end = gates[:, :, :, -1:]
+    return F.pad(end[:, :, :-1], (0, 0, 0, 0, 1, 0)), end
+
+
+def in_chunks(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the tokens in chunks. The last token is repeated to fill the last chunk."""
+    short = -x.shape[2] % CHUNK
+    if short:
+        x = torch.cat((x, x[:, :, -1:].expand(-1, -1, short, -1)), dim=2)
+    return x.to(dtype).unflatten(2, (-1, CHUNK))
+
+
+def past_products(query: Tensor, key: Tensor, gates: Tensor) -> Tensor:
+    """Return q_i G_ij·k_j for j <= i, and zeros for later j.
+
+    With gates of features, pairs of the first and the second half are products of queries decayed
+    from the middle and keys decayed to the middle. The halves are computed in the same way.
+    """
+    length = query.shape[-2]
+    if gates.shape[-1] == 1:
+        decay = torch.exp(log_decay(gates, gates.mT))
+        return (query @ key.mT * decay).tril()
+    if length <= PIECE:
+        decay = torch.exp(log_decay(gates[..., :, None, :], gates[..., None, :, :]))
+        return torch.einsum("...ijw,...jw->...ij", query[..., :, None, :] * decay, key).tril()
+    half = length // 2
+    middle = gates[..., half - 1 : half, :]
+    rows = query[..., half:, :] * torch.exp(gates[..., half:, :] - middle)
+    columns = key[..., :half, :] * torch.exp(middle - gates[..., :half, :])
+    cross = rows @ columns.mT
+    halves = past_products(*(x.unflatten(-2, (2, half)) for x in (query, key, gates)))
+    first = torch.cat((halves[..., 0, :, :], torch.zeros_like(cross)), dim=-1)
+    return torch.cat((first, torch.cat((cross, halves[..., 1, :, :]), dim=-1)), dim=-2)
+
+
+def solve_in_chunks(erase: Tensor, keys: Tensor, values: Tensor, gates: Tensor | None) -> Tensor:
+    """Return the result of ``without_erased``, for long sequences chunk by chunk."""
+    length = keys.shape[2]
+    if not _is_long(length, 1 if gates is None else gates.shape[-1]):
+        return without_erased(erase, keys, values, gates)
+    gates = torch.zeros_like(erase[..., :1]) if gates is None else gates
+    erase, keys, values, gates = (in_chunks(x, values.dtype) for x in (erase, keys, values, gates))
+    start, end = edges(gates)
+    # Autocast returns 16 bits from products; the solver accepts 32 and 64.
+    overlap = past_products(erase, keys, gates).to(values.dtype).tril(-1)
+    both = torch.cat((values, erase * torch.exp(gates - start)), dim=-1)
+    solved = torch.linalg.solve_triangular(overlap, both, upper=False, unitriangular=True)
+    fresh, corrections = solved.split((values.shape[-1], keys.shape[-1]), dim=-1)
+    columns, kept = (keys * torch.exp(end - gates)).mT, torch.exp(end - start).mT
+    state = values.new_zeros(*keys.shape[:2], keys.shape[-1], values.shape[-1])
+    out = []
+    for chunk in range(keys.shape[2]):
+        out.append(fresh[:, :, chunk] - corrections[:, :, chunk] @ state)
+        if chunk + 1 < keys.shape[2]:
+            state = kept[:, :, chunk] * state + columns[:, :, chunk] @ out[-1]
+    return torch.cat(out, dim=2)[:, :, :length]
+
+
+class FastDelta(Delta):
+    """The delta rule in chunks, for long sequences."""
+
+    def solve(self, erase: Tensor, keys: Tensor, values: Tensor, gates: Tensor | None) -> Tensor:
+        return solve_in_chunks(erase, keys, values, gates)
 
 
 class RmsNorm(nn.Module):
     """Root mean square norm of each token's features; all heads share the gain g.
 
     out = x / sqrt(mean(x^2) + 1e-6) * g
+
+    Args:
+        span: number of neighbouring heads whose features are normalised together. All pairs of
+            heads share a gain of 2 w numbers if ``span`` is 2. The last of an odd number of heads
+            is normalised alone.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, span: int = 1) -> None:
         super().__init__()
-        self.gain = nn.Parameter(torch.ones(width))
+        self.span = span
+        self.gain = nn.Parameter(torch.ones(span * width))
 
     def forward(self, tokens: Tensor) -> Tensor:
         # The mean of squares in float32 at least: a square can overflow 16 bits.
         exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
-        size = (exact.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt()
-        return (exact / size * self.gain).to(tokens.dtype)
+        if self.span == 1:
+            size = (exact.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt()
+            return (exact / size * self.gain).to(tokens.dtype)
+        heads = tokens.shape[1]
+        mean = exact.square().mean(dim=-1, keepdim=True)
+        even = mean[:, : heads // 2 * 2].unflatten(1, (-1, 2)).mean(dim=2)
+        mean = torch.cat((even.repeat_interleave(2, dim=1), mean[:, heads // 2 * 2 :]), dim=1)
+        gain = self.gain.view(2, 1, -1).repeat(heads // 2 + 1, 1, 1)[:heads]
+        return (exact / (mean + 1e-6).sqrt() * gain).to(tokens.dtype)
 
 
 def unit_length(tokens: Tensor) -> Tensor:
@@ -199,9 +438,7 @@ class StandardAttention(nn.Module):
         q = self.wq(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         k = self.wk(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         v = self.wv(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        tokens_2 = F.scaled_dot_product_attention(
-            q, k, v, mask, is_causal=is_causal and mask is None
-        )
+        tokens_2 = scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal and mask is None)
         return self.wo(tokens_2.transpose(1, 2).flatten(2))
 
 
@@ -222,10 +459,10 @@ class Attention(nn.Module):
         self.wq = nn.Linear(dim, dim, bias=False)
         self.wk = nn.Linear(dim, dim, bias=False)
         self.wv = nn.Linear(dim, dim, bias=False)
-        self.short_conv_0 = ShortConv(heads=heads, width=dim // heads, kernel=4)
-        self.short_conv_4 = ShortConv(heads=heads, width=dim // heads, kernel=4)
-        self.short_conv_10 = ShortConv(heads=heads, width=dim // heads, kernel=4)
-        self.delta_12 = Delta(dim=dim, heads=heads)
+        self.short_conv_0 = ShortConv(heads=heads, width=dim // heads, kernel=4, init="identity")
+        self.short_conv_4 = ShortConv(heads=heads, width=dim // heads, kernel=4, init="identity")
+        self.short_conv_10 = ShortConv(heads=heads, width=dim // heads, kernel=4, init="identity")
+        self.delta_12 = FastDelta(dim=dim, heads=heads)
         self.rms_norm_14 = RmsNorm(width=dim // heads)
         self.wo = nn.Linear(dim, dim)
 
@@ -241,9 +478,9 @@ class Attention(nn.Module):
         if key_padding_mask is not None:
             kept = ~key_padding_mask[:, None, None]
             mask = kept if mask is None else mask & kept
-        if is_causal:
-            past = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
-            mask = past if mask is None else mask & past
+        kept = mask
+        if is_causal and mask is not None:
+            mask = mask & torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
         q = self.wq(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         k = self.wk(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         v = self.wv(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
@@ -258,7 +495,9 @@ class Attention(nn.Module):
         tokens_10 = self.short_conv_10(v, mask=mask)
         tokens_11 = F.silu(tokens_10)
         tokens_12 = self.delta_12(tokens_5, tokens_11, x=x, mask=mask)
-        tokens_13 = sums_of_values(tokens_3, tokens_7, tokens_12, mask, self.scale_8)
+        tokens_13 = linear_attention(
+            tokens_3, tokens_7, tokens_12, kept, self.scale_8, is_causal=is_causal, divide=False
+        )
         tokens_14 = self.rms_norm_14(tokens_13)
         return self.wo(tokens_14.transpose(1, 2).flatten(2))
 

@@ -27,7 +27,7 @@ Genome:
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn.functional import scaled_dot_product_attention
 
 
 class Uniform(nn.Module):
@@ -35,10 +35,15 @@ class Uniform(nn.Module):
 
     The operand supplies only the number of keys. In the normal form (simplified, canonical order)
     of a genome, the operand is a stream, so that no scores are computed.
+
+    Args:
+        heads: label of the smallest head count of the weights. The normal form sets it where it
+            replaces scores by a stream with fewer heads.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, heads: str = "one") -> None:
         super().__init__()
+        self.label = heads
 
     def forward(self, operand: Tensor, x: Tensor, mask: Tensor | None = None) -> Tensor:
         # The number of queries is that of x: there may be more keys than queries.
@@ -47,6 +52,21 @@ class Uniform(nn.Module):
             return operand.new_full(shape, 1.0 / shape[-1])
         visible = mask.expand(shape).to(operand.dtype)
         return visible / visible.sum(dim=-1, keepdim=True).clamp(min=1)
+
+
+class ScaledDotProduct(nn.Module):
+    """Dot products of queries and keys, divided by the square root of ``rank``.
+
+    scores_ij = q_i · k_j / sqrt(r), where r is the width of the operands. For operands of model
+    width, as in Patterns, r is the head width (Patterns and Messages, section 4).
+    """
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.scale = rank**-0.5
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return query @ key.transpose(-2, -1) * self.scale
 
 
 def hide(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -72,6 +92,9 @@ class SoftmaxSink(nn.Module):
 
 class Difference(nn.Module):
     """Weights minus other weights times a learned factor of each head: first - lambda_h second.
+
+    Args:
+        initial: initial value of each lambda_h.
     """
 
     def __init__(self, heads: int, *, initial: float = 0.8) -> None:
@@ -115,9 +138,7 @@ class StandardAttention(nn.Module):
         q = self.wq(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         k = self.wk(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         v = self.wv(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        tokens_2 = F.scaled_dot_product_attention(
-            q, k, v, mask, is_causal=is_causal and mask is None
-        )
+        tokens_2 = scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal and mask is None)
         return self.wo(tokens_2.transpose(1, 2).flatten(2))
 
 
@@ -132,11 +153,11 @@ class Attention(nn.Module):
         if dim < 1 or heads < 1 or dim % heads:
             raise ValueError(f"dim {dim} and heads {heads}: heads must divide dim")
         self.dim, self.heads = dim, heads
-        self.scale_1 = (dim // heads) ** -0.5
         self.wq = nn.Linear(dim, dim, bias=False)
         self.wk = nn.Linear(dim, dim, bias=False)
         self.wv = nn.Linear(dim, dim, bias=False)
         self.uniform_0 = Uniform()
+        self.scaled_dot_product_1 = ScaledDotProduct(rank=dim // heads)
         self.softmax_sink_2 = SoftmaxSink(heads=heads)
         self.difference_3 = Difference(heads=heads)
 
@@ -159,7 +180,7 @@ class Attention(nn.Module):
         k = self.wk(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         v = self.wv(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         weights_0 = self.uniform_0(v, x=x, mask=mask)
-        scores_1 = q @ k.transpose(-2, -1) * self.scale_1
+        scores_1 = self.scaled_dot_product_1(q, k)
         weights_2 = self.softmax_sink_2(scores_1, mask=mask)
         weights_3 = self.difference_3(weights_0, weights_2)
         tokens_4 = weights_3 @ v

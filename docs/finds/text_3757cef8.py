@@ -25,6 +25,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
+class ScaledDotProduct(nn.Module):
+    """Dot products of queries and keys, divided by the square root of ``rank``.
+
+    scores_ij = q_i · k_j / sqrt(r), where r is the width of the operands. For operands of model
+    width, as in Patterns, r is the head width (Patterns and Messages, section 4).
+    """
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.scale = rank**-0.5
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return query @ key.transpose(-2, -1) * self.scale
+
+
 def drop_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
     """Return the tokens with zeros in place of each token that is hidden from all queries.
 
@@ -85,35 +100,20 @@ class ForgetGate(GateOfInput):
     supplies the heads only.
     """
 
-    def __init__(self, dim: int, heads: int) -> None:
-        super().__init__(heads, "sigmoid")
+    def __init__(
+        self, dim: int, heads: int, *, form: str = "sigmoid", least_heads: str = "one"
+    ) -> None:
+        super().__init__(heads, form)
         self.gate = nn.Linear(dim, heads)
         with torch.no_grad():
-            share = 2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads)
-            self.gate.bias.copy_(torch.logit(1.0 - share))
+            if form == "sigmoid":
+                share = 2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads)
+                self.gate.bias.copy_(torch.logit(1.0 - share))
+            else:
+                self.gate.bias.copy_(torch.logspace(-3.0, -1.0, heads).expm1().log())
 
     def raw(self, x: Tensor) -> Tensor:
         return self.gate(x).mT[..., None]
-
-
-class TokenShift(nn.Module):
-    """Each feature mixed with the same feature of the previous token.
-
-    out_t = (1 - mu) tokens_t + mu tokens_{t-1}, with a learned mu for each feature of each head,
-    which is initially zero. Padding and the token before the first one count as zeros.
-    """
-
-    def __init__(self, heads: int, width: int) -> None:
-        super().__init__()
-        start = torch.zeros(width)
-        self.mix = nn.Parameter(start.repeat(heads, 1, 1))
-
-    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self._mixed(F.pad(drop_padding(tokens, mask), (0, 0, 1, 0)))
-
-    def _mixed(self, tokens: Tensor) -> Tensor:
-        now, before = tokens[:, :, 1:], tokens[:, :, :-1]
-        return torch.lerp(now, before, self.mix.to(now.dtype).expand_as(now))
 
 
 def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
@@ -128,12 +128,22 @@ def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
     return torch.where(difference > 0, -difference, difference)
 
 
+class Decay(nn.Module):
+    """Scores plus the logarithm of the product of all forget gates between query and key.
+
+    out_ij = scores_ij - |c_i - c_j|, with the sums c of the gates' logarithms
+    """
+
+    def forward(self, scores: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return scores + log_decay(query, key.mT).to(scores.dtype)
+
+
 def hide(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Set the scores of hidden keys to -inf."""
     return scores if mask is None else scores.masked_fill(~mask, -torch.inf)
 
 
-def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+def masked_softmax(scores: Tensor, mask: Tensor | None, filtered: bool) -> Tensor:
     """Compute the softmax of each row of scores over the visible keys.
 
     A row without visible keys gives weights of zero.
@@ -141,12 +151,53 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
     Args:
         filtered: whether a filter may have set scores to -inf.
     """
-    if mask is None:
+    if mask is None and not filtered:
         return torch.softmax(scores, dim=-1)
     scores = hide(scores, mask)
     # The softmax of a row without keys would be NaN.
     empty = scores.detach().amax(dim=-1, keepdim=True) == -torch.inf
     return torch.softmax(scores.masked_fill(empty, 0.0), dim=-1).masked_fill(empty, 0.0)
+
+
+class Softmax(nn.Module):
+    """Softmax over the visible keys; a query that sees no key gets weights of zero.
+
+    weights_ij = exp(scores_ij) / sum_k exp(scores_ik)
+    """
+
+    def __init__(self, filtered: bool = False) -> None:
+        super().__init__()
+        self.filtered = filtered
+
+    def forward(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        return masked_softmax(scores, mask, self.filtered)
+
+
+class WeightedSum(nn.Module):
+    """Sum of the values, weighted for each query: out_i = sum_j weights_ij v_j."""
+
+    def forward(self, weights: Tensor, values: Tensor) -> Tensor:
+        return weights @ values
+
+
+class TokenShift(nn.Module):
+    """Each feature mixed with the same feature of the previous token.
+
+    out_t = (1 - mu) tokens_t + mu tokens_{t-1}, with a learned mu for each feature of each head,
+    which is initially zero. Padding and the token before the first one count as zeros.
+    """
+
+    def __init__(self, heads: int, width: int, *, init: str = "identity") -> None:
+        super().__init__()
+        start = torch.linspace(0.0, 1.0, width) if init == "spread" else torch.zeros(width)
+        self.mix = nn.Parameter(start.repeat(heads, 1, 1))
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self._mixed(F.pad(drop_padding(tokens, mask), (0, 0, 1, 0)))
+
+    def _mixed(self, tokens: Tensor) -> Tensor:
+        now, before = tokens[:, :, 1:], tokens[:, :, :-1]
+        return torch.lerp(now, before, self.mix.to(now.dtype).expand_as(now))
 
 
 class Attention(nn.Module):
@@ -168,11 +219,14 @@ class Attention(nn.Module):
             raise ValueError(f"1/4 of {heads} heads is no whole number; expected heads that divide")
         self.kv_heads = max(1, heads // 4)
         key_width = min(dim // heads, max(2, 2 * round(dim // heads / 8)))
-        self.scale_0 = key_width ** -0.5
         self.wq = nn.Linear(dim, self.q_heads * key_width, bias=False)
         self.wk = nn.Linear(dim, self.kv_heads * key_width, bias=False)
         self.wv = nn.Linear(dim, self.kv_heads * (dim // heads), bias=False)
+        self.scaled_dot_product_0 = ScaledDotProduct(rank=key_width)
         self.forget_gate_1 = ForgetGate(dim=dim, heads=self.kv_heads)
+        self.decay_2 = Decay()
+        self.softmax_3 = Softmax()
+        self.weighted_sum_4 = WeightedSum()
         self.token_shift_5 = TokenShift(heads=self.q_heads, width=dim // heads)
         self.wo = nn.Linear(self.q_heads * (dim // heads), dim)
 
@@ -194,14 +248,19 @@ class Attention(nn.Module):
         q = self.wq(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
         k = self.wk(x).unflatten(-1, (self.kv_heads, -1)).transpose(1, 2)
         v = self.wv(x).unflatten(-1, (self.kv_heads, -1)).transpose(1, 2)
+        scores_0 = self.scaled_dot_product_0(
+            q, k.repeat_interleave(self.q_heads // k.shape[1], dim=1)
+        )
         gates_1 = self.forget_gate_1(v, x=x, mask=mask)
-        key_0 = k.repeat_interleave(self.q_heads // k.shape[1], dim=1)
-        scores_0 = q @ key_0.transpose(-2, -1) * self.scale_0
-        query_2 = gates_1.repeat_interleave(self.q_heads // gates_1.shape[1], dim=1)
-        scores_2 = scores_0 + log_decay(query_2, query_2.mT).to(scores_0.dtype)
-        weights_3 = masked_softmax(scores_2, mask)
-        values_4 = v.repeat_interleave(self.q_heads // v.shape[1], dim=1)
-        tokens_4 = weights_3 @ values_4
+        scores_2 = self.decay_2(
+            scores_0,
+            gates_1.repeat_interleave(self.q_heads // gates_1.shape[1], dim=1),
+            gates_1.repeat_interleave(self.q_heads // gates_1.shape[1], dim=1),
+        )
+        weights_3 = self.softmax_3(scores_2, mask=mask)
+        tokens_4 = self.weighted_sum_4(
+            weights_3, v.repeat_interleave(self.q_heads // v.shape[1], dim=1)
+        )
         tokens_5 = self.token_shift_5(tokens_4, mask=mask)
         return self.wo(tokens_5.transpose(1, 2).flatten(2))
 

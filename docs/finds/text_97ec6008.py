@@ -25,6 +25,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
+class ScaledDotProduct(nn.Module):
+    """Dot products of queries and keys, divided by the square root of ``rank``.
+
+    scores_ij = q_i · k_j / sqrt(r), where r is the width of the operands. For operands of model
+    width, as in Patterns, r is the head width (Patterns and Messages, section 4).
+    """
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.scale = rank**-0.5
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return query @ key.transpose(-2, -1) * self.scale
+
+
 def drop_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
     """Return the tokens with zeros in place of each token that is hidden from all queries.
 
@@ -85,15 +100,55 @@ class ForgetGate(GateOfInput):
     supplies the heads only.
     """
 
-    def __init__(self, dim: int, heads: int) -> None:
-        super().__init__(heads, "sigmoid")
+    def __init__(
+        self, dim: int, heads: int, *, form: str = "sigmoid", least_heads: str = "one"
+    ) -> None:
+        super().__init__(heads, form)
         self.gate = nn.Linear(dim, heads)
         with torch.no_grad():
-            share = 2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads)
-            self.gate.bias.copy_(torch.logit(1.0 - share))
+            if form == "sigmoid":
+                share = 2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads)
+                self.gate.bias.copy_(torch.logit(1.0 - share))
+            else:
+                self.gate.bias.copy_(torch.logspace(-3.0, -1.0, heads).expm1().log())
 
     def raw(self, x: Tensor) -> Tensor:
         return self.gate(x).mT[..., None]
+
+
+def hide(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Set the scores of hidden keys to -inf."""
+    return scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+
+
+def masked_softmax(scores: Tensor, mask: Tensor | None, filtered: bool) -> Tensor:
+    """Compute the softmax of each row of scores over the visible keys.
+
+    A row without visible keys gives weights of zero.
+
+    Args:
+        filtered: whether a filter may have set scores to -inf.
+    """
+    if mask is None and not filtered:
+        return torch.softmax(scores, dim=-1)
+    scores = hide(scores, mask)
+    # The softmax of a row without keys would be NaN.
+    empty = scores.detach().amax(dim=-1, keepdim=True) == -torch.inf
+    return torch.softmax(scores.masked_fill(empty, 0.0), dim=-1).masked_fill(empty, 0.0)
+
+
+class Softmax(nn.Module):
+    """Softmax over the visible keys; a query that sees no key gets weights of zero.
+
+    weights_ij = exp(scores_ij) / sum_k exp(scores_ik)
+    """
+
+    def __init__(self, filtered: bool = False) -> None:
+        super().__init__()
+        self.filtered = filtered
+
+    def forward(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        return masked_softmax(scores, mask, self.filtered)
 
 
 class TokenShift(nn.Module):
@@ -103,9 +158,9 @@ class TokenShift(nn.Module):
     which is initially zero. Padding and the token before the first one count as zeros.
     """
 
-    def __init__(self, heads: int, width: int) -> None:
+    def __init__(self, heads: int, width: int, *, init: str = "identity") -> None:
         super().__init__()
-        start = torch.zeros(width)
+        start = torch.linspace(0.0, 1.0, width) if init == "spread" else torch.zeros(width)
         self.mix = nn.Parameter(start.repeat(heads, 1, 1))
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -128,27 +183,6 @@ def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
     return torch.where(difference > 0, -difference, difference)
 
 
-def hide(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Set the scores of hidden keys to -inf."""
-    return scores if mask is None else scores.masked_fill(~mask, -torch.inf)
-
-
-def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Compute the softmax of each row of scores over the visible keys.
-
-    A row without visible keys gives weights of zero.
-
-    Args:
-        filtered: whether a filter may have set scores to -inf.
-    """
-    if mask is None:
-        return torch.softmax(scores, dim=-1)
-    scores = hide(scores, mask)
-    # The softmax of a row without keys would be NaN.
-    empty = scores.detach().amax(dim=-1, keepdim=True) == -torch.inf
-    return torch.softmax(scores.masked_fill(empty, 0.0), dim=-1).masked_fill(empty, 0.0)
-
-
 class Attention(nn.Module):
     """A1 = f_sigmoid(x); (shift(softmax(((Q·Kᵀ)/√d + log ΠA1))·V))·W_O   [1/2 H query heads,
     1/2 H kv heads, d_k = 1/2 d_h]
@@ -165,11 +199,12 @@ class Attention(nn.Module):
             raise ValueError(f"1/2 of {heads} heads is no whole number; expected heads that divide")
         self.q_heads = max(1, heads // 2)
         key_width = min(dim // heads, max(2, 2 * round(dim // heads / 4)))
-        self.scale_0 = key_width ** -0.5
         self.wq = nn.Linear(dim, self.q_heads * key_width, bias=False)
         self.wk = nn.Linear(dim, self.q_heads * key_width, bias=False)
         self.wv = nn.Linear(dim, self.q_heads * (dim // heads), bias=False)
+        self.scaled_dot_product_0 = ScaledDotProduct(rank=key_width)
         self.forget_gate_1 = ForgetGate(dim=dim, heads=self.q_heads)
+        self.softmax_3 = Softmax()
         self.token_shift_5 = TokenShift(heads=self.q_heads, width=dim // heads)
         self.wo = nn.Linear(self.q_heads * (dim // heads), dim)
 
@@ -191,10 +226,10 @@ class Attention(nn.Module):
         q = self.wq(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
         k = self.wk(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
         v = self.wv(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
+        scores_0 = self.scaled_dot_product_0(q, k)
         gates_1 = self.forget_gate_1(v, x=x, mask=mask)
-        scores_0 = q @ k.transpose(-2, -1) * self.scale_0
         scores_2 = scores_0 + log_decay(gates_1, gates_1.mT).to(scores_0.dtype)
-        weights_3 = masked_softmax(scores_2, mask)
+        weights_3 = self.softmax_3(scores_2, mask=mask)
         tokens_4 = weights_3 @ v
         tokens_5 = self.token_shift_5(tokens_4, mask=mask)
         return self.wo(tokens_5.transpose(1, 2).flatten(2))

@@ -48,14 +48,33 @@ class ShortConv(nn.Module):
     out_t = b + sum_s w_s tokens_{t-s}, with s = 0 to kernel - 1 if causal. Otherwise the kernel is
     centred on t, and an even kernel covers one token more to the right. Padding and tokens beyond
     the edges count as zeros.
+
+    Args:
+        kernel: number of tokens that a result depends on.
+        causal: whether a result depends on the token and earlier tokens only.
+        init: initial values of w and b: ``random``; ``identity`` for out_t = tokens_t; or
+            ``residual`` for the sum of both, out_t = tokens_t + b + sum_s w_s tokens_{t-s} with
+            random w and b.
     """
 
-    def __init__(self, heads: int, width: int, *, kernel: int = 3) -> None:
+    def __init__(
+        self,
+        heads: int,
+        width: int,
+        *,
+        kernel: int = 3,
+        causal: bool = True,
+        init: str = "random",
+    ) -> None:
         super().__init__()
-        self.reach = kernel - 1, 0
+        self.reach = (kernel - 1, 0) if causal else ((kernel - 1) // 2, kernel // 2)
         self.conv = nn.Conv1d(heads * width, heads * width, kernel, groups=heads * width)
-        with torch.no_grad():
-            self.conv.weight[:, :, self.reach[0]] += 1.0
+        if init != "random":
+            with torch.no_grad():
+                if init == "identity":
+                    for parameter in self.conv.parameters():
+                        parameter.zero_()
+                self.conv.weight[:, :, self.reach[0]] += 1.0
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
         return self._mixed(F.pad(drop_padding(tokens, mask), (0, 0, *self.reach)))
@@ -63,6 +82,21 @@ class ShortConv(nn.Module):
     def _mixed(self, tokens: Tensor) -> Tensor:
         mixed = self.conv(tokens.transpose(2, 3).flatten(1, 2))
         return mixed.unflatten(1, (tokens.shape[1], -1)).transpose(2, 3)
+
+
+class ScaledDotProduct(nn.Module):
+    """Dot products of queries and keys, divided by the square root of ``rank``.
+
+    scores_ij = q_i · k_j / sqrt(r), where r is the width of the operands. For operands of model
+    width, as in Patterns, r is the head width (Patterns and Messages, section 4).
+    """
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.scale = rank**-0.5
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return query @ key.transpose(-2, -1) * self.scale
 
 
 def summed(logarithms: Tensor, mask: Tensor | None) -> Tensor:
@@ -110,14 +144,55 @@ class ForgetGate(GateOfInput):
     supplies the heads only.
     """
 
-    def __init__(self, dim: int, heads: int) -> None:
-        super().__init__(heads, "exponential")
+    def __init__(
+        self, dim: int, heads: int, *, form: str = "sigmoid", least_heads: str = "one"
+    ) -> None:
+        super().__init__(heads, form)
         self.gate = nn.Linear(dim, heads)
         with torch.no_grad():
-            self.gate.bias.copy_(torch.logspace(-3.0, -1.0, heads).expm1().log())
+            if form == "sigmoid":
+                share = 2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads)
+                self.gate.bias.copy_(torch.logit(1.0 - share))
+            else:
+                self.gate.bias.copy_(torch.logspace(-3.0, -1.0, heads).expm1().log())
 
     def raw(self, x: Tensor) -> Tensor:
         return self.gate(x).mT[..., None]
+
+
+def hide(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Set the scores of hidden keys to -inf."""
+    return scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+
+
+def masked_softmax(scores: Tensor, mask: Tensor | None, filtered: bool) -> Tensor:
+    """Compute the softmax of each row of scores over the visible keys.
+
+    A row without visible keys gives weights of zero.
+
+    Args:
+        filtered: whether a filter may have set scores to -inf.
+    """
+    if mask is None and not filtered:
+        return torch.softmax(scores, dim=-1)
+    scores = hide(scores, mask)
+    # The softmax of a row without keys would be NaN.
+    empty = scores.detach().amax(dim=-1, keepdim=True) == -torch.inf
+    return torch.softmax(scores.masked_fill(empty, 0.0), dim=-1).masked_fill(empty, 0.0)
+
+
+class Softmax(nn.Module):
+    """Softmax over the visible keys; a query that sees no key gets weights of zero.
+
+    weights_ij = exp(scores_ij) / sum_k exp(scores_ik)
+    """
+
+    def __init__(self, filtered: bool = False) -> None:
+        super().__init__()
+        self.filtered = filtered
+
+    def forward(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        return masked_softmax(scores, mask, self.filtered)
 
 
 def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
@@ -132,27 +207,6 @@ def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
     return torch.where(difference > 0, -difference, difference)
 
 
-def hide(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Set the scores of hidden keys to -inf."""
-    return scores if mask is None else scores.masked_fill(~mask, -torch.inf)
-
-
-def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Compute the softmax of each row of scores over the visible keys.
-
-    A row without visible keys gives weights of zero.
-
-    Args:
-        filtered: whether a filter may have set scores to -inf.
-    """
-    if mask is None:
-        return torch.softmax(scores, dim=-1)
-    scores = hide(scores, mask)
-    # The softmax of a row without keys would be NaN.
-    empty = scores.detach().amax(dim=-1, keepdim=True) == -torch.inf
-    return torch.softmax(scores.masked_fill(empty, 0.0), dim=-1).masked_fill(empty, 0.0)
-
-
 class Attention(nn.Module):
     """A1 = f_exponential(x); (softmax(((conv_4(Q)[init=residual]·conv_4(K)[init=residual]ᵀ)/√d
     + log ΠA1))·conv_3(V)[init=residual])·W_O
@@ -165,14 +219,15 @@ class Attention(nn.Module):
         if dim < 1 or heads < 1 or dim % heads:
             raise ValueError(f"dim {dim} and heads {heads}: heads must divide dim")
         self.dim, self.heads = dim, heads
-        self.scale_2 = (dim // heads) ** -0.5
         self.wq = nn.Linear(dim, dim, bias=False)
         self.wk = nn.Linear(dim, dim, bias=False)
         self.wv = nn.Linear(dim, dim, bias=False)
-        self.short_conv_0 = ShortConv(heads=heads, width=dim // heads, kernel=4)
-        self.short_conv_1 = ShortConv(heads=heads, width=dim // heads, kernel=4)
-        self.forget_gate_3 = ForgetGate(dim=dim, heads=heads)
-        self.short_conv_6 = ShortConv(heads=heads, width=dim // heads)
+        self.short_conv_0 = ShortConv(heads=heads, width=dim // heads, kernel=4, init="residual")
+        self.short_conv_1 = ShortConv(heads=heads, width=dim // heads, kernel=4, init="residual")
+        self.scaled_dot_product_2 = ScaledDotProduct(rank=dim // heads)
+        self.forget_gate_3 = ForgetGate(dim=dim, heads=heads, form="exponential")
+        self.softmax_5 = Softmax()
+        self.short_conv_6 = ShortConv(heads=heads, width=dim // heads, init="residual")
         self.wo = nn.Linear(dim, dim)
 
     def forward(
@@ -195,11 +250,11 @@ class Attention(nn.Module):
         v = self.wv(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         tokens_0 = self.short_conv_0(q, mask=mask)
         tokens_1 = self.short_conv_1(k, mask=mask)
+        scores_2 = self.scaled_dot_product_2(tokens_0, tokens_1)
         gates_3 = self.forget_gate_3(v, x=x, mask=mask)
-        tokens_6 = self.short_conv_6(v, mask=mask)
-        scores_2 = tokens_0 @ tokens_1.transpose(-2, -1) * self.scale_2
         scores_4 = scores_2 + log_decay(gates_3, gates_3.mT).to(scores_2.dtype)
-        weights_5 = masked_softmax(scores_4, mask)
+        weights_5 = self.softmax_5(scores_4, mask=mask)
+        tokens_6 = self.short_conv_6(v, mask=mask)
         tokens_7 = weights_5 @ tokens_6
         return self.wo(tokens_7.transpose(1, 2).flatten(2))
 

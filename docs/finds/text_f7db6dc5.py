@@ -21,6 +21,7 @@ Genome:
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.functional import scaled_dot_product_attention
 
 
 def drop_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
@@ -44,14 +45,33 @@ class ShortConv(nn.Module):
     out_t = b + sum_s w_s tokens_{t-s}, with s = 0 to kernel - 1 if causal. Otherwise the kernel is
     centred on t, and an even kernel covers one token more to the right. Padding and tokens beyond
     the edges count as zeros.
+
+    Args:
+        kernel: number of tokens that a result depends on.
+        causal: whether a result depends on the token and earlier tokens only.
+        init: initial values of w and b: ``random``; ``identity`` for out_t = tokens_t; or
+            ``residual`` for the sum of both, out_t = tokens_t + b + sum_s w_s tokens_{t-s} with
+            random w and b.
     """
 
-    def __init__(self, heads: int, width: int, *, kernel: int = 3) -> None:
+    def __init__(
+        self,
+        heads: int,
+        width: int,
+        *,
+        kernel: int = 3,
+        causal: bool = True,
+        init: str = "random",
+    ) -> None:
         super().__init__()
-        self.reach = kernel - 1, 0
+        self.reach = (kernel - 1, 0) if causal else ((kernel - 1) // 2, kernel // 2)
         self.conv = nn.Conv1d(heads * width, heads * width, kernel, groups=heads * width)
-        with torch.no_grad():
-            self.conv.weight[:, :, self.reach[0]] += 1.0
+        if init != "random":
+            with torch.no_grad():
+                if init == "identity":
+                    for parameter in self.conv.parameters():
+                        parameter.zero_()
+                self.conv.weight[:, :, self.reach[0]] += 1.0
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
         return self._mixed(F.pad(drop_padding(tokens, mask), (0, 0, *self.reach)))
@@ -78,7 +98,9 @@ class Attention(nn.Module):
         self.wq = nn.Linear(dim, self.q_heads * (dim // heads), bias=False)
         self.wk = nn.Linear(dim, self.q_heads * (dim // heads), bias=False)
         self.wv = nn.Linear(dim, self.q_heads * (dim // heads), bias=False)
-        self.short_conv_2 = ShortConv(heads=self.q_heads, width=dim // heads, kernel=4)
+        self.short_conv_2 = ShortConv(
+            heads=self.q_heads, width=dim // heads, kernel=4, init="residual"
+        )
         self.wo = nn.Linear(self.q_heads * (dim // heads), dim)
 
     def forward(
@@ -93,14 +115,15 @@ class Attention(nn.Module):
         if key_padding_mask is not None:
             kept = ~key_padding_mask[:, None, None]
             mask = kept if mask is None else mask & kept
-        if is_causal:
-            past = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
-            mask = past if mask is None else mask & past
+        if is_causal and mask is not None:
+            mask = mask & torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
         q = self.wq(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
         k = self.wk(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
         v = self.wv(x).unflatten(-1, (self.q_heads, -1)).transpose(1, 2)
         tokens_2 = self.short_conv_2(v, mask=mask)
-        tokens_3 = F.scaled_dot_product_attention(q, k, tokens_2, mask)
+        tokens_3 = scaled_dot_product_attention(
+            q, k, tokens_2, mask, is_causal=is_causal and mask is None
+        )
         return self.wo(tokens_3.transpose(1, 2).flatten(2))
 
 

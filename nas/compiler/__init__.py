@@ -2,7 +2,7 @@
 
 The compiler turns a genome into a plan, which is a list of calls of primitives (the operations of
 genomes). The reference interpreter executes a plan call by call. Lowering replaces some calls of a
-plan by faster functions (kernels). A source writer then writes the plan as a Python class.
+plan by faster functions (kernels). ``Source`` then writes the plan as a Python class.
 """
 
 from __future__ import annotations
@@ -11,23 +11,19 @@ import hashlib
 import linecache
 import warnings
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from torch import nn
 
 from nas.common.errors import GenomeError
-from nas.compiler.fast import FastSource
 from nas.compiler.formula import formula, formula_of
 from nas.compiler.inlining import file_source
 from nas.compiler.interpreter import ReferenceAttention, check_sizes
 from nas.compiler.lowering import lower
-from nas.compiler.plain import PlainSource
 from nas.compiler.plan import Plan, make_plan
 from nas.compiler.resolved import ResolvedGenome, resolve, rest_attention, standard_attention
+from nas.compiler.source import Source, Written
 from nas.genome import Genome
-
-if TYPE_CHECKING:
-    from nas.compiler.source import Written
 
 __all__ = [
     "Plan",
@@ -57,7 +53,7 @@ def build_attention(
     """Return the attention module ``block(x, attn_mask, key_padding_mask, is_causal)`` of a genome.
 
     The input ``x`` and the output have the shape (batch, tokens, dim).
-    ``nas.compiler.kernels.runtime.visible_keys`` describes the masks. The module has the attributes
+    ``nas.compiler.masks.visible_keys`` describes the masks. The module has the attributes
     ``genome`` (in normal form), ``dim`` and ``heads``. Initial weights are drawn from torch's
     global generator, in the same order with and without ``reference``.
 
@@ -133,13 +129,11 @@ def write(
         dim, heads: defaults of the constructor's arguments.
         qkv_bias: whether W_Q, W_K and W_V have a bias; None makes ``qkv_bias`` an argument of the
             constructor.
-        is_fast: whether to write source for training (fast.py) instead of readable torch code
-            (plain.py).
+        is_fast: whether the class uses the faster classes of ``nas.compiler.kernels``, as in
+            training, and not only those that consist of a few torch operations.
         fuse: as in ``build_attention``.
     """
-    calls = lower(plan) if fuse else {}
-    form = FastSource(plan, calls) if is_fast else PlainSource(plan, calls)
-    return form.write(dim, heads, qkv_bias)
+    return Source(plan, lower(plan) if fuse else {}, is_fast=is_fast).write(dim, heads, qkv_bias)
 
 
 @lru_cache(maxsize=512)

@@ -25,8 +25,13 @@ _NAMED: Final = re.compile(
 )
 _UNTYPED: Final = re.compile(r"(?<=\w): Any(?=[,)])")
 _SIGNATURE: Final = re.compile(r"^( *def \w+)\(\n([^()]*?)\n *\)( -> [^\n]*:)$", re.MULTILINE)
+_DECLARATION: Final = re.compile(
+    r"^    (?:needs_all_tokens|needs_all_keys|reads_hidden_tokens|has_parameters|is_filter"
+    r"|is_traceable) = \w+\n\n?",
+    re.MULTILINE,
+)
 # Names that the written file imports from torch itself.
-PROVIDED: Final = frozenset({"torch", "Tensor", "nn", "F"})
+PROVIDED: Final = frozenset({"torch", "Tensor", "nn", "F", "scaled_dot_product_attention"})
 
 
 def inlined(roots: Iterable[Any]) -> list[str]:
@@ -50,13 +55,15 @@ def file_source(sources: list[str]) -> str:
     imports = ["import torch", "from torch import Tensor, nn"]
     if any(re.search(r"\bF[.,]", source) for source in sources):
         imports.append("from torch.nn import functional as F")
-    if any("torch.utils.checkpoint" in source for source in sources):
-        imports.insert(1, "import torch.utils.checkpoint")
+    if any(re.search(r"(?<!\.)\bscaled_dot_product_attention\b", source) for source in sources):
+        imports.append("from torch.nn.functional import scaled_dot_product_attention")
     return "\n\n".join(["\n".join(imports) + "\n", *sources])
 
 
 def _visit(item: Any, visited: dict[str, Any], order: dict[str, str]) -> None:
     name = item.__name__
+    if name in PROVIDED:
+        return
     if name in visited:
         if visited[name] is not item:
             where = f"{visited[name].__module__} and {item.__module__}"
@@ -89,7 +96,8 @@ def source_of(item: Any) -> str:
     text = textwrap.dedent(inspect.getsource(item))
     tree = ast.parse(text).body[0]
     lines = text.splitlines()[tree.lineno - 1 :]  # a definition begins below its decorators
-    plain = _NAMED.sub(lambda name: PLAIN[name[0]], _SHAPED.sub("Tensor", "\n".join(lines)))
+    bare = _DECLARATION.sub("", "\n".join(lines))
+    plain = _NAMED.sub(lambda name: PLAIN[name[0]], _SHAPED.sub("Tensor", bare))
     return _SIGNATURE.sub(_on_one_line, _UNTYPED.sub("", plain).rstrip() + "\n")
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from nas.common.errors import GenomeError
-from nas.compiler.kernels.runtime import merge_heads, repeat_heads, split_heads, visible_keys
-from nas.compiler.kernels.windows import windowed_keys
+from nas.compiler.kernels.attention import merge_heads, repeat_heads, split_heads
+from nas.compiler.masks import in_window, visible_keys
 
 if TYPE_CHECKING:
     from nas.compiler.plan import Operand, Plan, Step, Stream
@@ -62,15 +63,17 @@ class ReferenceAttention(nn.Module):
     ) -> Tensor:
         """Return the output (batch, tokens, dim) for the input ``x`` of the same shape.
 
-        ``nas.compiler.kernels.runtime.visible_keys`` describes the masks.
+        ``nas.compiler.masks.visible_keys`` describes the masks.
         """
         if is_causal and self.plan.unsafe:
             raise ValueError(f"{', '.join(self.plan.unsafe)} sees later tokens: not causal")
         visible = visible_keys(x, attn_mask, key_padding_mask, is_causal)
         mask, visibility = visible, self.genome.visibility
         if visibility.window is not None:
-            limits = (is_causal, visibility.window, visibility.global_tokens)
-            mask = windowed_keys(x, attn_mask, key_padding_mask, *limits)
+            place = torch.arange(x.shape[1], device=x.device)
+            limits = visibility.window, visibility.global_tokens, is_causal
+            near = in_window(place, place, *limits)
+            mask = near if visible is None else visible & near
         values = {stream.name: read_stream(self, stream, x) for stream in self.plan.streams}
         for step in self.plan.steps:
             operands = [with_heads(self, values[o.variable], o, step) for o in step.operands]

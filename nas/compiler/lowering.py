@@ -22,8 +22,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from nas.compiler.kernels.attention import scaled_dot_product_attention
+from nas.compiler.kernels.gated import forgetting_attention, gated_linear_attention
+from nas.compiler.kernels.linear import linear_attention, visible_mean
 from nas.genome import Ref
 from nas.genome.signs import is_non_negative
 
@@ -61,6 +64,25 @@ class Lowered:
         """The replaced steps, in order; without the scores of a mean."""
         steps = (self.score, self.decay, self.normaliser, self.sum)
         return tuple(step for step in steps if step is not None)
+
+    @property
+    def function(self) -> Any:
+        """The kernel."""
+        if self.score is None:
+            return visible_mean
+        if self.is_linear:
+            return gated_linear_attention if self.is_gated else linear_attention
+        return scaled_dot_product_attention if self.decay is None else forgetting_attention
+
+    @property
+    def shares_sums(self) -> bool:
+        """Whether the kernel computes sums over keys once for all heads that share the keys."""
+        return self.is_linear and not self.is_gated
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether the kernel is torch's fused attention, which takes a mask or ``is_causal``."""
+        return self.function is scaled_dot_product_attention
 
     @property
     def is_gated(self) -> bool:

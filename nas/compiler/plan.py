@@ -72,7 +72,6 @@ class Step:
         width: label of the feature width of operands that are tokens; None if all operands are
             scores or weights.
         is_filtered: whether an earlier filter may have excluded keys by a score of -inf.
-        stage: the largest number of aggregations on any path from the input to this call.
     """
 
     index: int
@@ -85,7 +84,6 @@ class Step:
     width: str | None
     operands: tuple[Operand, ...]
     is_filtered: bool
-    stage: int
 
     @property
     def heads(self) -> str:
@@ -161,21 +159,6 @@ class Plan:
     def is_windowed(self) -> bool:
         """Whether each token sees only a window of neighbouring tokens, and global tokens."""
         return self.genome.visibility.window is not None
-
-    @property
-    def is_blockwise(self) -> bool:
-        """Whether all calls on pairs of query and key can run for a block of queries at a time."""
-        stages: dict[Ref, int] = {step.index: step.stage for step in self.steps}
-        for step in self.steps:
-            if not step.is_paired:
-                continue
-            primitive = step.primitive
-            if primitive.needs_all_tokens or primitive.is_stateful(step.params):
-                return False
-            # Weights of an earlier stage exist only within a block.
-            if any(o.is_paired and stages[o.ref] != step.stage for o in step.operands):
-                return False
-        return True
 
     def sizes(self, step: Step, dim: int, heads: int, bias: bool) -> dict[str, int | bool]:
         """Return the sizes that the constructor of a step's module takes, as numbers by name."""
@@ -275,13 +258,7 @@ def _step(genome: Genome, index: int, typing: Typing, before: list[Step]) -> Ste
         typing.widths[index],
         tuple(operands),
         any(s.is_filtered or getattr(s.primitive.module, "is_filter", False) for s in scores),
-        max((_available(step) for step in read), default=0),
     )
-
-
-def _available(step: Step) -> int:
-    """Return the stage in which calls may first read a step: after an aggregation, the next."""
-    return step.stage + int(step.is_paired and step.makes_tokens)
 
 
 def _variable(ref: Ref, ref_type: Type) -> str:

@@ -1,24 +1,33 @@
-"""Write a plan as the source of one Python class, ``Attention(dim, heads)``.
+"""Write a plan as the source of one Python class, ``Attention(dim, heads)``, in readable torch.
 
-There are two forms of source, with the same calls in the same order. fast.py writes source for
-training, which calls the fastest kernels. plain.py writes readable torch for exports. All names in
-the source come from the registry or from a fixed list, so that a genome cannot inject code.
+The method ``forward`` contains one or more lines for each step (primitive call) of the plan:
+
+    tokens_0 = self.linear_0(v)
+    tokens_3 = scaled_dot_product_attention(q, k, tokens_0, mask)
+
+Training and exported files execute the same source. For training, the source imports the faster
+classes and functions of ``nas.compiler.kernels``. An exported file contains copies of them, and
+imports only torch. All names in the source come from the registry or from a fixed list, so that a
+genome cannot inject code.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+import sys
 import textwrap
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, Final
 
 from torch import nn
 
 from nas.compiler.formula import formula_of
-from nas.compiler.inlining import inlined
+from nas.compiler.inlining import PROVIDED, globals_of, inlined, source_of
+from nas.compiler.kernels import attention, fast_class, gated, linear, traceable_class
 from nas.compiler.lowering import live
-from nas.compiler.specialising import specialise
+from nas.compiler.masks import in_window
 from nas.compiler.text import (
     LINE,
     call_line,
@@ -36,6 +45,19 @@ if TYPE_CHECKING:
     from nas.compiler.lowering import Lowered
     from nas.compiler.plan import Operand, Plan, Step
 
+_FUNCTIONS: Final = (
+    head_count,
+    in_window,
+    attention.scaled_dot_product_attention,
+    gated.forgetting_attention,
+    gated.gated_linear_attention,
+    linear.by_last,
+    linear.linear_attention,
+    linear.visible_mean,
+    linear.with_ones,
+)
+_PAST: Final = "torch.ones(n, n, dtype=torch.bool, device=x.device).tril()"
+
 
 @dataclass(frozen=True)
 class Written:
@@ -44,59 +66,52 @@ class Written:
     Attributes:
         text: the source.
         roots: functions and classes of nas that the source uses.
-        is_specialised: whether ``alone`` removes parameters, branches and definitions that the
-            mechanism does not use.
     """
 
     text: str
     roots: tuple[Any, ...]
-    is_specialised: bool
 
     def imported(self) -> str:
         """Return the text of a module: imports from torch and nas, then the class."""
         lines = sorted({f"from {item.__module__} import {item.__name__}" for item in self.roots})
-        head = ["import torch", "from torch import Tensor, nn", "", *lines]
-        return "\n".join(head) + f"\n\n\n{self.text}"
+        head = ["import torch", "from torch import Tensor, nn"]
+        return "\n".join(
+            [*head, "from torch.nn import functional as F", "", *lines, "\n", self.text]
+        )
 
     def alone(self) -> list[str]:
         """Return definitions of a file that imports only torch: dependencies, then the class."""
-        sources = (*inlined(self.roots), self.text)
-        return list(specialise(sources) if self.is_specialised else sources)
+        return [*inlined(self.roots), self.text]
 
 
-class Source(ABC):
-    """Base class of the two writers of source.
+class Source:
+    """Writes a plan as source.
 
     Args:
         plan: the plan to write.
         calls: the kernel calls, each by index of the aggregation that it replaces.
-
-    Attributes:
-        split, repeat, merge: templates of the expressions that split a stream into heads, repeat
-            heads, and merge heads.
-        is_specialised: whether exported files omit options that the mechanism does not use.
-        functions: the functions that the source may call, by name.
+        is_fast: whether to use all faster classes and kernels, or only those that are short.
     """
 
-    split: ClassVar[str]
-    repeat: ClassVar[str]
-    merge: ClassVar[str]
-    is_specialised: ClassVar[bool] = False
-    functions: ClassVar[dict[str, Any]] = {"head_count": head_count}
-
-    def __init__(self, plan: Plan, calls: dict[int, Lowered]) -> None:
+    def __init__(self, plan: Plan, calls: dict[int, Lowered], *, is_fast: bool = True) -> None:
+        if not is_fast:
+            calls = {index: call for index, call in calls.items() if call.decay is None}
         self.plan, self.calls = plan, calls
+        self.module_class = fast_class if is_fast else traceable_class
         needed = live(plan, calls)
-        hidden = {step.index for step in plan.steps} - needed
         self.streams = [stream for stream in plan.streams if stream.name in needed]
-        self.steps = [step for step in plan.steps if step.index not in hidden]
-        self.replaced = hidden | set(calls)
+        self.steps = [step for step in plan.steps if step.index in needed]
         self.heads = _head_names(plan)
-        self.constants: dict[str, str] = {}
-        self.methods: list[str] = []
-        self.used: list[Any] = []
-        # In a method for blocks of queries: the variables that are keys or values.
-        self.keys: list[str] | None = None
+        self.scales: dict[str, str] = {}
+        self.used: list[Any] = []  # by expressions
+        self.expressions: set[int] = set()  # steps that are written without a module
+        # Readers of masks, by the mask that they need under ``is_causal``.
+        readers = [s for s in self.steps if s.index not in calls and "mask" in s.primitive.extras]
+        self.pair_readers = [s for s in readers if not s.primitive.reads_hidden_tokens]
+        self.token_readers = [s for s in readers if s.primitive.reads_hidden_tokens]
+        self.seen_readers = [s for s in readers if plan.is_windowed and not s.is_paired]
+        self.fused = [call for call in calls.values() if call.is_fused]
+        self.linear = [call for call in calls.values() if not call.is_fused]
 
     def write(self, dim: int, heads: int, qkv_bias: bool | None) -> Written:
         """Return the source of the class; ``dim`` and ``heads`` are its constructor's defaults.
@@ -106,9 +121,9 @@ class Source(ABC):
                 the constructor.
         """
         forward = self._forward()
-        built = [
-            s for s in self.plan.steps if s.index not in self.replaced or s.primitive.is_parametric
-        ]
+        needed = {s.index for s in self.steps} - {*self.calls, *self.expressions}
+        # Weights that no result depends on are kept, so that initial weights are drawn alike.
+        built = [s for s in self.plan.steps if s.index in needed or s.primitive.is_parametric]
         constructor = self._constructor(built, "qkv_bias" if qkv_bias is None else str(qkv_bias))
         more = ", qkv_bias: bool = False" if qkv_bias is None else ""
         lines = [
@@ -119,85 +134,180 @@ class Source(ABC):
             "",
             *indented(_SIGNATURE),
             *indented(forward, 2),
-            *indented(self.methods),
         ]
         text = "\n".join(lines) + "\n"
         called = set(re.findall(r"(?<![.\w])\w+(?=\()", text))
-        items = [item for name, item in self.functions.items() if name in called]
-        used = (*items, *(self.module(step) for step in built), *self.used)
-        return Written(text, tuple(dict.fromkeys(used)), self.is_specialised)
+        functions = (function for function in _FUNCTIONS if function.__name__ in called)
+        classes = (self.module_class(step.primitive.module) for step in built)
+        return Written(text, tuple(dict.fromkeys([*functions, *classes, *self.used])))
 
-    # Methods that a form implements.
+    # The method forward.
 
-    @abstractmethod
-    def call(self, call: Lowered) -> list[str]:
-        """Return the lines that call a kernel in place of the steps that it replaces."""
+    def _forward(self) -> list[str]:
+        plan, lines = self.plan, []
+        if plan.unsafe:
+            words = f"{', '.join(plan.unsafe)} sees later tokens: not causal"
+            lines = ["if is_causal:", f'    raise ValueError("{words}")']
+        lines += self._mask_lines()
+        for stream in self.streams:
+            source = f"self.w{stream.name}(x)" if stream.is_projected else "x"
+            heads = self.heads[stream.type.heads]
+            lines.append(f"{stream.name} = {source}.unflatten(-1, ({heads}, -1)).transpose(1, 2)")
+        for step in self.steps:
+            lines += self._lines(step)
+        out, projections = plan.steps[-1].variable, plan.genome.projections
+        merged = f"{out}.sum(dim=1)"
+        if projections.merge != "sum":
+            merged = f"{out}.transpose(1, 2).flatten(2)"
+        return [*lines, f"return self.wo({merged})" if projections.has_wo else f"return {merged}"]
 
-    @abstractmethod
-    def mask_lines(self) -> list[str]:
-        """Return the lines that compute the variables ``mask`` and ``seen``, if steps read them.
+    def _lines(self, step: Step) -> list[str]:
+        if step.index in self.calls:
+            return self._call(self.calls[step.index])
+        return self._expression(step) or self._module_call(step)
 
-        ``seen`` is the mask without the mechanism's window.
+    def _mask_lines(self) -> list[str]:
+        """Return the lines that compute masks: up to three, for three kinds of readers.
+
+        ========  ==========================================================================
+        ``mask``  every reader, if the other two are absent
+        ``kept``  kernels with an argument ``is_causal``: a mask without later tokens
+        ``seen``  operations on tokens: a mask without the mechanism's window
+        ========  ==========================================================================
         """
+        plan = self.plan
+        if not (self.pair_readers or self.token_readers or self.calls):
+            return []
+        lines = [
+            "if key_padding_mask is not None:",
+            "    kept = ~key_padding_mask[:, None, None]",
+            "    mask = kept if mask is None else mask & kept",
+        ]
+        if plan.is_windowed:
+            if self.seen_readers:
+                lines += [] if plan.unsafe else self._past_lines(self.seen_readers)
+                lines.append("seen = mask")
+            visibility = plan.genome.visibility
+            limits = f"{visibility.window}, {visibility.global_tokens}, is_causal"
+            lines += [
+                "place = torch.arange(n, device=x.device)",
+                f"near = in_window(place, place, {limits})",
+                "mask = near if mask is None else mask & near",
+            ]
+        elif not plan.unsafe:
+            lines += ["kept = mask"] if self._has_kept else []
+            if self.pair_readers or self.token_readers or self.fused:
+                lines += self._past_lines(self.pair_readers)
+        needs_length = any(_PAST in line or "place" in line for line in lines)
+        return ["mask, n = attn_mask, x.shape[1]" if needs_length else "mask = attn_mask", *lines]
 
-    @abstractmethod
-    def accepts_is_causal(self, call: Lowered) -> bool:
-        """Whether the function of a kernel call has an argument ``is_causal``."""
+    def _past_lines(self, readers: list[Step]) -> list[str]:
+        """Return lines that hide later tokens, for fused attention only if there is a mask."""
+        if any(not step.primitive.reads_hidden_tokens for step in readers):
+            return [
+                "if is_causal:",
+                f"    past = {_PAST}",
+                "    mask = past if mask is None else mask & past",
+            ]
+        return ["if is_causal and mask is not None:", f"    mask = mask & {_PAST}"]
 
-    def step(self, step: Step) -> list[str]:
-        """Return the lines of a primitive call that no kernel call replaces."""
+    @property
+    def _has_kept(self) -> bool:
+        readers = self.pair_readers or self.token_readers or self.fused
+        return bool(self.linear and readers)
+
+    @property
+    def _is_causal(self) -> list[str]:
+        """The argument ``is_causal`` of kernel calls, unless their mask hides later tokens."""
+        return [] if self.plan.is_windowed or self.plan.unsafe else ["is_causal=is_causal"]
+
+    def _call(self, call: Lowered) -> list[str]:
+        """Return the lines that call a kernel in place of the steps that it replaces."""
+        if call.is_fused:
+            return [self._fused_call(call)]
+        total, causal = call.sum, self._is_causal
+        name, mask = total.variable, "kept" if causal and self._has_kept else "mask"
+        if call.score is None:
+            lines = [call_line(name, "visible_mean", [self.names(total)[1], mask, *causal])]
+            if total.operands[1].is_repeated:
+                lines.append(f"{name} = {self.repeated(name, total.operands[1], total)}")
+            return lines
+        query, key, *gates = self.arguments(call.score)
+        values = self.arguments(total)[1]
+        if call.shares_sums:
+            key, values = self.names(call.score)[1], self.names(total)[1]
+        if call.decay is not None:
+            gates = self.arguments(call.decay)[1:]
+        target, lines = name, []
+        if call.is_ratio:
+            target, ones = f"sums_{total.index}", f"ones_{total.index}"
+            lines, values = [f"{ones} = with_ones({values})"], ones
+        arguments = [query, key, values, mask, self.scale(call.score), *causal]
+        arguments += [f"gates={gates[0]}"] if gates else []
+        arguments += ["divide=False"] if call.is_linear and not call.is_divided else []
+        lines.append(call_line(target, call.function.__name__, arguments))
+        return [*lines, f"{name} = by_last({target})"] if call.is_ratio else lines
+
+    def _fused_call(self, call: Lowered) -> str:
+        step, score = call.sum, call.score
+        assert score is not None, "fused attention has a score"
+        arguments = [*self.arguments(score), self.arguments(step)[1], "mask"]
+        is_shared = [o.is_repeated for o in (*score.operands, step.operands[1])]
+        is_grouped = is_shared == [False, True, True]  # torch repeats keys and values
+        if is_grouped:
+            arguments[1:3] = [score.operands[1].variable, step.operands[1].variable]
+        if self._is_causal and not self.pair_readers:
+            arguments.append("is_causal=is_causal and mask is None")
+        if score.width != score.rank:  # torch's default scale uses the width
+            arguments.append(f"scale={self.scale(score)}")
+        arguments += ["enable_gqa=True"] if is_grouped else []
+        return call_line(step.variable, call.function.__name__, arguments)
+
+    def _expression(self, step: Step) -> list[str]:
+        """Return the assignment of a step that is one expression of its operands, else [].
+
+        The class of such a primitive has no constructor, and its ``forward`` only a return.
+        """
+        module: Any = self.module_class(step.primitive.module)
+        if module.__bases__ != (nn.Module,) or step.primitive.is_positional:
+            return []
+        match ast.parse(source_of(module)).body:
+            case [ast.ClassDef(body=[_, ast.FunctionDef(body=[ast.Return(ast.expr() as value)])])]:
+                names = list(inspect.signature(module.forward).parameters)[1:]
+            case _:
+                return []
+        operands = dict(zip(names, self.arguments(step), strict=False))
+        if sum(map(len, operands.values())) > LINE // 2:  # repeated heads
+            return []
+        value = _Renamed(operands | self.extras(step)).visit(value)
+        text = ast.unparse(value)
+        scope = vars(sys.modules[module.__module__])
+        self.used += [scope[name] for name in globals_of(text) if name in scope.keys() - PROVIDED]
+        self.expressions.add(step.index)
+        return [f"{step.variable} = {text}"]
+
+    def _module_call(self, step: Step) -> list[str]:
         arguments = [*self.arguments(step), *(f"{k}={v}" for k, v in self.extras(step).items())]
-        if self.keys is not None and step.primitive.is_positional:
-            arguments.append("start=start")
         return [call_line(step.variable, f"self.{step.module}", arguments)]
 
-    def pairs(self, steps: list[Step]) -> list[str]:
-        """Return the lines of a stage's steps that work on pairs of query and key."""
-        return [line for step in steps for line in self.lines(step)]
-
-    def input(self) -> tuple[str, list[str]]:
-        """Return the variable that the projections read, and the lines that compute it."""
-        return "x", []
-
-    def module(self, step: Step) -> type[nn.Module]:
-        """Return the class of a step's module."""
-        return step.primitive.module
-
-    # Methods that forms call.
-
-    def lines(self, step: Step) -> list[str]:
-        """Return the lines of a primitive call, or of the kernel call that replaces it."""
-        return self.call(self.calls[step.index]) if step.index in self.calls else self.step(step)
-
     def names(self, step: Step) -> list[str]:
-        """Return the variables of a step's operands.
-
-        In a method for one block of queries, the variable of queries gets the suffix ``_rows`` if
-        the same stream is also read as keys.
-        """
-        rows = self.keys or ()
-        return [
-            f"{o.variable}_rows" if o.port.is_query and o.variable in rows else o.variable
-            for o in step.operands
-        ]
+        """Return the variables of a step's operands."""
+        return [operand.variable for operand in step.operands]
 
     def arguments(self, step: Step) -> list[str]:
         """Return the expressions for a step's operands, with as many heads as the step."""
-        pairs = zip(self.names(step), step.operands, strict=True)
-        return [self.repeated(name, operand, step) for name, operand in pairs]
+        return [self.repeated(operand.variable, operand, step) for operand in step.operands]
 
     def repeated(self, name: str, operand: Operand, step: Step) -> str:
         """Return the expression for an operand, with repeated heads if the step has more heads."""
         if not operand.is_repeated:
             return name
-        return self.repeat.format(x=name, heads=self.heads[step.heads])
+        return f"{name}.repeat_interleave({self.heads[step.heads]} // {name}.shape[1], dim=1)"
 
     def extras(self, step: Step) -> dict[str, str]:
         """Return expressions for ``x`` and ``mask`` by name, if the step's module takes them."""
-        texts = {
-            "x": "x",
-            "mask": "mask" if step.is_paired or not self.plan.is_windowed else "seen",
-        }
+        is_seen = self.plan.is_windowed and not step.is_paired
+        texts = {"x": "x", "mask": "seen" if is_seen else "mask"}
         return {name: texts[name] for name in step.primitive.extras}
 
     def scale(self, score: Step) -> str:
@@ -206,44 +316,10 @@ class Source(ABC):
         The constructor of the class will assign this attribute.
         """
         name = f"scale_{score.index}"
-        self.constants[name] = f"({width_text(score.rank)}) ** -0.5"
+        self.scales[name] = f"({width_text(score.rank)}) ** -0.5"
         return f"self.{name}"
 
-    def gets_is_causal(self, call: Lowered) -> bool:
-        """Whether a kernel call gets ``is_causal`` as an argument instead of a causal mask."""
-        return self.accepts_is_causal(call) and not self.plan.is_windowed and not self.plan.unsafe
-
-    def mask_readers(self) -> list[Step]:
-        """Return the steps that read a mask, including steps that a kernel call replaces."""
-        return [s for s in self.steps if s.index in self.calls or "mask" in s.primitive.extras]
-
-    def all_get_is_causal(self) -> bool:
-        """Whether there are steps that read a mask, and all of them get ``is_causal`` instead."""
-        calls = [self.calls.get(step.index) for step in self.mask_readers()]
-        return bool(calls) and all(call is not None and self.gets_is_causal(call) for call in calls)
-
-    # The body of the class.
-
-    def _forward(self) -> list[str]:
-        plan, lines = self.plan, self.mask_lines()
-        if plan.unsafe:
-            words = f"{', '.join(plan.unsafe)} sees later tokens: not causal"
-            lines = ["if is_causal:", f'    raise ValueError("{words}")', *lines]
-        projected, input_lines = self.input()
-        lines += input_lines
-        for stream in self.streams:
-            source = f"self.w{stream.name}({projected})" if stream.is_projected else "x"
-            cut = self.split.format(x=source, heads=self.heads[stream.type.heads])
-            lines.append(f"{stream.name} = {cut}")
-        for stage in sorted({step.stage for step in self.steps}):
-            stage_steps = [step for step in self.steps if step.stage == stage]
-            for step in stage_steps:
-                lines += [] if step.is_paired else self.lines(step)
-            lines += self.pairs([step for step in stage_steps if step.is_paired])
-        out, projections = plan.steps[-1].variable, plan.genome.projections
-        is_sum = projections.merge == "sum"
-        merged = f"{out}.sum(dim=1)" if is_sum else self.merge.format(x=out)
-        return [*lines, f"return self.wo({merged})" if projections.has_wo else f"return {merged}"]
+    # The constructor.
 
     def _constructor(self, built: list[Step], bias: str) -> list[str]:
         plan = self.plan
@@ -259,17 +335,21 @@ class Source(ABC):
             '    raise ValueError(f"dim {dim} and heads {heads}: heads must divide dim")',
             "self.dim, self.heads = dim, heads",
             *shares,
-            *(f"self.{name} = {text}" for name, text in self.constants.items()),
+            *(f"self.{name} = {text}" for name, text in self.scales.items()),
         ]
         for stream in plan.streams:
             if stream.is_projected:
                 width = times_text(self._count(stream.type.heads), width_text(stream.type.width))
                 lines.append(f"self.w{stream.name} = nn.Linear(dim, {width}, bias={bias})")
         for step in built:
-            defaults, name = step.primitive.defaults(), self.module(step).__name__
+            name, defaults = (
+                self.module_class(step.primitive.module).__name__,
+                step.primitive.defaults(),
+            )
             sizes = step.bind(size_texts(step, self._count(step.heads), bias))
             arguments = [f"{name}={text}" for name, text in sizes.items()]
-            arguments += [f"{k}={v!r}" for k, v in step.params.items() if v != defaults[k]]
+            params = {k: v for k, v in step.params.items() if v != defaults[k]}
+            arguments += [f"{k}={_literal(v)}" for k, v in params.items()]
             lines.append(call_line(f"self.{step.module}", name, arguments))
         if plan.genome.projections.has_wo:
             merged = width_text(plan.output.width)
@@ -280,6 +360,20 @@ class Source(ABC):
 
     def _count(self, label: str) -> str:
         return "heads" if label == "all" else self.heads[label]
+
+
+def _literal(value: Any) -> str:
+    return repr(value).replace("'", '"')
+
+
+class _Renamed(ast.NodeTransformer):
+    """Replaces variables by expressions."""
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        self.expressions = {name: ast.parse(text, mode="eval").body for name, text in texts.items()}
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.expressions.get(node.id, node)
 
 
 def _head_names(plan: Plan) -> dict[str, str]:

@@ -21,10 +21,7 @@ from torch import Tensor, nn
 from nas.common.errors import GenomeError
 from nas.compiler import Plan
 from nas.compiler.interpreter import check_sizes
-from nas.compiler.kernels import fast_class
-from nas.compiler.kernels.gated import forgetting_attention, gated_linear_attention
-from nas.compiler.kernels.means import linear_attention, visible_mean
-from nas.compiler.kernels.runtime import dot_product_attention
+from nas.compiler.kernels import traceable_class
 from nas.compiler.lowering import Lowered, live, lower
 from nas.compiler.plan import Step, plan_as_written
 from nas.costs.operations import ELEMENTWISE, count_calls
@@ -151,8 +148,7 @@ def profile(
     if isinstance(call, Lowered):
         return _kernel_counts(*_kernel(plan, call, sizes, is_causal))
     primitive = call.primitive
-    fast: Any = fast_class(primitive.module)
-    module: Any = fast if is_fast and getattr(fast, "is_traceable", False) else primitive.module
+    module: Any = traceable_class(primitive.module) if is_fast else primitive.module
     arguments = plan.sizes(call, dim, heads, qkv_bias) | call.params
     count = call.type.head_count(heads)
     operands = tuple(_operand(o.type, count, sizes) for o in call.operands)
@@ -176,25 +172,21 @@ def _kernel(
     values = call.sum.operands[1].type
     options: dict[str, Any] = {"is_causal": causal}
     own, width = values.head_count(sizes.heads), values.channels(sizes.dim, sizes.heads)
-    if call.score is None:
-        options["queries"] = sizes.tokens
-        read = ((own, width),)
-        return visible_mean, read, sizes.tokens, plan.is_windowed, tuple(options.items())
-    heads = call.sum.type.head_count(sizes.heads)
-    function: Callable[..., Tensor] = dot_product_attention
-    is_grouped = call.is_linear and not call.is_gated  # sums are shared by heads of queries
-    query, key, *gates = (operand.type for operand in call.score.operands)
-    if call.is_linear:
-        function = linear_attention if is_grouped else gated_linear_attention
-        options["divide"] = call.is_divided
-    elif call.decay is not None:
-        function, gates = forgetting_attention, [call.decay.operands[1].type]
-    keys = key.head_count(sizes.heads) if is_grouped else heads
-    operands = [_operand(query, heads, sizes), _operand(key, keys, sizes)]
-    # The sum of the weights is a further feature of the values.
-    operands.append((own if is_grouped else heads, width + call.is_ratio))
-    operands += [_operand(each, heads, sizes) for each in gates[:1]]
-    return function, tuple(operands), sizes.tokens, plan.is_windowed, tuple(options.items())
+    operands: list[Operand] = [(own, width)]
+    if call.score is not None:
+        heads = call.sum.type.head_count(sizes.heads)
+        query, key, *gates = (operand.type for operand in call.score.operands)
+        if call.is_linear:
+            options["divide"] = call.is_divided
+        elif call.decay is not None:
+            gates = [call.decay.operands[1].type]
+        keys = key.head_count(sizes.heads) if call.shares_sums else heads
+        # The sum of the weights is a further feature of the values.
+        read = own if call.shares_sums else heads, width + call.is_ratio
+        operands = [_operand(query, heads, sizes), _operand(key, keys, sizes), read]
+        operands += [_operand(each, heads, sizes) for each in gates[:1]]
+    mask = plan.is_windowed
+    return call.function, tuple(operands), sizes.tokens, mask, tuple(options.items())
 
 
 @lru_cache(maxsize=4096)
@@ -215,7 +207,7 @@ class _Kernel(nn.Module):
 
     def forward(self, *operands: Tensor) -> Tensor:
         named = {"gates": operands[3]} if len(operands) > 3 else {}
-        return self.function(*operands[:3], mask=self.mask, **named, **self.options)
+        return self.function(*operands[:3], self.mask, **named, **self.options)
 
 
 @lru_cache(maxsize=4096)

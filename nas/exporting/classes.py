@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from nas.compiler import make_plan, write
 from nas.compiler.inlining import inlined
-from nas.compiler.specialising import specialise
 
 if TYPE_CHECKING:
     from nas.exporting.request import ExportRequest
@@ -33,10 +32,7 @@ def class_sources(request: ExportRequest, *, has_rest: bool) -> list[str]:
     texts = [written.text for written in classes]
     if has_rest:
         texts[0] = texts[0].replace("class Attention(", "class StandardAttention(", 1)
-    sources = *inlined([root for written in classes for root in written.roots]), *texts
-    if not all(written.is_specialised for written in classes):
-        return list(sources)
-    return list(specialise(sources, ("Attention", "StandardAttention")))
+    return [*inlined(root for written in classes for root in written.roots), *texts]
 
 
 def layer_function(request: ExportRequest) -> str:

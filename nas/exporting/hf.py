@@ -101,6 +101,7 @@ def modeling(request: ExportRequest) -> str:
     imports = "\n".join(line for line in lines if not line.startswith(_PLACEHOLDERS)).rstrip()
     docstring = f'"""{formula_of(request.plan)}, in a small transformer."""'
     sources = class_sources(request, has_rest=has_rest)
+    imports = imports.replace("  # noqa: F401", "")
     text = "\n\n".join([f"{docstring}\n\n{imports}\n", *sources, body])
     ast.parse(text)
     return text

@@ -23,8 +23,8 @@ from torch.nn import functional as F
 
 from nas.common.errors import GenomeError
 from nas.compiler import Plan
-from nas.compiler.kernels.runtime import repeat_heads
-from nas.compiler.kernels.windows import in_window
+from nas.compiler.kernels.attention import repeat_heads
+from nas.compiler.masks import in_window
 from nas.compiler.plan import Step, plan_as_written
 from nas.genome import Genome, Ref, key_width
 from nas.genome.primitives import Kind, Role

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from nas.common.errors import NasError
 from nas.common.registry import Registry
-from nas.compiler.kernels.runtime import merge_heads, past_keys, split_heads
+from nas.compiler.kernels.attention import merge_heads, past_keys, split_heads
 from nas.genome import STREAMS
 from nas.surgery.core import AttentionCore, HostSizes, split_mask
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from nas.common.errors import GenomeError, NasError
-from nas.compiler.kernels.runtime import past_keys
+from nas.compiler.kernels.attention import past_keys
 from nas.genome.mechanisms import MECHANISMS
 from nas.surgery.core import AttentionCore, HostSizes, scale_queries, split_mask
 from nas.surgery.hosts import CORE, HOSTS, Host, refusal

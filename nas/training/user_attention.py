@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from nas.common.config import near
 from nas.common.errors import ConfigError
 from nas.common.text import first_line
-from nas.compiler.kernels.runtime import visible_keys
+from nas.compiler.masks import visible_keys
 from nas.costs.measured import measured_costs
 from nas.genome import ModelSizes
 from nas.tasks.layers import seeded

@@ -42,6 +42,15 @@ def fast_class(module: type[nn.Module]) -> type[nn.Module]:
     return _FASTER.get(module, module)
 
 
+def traceable_class(module: type[nn.Module]) -> type[nn.Module]:
+    """Return the faster subclass if it sets ``is_traceable``, or else the class.
+
+    Such a subclass consists of torch operations, with the derivatives that torch gives them.
+    """
+    fast = fast_class(module)
+    return fast if getattr(fast, "is_traceable", False) else module
+
+
 @cache
 def _load() -> None:
     for name in ("gated", "normalisers", "pair_scores"):

@@ -19,9 +19,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas.compiler.kernels import faster, is_traced
+from nas.compiler.kernels.attention import fused_attention, is_in_16_bits, past_keys
 from nas.compiler.kernels.normalisers import fast_softmax
-from nas.compiler.kernels.runtime import dot_product_attention, is_in_16_bits, past_keys
-from nas.compiler.kernels.windows import by_rows
 from nas.genome.primitives.delta import Delta, without_erased
 from nas.genome.primitives.gated import decayed_products, log_decay
 from nas.genome.primitives.masks import count_visible
@@ -85,31 +84,19 @@ def forgetting_attention(
 ) -> Sums:
     """Return softmax(scale query·key^T - |c_i - c_j|)·values over the visible keys; c: ``gates``.
 
-    In causal attention c_i, which all keys of a query share, has no effect, and c_j is a bias of
-    the keys in torch's fused attention. In 16 bits the gradients of such a bias, sums of
+    In causal attention c_i, which all keys of a query share, has no effect, and -c_j becomes a
+    feature of the keys in torch's fused attention. In 16 bits the gradients of such a bias, sums of
     differences of nearly equal terms, would be noise.
     """
     if is_causal and not is_in_16_bits(query):
-        return dot_product_attention(query, key, values, mask, scale, True, bias=-gates)
-
-    def attend(
-        query: Tensor,
-        query_gates: Tensor,
-        key: Tensor,
-        key_gates: Tensor,
-        values: Tensor,
-        x: Tensor,
-        mask: Mask,
-        start: int,
-    ) -> Tensor:
-        scores = query @ key.mT
-        scores = scores + log_decay(query_gates, key_gates.mT).to(scores.dtype)
-        return fast_softmax(scores, mask) @ values
-
+        query = F.pad(query * scale, (0, 1), value=1.0)
+        key = torch.cat((key, -gates.to(key.dtype)), dim=-1)
+        mask = mask if mask is None else past_keys(query, key, mask)
+        return fused_attention(query, key, values, mask, mask is None, scale=1.0)
     mask = past_keys(query, key, mask) if is_causal else mask
-    rows, keys = (query * scale, gates), (key, gates, values)
-    result: Tensor = by_rows(attend, rows, keys, query[:, 0], mask, planes=4)
-    return result
+    scores = query * scale @ key.mT
+    scores = scores + log_decay(gates, gates.mT).to(scores.dtype)
+    return fast_softmax(scores, mask) @ values
 
 
 def is_in_chunks(tokens: int, gates: int) -> bool:
@@ -183,33 +170,6 @@ def past_products(
     halves = past_products(*(x.unflatten(-2, (2, half)) for x in (query, key, gates)))
     first = torch.cat((halves[..., 0, :, :], torch.zeros_like(cross)), dim=-1)
     return torch.cat((first, torch.cat((cross, halves[..., 1, :, :]), dim=-1)), dim=-2)
-
-
-def continue_gated_sums(
-    query: Tokens,
-    key: Tokens,
-    values: Tokens,
-    gates: Gates,
-    before: tuple[Tensor, Tensor] | None,
-) -> tuple[Tokens, tuple[Tensor, Tensor]]:
-    """Return ``gated_sums`` of the next tokens, and the state after them.
-
-    Args:
-        before: the state after the earlier tokens, which is a matrix (b, h, w, v), and their last
-            gates (b, h, 1, g); None if there are no earlier tokens.
-    """
-    out = []
-    for q, k, v, c in zip(*(x.split(CHUNK, 2) for x in (query, key, values, gates)), strict=True):
-        end = c[:, :, -1:]
-        part, after = decayed_products(q, k, c, c).tril() @ v, (k * torch.exp(end - c)).mT @ v
-        if before is not None:
-            state, start = before
-            part = part + (q * torch.exp(c - start)) @ state
-            after = after + torch.exp(end - start).mT * state
-        out.append(part)
-        before = after, end
-    assert before is not None, "there is at least one token"
-    return torch.cat(out, dim=2), before
 
 
 def _is_long(tokens: int, gates: int) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from nas.compiler import Plan
 from nas.compiler.kernels.gated import is_in_chunks
-from nas.compiler.kernels.means import is_by_sums
+from nas.compiler.kernels.linear import is_by_sums
 from nas.compiler.lowering import Lowered, live, lower
 from nas.compiler.plan import Step
 from nas.costs.operations import ELEMENTWISE

@@ -29,6 +29,8 @@ The compiler passes to ``__init__`` each of these values for which it has an arg
 A class that mixes tokens or uses absolute indices sets ``needs_all_tokens = True``, and ``forward``
 is never called with a part of the sequence. If it mixes tokens with earlier tokens only, the
 primitive may declare how many numbers a cache holds to continue a sequence (``Primitive.state``).
+A class on tokens that reads the mask only to find tokens that no query sees, or queries that see no
+token, sets ``reads_hidden_tokens = True``. Its ``mask`` is None where only later tokens are hidden.
 A class that uses absolute indices of keys sets ``needs_all_keys = True``; it is called with all
 keys, and with ``start`` for a part of the queries.
 """
@@ -269,6 +271,11 @@ class Primitive:
     def needs_all_keys(self) -> bool:
         """Whether every call needs all keys, though not all queries."""
         return bool(getattr(self.module, "needs_all_keys", False))
+
+    @cached_property
+    def reads_hidden_tokens(self) -> bool:
+        """Whether a call on tokens needs no mask where only later tokens are hidden."""
+        return bool(getattr(self.module, "reads_hidden_tokens", False))
 
     @cached_property
     def _called(self) -> Mapping[str, Parameter]:

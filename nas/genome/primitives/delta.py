@@ -56,6 +56,7 @@ class Delta(nn.Module):
     """
 
     needs_all_tokens = True
+    reads_hidden_tokens = True
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()

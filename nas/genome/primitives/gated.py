@@ -162,6 +162,7 @@ class Scan(nn.Module):
     """
 
     needs_all_tokens = True
+    reads_hidden_tokens = True
     has_parameters = False
 
     def forward(self, tokens: Tokens, gates: Gates, mask: Mask = None) -> Tokens:

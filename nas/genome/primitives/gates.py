@@ -43,6 +43,7 @@ class GateOfInput(nn.Module):
     """
 
     needs_all_tokens = True
+    reads_hidden_tokens = True
 
     def __init__(self, heads: int, form: str, root: float = 1.0) -> None:
         super().__init__()
@@ -241,6 +242,7 @@ class TokenGate(nn.Module):
     """
 
     needs_all_tokens = True
+    reads_hidden_tokens = True
     has_parameters = False
 
     def __init__(self, *, form: str = "sigmoid", root: int = 1) -> None:

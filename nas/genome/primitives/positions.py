@@ -123,6 +123,7 @@ class ShortConv(nn.Module):
     """
 
     needs_all_tokens = True
+    reads_hidden_tokens = True
 
     def __init__(
         self,
@@ -169,6 +170,7 @@ class TokenShift(nn.Module):
     """
 
     needs_all_tokens = True
+    reads_hidden_tokens = True
 
     def __init__(self, heads: int, width: int, *, init: str = "identity") -> None:
         super().__init__()

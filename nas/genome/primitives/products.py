@@ -230,6 +230,8 @@ class ValueSkip(nn.Module):
     h, which is initially 1. The second term is zero if the mask hides all keys from token i.
     """
 
+    reads_hidden_tokens = True
+
     def __init__(self, heads: int) -> None:
         super().__init__()
         self.factor = nn.Parameter(torch.ones(heads, 1, 1))

@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas.compiler.interpreter import ReferenceAttention, read_stream, with_heads
-from nas.compiler.kernels.runtime import visible_keys
+from nas.compiler.masks import visible_keys
 from nas.compiler.plan import make_plan
 from nas.genome.mechanisms import mechanism
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nas.compiler.kernels.windows import in_window
+from nas.compiler.masks import in_window
 from nas.genome import Genome, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from tests.compiler.test_compiler import both, check_equal, masks

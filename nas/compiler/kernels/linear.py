@@ -7,26 +7,19 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.compiler.kernels.runtime import past_keys, repeat_heads
-from nas.compiler.kernels.windows import by_rows
+from nas.compiler.kernels import is_traced
+from nas.compiler.kernels.attention import past_keys, repeat_heads
 from nas.genome.primitives.masks import count_visible
 from nas.genome.primitives.shapes import Mask, Query, Sums, Tokens, Values
 
 
-def visible_mean(
-    values: Values,
-    mask: Mask,
-    queries: int,
-    is_causal: bool = False,
-) -> Sums:
-    """Return the mean of the values that each query may see; zeros if the query sees none.
+def visible_mean(values: Values, mask: Mask, is_causal: bool = False) -> Sums:
+    """Return the mean of the values that each token may see; zeros if the token sees none.
 
     Args:
-        mask: broadcastable to (b, h, q, k), True where attention is allowed; None if all values are
+        mask: broadcastable to (b, h, n, n), True where attention is allowed; None if all values are
             visible.
-        queries: number of queries.
-        is_causal: whether to hide later values, in addition to ``mask``. There must then be as many
-            queries as values.
+        is_causal: whether to hide later values, in addition to ``mask``.
     """
     # In float32 at least: 16 bits are too few for sums over long sequences.
     exact = values.to(torch.promote_types(values.dtype, torch.float32))
@@ -39,7 +32,7 @@ def visible_mean(
     if is_causal:
         return (exact.cumsum(dim=2) / kept.cumsum(dim=-2).clamp(min=1)).to(values.dtype)
     mean = exact.sum(dim=2, keepdim=True) / kept.sum(dim=-2, keepdim=True).clamp(min=1)
-    return mean.to(values.dtype).expand(-1, -1, queries, -1)
+    return mean.to(values.dtype).expand_as(values)
 
 
 def linear_attention(
@@ -73,16 +66,12 @@ def linear_attention(
             return sums / kept.cumsum(dim=-2).clamp(min=1).to(query.dtype) if divide else sums
         count = kept.sum(dim=-2, keepdim=True).clamp(min=1)
         return sum_of_all(query, key, values / count.to(values.dtype) if divide else values)
-    if is_causal:
-        mask = past_keys(query, key, mask)
-
-    def attend(
-        query: Tensor, key: Tensor, values: Tensor, x: Tensor, mask: Tensor | None, start: int
-    ) -> Tensor:
-        return sum_of_visible(query, key, values, mask, divide)
-
-    out: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=3)
-    return out
+    mask = past_keys(query, key, mask) if is_causal else mask
+    weights = query @ repeat_heads(key, query.shape[1]).mT
+    values = repeat_heads(values, query.shape[1])
+    if divide:
+        weights = weights / count_visible(weights, mask).to(weights.dtype)
+    return (weights if mask is None else weights.masked_fill(~mask, 0.0)) @ values
 
 
 def is_by_sums(keys: int, width: int, is_causal: bool) -> bool:
@@ -90,22 +79,9 @@ def is_by_sums(keys: int, width: int, is_causal: bool) -> bool:
 
     Otherwise it first multiplies queries with keys.
     """
+    if is_traced():  # the result must hold for any number of keys
+        return not is_causal
     return keys > (256 if is_causal else width)
-
-
-def sum_of_visible(
-    query: Query,
-    key: Float[Tensor, "b g k w"],
-    values: Float[Tensor, "b s k v"],
-    mask: Mask,
-    divide: bool,
-) -> Sums:
-    """Return ``linear_attention`` with scale 1 and no bias, from the scores of all pairs."""
-    scores = query @ repeat_heads(key, query.shape[1]).transpose(-2, -1)
-    values = repeat_heads(values, query.shape[1])
-    if divide:
-        scores = scores / count_visible(scores, mask).to(scores.dtype)
-    return (scores if mask is None else scores.masked_fill(~mask, 0.0)) @ values
 
 
 def with_ones(values: Values) -> Float[Tensor, "b s k _"]:

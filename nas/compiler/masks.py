@@ -1,0 +1,78 @@
+"""Masks of attention modules: one mask for all arguments, and the window of a mechanism."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from nas.genome.primitives.shapes import Mask
+
+
+def visible_keys(
+    x: Float[Tensor, "b n d"],
+    attn_mask: Tensor | None,
+    key_padding_mask: Tensor | None,
+    is_causal: bool,
+) -> Mask:
+    """Return one mask for all arguments, broadcastable to (b, h, n, n); None if nothing is hidden.
+
+    The mask is True where attention is allowed.
+
+    Args:
+        attn_mask: bool, (n, n) or (b or 1, 1, n, n), True where attention is allowed. All heads
+            share one mask, because the number of heads may differ between mechanisms.
+        key_padding_mask: bool, (b, n), True at padding.
+        is_causal: whether token i sees tokens 0 to i only.
+
+    Raises:
+        ValueError: a mask has another type or shape.
+    """
+    batch, n = x.shape[0], x.shape[1]
+    shapes = ((n, n), (1, 1, n, n), (batch, 1, n, n))
+    if attn_mask is not None and (attn_mask.dtype != torch.bool or attn_mask.shape not in shapes):
+        raise ValueError(
+            f"attn_mask is {attn_mask.dtype} of shape {tuple(attn_mask.shape)}; expected "
+            f"torch.bool, ({n}, {n}) or ({batch}, 1, {n}, {n}), True where attention is allowed"
+        )
+    padding = key_padding_mask
+    if padding is not None and (padding.dtype != torch.bool or padding.shape != (batch, n)):
+        raise ValueError(
+            f"key_padding_mask is {padding.dtype} of shape {tuple(padding.shape)}; expected "
+            f"torch.bool, ({batch}, {n}), True at padding"
+        )
+    mask = attn_mask
+    if is_causal:
+        past = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
+        mask = past if mask is None else mask & past
+    if padding is not None:
+        kept = ~padding[:, None, None, :]
+        mask = kept if mask is None else mask & kept
+    return mask
+
+
+def in_window(
+    queries: Int[Tensor, "q"],
+    keys: Int[Tensor, "k"],
+    window: int,
+    global_tokens: int,
+    is_causal: bool,
+) -> Bool[Tensor, "q k"]:
+    """Return a mask that is True where a window or global tokens let a query see a key.
+
+    Token i sees token j if |i - j| <= window // 2, and in causal attention if 0 <= i - j < window.
+    Global tokens, the first of the sequence, see all tokens and are seen by all tokens; in causal
+    attention later tokens are always hidden.
+
+    The windows are those of SW-SQA and Flex-SQA (Sparse Query Attention, sections 2.5 and 6). The
+    paper's interval [i - k/2, i + k/2] contains k + 1 tokens for even k. Global tokens are those of
+    Longformer (Beltagy et al. 2020, section 3.1).
+
+    Args:
+        queries, keys: positions of the queries and of the keys.
+    """
+    behind = queries[:, None] - keys[None, :]
+    near = behind < window if is_causal else behind.abs() <= window // 2
+    if global_tokens:
+        near = near | (queries < global_tokens)[:, None] | (keys < global_tokens)[None, :]
+    return near & (behind >= 0) if is_causal else near
