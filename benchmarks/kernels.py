@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.figures import Figure, interleaved, ratio, single
+from benchmarks.figures import Figure, interleaved, ratio
 from benchmarks.naive import naive, named_with_naive_form
 from nas.compiler import build_attention
 from nas.genome.mechanisms import MECHANISMS
