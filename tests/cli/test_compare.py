@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from nas.common.errors import RunError
-from nas.common.rates import CHOOSING_SEEDS
 from nas.evaluation.local import LocalEvaluator
 from nas.store import appending, open_run
 from tests.cli.conftest import LOCAL
@@ -68,56 +67,13 @@ def test_benchmark_trains_each_mechanism_under_each_task_once(nas: Any) -> None:
     assert json.loads(nas(*command, "--json").out) == answer
 
 
-@pytest.mark.usefixtures("at_sequences")
-def test_benchmark_accepts_data_of_a_task_that_it_does_not_run(nas: Any) -> None:
-    command = ("benchmark", "uniform", "--tasks", "copying.yaml", "--seeds", 1, *LOCAL)
-    result = nas(*command, "--data", "bytes=file:anywhere")
-    assert result.status == 0, result.err
-
-
-@pytest.mark.usefixtures("at_tasks")
-def test_benchmark_accepts_data_by_a_path_of_a_task_and_by_its_name(nas: Any) -> None:
-    for name in ("tiny.yaml", "tiny"):
-        command = ("benchmark", "uniform", "--tasks", "tiny.yaml", "--seeds", 1, *LOCAL)
-        result = nas(*command, "--data", f"{name}=imagefolder:nowhere")
-        assert result.status == 2
-        assert "nowhere: there is no such folder" in result.err
-
-
-@pytest.mark.usefixtures("at_sequences")
-def test_benchmark_leaves_out_mechanisms_that_do_not_exist_under_a_task(nas: Any) -> None:
-    result = nas("benchmark", "lsqa", "--tasks", "copying.yaml", "--seeds", 1, *LOCAL)
-    assert result.status == 0, result.err
-    assert "lsqa under tiny-copying: " in result.out
-    assert "3/4 of 2" in result.out
-
-
-@pytest.mark.usefixtures("at_sequences")
-@pytest.mark.parametrize(
-    ("command", "fact"),
-    [
-        ("benchmark uniform --tasks copying.yaml", "uniform under tiny-copying: 2 of 2 failed"),
-        ("explain uniform --task tiny.yaml", "without W_V: 2 of 2 failed, time_limit"),
-    ],
-)
-def test_status_is_1_if_every_training_fails(nas: Any, command: str, fact: str) -> None:
-    result = nas(*command.split(), "--seeds", 2, *LOCAL, "--time-limit", 1e-6)
-    assert result.status == 1
-    assert fact in result.out
-
-
 @pytest.mark.parametrize(
     ("command", "fact"),
     [
         ("benchmark uniform --tasks recall --data byte=file:here", "did you mean 'bytes'?"),
-        ("benchmark uniform --data recall", "expected TASK=SPEC"),
-        ("benchmark uniform --tasks recall,recall", "expected each once"),
-        ("benchmark uniform --tasks recall,bytes --data bytes=file:/nowhere", "no such file"),
         ("benchmark gqa --tasks bytes-and-recall", "nas benchmark --tasks recall,bytes"),
         ("evaluate uniform --task copying --test", "has no test set"),
         ("explain mha --most-seeds 4", "expected a number from seeds, 5,"),
-        ("explain mha --task copying --margin nan", "expected a number above 0"),
-        ("explain lsqa --task copying", "3/4 of 2"),
         ("explain mha --task bytes-and-recall", "is made of several"),
     ],
 )
@@ -147,6 +103,7 @@ def test_the_test_set_is_used_on_request_only(nas: Any) -> None:
     assert "test set" in result.out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_tasks")
 def test_explain_trains_edits_path_and_controls(nas: Any) -> None:
     command = (
@@ -179,6 +136,7 @@ def test_explain_trains_edits_path_and_controls(nas: Any) -> None:
     assert "after 2 and 3 seeds" in again.out
 
 
+@pytest.mark.slow
 def test_explain_and_benchmark_of_a_member_are_kept_in_its_run(
     nas: Any, at_tasks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,24 +175,3 @@ def test_explain_and_benchmark_of_a_member_are_kept_in_its_run(
     with open_run(folder) as run:
         assert len(run.trainings("explain")) == len(trained)
     assert "nowhere" in nas("explain", "a/best", "--data", "imagefolder:nowhere", *LOCAL).err
-
-
-@pytest.mark.usefixtures("at_sequences")
-def test_benchmark_at_several_rates_resumes_and_shares_records(nas: Any) -> None:
-    rates = "\nlearning_rates: [0.001, 0.003]\nlearning_rate: 0.003\n"
-    Path("rates.yaml").write_text(SEQUENCES.format(kind="induction") + rates)
-    command = ("benchmark", "uniform", *LOCAL, "--record", "record.jsonl", "--seeds", 2)
-    assert nas(*command, "--tasks", "rates.yaml").status == 0
-    answer = nas(*command, "--tasks", "rates.yaml", "--rates", "--json")
-    assert answer.status == 0, answer.err
-    recorded = Path("record.jsonl").read_text().splitlines()
-    assert len(recorded) == 2 * 2 * (2 + CHOOSING_SEEDS)  # mechanisms, rates, seeds
-    found = json.loads(answer.out)
-    cell = found["mechanisms"][1]["tasks"]["tiny-induction"]
-    assert cell["learning_rate"] in (0.001, 0.003)
-    assert found["tuning"]["trainings"] == len(recorded) - 2 * 2
-    again = nas(*command, "--tasks", "rates.yaml", "--rates")
-    assert "[16/16] uniform at rate 0.003, seed 3" in again.err
-    assert Path("record.jsonl").read_text().splitlines() == recorded
-    refused = nas(*command, "--tasks", "copying.yaml", "--rates")
-    assert "'tiny-copying' offers no learning rates to choose from" in refused.err

@@ -6,14 +6,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nas.cli import completion
-from nas.common.config import named_files
-from nas.genome.mechanisms import MECHANISMS
-from nas.tasks.loading import built_in_tasks
 
 ROOT = Path(__file__).resolve().parents[2]
 START = """import sys
@@ -53,22 +49,6 @@ def test_commands_and_members_are_completed_without_heavy_imports(recorded_run: 
     assert offered[-1] == ':(("example"))\''
 
 
-def test_completed_names_are_the_registered_ones(
-    recorded_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(recorded_run.parent.parent)
-    assert completion.mechanisms() == sorted(MECHANISMS)
-    assert completion.tasks() == built_in_tasks()
-    assert completion.spaces() == named_files("search_spaces")
-    assert completion.policies() == named_files("validators")
-    assert completion.runs() == ["latest", "example"]
-    assert completion.sources("example/k") == [f"example/{n}" for n in completion.MEMBERS]
-    assert completion.sources("../other/k") == []
-    monkeypatch.chdir(tmp_path)
-    assert completion.runs() == []
-    assert completion.sources("") == sorted(MECHANISMS)
-
-
 def test_run_names_with_shell_syntax_are_not_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,29 +57,3 @@ def test_run_names_with_shell_syntax_are_not_completed(
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "run.sqlite").touch()
     assert completion.runs() == ["latest", "good"]
-
-
-@pytest.mark.parametrize(
-    ("shell", "path"),
-    [
-        ("bash", ".bash_completions/nas.sh"),
-        ("zsh", ".zfunc/_nas"),
-        ("fish", ".config/fish/completions/nas.fish"),
-    ],
-)
-def test_install_and_show_completion(
-    nas: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str, path: str
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    result = nas("--install-completion", shell)
-    assert (result.status, result.out) == (0, "")
-    assert result.err.startswith(f"{tmp_path / path}: completion for {shell}")
-    shown = nas("--show-completion", shell).out
-    assert (tmp_path / path).read_text().strip() == shown.strip()
-    assert f"_NAS_COMPLETE=complete_{shell}" in shown
-
-
-def test_unknown_shell_is_refused(nas: Any, tmp_path: Path) -> None:
-    result = nas("--install-completion", "tcsh")
-    assert result.status == 2
-    assert "found 'tcsh'; expected one of bash, zsh, fish" in result.err

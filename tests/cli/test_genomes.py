@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from nas.costs import attention_cost
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS
 
@@ -94,15 +93,6 @@ def test_unreadable_genomes_exit_with_2_and_one_message(
         assert words in err
 
 
-def test_cost_at_one_length(nas: Any) -> None:
-    one = json.loads(nas("cost", "mha", "--heads", 1, "--tokens", 65, "--json").out)
-    assert one == attention_cost(MECHANISMS["mha"].genome, dim=64, heads=1, tokens=65).to_dict()
-    assert one["macs"] == 1_605_760
-    assert one["seed_compatible_macs"] == 3_777_280
-    assert [type(c) for c in json.loads(nas("cost", "mha", "sqa", "--json").out)] == [dict, dict]
-    assert "1,605,760" in nas("cost", "mha", "sqa").out
-
-
 def test_cost_at_several_lengths(nas: Any) -> None:
     answers = json.loads(nas("cost", "mha", "sqa", "--tokens", "128, 64,64", "--json").out)
     named = [(answer["source"], answer["tokens"]) for answer in answers]
@@ -119,15 +109,6 @@ def test_cost_at_several_lengths(nas: Any) -> None:
     assert Path("new/cost.svg").stat().st_size > 0
 
 
-def test_remarks_on_heads_are_printed_by_each_command(nas: Any) -> None:
-    words = "1/4 of 2 heads is less than one head: one is used."
-    assert nas("show", "xsqa", "--heads", 2).out.count(words) == 1
-    assert f"xsqa: {words}" in nas("cost", "mha", "xsqa", "--heads", 2).out.splitlines()
-    assert words in nas("export", "xsqa", "-o", "x.py", "--heads", 2).out.splitlines()
-    for command in (("show", "xsqa"), ("cost", "xsqa"), ("export", "xsqa", "-o", "x.py")):
-        assert "less than one head" not in nas(*command).out
-
-
 def test_exported_file_tests_itself_and_is_a_source(nas: Any) -> None:
     path, exported = "champion_2025", "champion.py"
     status, out, _ = nas("export", path, "-o", exported, "--dim", 32, "--heads", 2)
@@ -142,14 +123,6 @@ def test_exported_file_tests_itself_and_is_a_source(nas: Any) -> None:
     result = nas("cost", "other.py")
     assert (result.status, result.out) == (2, "")
     assert "holds no genome" in result.err
-
-
-def test_export_states_which_weights_are_trained(nas: Any) -> None:
-    best = Path(__file__).resolve().parents[2] / "runs" / "example" / "best"
-    status, out, _ = nas("export", best, "-o", "best", "--format", "hf")
-    assert status == 0
-    assert out.startswith("best: dim=64, heads=8.\n")
-    assert "weights are trained in the run; all others are a fresh start." in out
 
 
 @pytest.mark.parametrize("format_", ["module", "py"])

@@ -47,11 +47,3 @@ def test_one_of_them_is_shown(nas: Any, command: str, name: str) -> None:
     absent = nas(command, "nowhere.yaml")
     assert absent.status == 2
     assert absent.err.count("\n") == 1
-
-
-def test_an_operation_is_shown_with_types_parameters_and_code(nas: Any) -> None:
-    answer = json.loads(nas("primitives", "topk_softmax", "--json").out)
-    assert answer["types"] == "scores: scores[h] -> weights[h]"
-    assert answer["role"] == "normalize"
-    assert answer["parameters"].startswith("k: a whole number from 1 to")
-    assert "masked_softmax(" in answer["code"]

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from nas.api.execution import Executing
 from nas.cli.app import PANELS, StoppedError, app
 
 PROGRAM = "import sys; from nas.cli import main; main(sys.argv[1:])"
@@ -49,40 +48,19 @@ def test_help_lists_every_command_and_version_is_printed(nas: Any) -> None:
     assert result.out.startswith("nas")
 
 
-@pytest.mark.parametrize("name", ["search", "resume", "evaluate", "confirm"])
-def test_commands_that_train_have_all_execution_options(nas: Any, name: str) -> None:
-    shown = nas(name, "--help").out
-    for option in Executing.__annotations__:
-        assert f"--{option.replace('_', '-')} " in shown
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ("frnt", "Did you mean 'front'?"),
-        ("front a b", "b"),
         ("front exampel", "there is no such run in runs (did you mean 'example'?)"),
         ("front example --plot front.gif", "'.gif'"),
         ("show", "source"),
-        ("show mha --dim 0", "--dim"),
         ("show champion", "did you mean 'champion_2025'"),
-        ("show example/zz", "'zz' names no member"),
-        ("show nowhere/best", "no such run"),
-        ("show lsqa --heads 2 --source", "does not exist at these sizes"),
-        ("mechanisms --tokens many", "valid integer"),
         ("validate mha --policy nope", "score_normalize_aggregate"),
         ("validate missing.json", "no such file"),
         ("cost mha --dimm 3", "--dimm"),
-        ("cost mha --dim 30 --heads 4", "dim 30 and heads 4"),
         ("cost lsqa --dim 12 --heads 6", "of 6 heads is no whole number"),
-        ("cost mha --tokens 64,,128", "'64,,128'"),
-        ("cost mha --tokens 0,64", "from 1 to 1,048,576"),
         (f"cost mha --tokens {'9' * 5000}", "--tokens"),
-        ("cost mha --plot cost.png", "found one length, 65"),
-        ("cost mha --tokens 8,16 --plot cost.jpeg", "'.jpeg'"),
-        ("export mha -o x.py --format exe", "module"),
-        ("export mha -o x", "ends in .py"),
-        ("export mha -o missing/x.py", "no folder missing"),
         ("export mha -o x.py --dim 10000", "dim: found 10000; expected at most 4096"),
         ("export mha -o x.py --weights", "latest/best"),
     ],
@@ -113,15 +91,14 @@ def test_second_sigterm_is_ignored(nas: Any, command: Any) -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-@pytest.mark.parametrize("arguments", [["front"], ["front", "--json"], ["runs"]])
-def test_reading_a_run_loads_no_torch(at_runs: Path, arguments: list[str]) -> None:
+def test_reading_a_run_loads_no_torch(at_runs: Path) -> None:
     code = (
         "import atexit, os, sys\n"
         "loaded = lambda: {'torch', 'pymoo', 'ray'} & sys.modules.keys()\n"
         "atexit.register(lambda: os._exit(9) if loaded() else None)\n"
         f"{PROGRAM}"
     )
-    ended = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True)
+    ended = subprocess.run([sys.executable, "-c", code, "front"], capture_output=True)
     assert ended.returncode == 0
     assert b"example" in ended.stdout
 
@@ -137,17 +114,7 @@ def test_closed_pipe_is_no_error(at_runs: Path) -> None:
     assert ended.returncode in (0, 1)
 
 
-def test_ascii_terminal_is_no_error(at_runs: Path) -> None:
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "NO_COLOR": "1"}
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "front"], capture_output=True, env=environment
-    )
-    assert ended.returncode == 0
-    assert b"example" in ended.stdout
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_exits_with_130(number: signal.Signals) -> None:
+def test_signal_exits_with_130() -> None:
     code = (
         "import time\nfrom nas.cli import main\nfrom nas.cli.app import app\n"
         "@app.command()\ndef wait():\n    print('ready', flush=True)\n    time.sleep(30)\n"
@@ -158,7 +125,7 @@ def test_signal_exits_with_130(number: signal.Signals) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     time.sleep(0.05)
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert err.strip() == "nas: interrupted; what was recorded is kept."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 import shutil
 import subprocess
 import sys
@@ -47,29 +47,26 @@ def nas(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_a_file_serves_all_commands_and_the_workers(folder: Path) -> None:
-    words = ("--space", "space.yaml", "--gens", "1", "--pop", "6", "--run", "a", "--workers", "1")
+@pytest.mark.parametrize(
+    "backend", ["--backend local", pytest.param("--workers 1", marks=pytest.mark.slow)]
+)
+def test_a_file_serves_all_commands_and_the_workers(folder: Path, backend: str) -> None:
+    words = ("--space", "space.yaml", "--gens", "1", "--pop", "6", "--run", "a", *backend.split())
     found = nas(folder, "search", "--plugin", "my_scores.py", *words)
     assert found.returncode == 0, found.stderr
     assert "6 evaluated (0 failed)" in found.stderr + found.stdout
     assert "nas --plugin my_scores.py show a/best" in found.stdout
-    named = nas(folder, "--plugin", "my_scores.py", "plugins", "--json")
-    (plugin,) = json.loads(named.stdout)["groups"][0]["plugins"]
-    assert (plugin["name"], plugin["members"]) == ("my_scores", ["squared_score"])
 
     # The run records the file's digest, so a later session without it is told what is missing.
     absent = nas(folder, "resume", "a", "--gens", "2", "--backend", "local")
     assert absent.returncode == 2
-    assert f"my_scores.py was {plugin['version']} and is absent" in absent.stderr
+    assert re.search(r"my_scores\.py was \w+ and is absent", absent.stderr)
     assert "there is no primitive 'squared_score'" in absent.stderr
 
 
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("__main__.py", "", "__main__.py: expected a Python file whose name is a module's"),
-        ("absent.py", None, "absent.py: expected a Python file whose name is a module's"),
-        ("my-scores.py", "", "my-scores.py: expected a Python file whose name is a module's"),
         ("json.py", "", "json.py: there is another module 'json', "),
         ("broken.py", "1 / 0", "broken.py: cannot be imported (ZeroDivisionError: division by"),
         (
@@ -90,56 +87,3 @@ def test_a_file_that_cannot_serve_ends_in_one_sentence(
     assert found.returncode == 2
     assert found.stderr.startswith(f"nas: {message}")
     assert found.stderr.count("\n") == 1
-
-
-def test_the_option_may_follow_the_command_and_have_an_equals_sign(folder: Path) -> None:
-    for words in (
-        ("primitives", "--json", "--plugin=my_scores.py"),
-        ("primitives", "--plugin", "my_scores.py", "--json"),
-    ):
-        assert "squared_score" in nas(folder, *words).stdout
-    assert nas(folder, "primitives", "--plugin").returncode == 2
-
-
-def test_a_file_can_be_loaded_again_after_a_failure_and_not_after_a_change(folder: Path) -> None:
-    program = """
-from pathlib import Path
-import nas
-file = Path("my_scores.py")
-text = file.read_text()
-for broken in (text + "1 / 0", text.replace('"squared_score"', '"softmax"')):
-    file.write_text(broken)
-    try:
-        nas.load_plugin(file)
-    except nas.NasError as error:
-        print(error)
-file.write_text(text)
-nas.load_plugin(file)
-nas.load_plugin(file)
-print("squared_score" in nas.list_primitives(), "softmax" in nas.list_primitives())
-file.write_text(text + "# changed")
-try:
-    nas.load_plugin(file)
-except nas.NasError as error:
-    print(error)
-"""
-    found = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False
-    )
-    broken, clash, loaded, changed = found.stdout.splitlines()
-    assert broken == "my_scores.py: cannot be imported (ZeroDivisionError: division by zero)."
-    assert "both have a primitive 'softmax'" in clash
-    assert loaded == "True True"
-    assert (
-        changed == "my_scores.py: module 'my_scores' has changed since its import; restart Python."
-    )
-
-
-def test_a_linked_folder_is_the_same_file(folder: Path, tmp_path: Path) -> None:
-    link = tmp_path / "link"
-    link.symlink_to(folder)
-    program = "import sys, nas; sys.path.insert(0, 'link'); nas.load_plugin('my_scores.py')"
-    found = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert found.returncode == 0, found.stderr

@@ -41,6 +41,7 @@ def test_front_members_are_confirmed_once(nas: Any) -> None:
     assert "with fresh seeds" in Path("front.svg").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_tasks")
 def test_search_of_a_target_task_shows_short_scores(nas: Any) -> None:
     options = ("--gens", 5, "--pop", 8, "--run", "a", "--target", "more.yaml", *LOCAL)
@@ -51,9 +52,3 @@ def test_search_of_a_target_task_shows_short_scores(nas: Any) -> None:
     refused = nas("search", "--space", "quickstart", "--task", "tiny.yaml", "--target", "bytes")
     assert refused.status == 2
     assert "target: task 'bytes' is of the family 'bytes'" in refused.err
-
-
-def test_confirm_of_a_missing_run_is_one_sentence(nas: Any, at_tasks: Path) -> None:
-    refused = nas("confirm", "b", *LOCAL)
-    assert refused.status == 2
-    assert len(refused.err.splitlines()) == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.tabulate import main, tabulate
+from benchmarks.tabulate import tabulate
 from nas.common.errors import TableError
 from nas.searching.tabular.table import Table
 from tests.cli.conftest import TINY
@@ -75,23 +75,3 @@ def test_table_is_made_shown_and_compared(
     assert "table a holds no mechanism" in missing.err
     with pytest.raises(TableError, match="ends in"):
         make("a.json", "tiny.yaml", 3, 1)
-
-
-def test_tabulate_trains_only_the_named_mechanisms(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("tiny.yaml").write_text(TINY)
-    Path("small.yaml").write_text(SMALL)
-    options = ("--task", "tiny.yaml", "--seeds", "1", "--backend", "local")
-    main(["small.yaml", "mha", "uniform", *options, "-o", "a.json.gz"])
-    assert capsys.readouterr().out == "a.json.gz: 2 mechanisms, 1 trainings of each.\n"
-    with pytest.raises(SystemExit):
-        main(["small.yaml", "qana", *options, "-o", "b.json.gz"])
-    assert "is not in the space small" in capsys.readouterr().err
-
-
-def test_table_of_single_trainings_shows_no_spread_between_them(nas: Any) -> None:
-    assert "1 training of each" in (shown := nas("table", "bytes-bench").out)
-    assert "spread" not in shown
-    assert "spread" in nas("table", "attention-bench").out

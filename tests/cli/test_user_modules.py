@@ -47,10 +47,6 @@ class Careless(Mixer):
     def forward(self, x, mask=None):
         return super().forward(x)
 
-
-class Shared(Mixer):
-    def forward(self, x, mask=None):
-        return super().forward(x, None if mask is None else mask.expand(1, 1, -1, -1))
 '''
 # A class whose constructor and forward are those of the case, and what the error says.
 TEMPLATE = """
@@ -72,49 +68,21 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
         {"constructor": ", config"},
         "found the constructor Bad(config); expected Bad(dim, heads), and defaults",
     ),
-    "size": (
-        {"built": "raise ValueError('dim must be 32')"},
-        "Bad(dim=16, heads=2) raised ValueError in line 8: dim must be 32; expected a module for",
-    ),
     "arguments": (
         {"arguments": ", query, key, value"},
         "found forward(query, key, value); expected forward(x), forward(x, mask=None) or",
-    ),
-    "some masks": (
-        {"arguments": ", x, is_causal=False"},
-        "found forward(x, is_causal=False); expected forward(x)",
     ),
     "exception": (
         {"forward": "return x @ x"},
         "forward(x), x of shape (2, 17, 16), raised RuntimeError in line 12: ",
     ),
-    "tuple": (
-        {"forward": "return x, None"},
-        "forward returned a tuple; expected torch.float32 of shape (2, 17, 16), that of its input",
-    ),
-    "shape": (
-        {"forward": "return x[:, :1]"},
-        "forward returned torch.float32 of shape (2, 1, 16); expected torch.float32 of shape",
-    ),
     "dtype": (
         {"forward": "return self.linear(x).double()"},
         "forward returned torch.float64 of shape (2, 17, 16); expected torch.float32",
     ),
-    "not finite": (
-        {"forward": "return self.linear(x) / 0"},
-        "the output for random tokens contains NaN or infinity; expected finite numbers",
-    ),
-    "random": (
-        {"forward": "return nn.functional.dropout(self.linear(x))"},
-        "two calls on one input in evaluation mode gave two outputs; expected one",
-    ),
     "no gradient": (
         {"forward": "return self.linear(x).detach()"},
         "a forward and backward pass raised RuntimeError: element 0 of tensors does not require",
-    ),
-    "no copy": (
-        {"built": "self.lines = (line for line in 'ab')"},
-        "a copy with other weights raised TypeError: cannot pickle 'generator' object; expected",
     ),
     "constant": (
         {"forward": "return self.linear(torch.ones_like(x))"},
@@ -124,28 +92,9 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
         {"forward": "return x + x.mean(dim=0)"},
         "the output for an example depends on other examples of its batch",
     ),
-    "in place": (
-        {"forward": "return self.linear(x.mul_(2))"},
-        "forward changes its input in place; expected it unchanged",
-    ),
-    "seeds": (
-        {"forward": "torch.manual_seed(0); return self.linear(x)"},
-        "seeds torch's random generator; expected a module that draws from it as it is",
-    ),
     "threads": (
         {"forward": "torch.set_num_threads(2); return self.linear(x)"},
         "changed torch's global state (the number of threads); expected a module that leaves it",
-    ),
-    "default dtype": (
-        {
-            "built": "torch.set_default_dtype(torch.float64)",
-            "forward": "return self.linear(x.double()).float()",
-        },
-        "changed torch's global state (the default dtype)",
-    ),
-    "ends the process": (
-        {"built": "raise SystemExit(3)"},
-        "Bad(dim=16, heads=2) raised SystemExit in line 8: 3; expected",
     ),
 }
 FILES = {
@@ -154,12 +103,8 @@ FILES = {
         "from torch import nn\nclass Bad(nn.Module): pass\nclass Other: pass",
         "found no 'Baad' (did you mean 'Bad'?) among Bad; expected a class that",
     ),
-    "a.py:Any": ("x = 1", "found no 'Any' among no torch modules; expected a class that inherits"),
     "a.py:Bad": ("class Bad: pass", "Bad is a class of another kind; expected a class that inh"),
-    "a.py:x": ("x = 1", "x is a int; expected a class that inherits torch.nn.Module"),
     "a.py:B": ("import no_such_package", "raised ModuleNotFoundError in line 1: No module named"),
-    "a.py:C": ("class C(", "executing the file raised SyntaxError: '(' was never closed"),
-    "a.py:": ("", "found the class name ''; expected FILE.py:CLASS with the name of a class"),
 }
 
 
@@ -203,18 +148,6 @@ def test_exported_file_trains_like_its_genome(nas: Any) -> None:
 
 
 @pytest.mark.usefixtures("at_modules")
-def test_digest_depends_on_text_and_class(nas: Any) -> None:
-    def digests() -> list[str]:
-        command = ("evaluate", "mine.py:Mixer", "mine.py:Heedless", "--task", "tiny.yaml", "--json")
-        return [t["id"] for t in json.loads(nas(*command, *LOCAL).out)["evaluations"]]
-
-    before, again = digests(), digests()
-    Path("mine.py").write_text(MINE + "# changed\n")
-    assert before == again
-    assert len({*before, *digests()}) == 4
-
-
-@pytest.mark.usefixtures("at_modules")
 def test_benchmark_passes_masks_and_leaves_out_what_sees_later_tokens(nas: Any) -> None:
     command = ("benchmark", "mine.py:Mixer", "mine.py:Heedless", "--against", "uniform")
     options = ("--tasks", "causal.yaml,tiny.yaml", "--seeds", 1, "--json", *LOCAL)
@@ -230,34 +163,6 @@ def test_benchmark_passes_masks_and_leaves_out_what_sees_later_tokens(nas: Any) 
     alone = nas("benchmark", "mine.py:Heedless", "--tasks", "causal.yaml", "--seeds", 1, *LOCAL)
     assert alone.status == 2
     assert "depends on later tokens" in alone.err
-
-
-@pytest.mark.usefixtures("at_modules")
-@pytest.mark.parametrize("backend", ["local", pytest.param("ray", marks=pytest.mark.slow)])
-def test_table_marks_measured_costs(nas: Any, backend: str) -> None:
-    command = ("evaluate", "uniform", "mine.py:Mixer", "--task", "tiny.yaml")
-    workers = () if backend == "local" else ("--workers", 1)
-    result = nas(*command, "--backend", backend, *workers)
-    assert result.status == 0, result.err
-    uniform, mixer = (line.split() for line in result.out.splitlines()[1:3])
-    assert mixer[mixer.index("544*") + 1] == "-"  # the cache
-    assert not any(cell.endswith("*") for cell in uniform)
-    assert "* measured on a torch module: multiply-adds that torch's FlopCounterMode" in result.out
-
-
-@pytest.mark.usefixtures("at_modules")
-def test_cost_measures_a_module_and_times_all(nas: Any) -> None:
-    assert nas("export", "mha", "-o", "mha.py").status == 0
-    answer = json.loads(nas("cost", "mha", "mha.py:Attention", "--json").out)
-    genome, module = answer
-    assert {n: module[n] for n in ("macs", "params")} == {n: genome[n] for n in ("macs", "params")}
-    assert (module["measured"], genome["measured"]) == (True, False)
-    assert min(module["time_ms"], genome["time_ms"]) > 0
-    assert "kv_cache_bytes_per_token" not in module
-    assert "time_ms" not in json.loads(nas("cost", "mha", "--json").out)
-    table = nas("cost", "mha", "mha.py:Attention", "--tokens", "16,32").out
-    assert "Attention  16,448*           -" in table
-    assert "Milliseconds by sequence length" in table
 
 
 @pytest.mark.usefixtures("at_modules")
@@ -282,10 +187,7 @@ def test_confirm_compares_a_front_with_a_module(nas: Any) -> None:
     assert nas("report", "a", "-o", "a.html").status == 0
     refused = nas(*command, "mine.py:Mixr")
     assert refused.status == 2
-    assert (
-        "found no 'Mixr' (did you mean 'Mixer'?) among Mixer, Heedless, Careless, Shared"
-        in refused.err
-    )
+    assert "found no 'Mixr' (did you mean 'Mixer'?) among Mixer, Heedless, Careless" in refused.err
     assert refused.err.count("\n") == 1
 
 
@@ -327,7 +229,6 @@ def test_unusable_file_is_one_sentence(nas: Any, source: str) -> None:
             "found forward(x) for sequences with padding or a mask; expected forward(x, m",
         ),
         ("Careless", "the output for a token depends on padding, which the mask hides."),
-        ("Shared", "forward(x), x of shape (2, 8, 8), raised RuntimeError in line"),
     ],
 )
 def test_module_that_ignores_padding_is_refused_for_texts(nas: Any, name: str, words: str) -> None:
@@ -340,14 +241,3 @@ def test_module_that_ignores_padding_is_refused_for_texts(nas: Any, name: str, w
     assert result.err.startswith(f"nas: mine.py:{name}: {words}"), result.err
     trained = nas("evaluate", "mine.py:Mixer", *command)
     assert trained.status == 0, trained.err
-
-
-@pytest.mark.usefixtures("at_modules")
-@pytest.mark.parametrize(
-    "command",
-    ["show {}", "validate {}", "export {} -o out.py", "explain {} --task tiny.yaml"],
-)
-def test_commands_that_need_a_genome_refuse_a_module(nas: Any, command: str) -> None:
-    result = nas(*command.format("mine.py:Mixer").split())
-    assert result.status == 2
-    assert "mine.py:Mixer: is a torch module, which has no genome; expected a genome" in result.err

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,13 +14,12 @@ from typing import Any
 import pytest
 
 from nas.report import display
-from nas.report.display import Display, follow, why_stopped
-from nas.report.progress import change_line, read_progress
-from nas.store import RunWriter, change_token, open_run, open_writer, this_session
+from nas.report.display import Display, follow
+from nas.report.progress import change_line
+from nas.store import change_token, open_run, open_writer, this_session
 from tests.cli.conftest import TINY
-from tests.recorded_run import NOON, MakeRun, go_on
+from tests.recorded_run import MakeRun
 from tests.report.conftest import Printed
-from tests.report.page.conftest import limit_macs
 
 PROGRAM = (sys.executable, "-c", "import sys; from nas.cli import main; main(sys.argv[1:])")
 PIPES: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -54,23 +51,6 @@ def test_watch_of_a_finished_run_prints_its_front_and_writes_nothing(
         assert words in first
     assert rest == front.out
     assert state(at_runs) == before
-
-
-def test_run_with_nothing_within_its_limits_can_be_watched_and_read(
-    nas: Any, recorded_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limit_macs(recorded_run, tmp_path / "runs" / "narrow", 1.0)
-    monkeypatch.chdir(tmp_path)
-    watched = nas("watch", "narrow")
-    assert watched.status == 0
-    assert "trained mechanisms is within the limits (MACs at most 1)" in watched.out
-    assert "`nas front narrow --all --csv FILE`" in watched.out
-    assert nas("front", "narrow").status == nas("front", "narrow", "--csv", "-").status == 1
-    whole = nas("front", "narrow", "--csv", "-", "--all")
-    assert whole.status == 0
-    with open_run(tmp_path / "runs" / "narrow") as run:
-        trained = [c for c in run.candidates() if c.is_ok]
-    assert len(whole.out.splitlines()) == 1 + len(trained) > 10
 
 
 def test_watch_prints_a_line_per_change_until_the_run_finishes(
@@ -110,22 +90,6 @@ def test_watch_prints_a_line_per_change_until_the_run_finishes(
     assert pipe.lines[-1] == change_line(shown.progress, time.time())
 
 
-def test_reading_does_not_block_the_writer(make_run: MakeRun, tmp_path: Path) -> None:
-    folder = make_run(tmp_path, generations=1, is_finished=False)
-    writer: RunWriter = open_writer(folder, this_session("nas resume"))
-    with open_run(folder) as run, run.snapshot():
-        read_progress(run)
-        began = time.monotonic()
-        writer.raise_generations(7)
-        # SQLite would wait for ten seconds before it refuses.
-        assert time.monotonic() - began < 5
-        assert run.setup.config.generations == 1
-    with open_run(folder) as run:
-        assert read_progress(run).setup.config.generations == 7
-    writer.close()
-    assert sorted(path.name for path in folder.glob("run.sqlite*")) == ["run.sqlite"]
-
-
 def test_watch_reports_a_killed_writer(
     nas: Any, run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,43 +112,6 @@ def test_watch_reports_a_killed_writer(
     after = state(run_folder)
     after.pop("run.sqlite-shm", None), before.pop("run.sqlite-shm", None)  # SQLite's own notes
     assert after == before
-
-
-def test_watch_reports_when_a_run_was_stopped(make_run: MakeRun, tmp_path: Path) -> None:
-    folder = make_run(tmp_path, generations=1, is_finished=False)
-    assert follow(folder, Display(Printed().console), sleep=lambda _: None) == "stopped"
-    with open_run(folder) as run:
-        assert f"it was stopped at {NOON.astimezone():%Y-%m-%d} " in why_stopped(run)
-
-
-def test_follow_reads_a_stopped_run_twice(make_run: MakeRun, tmp_path: Path) -> None:
-    folder = make_run(tmp_path, generations=1, is_finished=False)
-    assert follow(folder, Display(Printed().console), sleep=lambda _: go_on(folder)) == "finished"
-
-
-def test_interrupted_watch_exits_with_130(make_run: MakeRun, tmp_path: Path) -> None:
-    folder = make_run(tmp_path, generations=1, is_finished=False)
-    with open_writer(folder, this_session("nas resume")):
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        process = subprocess.Popen([*PROGRAM, "watch", folder], env=environment, **PIPES)
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("12 of 12 trainings")
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Traceback" not in err
-
-
-def test_web_page_is_served_at_the_printed_address(run_folder: Path) -> None:
-    process = subprocess.Popen([*PROGRAM, "watch", run_folder, "--web"], **PIPES)
-    assert process.stdout is not None
-    address = process.stdout.readline().strip()
-    with urllib.request.urlopen(address, timeout=60) as answer:
-        assert "<title>example · nas report</title>" in answer.read().decode()
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (130, "")
-    assert "Traceback" not in err
 
 
 def test_search_is_watched_killed_and_resumed(
@@ -221,10 +148,3 @@ def state(folder: Path) -> dict[str, tuple[bytes, int]]:
     """Content and time of each file of a folder."""
     files = [path for path in folder.iterdir() if path.is_file()]
     return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
-
-
-def test_token_of_a_run_with_a_link_in_a_circle(tmp_path: Path) -> None:
-    """Opening such a database is refused; the token, which is computed before, must not fail."""
-    link = tmp_path / "run.sqlite-wal"
-    link.symlink_to(link)
-    assert change_token(tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from contextlib import closing
 from dataclasses import replace
 
@@ -61,14 +60,6 @@ def test_a_stopped_comparison_goes_on_where_it_was(run, trials_named):
     assert run(trials) == (whole, [])
 
 
-def test_each_training_is_durable_before_the_next(run, journaled, path, trials_named):
-    with closing(journaled()) as evaluator:
-        evaluator.submit(trials_named("a", "b"))
-        evaluator.wait()
-        assert len(path.read_text().splitlines()) == 1
-    assert run(trials_named("a", "b"))[1] == ["b"]
-
-
 def test_a_line_that_a_kill_cut_short_is_trained_again(run, path, trials_named):
     trials = trials_named("a", "b")
     run(trials)
@@ -97,15 +88,6 @@ def test_a_failure_is_kept_and_tried_again(run, path, task, trials_named):
 OTHERS = ("nonsense\n", "[]\n", '{"mechanism": "a"}\n', '{"graph_def": []}', "one\nmy notes")
 
 
-@pytest.mark.parametrize("text", OTHERS)
-def test_another_file_is_refused(journaled, path, text):
-    path.parent.mkdir()
-    path.write_text(text)
-    with pytest.raises(RunError, match="line 1: holds no training"):
-        journaled()
-    assert path.read_text() == text
-
-
 def test_one_process_at_a_time(journaled):
     with (
         closing(journaled()),
@@ -113,27 +95,3 @@ def test_one_process_at_a_time(journaled):
     ):
         journaled()
     journaled().close()
-
-
-@pytest.mark.parametrize("left", [0, 5, 500])
-def test_a_full_disk_is_one_sentence_and_loses_nothing(run, journaled, path, trials_named, left):
-    """Closing the file raised what writing had; fifteen bytes of a line and less were refused."""
-    trials = trials_named("a", "b")
-    run(trials[:1])
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + left, hard))
-    try:
-        with (
-            pytest.raises(RunError, match=r"cannot be read or written .*File too large"),
-            closing(journaled()) as evaluator,
-        ):
-            list(run_trials(evaluator, trials))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert run(trials)[1] == ["b"]
-
-
-@pytest.mark.parametrize("name", ["", "/dev/full"])
-def test_a_folder_or_device_is_refused(tmp_path, task, data, name):
-    with pytest.raises(RunError, match="is no file"):
-        JournaledEvaluator(LocalEvaluator(task, data), tmp_path / name, task, data)

@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import load
 from torch import nn
 
-from nas.common.errors import DeviceError
 from nas.evaluation import trainer
 from nas.evaluation.trainer import build_model, train_candidate
 from nas.evaluation.trial import Budget, Evaluation, Trial
@@ -42,8 +41,7 @@ def outcome(evaluation):
     return [(report.train_loss, report.metrics) for report in evaluation.reports]
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize(("precision", "dropout"), [("float32", 0.1), ("bfloat16", 0.0)])
 def test_train_candidate_is_reproducible_bit_for_bit(data, precision, dropout):
     task = task_for(precision=precision, dropout=dropout, epochs=1)
     first = train_candidate(trial(), task, data)
@@ -78,7 +76,7 @@ def test_train_candidate_records_its_training(data):
     assert Evaluation.from_dict(evaluation.to_dict()) == evaluation
 
 
-@pytest.mark.parametrize("placement", ["all", "first"])
+@pytest.mark.parametrize("placement", ["first"])
 def test_weights_of_attention_layers_are_returned_if_asked(data, placement, monkeypatch):
     models = []
 
@@ -163,12 +161,6 @@ def test_a_block_that_reads_later_tokens_fails_a_causal_task(monkeypatch):
     assert evaluation.error.startswith("the output for a token depends on later tokens")
 
 
-def test_a_mechanism_that_does_not_fit_the_task_has_failed(data):
-    evaluation = train_candidate(trial("lsqa"), task_for(heads=2), data)
-    assert evaluation.reason == "error"
-    assert "3/4" in evaluation.error
-
-
 def change_torch_state(x):
     torch.set_default_dtype(torch.float64)
     torch.set_float32_matmul_precision("medium")
@@ -195,12 +187,6 @@ def test_global_torch_state_is_restored_after_a_candidate(data, monkeypatch, fau
     assert found.reason == "error"
     assert words in found.error
     assert outcome(train_candidate(trial(), task_for(), data)) == expected
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_missing_gpu_is_a_device_error(data):
-    with pytest.raises(DeviceError, match="sees no GPUs here"):
-        train_candidate(trial(), task_for(), data, device="cuda")
 
 
 @pytest.mark.gpu

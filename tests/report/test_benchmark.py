@@ -12,7 +12,6 @@ from nas.common.objectives import Metric
 from nas.common.rates import CHOOSING_SEEDS
 from nas.evaluation.trial import Budget, Evaluation
 from nas.report.benchmark import benchmark_table, make_benchmark, rank_correlations
-from nas.report.charts import draw_benchmark
 from nas.report.trials import TrainingRow
 
 ACCURACY = Metric("accuracy", "fraction", "max", 0.1, 1.0)
@@ -79,23 +78,6 @@ def test_differences_are_paired_and_verdicts_follow_the_direction(result):
     assert result.mechanisms[0].tasks["images"].verdict is None
 
 
-def test_tasks_with_ten_common_mechanisms_have_a_rank_correlation(pipe):
-    level = np.linspace(0.3, 0.6, 11)
-    names = ["mha", *(f"m{i}" for i in range(10))]
-    short = {name: [v, v + 1e-3] for name, v in zip(names, level, strict=True)}
-    bits = {
-        name: [5 - 4 * v, None if name == "m9" else 5 - 4 * v] for name, (v, _) in short.items()
-    }
-    tasks = {"short": trainings(short, ACCURACY), "bits": trainings(bits, BITS)}
-    result = compare(names, tasks, {"short": {}, "bits": {}}, 2)
-    (found,) = result.rank_correlations
-    assert (found["tasks"], found["mechanisms"]) == (["short", "bits"], 10)  # one failed
-    assert (found["rho"], found["low"]) == pytest.approx((1, 1))  # less is better of bits
-    benchmark_table(pipe.console, result)
-    said = "short and bits: Spearman's rank correlation 1.00 [1.00, 1.00] over 10 mechanisms."
-    assert said in pipe.lines
-
-
 def test_table_lists_failures_and_absent_mechanisms(result, pipe):
     benchmark_table(pipe.console, result)
     text = pipe.text
@@ -104,55 +86,6 @@ def test_table_lists_failures_and_absent_mechanisms(result, pipe):
     assert "like under bytes: 2 of 5 failed, diverged: the loss is no number" in text
     row = next(line for line in text.splitlines() if line.startswith("up"))
     assert (row.count("+"), row.count("-")) == (1, 1)
-
-
-def test_picture_shows_leads_to_the_right_for_either_direction(result):
-    figure = draw_benchmark(result)
-    panels = {axes.get_title(loc="left"): axes for axes in figure.axes}
-    assert list(panels) == ["images", "bytes", "recall"]
-    images, bytes_ = (panels[task].containers for task in ("images", "bytes"))
-    assert images[0].lines[0].get_xdata()[0] == pytest.approx(5, abs=0.3)  # points
-    assert bytes_[0].lines[0].get_xdata()[0] == pytest.approx(-0.1, abs=0.01)  # more bits are worse
-    assert [text.get_text().strip() for text in panels["bytes"].texts] == ["failed"]
-    assert [text.get_text().strip() for text in panels["recall"].texts] == ["not there"] * 2
-    assert [label.get_text() for label in panels["images"].get_yticklabels()] == ["up", "like"]
-
-
-def test_picture_says_that_nothing_is_compared_with_a_failed_reference():
-    rows = trainings({"mha": [0.5, None], "up": [0.6, 0.61]}, ACCURACY)
-    (axes,) = draw_benchmark(compare(["mha", "up"], {"t": rows}, {"t": {}}, 2)).axes
-    assert [text.get_text().strip() for text in axes.texts] == ["not compared"]
-
-
-@pytest.mark.parametrize("num_tasks", [1, 3, 6])
-def test_the_caption_of_the_picture_is_not_cut(num_tasks):
-    tasks = {
-        f"task-{i}": trainings({"mha": BASE, "up": BASE + 0.05}, ACCURACY) for i in range(num_tasks)
-    }
-    figure = draw_benchmark(compare(["mha", "up"], tasks, {task: {} for task in tasks}, 5))
-    (caption,) = (text for text in figure.texts if text.get_text().startswith("mean difference"))
-    box = caption.get_window_extent(figure.canvas.get_renderer())
-    assert box.x0 >= 0
-    assert box.x1 <= figure.bbox.x1
-    assert box.y1 <= min(axes.get_tightbbox().y0 for axes in figure.axes)
-
-
-def test_one_seed_gives_no_verdicts(pipe):
-    result = compare(
-        ["mha", "up"],
-        {"images": trainings({"mha": [0.5], "up": [0.6]}, ACCURACY)},
-        {"images": {}},
-        1,
-    )
-    assert result.mechanisms[1].tasks["images"].verdict is None
-    benchmark_table(pipe.console, result)
-    assert "seeds" not in pipe.text
-
-
-def test_equal_gains_without_a_spread_decide_nothing():
-    found = {"images": trainings({"mha": [0.5, 0.5], "up": [0.75, 0.75]}, ACCURACY)}
-    result = compare(["mha", "up"], found, {"images": {}}, 2)
-    assert result.mechanisms[1].tasks["images"].verdict == "undecided"
 
 
 def by_name(values):
@@ -172,17 +105,6 @@ def test_correlations_equal_scipy_and_lie_in_their_intervals():
         assert one["low"] < one["rho"] < one["high"]
         assert one["mechanisms"] == 14
     assert found["short", "long"]["low"] > 0.5 > found["short", "other"]["rho"]
-
-
-def test_fewer_than_ten_common_mechanisms_have_no_correlation():
-    scores = {"a": by_name(range(14)), "b": by_name(range(9))}
-    assert list(rank_correlations(scores)) == []
-
-
-def test_equal_scores_have_correlation_zero():
-    scores = {"a": by_name(range(14)), "b": by_name([1.0] * 14)}
-    (found,) = rank_correlations(scores)
-    assert (found["rho"], found["low"], found["high"]) == (0, 0, 0)
 
 
 def test_mechanisms_are_compared_at_their_best_rates(pipe):

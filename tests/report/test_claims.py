@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from nas.common.objectives import Metric
-from nas.common.rates import CHOOSING_SEEDS
-from nas.report.benchmark import benchmark_table, make_benchmark
-from nas.report.front_columns import SURE, mark
+from nas.report.front_columns import mark
 from nas.report.page.figures import confirmed_figure
 from nas.report.page.rendering import render
-from nas.report.run_view import CONTROLS, RunView
+from nas.report.run_view import RunView
 from nas.report.trials import trial_table
 from tests.recorded_run import CONFIRMED
 
-from .claims import side_by_scipy, tuned_side_by_scipy
+from .claims import side_by_scipy
 from .conftest import Printed, read
 from .test_benchmark import trainings
 from .test_trials import result
-from .test_verdict import alone, confirmed, drawn, fail, key_of
+from .test_verdict import alone, drawn, fail
 
 ACCURACY = Metric("accuracy", "fraction", "max", 0.1, 1.0)
 BITS = Metric("bits", "bit", "min", 5.0, 0.0)
 Scores = dict[str, list[float | None]]
-SEEDS = range(30)
+SEEDS = range(4)
 
 
 @pytest.fixture(scope="module")
@@ -64,51 +60,6 @@ def test_evaluate_marks_the_undecided_and_compares_no_failed(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_benchmark_marks_sides_and_compares_no_failed(pipe: Printed, seed: int) -> None:
-    """With one compared mechanism Holm's correction changes nothing."""
-    scores = {k: v for k, v in drawn_scores(np.random.default_rng(seed)).items() if k in "mha m0"}
-    rows = {"task": trainings(scores, BITS)}
-    answer = make_benchmark({k: k for k in scores}, rows, {"task": {}}, len(scores["mha"]))
-    side = side_by_scipy(scores["m0"], scores["mha"], "min")
-    side = side if len(scores["mha"]) > 1 else None  # one seed has no test
-    assert answer.mechanisms[1].tasks["task"].verdict == side
-    benchmark_table(pipe.console, answer)
-    row = next(line.split() for line in pipe.lines if line.startswith("m0"))
-    shown = row[-1] if row[-1] in {"+", "-", "?"} else None
-    assert shown == {"better": "+", "worse": "-", "undecided": "?", None: None}[side]
-    assert " = " not in pipe.text
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_benchmark_at_best_rates_marks_sides_and_compares_no_failed(
-    pipe: Printed, seed: int
-) -> None:
-    rng, seeds = np.random.default_rng(seed), 5
-    gains = {"mha": 0.0, "m0": float(rng.choice([-0.1, -0.04, 0.0, 0.04, 0.1]))}
-    scores: dict[str, dict[float, list[float | None]]] = {name: {} for name in gains}
-    rows = []
-    for rate in (0.003, 0.01, 0.03):
-        drawn_at = {
-            name: [
-                None if rng.random() < 1 / 12 else float(value)
-                for value in rng.normal(0.5 + gain, 0.03, seeds + CHOOSING_SEEDS)
-            ]
-            for name, gain in gains.items()
-        }
-        for name, values in drawn_at.items():
-            scores[name][rate] = values
-        rows += [dataclasses.replace(row, learning_rate=rate) for row in trainings(drawn_at, BITS)]
-    answer = make_benchmark({k: k for k in gains}, {"task": rows}, {"task": {}}, seeds)
-    side = tuned_side_by_scipy(scores["m0"], scores["mha"], CHOOSING_SEEDS, "min")
-    assert answer.mechanisms[1].tasks["task"].verdict == side
-    benchmark_table(pipe.console, answer)
-    shown = {"better": "+", "worse": "-", "undecided": "?"}
-    row = next(line.split() for line in pipe.lines if line.startswith("m0"))
-    assert [word for word in row if word in shown.values()] == ([shown[side]] if side else [])
-    assert "A mechanism with a failed training at each rate is not compared." in pipe.text
-
-
-@pytest.mark.parametrize("seed", SEEDS)
 def test_page_colours_a_difference_by_its_side(example: RunView, seed: int) -> None:
     rng = np.random.default_rng(seed)
     view, gains = drawn(alone(example), rng)
@@ -131,13 +82,6 @@ def test_page_colours_a_difference_by_its_side(example: RunView, seed: int) -> N
         assert html.count(f'class="mark square {side}"') == [*shown.values()].count(side)
 
 
-def test_failed_reference_is_compared_with_nothing(example: RunView) -> None:
-    view = fail(example, str(example.standard_key), 0)
-    figure = confirmed_figure(view)
-    assert figure is not None
-    assert "fresh" not in [panel["title"] for panel in figure["panels"]]
-
-
 def test_column_named_does_not_name_the_control_as_dominated(example: RunView) -> None:
     """All members that dominate ``uniform``; some dominate nothing else."""
     beating = [m for m in example.members if "uniform" in example.dominated_by(m)]
@@ -145,18 +89,3 @@ def test_column_named_does_not_name_the_control_as_dominated(example: RunView) -
     assert beating
     assert not [text for text in texts if "uniform" in text]
     assert "" in texts
-
-
-def test_column_named_states_only_what_is_probable(example: RunView) -> None:
-    for member in example.members:
-        dominated = example.dominated_by(member)
-        count = sum(p >= SURE for name, p in dominated.items() if name != "uniform")
-        assert mark(example, member).startswith(">") == (count > 0)
-    assert SURE == 0.95
-
-
-def test_controls_of_a_view_are_those_of_its_names(example: RunView) -> None:
-    assert example.controls == {key_of(example, name) for name in CONTROLS}
-    unnamed = dataclasses.replace(example, names={})
-    assert unnamed.controls == example.controls  # by the confirmations
-    assert confirmed(alone(example), {}).controls == example.controls

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-import nas
-from nas.report.events import write_events
 from nas.report.progress import change_line, read_progress
 from nas.report.run_view import session_seconds
 from nas.searching.checking import check_run
@@ -35,9 +33,3 @@ def test_no_time_is_negative(folder: Path) -> None:
         assert min(session_seconds(run)) >= 0
         progress = read_progress(run)
     assert "-" not in change_line(progress, NOON.timestamp())
-
-
-def test_a_page_and_event_files_are_written(folder: Path, tmp_path: Path) -> None:
-    assert nas.write_report(folder, tmp_path / "page.html").stat().st_size > 100_000
-    pytest.importorskip("tensorboard")
-    assert write_events(folder, tmp_path / "events")[1] > 0

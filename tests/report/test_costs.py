@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from nas.compiler import formula
 from nas.costs import Cost, attention_cost
 from nas.genome.mechanisms import MECHANISMS
 from nas.report.costs import (
@@ -43,13 +42,6 @@ def test_a_block_is_compared_with_standard_attention(pipe: Printed) -> None:
     assert f"{priced.cost.macs / standard.macs:.2f} × mha" in row
 
 
-def test_a_mechanism_impossible_at_a_size_says_why(pipe: Printed) -> None:
-    sizes = Sizes(heads=2)
-    show_price(pipe.console, price(MECHANISMS["lsqa"].genome, sizes), sizes)
-    assert "It does not exist at these sizes: " in pipe.text
-    assert "3/4 of 2 heads" in pipe.text
-
-
 def test_mechanisms_answer_has_costs_where_a_mechanism_exists() -> None:
     answer = json.loads(json.dumps(mechanisms_answer(SMALL)))
     items = {item["name"]: item for item in answer["mechanisms"]}
@@ -64,16 +56,3 @@ def test_mechanisms_answer_has_costs_where_a_mechanism_exists() -> None:
     one = mechanisms_answer(SMALL, MECHANISMS["sqa"])
     assert one == {"sizes": answer["sizes"]} | items["sqa"]
     assert one["reading"].startswith(one["about"])
-
-
-def test_mechanisms_table_fits_any_terminal() -> None:
-    """On a wide terminal a mechanism is one line, else its paper and its formula stand below."""
-    for width in (40, 60, 80, 120, 220, 1000, None):
-        lines = [line.plain for line in mechanisms_lines(SMALL, width)]
-        assert width is None or max(map(len, lines)) <= width
-        text = "".join("".join(lines).split())
-        assert width == 40 or "…" not in text
-        for found in MECHANISMS.values():
-            below = [found.paper, formula(found.genome)]
-            assert all("".join(words.split()) in text for words in below)
-        assert (len(lines) == 1 + len(MECHANISMS)) == (width in (1000, None))

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from nas.evaluation.trial import Incident
-from nas.report.display import Display, display, sparkline
-from nas.report.progress import Progress, end_text, generation_line, pace, read_progress
+from nas.report.display import Display, display
+from nas.report.progress import Progress, generation_line, pace, read_progress
 from nas.searching.listener import Evaluated, GenerationDone, Listener, Started
 from nas.store import candidates, open_run
-from tests.recorded_run import NOON, POPULATION, MakeRun, go_on
+from tests.recorded_run import POPULATION, MakeRun
 from tests.report.conftest import Printed
 
 SECONDS = 4.0
@@ -44,18 +42,6 @@ def test_pipe_gets_a_line_per_generation_and_progress_every_half_minute(
     between = [line for line in pipe.lines if line.startswith("  ")]
     assert len(between) == 3  # a generation is 12 trainings of 4 seconds
     assert "\x1b" not in pipe.text
-
-
-def test_resumed_run_prints_new_generations_only(make_run: MakeRun, tmp_path: Path) -> None:
-    folder = make_run(tmp_path, generations=2, is_finished=False)
-    pipe = Printed()
-    go_on(folder, generations=3, listener=Display(pipe.console))
-    ends = [line for line in pipe.lines if line.startswith("generation")]
-    assert len(ends) == 1
-    assert ends[0].startswith("generation 3 of 3")
-    start = Started("example", folder, progress_of(folder).setup, 2, num_recorded=24)
-    Display(pipe.console).on_start(start)
-    assert pipe.lines[-1].endswith("; 36 trainings, 24 recorded already")
 
 
 class Readings(Listener):
@@ -95,16 +81,6 @@ def test_progress_is_current_after_each_event(make_run: MakeRun, tmp_path: Path)
     assert f"best {100 * best_of(progress):.1f} ± " in generation_line(progress, 0.0)
 
 
-def test_busy_workers_are_bounded_by_proposals_without_result(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
-    readings = Readings()
-    make_run(tmp_path, generations=1, repeats=2, listener=readings)
-    busy = [(progress.done, progress.busy) for progress in readings.after_trainings]
-    assert busy[:3] == [(1, 2), (2, 2), (3, 2)]
-    assert busy[-3:] == [(22, 2), (23, 1), (24, 0)]
-
-
 def test_rate_and_time_left(recorded_run: Path) -> None:
     recorded = progress_of(recorded_run)
     # The clock of the recorded run advances by a minute with every record.
@@ -119,15 +95,6 @@ def test_rate_and_time_left(recorded_run: Path) -> None:
     start = replace(recorded, done=0, times=times[:1])
     assert (start.per_minute, start.seconds_left(0.0)) == (None, None)
     assert pace(start, 0.0) == "36 to go"
-
-
-def test_expected_end_is_a_time_of_day_or_a_date(recorded_run: Path) -> None:
-    noon = NOON.timestamp()
-    progress = replace(progress_of(recorded_run), done=35, times=(noon - 60, noon))
-    assert len(end_text(progress, noon)) == len("12:01")
-    late = replace(progress, times=(noon - 10**6, noon))
-    assert len(end_text(late, noon)) == len("2026-03-12 12:00")
-    assert end_text(replace(progress, done=36), noon) == "-"
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
@@ -160,24 +127,3 @@ def test_display_depends_on_the_console_and_restores_the_cursor(recorded_run: Pa
         except KeyboardInterrupt:
             pass
         assert "\x1b[?25h" in terminal.text
-
-
-def test_sparkline() -> None:
-    assert sparkline(()) == sparkline((0.5,)) == ""
-    assert sparkline((0.0, 0.5, 1.0)) == "▁▅█"
-    assert sparkline((0.5, 0.5)) == "▁▁"
-
-
-def test_incidents_are_shown_until_the_next_training_ends(recorded_run: Path) -> None:
-    pipe, terminal = Printed(), Printed(80)
-    Display(pipe.console).on_incident(Incident("waiting", "no worker \x1b[31m for 30 s."))
-    assert "no worker \\u001b[31m for 30 s." in pipe.text
-    panel = Display(terminal.console)
-    setup = progress_of(recorded_run).setup
-    panel.on_start(Started("example", recorded_run, setup, 2, 0))
-    panel.on_incident(Incident("node", "a worker was lost."))
-    terminal.console.print(panel)
-    assert "a worker was lost." in terminal.text
-    event: Any = None
-    panel.on_evaluation(event)
-    assert panel.notice == ""

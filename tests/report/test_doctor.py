@@ -19,24 +19,6 @@ def found(findings: list[Finding], about: str) -> Finding:
     return next(one for one in findings if one.about == about)
 
 
-def test_missing_packages_are_those_that_the_project_requires(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    lines = [
-        "torch>=2.9",
-        "no-such-package>=1",
-        'onnx; extra == "export"',
-        "other; extra == 'hf'",
-    ]
-    monkeypatch.setattr(doctor.metadata, "requires", lambda _: lines)
-    findings = {one.about: one for one in examine_machine()}
-    assert findings["packages"].found == "no no-such-package"
-    assert findings["packages"].state == "broken"
-    assert (findings["extra hf"].found, findings["extra hf"].state) == ("no other", "note")
-    assert "nas[hf]" in findings["extra hf"].help
-    assert findings["extra export"].state == "ok"
-
-
 def test_a_sound_machine_works_and_no_variable_is_disclosed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,12 +55,6 @@ def test_broken_findings_have_help(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert broken["packages"].found == "no no-such-module"
     assert "libcudart" in broken["torch"].found
     assert all(one.help for one in broken.values())
-
-
-def test_a_network_drive_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_system_lines", lambda path: ["server:/data / nfs4 rw 0 0"])
-    noted = found(examine_machine(tmp_path), "runs")
-    assert (noted.state, "nfs4" in noted.found) == ("note", True)
 
 
 def test_gpus_of_the_driver_are_shown_with_what_hinders_a_search(

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
-from nas.compiler import emit
 from nas.genome import Genome
 from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import MECHANISMS
@@ -61,21 +59,6 @@ def test_shared_nodes_and_crossings(genome: Any) -> None:
     ]
 
 
-def test_an_illegal_genome_is_drawn_without_its_missing_types(genome: Any) -> None:
-    lines = drawing(genome(("softmax", "q"), ("weighted_sum", [0])))
-    assert [line.type for line in lines[1:]] == ["?", "?", ""]
-    assert [line.rails for line in lines] == ["q", "●", "●", "▼"]
-
-
-def test_an_empty_graph_has_no_lines() -> None:
-    assert drawing(Genome(())) == []
-
-
-def test_dead_nodes_have_no_line_below(genome: Any) -> None:
-    lines = drawing(genome(("gelu", "v"), ("relu", "v"), ("tanh", "v")))
-    assert [line.rails for line in lines] == ["v", "├─●", "├─●", "●", "▼"]
-
-
 def test_lines_agree_with_the_graph() -> None:
     """Follow the rails down: each node must touch exactly the rails of its operands."""
     space = load_space("attention_v2")
@@ -106,11 +89,3 @@ def check_rails(graph: Genome, lines: list[Any]) -> None:
                 del held[i]
         held[at] = index
     assert list(held.values()) == [len(graph.nodes) - 1]
-
-
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_values_are_named_as_in_the_source(name: str) -> None:
-    genome = canonicalise(MECHANISMS[name].genome)
-    source = emit(genome, 32, 4, fuse=False)
-    for line in drawing(genome)[:-1]:
-        assert f" {line.value} = " in source

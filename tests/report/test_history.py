@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
-from nas.evaluation.trial import Incident
 from nas.report.history import MAX_ANCESTORS, History, history_of, lineage_columns, results
 from nas.report.table import table_lines
 from nas.store import lineage, open_run
-from tests.report.page.conftest import limit_macs
 
 
 def of(folder: Path, number: int) -> History:
@@ -30,13 +27,6 @@ def test_lineage_is_that_of_the_store_and_a_long_one_is_cut(recorded_run: Path) 
     long = dataclasses.replace(found, ancestors=found.ancestors[:1] * (MAX_ANCESTORS + 3))
     assert len(table_lines(lineage_columns(long))) == MAX_ANCESTORS + 1
     assert (found.more, long.more) == ([], ["... and 3 more ancestors."])
-
-
-def test_repeats_are_counted(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    told = lines(of(make_run(tmp_path, repeats=3, generations=1), 0))
-    assert told[0].split() == ["proposed", "generation", "1", "by", "mechanism", "mha"]
-    assert any(line.startswith("accuracy %, estimate  ") and " ± " in line for line in told)
-    assert any("3 times, 2 epochs x 1024 examples" in line for line in told)
 
 
 def test_generations_count_from_one_for_people_and_from_zero_in_json(recorded_run: Path) -> None:
@@ -65,36 +55,3 @@ def test_results_show_estimate_scores_by_seed_and_p_front(recorded_run: Path) ->
         .startswith(f"{100 * candidate.objectives['accuracy']:.1f} ± ")
     )
     assert told["p(front)"].strip().startswith(f"{candidate.p:.2f}: ")
-
-
-def test_mechanism_outside_the_limits_is_shown_with_the_limit(
-    recorded_run: Path, tmp_path: Path
-) -> None:
-    with open_run(recorded_run) as run:
-        proposals = run.proposals()
-        number = next(i for i, p in enumerate(proposals) if p.is_new and p.costs["macs"] > 0)
-    limit = proposals[number].costs["macs"]
-    for name, shown, inside in (("narrow", limit - 1, False), ("wide", limit, True)):
-        told = "\n".join(lines(of(limit_macs(recorded_run, tmp_path / name, shown), number)))
-        assert ("outside: MACs at most" in told) != inside
-        assert "within the limits and that no trained mechanism within them" in told
-
-
-def test_execution_is_shown_unless_it_is_eager(recorded_run: Path) -> None:
-    found = of(recorded_run, 0)
-    for execution in ("", "cpu, eager", "cuda graph", "cuda, eager: no graph"):
-        first = dataclasses.replace(found.evaluations[0], execution=execution)
-        told = lines(dataclasses.replace(found, evaluations=(first,)))
-        steps = [line.removeprefix("steps").strip() for line in told if line.startswith("steps")]
-        assert steps == ([execution] if execution.startswith("cuda") else [])
-
-
-def test_restarts_are_counted_by_cause(recorded_run: Path) -> None:
-    found = of(recorded_run, 0)
-    assert found.incidents == ()
-    assert not any(line.startswith("begun again") for line in lines(found))
-    node, error = (Incident(kind, "gone", "host:1", "k", 0) for kind in ("node", "error"))
-    unlucky = dataclasses.replace(found, incidents=(node, node, error))
-    (line,) = (line for line in lines(unlucky) if line.startswith("begun again"))
-    assert line.split("  ")[-1].strip() == "3 times: node 2, error 1"
-    assert [one["kind"] for one in unlucky.to_dict()["incidents"]] == ["node", "node", "error"]

@@ -11,7 +11,7 @@ import pytest
 
 from nas.common.objectives import as_costs
 from nas.common.pareto import dominates
-from nas.report.run_view import RunView, id_length, session_seconds
+from nas.report.run_view import RunView, session_seconds
 from nas.store import find_proposal, open_run
 
 
@@ -49,12 +49,6 @@ def test_published_mechanisms_and_what_dominates_them(view: RunView) -> None:
         for name, other in view.named:
             costs = [as_costs(objectives, one.objectives) for one in (member, other)]
             assert all((part in beaten) == dominates(*costs) for part in name.split(" = "))
-
-
-def test_id_length_distinguishes_all_digests() -> None:
-    assert id_length(()) == id_length(("00112233aabb",)) == 8
-    assert id_length(("00112233aabb", "01112233aabb")) == 8
-    assert id_length(("00112233aabb", "00112233aacc", "f0112233aacc")) == 11
 
 
 def test_a_killed_session_ended_with_the_last_generation_before_the_next() -> None:

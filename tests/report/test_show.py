@@ -10,7 +10,7 @@ import pytest
 
 from nas.common.errors import ViolationError
 from nas.costs import attention_cost
-from nas.genome import PLACEMENTS, Genome
+from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
 from nas.report.show import ShowResult, examine, show
 from nas.store import candidates, open_run
@@ -82,32 +82,11 @@ def test_text_shows_everything(best: ShowResult) -> None:
         assert words in printed.text
 
 
-@pytest.mark.parametrize("width", [40, 80, 120])
-def test_all_but_the_source_fits_the_terminal(best: ShowResult, width: int) -> None:
-    lines = text(best, width).lines
-    assert max(len(line.rstrip()) for line in lines[: lines.index("Source")]) <= width
-
-
 def test_a_named_mechanism_is_recognised() -> None:
     champion = text(of(MECHANISMS["champion_2025"].genome))
     assert "the named mechanism champion_2025" in champion.lines
     champion = text(examine(resolve("champion_2025")))
     assert "The published champion, query-less (Evolving Attention)" in champion.lines
-
-
-def test_remarks(genome: Any) -> None:
-    graph = genome(
-        ("gelu", "v"),
-        ("convolutional_score", "qk"),
-        ("softmax", [1]),
-        ("weighted_sum", [2, "v"]),
-        placement=PLACEMENTS["first"],
-    )
-    assert {
-        "In the first layer of a backbone; the others have mha.",
-        "The file has 4 nodes; what has no effect is left out here.",
-        "Not causal: convolutional_score sees later tokens.",
-    } <= {*text(of(graph)).lines}
 
 
 def test_a_mechanism_impossible_at_the_sizes_is_shown_an_ill_typed_one_refused(
@@ -118,11 +97,3 @@ def test_a_mechanism_impossible_at_the_sizes_is_shown_an_ill_typed_one_refused(
     assert "output = " in text(shown).text
     with pytest.raises(ViolationError, match=r"file\.json: .*nas validate file\.json"):
         of(genome(("softmax", "q")))
-
-
-def test_a_failed_member_says_why(recorded_run: Path) -> None:
-    with open_run(recorded_run) as run:
-        key = next(t.key for t in run.trainings() if not t.evaluation.is_ok)
-        proposal = next(p for p in run.proposals() if p.key == key)
-    printed = text(examine(resolve(f"{recorded_run}/{proposal.digest}")))
-    assert "diverged: the loss is not a number" in printed.text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 
-from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -34,16 +33,6 @@ def test_columns_are_cut_then_left_out_by_rank() -> None:
     assert texts(30)[:2] == ["id     macs  formula", "ab12  1.2 M  Σ_heads softmax(…"]
     assert texts(20)[:2] == ["id     macs", "ab12  1.2 M"]
     assert texts(3)[1] == "ab12  1.2 M"
-
-
-def test_no_line_is_wider_than_the_terminal() -> None:
-    for width in range(11, 80):
-        assert max(map(cell_len, texts(width))) <= width
-
-
-def test_empty_columns_and_headers_are_left_out() -> None:
-    columns = [TextColumn("", ("a", "b")), TextColumn("empty", ("", ""))]
-    assert [line.plain for line in table_lines(columns)] == ["a", "b"]
 
 
 def test_cut_counts_cells_not_characters() -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nas.common.errors import ConfigError
 from nas.report.events import Tracker
-from nas.searching.listener import GenerationDone, Listener, Started
 from nas.store import open_run
 from tests.recorded_run import MakeRun, go_on
 
@@ -49,40 +46,6 @@ def test_wandb_receives_the_numbers_offline(
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
     assert summary["search/hypervolume"] == pytest.approx(recorded(folder)[-1])
     assert summary["search/failures"] == 1
-
-
-def test_other_trackers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="no tracker 'comet'; expected wandb or mlflow"):
-        Tracker.named("comet", pytest.fail)
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(
-        ConfigError, match="package wandb is not installed; run `pip install wandb`"
-    ):
-        Tracker.named("wandb", pytest.fail)
-
-
-def test_generations_that_end_at_once_are_sent_one_by_one(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
-    """With a lag of more than a generation, all are recorded before the listener is called."""
-    events: list[Any] = []
-
-    class Late(Listener):
-        def on_start(self, event: Started) -> None:
-            events.append(event)
-
-        def on_generation(self, event: GenerationDone) -> None:
-            events.append(event)
-
-    folder = make_run(tmp_path, listener=Late())
-    sent: list[tuple[int, float]] = []
-    tracker = Tracker(lambda values, step: sent.append((step, values["search/hypervolume"])))
-    start, *generations = events
-    tracker.on_start(start)
-    for event in generations:
-        tracker.on_generation(event)
-    assert [value for _, value in sent] == recorded(folder)
-    assert len({step for step, _ in sent}) == len(sent) == 3
 
 
 def test_a_tracker_that_fails_does_not_end_the_search(

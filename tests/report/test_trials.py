@@ -6,7 +6,7 @@ import json
 
 from nas.common.objectives import Metric
 from nas.evaluation.trial import Budget, Evaluation
-from nas.report.trials import EvaluateResult, TrainingRow, trial_line, trial_table
+from nas.report.trials import EvaluateResult, TrainingRow, trial_table
 
 from .conftest import Printed
 
@@ -67,12 +67,6 @@ def test_a_metric_other_than_a_fraction_keeps_its_unit(pipe: Printed) -> None:
     assert rows["sqa"][1:3] == ["1.50", "+0.250"]
 
 
-def test_one_mechanism_once_has_nothing_to_compare(pipe: Printed) -> None:
-    trial_table(pipe.console, result(TRAININGS[0]))
-    assert "±" not in pipe.text
-    assert "share their seed" not in pipe.text
-
-
 def test_answer_has_every_training() -> None:
     answer = json.loads(json.dumps(result(*TRAININGS).to_dict(), allow_nan=False))
     assert answer["task"] == "comparison"
@@ -80,12 +74,3 @@ def test_answer_has_every_training() -> None:
     first = answer["evaluations"][0]
     assert first["objectives"] == {"recall": 0.5, **COSTS}
     assert {"id", "seed", "reason", "core_seconds", "wall_seconds", "peak_memory_bytes"} <= {*first}
-
-
-def test_a_line_shows_metric_or_reason() -> None:
-    for one, told in (
-        (training("mha", 0, 0.5), "recall 50.0 %, 1.5 core s"),
-        (training("mha", 0, None), "failed (diverged), 1.5 core s"),
-        (training("mha", 0, 1.25, LOSS), "log_loss 1.25 nat, 1.5 core s"),
-    ):
-        assert trial_line(one, 1, 2) == f"[1/2] mha, seed 0: {told}"

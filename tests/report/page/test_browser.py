@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import io
-import json
-import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
-import numpy as np
 import pytest
 from PIL import Image
 
-from nas.common.errors import RunError
-from nas.common.objectives import Objective
-from nas.report.columns import Column
-from nas.report.page import packing, write_report
+from nas.report.page import write_report
 from nas.report.run_view import RunView
 from nas.report.units import amount
-from nas.store import append_answer, open_run
-from tests.recorded_run import CONFIRMED, MACS
-from tests.report.page.answered import benchmark_best, explain_best
+from nas.store import open_run
 from tests.report.page.conftest import edited, limit_macs
 
 pytestmark = pytest.mark.browser
@@ -109,27 +100,6 @@ def test_box_filters_the_table_and_is_kept_in_the_address(
     assert counted(again)[0] == len(view.mechanisms)
 
 
-def test_box_below_zero_on_a_logarithmic_axis_ends_at_the_axis(
-    look: Callable[..., Any], page_file: Path
-) -> None:
-    box = look(page_file, "#box=-5,10,-0.5,0.9").page.locator("rect.box")
-    sides = [float(box.get_attribute(name)) for name in ("x", "y", "width", "height")]
-    assert min(sides) > 0
-
-
-def test_new_column_of_the_front_is_in_the_table_and_the_filter(
-    look: Callable[..., Any], example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    new: Column[Any] = Column("nodes", "nodes", lambda m: len(m.proposal.genome.nodes))
-    columns = packing.front_columns
-    monkeypatch.setattr(packing, "front_columns", lambda view: [*columns(view), new])
-    opened = look(write_report(example, tmp_path / "run.html"), "#q=nodes%3D3&sort=nodes:down")
-    heads = opened.page.locator("#rows th").all_inner_texts()
-    rows = opened.page.locator("#rows tbody tr[data-place]").all_inner_texts()
-    assert rows
-    assert {row.split("\t")[heads.index("nodes")] for row in rows} == {"3"}
-
-
 def test_limits_are_marked_and_what_lies_outside_can_be_shown(
     look: Callable[..., Any], example: Path, tmp_path: Path
 ) -> None:
@@ -177,18 +147,6 @@ def test_words_and_comparisons_filter_and_columns_sort(
     assert repr(least.costs["time_ms"]) in lines[1]
 
 
-def test_table_begins_with_the_best_of_a_minimised_metric(
-    look: Callable[..., Any], make_run: Callable[..., Path], tmp_path: Path
-) -> None:
-    errors = Objective("accuracy", "min", "fraction", "share got wrong", 0.0, 1.0, is_metric=True)
-    run = make_run(tmp_path, objectives=(errors, MACS), generations=2)
-    opened = look(write_report(run, tmp_path / "run.html"))
-    shown = opened.page.locator("#rows tbody tr td.id").all_inner_texts()
-    with open_run(run) as store:
-        found = RunView.read(store, "run", "run")
-    assert shown[0] == found.called(str(found.members[0].proposal.key))
-
-
 def test_panel_shows_graph_curves_trainings_and_lineage(
     look: Callable[..., Any], page_file: Path, view: RunView
 ) -> None:
@@ -210,82 +168,6 @@ def test_panel_shows_graph_curves_trainings_and_lineage(
     assert opened.text("#mechanism h2").startswith(state(opened)["id"][:8])
 
 
-@pytest.fixture(scope="module")
-def answered(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example, whose folder keeps an explanation and a benchmark of its best."""
-    folder = tmp_path_factory.mktemp("answered") / "example"
-    with edited(example, folder) as database:
-        database.execute("DELETE FROM answers")
-    explain_best(folder)
-    benchmark_best(folder)
-    return folder
-
-
-def test_panel_shows_answers_on_its_mechanism(
-    look: Callable[..., Any], answered: Path, tmp_path: Path, view: RunView
-) -> None:
-    with open_run(answered) as run:
-        [answer] = run.answers("explain")
-    opened = look(write_report(answered, tmp_path / "run.html"))
-    rows = opened.page.locator(".panel.why tbody tr")
-    parts = [row for part in ("edits", "path", "controls") for row in answer[part]]
-    assert rows.count() == len(parts)
-    told = rows.all_inner_texts()
-    assert [words.split("\t")[0] for words in told] == opened.page.locator(
-        "#why tbody tr td:first-child"
-    ).all_inner_texts()
-    for row in parts:
-        found = row["difference"]
-        over = f"{100 * found['mean']:+.1f} ± {100 * found['error']:.1f}".replace("-", "−")
-        assert any(
-            row["words"] in words and over in words and row["verdict"] in words for words in told
-        )
-    assert opened.page.locator(".panel.elsewhere tr.own a").get_attribute("data-id") == answer["id"]
-    assert "2.611 ± 0.048" in opened.text(".panel.elsewhere tr.own")
-    other = view.members[1].digest
-    again = look(tmp_path / "run.html", f"#id={other}")
-    assert again.page.locator(".panel.why").count() == 0
-
-
-def test_invalid_answer_is_refused_with_its_command(tmp_path: Path) -> None:
-    for kind in ("explain", "benchmark"):
-        folder = tmp_path / kind
-        shutil.copytree(CONFIRMED, folder)
-        append_answer(folder, kind, ["x"], {"id": "0", "metric": 1, "tasks": {}})
-        with pytest.raises(RunError, match=f"an answer of `nas {kind}` that cannot be read"):
-            write_report(folder, tmp_path / "page.html")
-
-
-def test_suite_has_a_curve_for_each_task_over_its_epochs(
-    look: Callable[..., Any], recorded_run: Path, tmp_path: Path
-) -> None:
-    names = ["recall.accuracy"] * 2 + ["bytes.bits_per_byte"] * 3
-    with edited(recorded_run, tmp_path / "suite") as database:
-        for row in database.query("SELECT key, repeat, reports FROM trainings"):
-            first = json.loads(row.pop("reports"))[0]
-            reports = [
-                first | {"epoch": i + 1, "metrics": {name: 0.5 + i / 8, f"{name}_more": 9.0}}
-                for i, name in enumerate(names)
-            ]
-            change = "UPDATE trainings SET reports = :text WHERE key = :key AND repeat = :repeat"
-            database.execute(change, **row, text=json.dumps(reports))
-        metric = {"name": "recall.accuracy", "unit": "fraction", "direction": "max", "about": ""}
-        metrics = json.dumps([metric | {"chance": 0.0, "ideal": 1.0}])
-        database.execute("UPDATE run SET metrics = :metrics", metrics=metrics)
-    opened = look(write_report(tmp_path / "suite", tmp_path / "suite.html"))
-    plots = opened.page.locator(".curves svg")
-    titles = [plot.locator("text.axis").first.text_content() for plot in plots.all()]
-    assert titles == ["recall, accuracy %", "bytes, bits per byte"]
-    epochs = [plot.locator("text.tick[text-anchor=middle]").count() for plot in plots.all()]
-    assert epochs == [2, 3]
-
-
-def test_lineage_names_the_edits(look: Callable[..., Any], page_file: Path) -> None:
-    """06ce36bb is 5e54ab23 with an output gate; that one lost W_V."""
-    told = look(page_file).text(".lineage ol")
-    assert re.search(r"06ce36bb insert.*\+ output_gate.*5e54ab23 project.*− W_V", told, re.DOTALL)
-
-
 def test_keyboard_steps_through_front_and_table(
     look: Callable[..., Any], page_file: Path, view: RunView
 ) -> None:
@@ -301,41 +183,6 @@ def test_keyboard_steps_through_front_and_table(
     assert state(opened).get("id", view.members[0].digest) == view.members[0].digest
 
 
-def test_grid_names_itself_and_the_active_row_for_screen_readers(
-    look: Callable[..., Any], page_file: Path
-) -> None:
-    opened = look(page_file)
-    grid = opened.page.get_by_role("grid", name=re.compile("^Mechanisms. Up and down arrows"))
-    grid.focus()
-    opened.page.keyboard.press("ArrowDown")
-    assert active(opened, grid) == state(opened)["id"][:8]
-    opened.page.keyboard.press("End")
-    last = counted(opened)[0] - 1
-    opened.page.wait_for_selector(f"[data-place='{last}'][aria-selected=true]", state="attached")
-    assert grid.get_attribute("aria-activedescendant") == f"row-{last}"
-    assert active(opened, grid) == state(opened)["id"][:8]
-
-
-def active(opened: Any, grid: Any) -> str:
-    """The name in the row that a screen reader is told of."""
-    row = opened.page.locator(f"#{grid.get_attribute('aria-activedescendant')}")
-    return str(row.locator("td.id").inner_text())
-
-
-def test_generations_are_counted_from_one(
-    look: Callable[..., Any], page_file: Path, view: RunView
-) -> None:
-    """As `nas search` and `nas watch` count them."""
-    best, size = view.members[0], view.setup.config.population
-    made = view.by_digest[best.digest].proposal.number // size + 1
-    opened = look(page_file, "#q=generation%3D1&sort=generation:up")
-    assert counted(opened)[0] == sum(m.proposal.number < size for m in view.mechanisms)
-    heads = opened.page.locator("#rows th").all_inner_texts()
-    first = opened.page.locator("#rows tbody tr[data-place='0'] td")
-    assert first.nth(heads.index("gen")).inner_text() == "1"
-    assert f"generation {made} by insert" in opened.text(".panel.known")
-
-
 @pytest.fixture(scope="module")
 def all_failed(recorded_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page of a run in which no training ended well."""
@@ -346,19 +193,6 @@ def all_failed(recorded_run: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         database.execute("DELETE FROM estimates")
         database.execute("UPDATE generations SET best = NULL, hypervolume = 0")
     return write_report(folder, folder / "page.html")
-
-
-def test_run_without_results_can_be_opened(look: Callable[..., Any], all_failed: Path) -> None:
-    """A failed row opened nothing, and an arrow key chose `undefined`."""
-    opened = look(all_failed)
-    opened.page.focus(CHART)
-    opened.page.keyboard.press("ArrowRight")
-    assert "id" not in state(opened)
-    opened.page.click("#rows tbody tr[data-place='0']")
-    assert opened.text("#mechanism h2").startswith(
-        opened.text("#rows tbody tr[data-place='0'] td.id")
-    )
-    assert "diverged" in opened.text(".panel.trainings")
 
 
 def test_address_with_unknown_values_shows_the_defaults(
@@ -377,27 +211,6 @@ def test_address_with_unknown_values_shows_the_defaults(
     ]
 
 
-def test_static_parts_stay_visible_if_a_view_fails(browser: Any, page_file: Path) -> None:
-    page = browser.new_page()
-    page.add_init_script("delete window.OffscreenCanvas")
-    with page.expect_event("pageerror"):
-        page.goto(page_file.as_uri())
-    assert page.locator("#table .static").is_visible()
-    assert page.locator("#chart .static").is_visible()
-    page.close()
-
-
-def test_axes_can_be_chosen(look: Callable[..., Any], page_file: Path) -> None:
-    opened = look(page_file)
-    opened.page.select_option("#axis-x", "macs")
-    opened.page.select_option("#axis-y", "time_ms")
-    opened.page.select_option("#axis-as", "score")
-    titles = opened.page.locator(f"{CHART} text.axis").all_text_contents()
-    assert titles[0].startswith("MACs")
-    assert titles[1].startswith("time ms")
-    assert state(opened) | {"x": "macs", "y": "time_ms", "as": "score"} == state(opened)
-
-
 def test_page_can_be_read_without_scripts(
     look: Callable[..., Any], page_file: Path, view: RunView
 ) -> None:
@@ -410,37 +223,12 @@ def test_page_can_be_read_without_scripts(
     assert "nas search --space attention_v2" in opened.text("#repeat")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_page_follows_the_colour_scheme(
-    look: Callable[..., Any], page_file: Path, scheme: str
-) -> None:
-    opened = look(page_file, color_scheme=scheme)
-    shot = Image.open(io.BytesIO(opened.page.locator(CHART).screenshot())).convert("L")
-    middle = np.median(np.asarray(shot))
-    assert middle > 200 if scheme == "light" else middle < 60
-
-
 def test_page_fits_a_phone_and_paper(look: Callable[..., Any], page_file: Path) -> None:
     opened = look(page_file, viewport={"width": 360, "height": 740})
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
     opened.page.emulate_media(media="print")
     assert opened.page.locator("#chart .static svg").is_visible()
     assert not opened.page.locator(CHART).is_visible()
-
-
-def test_several_runs_lie_over_each_other(
-    look: Callable[..., Any], example: Path, recorded_run: Path, tmp_path: Path
-) -> None:
-    opened = look(write_report([example, recorded_run], tmp_path / "two.html"))
-    assert opened.page.locator("[data-toggle]").all_inner_texts() == ["example", "example (2)"]
-    both = counted(opened)[0]
-    opened.page.click("[data-toggle='example']")
-    second = counted(opened)[0]
-    assert 0 < second < both
-    assert state(opened)["off"] == "0"
-    opened.page.click("#rows tbody tr[data-place='0']")
-    assert unquote(state(opened)["run"]) == "example (2)"
-    assert "example (2)" in opened.text("#mechanism h2")
 
 
 def test_hostile_texts_are_shown_as_texts(
