@@ -8,7 +8,6 @@ import inspect
 import json
 import pkgutil
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,34 +82,17 @@ def test_results_are_json_and_tables_are_data_frames(results: dict[str, Any]) ->
     assert frame.loc["uniform", "difference_mean"] == cell.difference["mean"]
 
 
-@pytest.mark.parametrize("name", ["front", "cost"])
-def test_missing_pandas_is_one_sentence(
-    results: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ConfigError, match="pip install pandas"):
-        results[name].to_pandas()
+def test_docstrings_document_every_parameter() -> None:
+    for function in (getattr(nas, name) for name in EXAMPLES):
+        text = str(inspect.getdoc(function))
+        for parameter in inspect.signature(function).parameters:
+            assert re.search(rf"^    {parameter}: ", text, re.MULTILINE), parameter
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_docstrings_document_every_parameter(name: str) -> None:
-    function = getattr(nas, name)
-    text = str(inspect.getdoc(function))
-    for parameter in inspect.signature(function).parameters:
-        assert re.search(rf"^    {parameter}: ", text, re.MULTILINE), parameter
-    assert "Raises:" in text
-
-
-@pytest.mark.parametrize("name", nas.__all__)
-def test_every_public_name_is_callable(name: str) -> None:
+def test_every_public_name_is_callable() -> None:
     """A module or package below nas would hide a function of its name."""
-    assert name not in {module.name for module in pkgutil.iter_modules(nas.__path__)}
-    assert callable(getattr(nas, name))
-
-
-def test_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="nothing"):
-        nas.nothing  # noqa: B018
+    assert not {*nas.__all__} & {module.name for module in pkgutil.iter_modules(nas.__path__)}
+    assert all(callable(getattr(nas, name)) for name in nas.__all__)
 
 
 def test_sources_and_genomes_are_built_counted_and_swapped_in() -> None:
@@ -134,19 +116,6 @@ def test_sizes_are_arguments_of_show_and_export(tmp_path: Path) -> None:
     assert (written.dim, written.heads, written.weights) == (32, 2, None)
 
 
-def test_size_zero_is_not_the_default(tmp_path: Path) -> None:
-    assert nas.show("sqa", dim=0).costs is None
-    with pytest.raises(NasError, match="dim 0"):
-        nas.export("sqa", tmp_path / "sqa.py", dim=0)
-
-
-def test_lists_of_names() -> None:
-    assert {"mha", "qana", "champion_2025"} <= nas.list_mechanisms().keys()
-    objectives = nas.list_objectives()
-    assert {"quality", "macs", "params", "kv_cache_bytes_per_token"} <= objectives.keys()
-    assert all(objectives.values())
-
-
 def test_evaluate_is_deterministic() -> None:
     def evaluations() -> dict[tuple[str, int], Any]:
         options: dict[str, Any] = {"data": "digits", "overrides": TINY, "backend": "local"}
@@ -162,8 +131,7 @@ def test_evaluate_is_deterministic() -> None:
     assert first["gqa", 0] is first["mqa", 0]
 
 
-@pytest.mark.parametrize("lag", [None, 1])
-def test_search_resume_and_export_from_python(tmp_path: Path, lag: int | None) -> None:
+def test_search_resume_and_export_from_python(tmp_path: Path) -> None:
     space = tmp_path / "small.yaml"
     fields = "".join(f", {key}: {value}" for key, value in TINY.items())
     space.write_text(
@@ -172,7 +140,7 @@ def test_search_resume_and_export_from_python(tmp_path: Path, lag: int | None) -
         f"task: {{name: vit-cifar10, data: digits{fields}}}\n"
     )
     ended = nas.search(
-        str(space), generations=2, population=2, lag=lag, backend="local", runs=tmp_path / "runs"
+        str(space), generations=2, population=2, lag=1, backend="local", runs=tmp_path / "runs"
     )
     assert ended.status == "finished"
     assert ended.counts.evaluated == 4
@@ -190,8 +158,6 @@ def test_search_resume_and_export_from_python(tmp_path: Path, lag: int | None) -
         ({"space": "nope"}, "quickstart"),
         ({"space": "quickstart", "population": 0}, "population"),
         ({"space": "quickstart", "workers": -1, "data": "digits"}, "workers: found -1"),
-        ({"space": "quickstart", "algorithm": "nsga3"}, "nsga2"),
-        ({"space": "quickstart", "data": "imagefolder:/nowhere/at/all"}, "/nowhere/at/all"),
         ({"space": "quickstart", "data": "digits", "backend": "rya"}, "ray"),
     ],
 )

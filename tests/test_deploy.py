@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +21,6 @@ ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "deploy"
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 MANIFEST = (DEPLOY / "rayjob.yaml").read_text()
-SLURM = (DEPLOY / "search.slurm").read_text()
 SPACE = """
 name: tiny
 nodes: {max: 5}
@@ -55,6 +52,7 @@ def wait_for(happened: Any) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_go_on_resumes_a_search_after_sigterm(tmp_path: Path) -> None:
     run_nas = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom nas.cli import main\nmain()\n"
     program(tmp_path, "nas", f"#!{sys.executable}\n{run_nas}")
@@ -192,32 +190,3 @@ def test_manifest_is_a_ray_job() -> None:
     (mount,) = cluster["headGroupSpec"]["template"]["spec"]["containers"][0]["volumeMounts"]
     assert f"RUNS={mount['mountPath']}" in DOCKERFILE
     assert mount["name"] == volume["name"]
-
-
-def test_commands_use_options_that_exist() -> None:
-    from typer.main import get_command
-
-    from nas.cli import COMMANDS
-    from nas.cli.app import app
-
-    for module in COMMANDS:
-        __import__(f"nas.cli.{module}")
-    known: Any = get_command(app)
-    search, resume = (
-        {option for p in known.commands[name].params for option in p.opts}
-        for name in ("search", "resume")
-    )
-    job, _ = yaml.safe_load_all(MANIFEST)
-    page = (ROOT / "docs" / "deploying.md").read_text()
-    lines = [job["spec"]["entrypoint"], *re.findall(r"search\.slurm (--.*)", SLURM + page)]
-    assert len(lines) == 4
-    for line in lines:
-        both, separator, alone = line.rpartition(" -- ")
-        shared = {w for w in shlex.split(both) if w.startswith("--")}
-        assert shared <= search & resume, line
-        assert {w for w in shlex.split(alone) if w.startswith("--")} <= search, line
-        assert separator or not shared
-
-
-def test_go_on_can_be_executed() -> None:
-    assert shutil.which("go-on", path=str(DEPLOY)) == str(DEPLOY / "go-on")

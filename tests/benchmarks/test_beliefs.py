@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-import numpy as np
 import pytest
 
 from benchmarks import beliefs, utilisation
@@ -12,6 +11,7 @@ from benchmarks.peers.problem import DEFAULT
 from nas.searching.tabular.table import load_table
 
 
+@pytest.mark.slow
 def test_beliefs_report_bias_coverage_and_calibration(monkeypatch):
     monkeypatch.setattr(beliefs, "BUDGET", 72)  # enough for a few repeats, which estimate the noise
     figures = {figure.name: figure for figure in beliefs.beliefs(Namespace(table=DEFAULT, seeds=2))}
@@ -19,14 +19,6 @@ def test_beliefs_report_bias_coverage_and_calibration(monkeypatch):
     assert estimate.value < score.value
     assert 50 < coverage.value <= 100
     assert all(0 <= share.value <= 1 for share in shares)
-
-
-def test_calibration_reports_share_of_members_per_decile():
-    probabilities = np.repeat([0.05, 0.95], 200)
-    outcomes = np.arange(400) % 20 < np.repeat([1, 18], 200)
-    keys = np.array([f"{i % 40}" for i in range(400)])
-    low, high = beliefs._calibration(probabilities, outcomes, keys)
-    assert (low.value, high.value) == pytest.approx((0.05, 0.9))
 
 
 def test_a_lag_keeps_workers_busier_than_generations():

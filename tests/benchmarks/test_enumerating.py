@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import islice, product
+from itertools import product
 
 import numpy as np
 import pytest
 
 from benchmarks.enumerating import enumerate_space
-from benchmarks.tabulate import mechanisms_of
 from nas.compiler import resolve
 from nas.genome import Genome, ModelSizes
 from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import mechanism
-from nas.genome.primitives import get
 from nas.space import SearchSpace, load_space
 from nas.space.rules import load_policy, validate
 from nas.space.vary import Variation
-from nas.tasks import load_task
 
 SIZES = ModelSizes(64, 4, 2, 65)
 POLICY = load_policy("score_normalize_aggregate")
@@ -48,6 +45,7 @@ def small() -> list[tuple[str, Genome]]:
     return list(enumerate_space(SMALL, POLICY, SIZES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("space", [SMALL, load_space("attention_bench")], ids=lambda s: s.name)
 def test_enumeration_contains_all_samples(space: SearchSpace) -> None:
     enumerated = dict(small() if space is SMALL else enumerate_space(space, POLICY, SIZES))
@@ -60,6 +58,7 @@ def test_enumeration_contains_all_samples(space: SearchSpace) -> None:
     assert keys <= set(enumerated)
 
 
+@pytest.mark.slow
 def test_mechanisms_are_distinct_canonical_and_legal() -> None:
     mechanisms = small()
     assert len({key for key, _ in mechanisms}) == len(mechanisms)
@@ -106,24 +105,3 @@ def test_number_of_chains_with_flags_equals_hand_count() -> None:
     scores = [("q", "k"), ("q", "q"), ("q", "v"), ("v", "q"), ("v", "v")]
     assert len(genomes) == len(list(product(scores, flags["has_wv"], flags["has_wo"])))
     assert resolve(mechanism("mha").genome, SIZES).key in genomes
-
-
-def test_large_space_is_enumerated_and_sampled_without_listing_it() -> None:
-    space, task = load_space("quickstart"), load_task("vit-cifar10")
-    first = list(islice(enumerate_space(space, load_policy(space.policy), task.sizes), 50))
-    assert len(dict(first)) == 50
-    sampled = mechanisms_of(space, task, limit=8)
-    assert len(sampled) == 8
-    assert list(mechanisms_of(space, task, limit=3)) == list(sampled)[:3]
-    assert {task.resolve(genome).key for genome in sampled.values()} == set(sampled)
-
-
-def test_causal_space_contains_only_causal_convolutions() -> None:
-    chain = {op: {} for op in ("scaled_dot_product", "softmax", "weighted_sum", "short_conv")}
-    fields = {"name": "convolved", "nodes": {"max": 4}, "primitives": chain, "causal": True}
-    space = SearchSpace.model_validate(fields)
-    genomes = dict(enumerate_space(space, POLICY, SIZES, is_causal=True))
-    nodes = [node for genome in genomes.values() for node in genome.nodes]
-    convolutions = [node for node in nodes if node.op == "short_conv"]
-    assert convolutions
-    assert all(get(node.op).full(node.param_dict())["causal"] for node in convolutions)

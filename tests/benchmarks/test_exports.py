@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.exports import _compare
 from nas.exporting import EXPORTS, ExportRequest, Provenance, write_export
 from nas.exporting.checking import TOLERANCE
 from nas.genome.mechanisms import MECHANISMS
 
 
+@pytest.mark.slow
 def test_file_that_terminates_the_process_is_identified(tmp_path: Path) -> None:
     exporter, request = (
         EXPORTS.get("py"),

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.fuzzing import watching
-from benchmarks.fuzzing.running import KINDS, run_input, run_inputs
+from benchmarks.fuzzing.running import KINDS, run_inputs
 from benchmarks.fuzzing.watching import observe
-from nas.common.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +22,7 @@ def _isolated_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("count", "seed"), [(100, 0), pytest.param(3_000, 1, marks=pytest.mark.slow)]
+    ("count", "seed"), [(60, 0), pytest.param(3_000, 1, marks=pytest.mark.slow)]
 )
 def test_hostile_inputs_cause_no_faults(tmp_path: Path, count: int, seed: int) -> None:
     kinds = set()
@@ -31,28 +30,6 @@ def test_hostile_inputs_cause_no_faults(tmp_path: Path, count: int, seed: int) -
         assert not result.observation.faults, f"{result.name}: {result.observation.faults}"
         kinds.add(result.kind)
     assert kinds == {*KINDS}
-
-
-def test_kind_seed_and_number_reproduce_an_input(tmp_path: Path) -> None:
-    contents = []
-    for place in ("a", "b"):
-        folder = tmp_path / place
-        folder.mkdir()
-        run_input("task", 3, 7, folder)
-        contents.append({path.name: path.read_bytes() for path in (folder / "task").iterdir()})
-    assert contents[0] == contents[1]
-    assert contents[0]
-
-
-def test_observer_distinguishes_accepted_and_refused(tmp_path: Path) -> None:
-    observation = observe(lambda: (tmp_path / "inside").write_text("x"), tmp_path)
-    assert (observation.outcome, observation.faults) == ("accepted", [])
-
-    def refuse() -> None:
-        raise ConfigError("no")
-
-    observation = observe(refuse, tmp_path)
-    assert (observation.outcome, observation.faults) == ("refused", [])
 
 
 def _loop() -> None:

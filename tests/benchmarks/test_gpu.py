@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from torch import nn
 
 from benchmarks import gpu, gpu_blocks
 from nas.compiler import build_attention
-from nas.evaluation.execution import Execution, Machine, allocate
 from nas.evaluation.local import LocalEvaluator
 from nas.genome import ModelSizes
 from nas.genome.mechanisms import MECHANISMS, mechanism
@@ -31,12 +29,6 @@ def task() -> Task:
 @pytest.fixture(scope="module")
 def data(task: Task) -> Data:
     return task.load()
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_gpu_is_skipped_without_a_device(capsys: pytest.CaptureFixture[str]) -> None:
-    assert gpu.gpu(Namespace()) == []
-    assert "finds no CUDA device" in capsys.readouterr().out
 
 
 def test_gpu_steps_compares_eager_and_graph(task: Task, data: Data) -> None:
@@ -60,37 +52,6 @@ def test_gpu_candidates_reports_rate_per_number_of_workers(
     assert worker_counts == [1, 2]
     assert [figure.unit for figure in figures] == ["candidates/h"] * 2
     assert "2 workers: 0 failed" in capsys.readouterr().out
-
-
-def test_gpu_candidates_leaves_out_workers_for_which_there_are_no_cores(
-    task: Task, data: Data, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def few_cores(task: Task, data: Data, workers: int) -> LocalEvaluator:
-        allocate(Execution(workers=workers, gpus_per_worker=1 / workers), [Machine(1, gpus=1)])
-        return LocalEvaluator(task, data)
-
-    figures = gpu.candidates(task, data, few_cores, numbers=(1, 2, 16), count=1)
-    assert [figure.name for figure in figures] == ["1 workers"]
-    assert "16 workers: left out, 16 workers need 16 processor cores" in capsys.readouterr().out
-
-
-def test_gpu_precisions_compares_float32_and_bfloat16(
-    task: Task, data: Data, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gpu, "WIDTHS", (16, 32))
-    figures = gpu.precisions(task, data, CPU, rounds=1, count=1)
-    assert [f.name for f in figures[:3]] == [
-        "mha, width 16, float32", "mha, width 16, bfloat16",
-        "mha, width 16, float32 / bfloat16",
-    ]  # fmt: skip
-    assert len({figure.name for figure in figures}) == 12
-
-
-def test_gpu_trainings_reports_durations_and_memory(task: Task, data: Data) -> None:
-    figures = {figure.name: figure for figure in gpu.trainings(task, data, CPU)}
-    assert len(figures) == 16
-    assert figures["training 4, mha"].value > 0
-    assert figures["training 1, mha, reserved after"].value == 0
 
 
 def test_gpu_numerics_finds_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,18 +106,6 @@ def test_gpu_attention_compares_blocks_with_fused_attention() -> None:
         "mha, 32 tokens", "mha, 32 tokens / fused",
         "uniform, 32 tokens", "uniform, 32 tokens / fused",
     ]  # fmt: skip
-
-
-def test_gpu_attention_reports_out_of_memory(capsys: pytest.CaptureFixture[str]) -> None:
-    class Greedy(gpu_blocks.Fused):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-
-    figures = gpu_blocks.compare(
-        {"fused": gpu_blocks.Fused(), "greedy": Greedy()}, 32, CPU, rounds=1
-    )
-    assert [figure.name for figure in figures] == ["fused, 32 tokens"]
-    assert "out of memory" in capsys.readouterr().out
 
 
 def test_gpu_fused_equals_block_of_standard_attention() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -17,12 +15,11 @@ from benchmarks.peers.comparing import (
     draw,
     hypervolume,
     is_installed,
-    rediscovery,
     run,
     search_of,
     summary,
 )
-from benchmarks.peers.encodings import BYTES, ENCODINGS, attention_genome, bytes_genome
+from benchmarks.peers.encodings import ENCODINGS, attention_genome
 from benchmarks.peers.gp_peer import Candidates, expected_improvement
 from benchmarks.peers.problem import Problem, SpentError, bench, make_bench
 from benchmarks.peers.synthetic import Landscape
@@ -30,7 +27,6 @@ from nas.common.pareto import hypervolume as volume
 from nas.costs import CostContext
 from nas.genome import FLAGS
 from nas.space import load_space
-from nas.space.rules import load_policy, validate
 from nas.space.vary import Variation
 from nas.tasks import load_task
 
@@ -86,14 +82,6 @@ def test_repeats_cost_a_training_and_illegal_assignments_nothing():
     assert free.left == 1
 
 
-def test_search_with_only_illegal_requests_is_stopped():
-    def stuck(problem, seed):
-        while True:
-            problem.train({**MHA, "extra": "output_gate"})
-
-    assert run(stuck, Landscape(0), 1, 0).history == []
-
-
 @pytest.mark.parametrize("name", ["nsga2", "nsga2-plain", "random"])
 def test_our_algorithms_spend_the_budget(name):
     problem = run(OURS[name], Landscape(1), 24, 1)
@@ -116,29 +104,6 @@ def test_comparison_records_searches_and_summarises_them(tmp_path):
     assert results["nsga2"]["p_against_nsga2"] == 1.0
 
 
-@pytest.mark.slow
-def test_rediscovery_reports_trainings_gaps_and_shares():
-    options = Namespace(
-        table="recall-bench", algorithms="random", budget=24, seeds=2, start="own", record=None
-    )
-    first, second = rediscovery(options)
-    assert (first.name, first.unit) == ("random: within 0.005 of the best", "trainings")
-    assert second.name.startswith("random: gap after 24, ")
-    assert second.value >= -0.01  # truths are noisy
-
-
-def test_encoding_of_text_gives_genomes_of_its_space():
-    genome = bytes_genome({**dict.fromkeys(BYTES, "no"), "q_heads": "1/2", "kv_heads": "all",
-                           "placement": "first", "k_conv": "yes", "k_rope": "yes"})  # fmt: skip
-    space = load_space("bytes_bench")
-    assert genome.to_dict()["graph_def"][:2] == [
-        {"op": "short_conv", "inputs": ["k"], "params": {"init": "identity", "kernel": 4}},
-        {"op": "rope", "inputs": [0]},
-    ]
-    assert not validate(genome, load_policy(space.policy))
-    assert space.excludes(genome, 2) is None
-
-
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("peer", PEERS)
 def test_peer_spends_the_budget_and_is_deterministic(peer):
@@ -150,19 +115,6 @@ def test_peer_spends_the_budget_and_is_deterministic(peer):
     assert hypervolume(first) > 0
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["surrogate", "nsga2", "random", *PEERS])
-def test_equal_start_gives_all_algorithms_the_same_first_generation(name):
-    if name in PEERS and not is_installed(name):
-        pytest.skip(f"{PEERS[name][0]} is not installed")
-    initial = bench().initial(1)
-    problem = run(search_of(name), Landscape(1), 12, 1, start="random")
-    trained = {key for key, _, _ in problem.history}
-    assert len(problem.history) == 12
-    # SMAC trains a mechanism up to three times before the next one.
-    assert trained < set(initial) if name == "smac-parego" else trained == set(initial)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_ablation_changes_its_search_alone(name):
@@ -172,12 +124,6 @@ def test_ablation_changes_its_search_alone(name):
     assert changed.history != before.history
     assert after.history == before.history
     assert hypervolume(changed) > 0
-
-
-def test_named_start_holds_named_mechanisms_then_random_ones():
-    named = bench().initial(1, with_named=True)
-    assert named[0] == bench().decode(MHA)
-    assert named[2:] == bench().initial(1)[:10]
 
 
 def test_expected_improvement_equals_mean_improvement_of_draws():

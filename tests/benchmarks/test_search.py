@@ -24,10 +24,3 @@ def test_time_of_orphans_is_counted() -> None:
             family.poll()
         assert process.wait() == 0
     assert sum(family.core_seconds().values()) > 0.9
-
-
-def test_program_name_may_contain_spaces_and_brackets() -> None:
-    numbers = " ".join(map(str, range(3, 30)))
-    stat = search.Stat(f"17 (a (b) c) S {numbers}")
-    assert (stat.pid, stat.name, stat.parent) == (17, "a (b) c", 3)
-    assert (stat.ticks, stat.started) == (13 + 14, 21)

@@ -9,8 +9,7 @@ import pytest
 from nas.costs import costs_of
 from nas.evaluation.study import why_not
 from nas.explaining import Bounds, plan_explanation
-from nas.explaining.plan import find_path
-from nas.genome import Placement, Rest, Visibility
+from nas.genome import Visibility
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.searching.setup import cost_context
 from nas.space.rules import load_policy, validate
@@ -58,27 +57,15 @@ def test_every_part_is_edited_once():
     ]
 
 
-def test_placement_and_rest_are_edited():
-    placement = Placement(2, rest=Rest(window=8))
-    deep = load_task("vit-cifar10", overrides={"depth": 4})
-    found = words(planned(replace(mechanism("gqa").genome, placement=placement), deep), "edits")
-    assert "placement=all in place of placement=1 of every 2 layers, rest mha:window=8" in found
-    assert "rest=mha in place of rest=mha:window=8" in found
-
-
 def test_edit_adds_a_projection_to_an_unprojected_input():
     assert "with W_K" in words(planned(mechanism("patterns").genome), "edits")
     plan = planned(mechanism("champion_2025").genome)
     assert {"without gelu", "without layer_norm", "with W_K"} <= set(words(plan, "edits"))
 
 
-def test_illegal_edits_are_left_out():
-    plan = planned(mechanism("sqa").genome)  # half of the heads do not fill the width without W_O
-    assert "without W_O" not in words(plan, "edits")
-    assert "without W_V" in words(plan, "edits")
-
-
-@pytest.mark.parametrize("task", [IMAGES, RECALL], ids=["images", "recall"])
+@pytest.mark.parametrize(
+    "task", [IMAGES, pytest.param(RECALL, marks=pytest.mark.slow)], ids=["images", "recall"]
+)
 def test_planned_mechanisms_are_legal_and_distinct(task):
     named = [one.genome for one in MECHANISMS.values()]
     for genome in (RICH, *named[::9], *samples("attention_v2", 12)[::6]):
@@ -92,24 +79,6 @@ def test_planned_mechanisms_are_legal_and_distinct(task):
             assert bounds.key(own) == key
         edited = [one.after for one in plan.comparisons if one.part == "edits"]
         assert len({plan.source, *edited}) == 1 + len(edited)
-
-
-def test_path_leads_from_standard_attention_by_single_edits():
-    bounds = Bounds(POLICY, IMAGES)
-    standard = bounds.key(mechanism("mha").genome)
-    for genome in (RICH, *(MECHANISMS[name].genome for name in NAMES)):
-        plan = planned(genome)
-        assert plan.has_path
-        steps = [one for one in plan.comparisons if one.part == "path"]
-        ends = [standard, *(step.after for step in steps)]
-        assert [step.before for step in steps] == ends[:-1]
-        assert ends[-1] == plan.source
-        assert len(set(ends)) == len(ends)
-    assert words(planned(mechanism("qana").genome), "path") == [
-        "qana in place of scaled_dot_product"
-    ]
-    assert find_path(IMAGES.resolve(mechanism("mha").genome).genome, bounds) == []
-    assert len(words(planned(RICH), "path")) == 5  # softcap, sigmoid, two gelus, kv_heads
 
 
 def test_controls_are_standard_attention_with_similar_costs():

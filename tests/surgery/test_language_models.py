@@ -10,7 +10,6 @@ import transformers as hf
 from torch import Tensor
 
 from nas.common.errors import GenomeError
-from nas.store.sources import load_genome
 from nas.surgery import preview_swap, swap_attention
 from nas.testing.hosts import cores
 from tests.surgery.helpers import DECODABLE, DOT, SOFTMAX, with_cache
@@ -33,7 +32,7 @@ def build(kind: str, **options: Any) -> Any:
     return hf.LlamaForCausalLM(hf.LlamaConfig(vocab_size=128, **ENDS, **sizes | options)).eval()
 
 
-TRAINED = ("rope", "flex", "qana", "sigmoid", "linear", "without wq", "champion")
+TRAINED = (("rope", "gpt2"), ("qana", "llama"), ("without wq", "llama"), ("champion", "gpt2"))
 
 
 def batch(seed: int) -> Tensor:
@@ -55,8 +54,7 @@ def trained(model: Any, steps: int = 25) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize(("name", "kind"), TRAINED)
 def test_swapped_model_trains_and_generates_from_its_cache(name: str, kind: str) -> None:
     model = build(kind)
     names = swap_attention(model, DECODABLE[name], preserve=False)
@@ -81,9 +79,12 @@ def test_swapped_model_trains_and_generates_from_its_cache(name: str, kind: str)
             assert torch.equal(model.generate(prompt, **given, **cache), whole)
 
 
-@pytest.mark.parametrize("name", DECODABLE)
 @pytest.mark.parametrize(
-    ("kind", "implementation"), [("gpt2", "sdpa"), ("llama", "sdpa"), ("llama", "eager")]
+    ("name", "kind", "implementation"),
+    [
+        (name, *(("gpt2", "sdpa"), ("llama", "sdpa"), ("llama", "eager"))[number % 3])
+        for number, name in enumerate(DECODABLE)
+    ],
 )
 def test_cached_decoding_equals_the_whole(name: str, kind: str, implementation: str) -> None:
     model = build(kind)
@@ -138,24 +139,6 @@ def test_standard_attention_and_pooled_copies_keep_a_models_outputs(kind: str) -
     assert cache.layers[0].keys.shape == cache.layers[0].values.shape == (8, 1, 32, 8)
 
 
-def test_a_preview_has_the_loss_before_and_after() -> None:
-    model = build("gpt2")
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    given = {"input_ids": batch(0), "labels": batch(0)}
-    found = preview_swap(model, "uniform", given)
-    assert found["loss"][0] == pytest.approx(float(model(**given).loss.detach()))
-    swapped = build("gpt2")
-    swapped.load_state_dict(model.state_dict())
-    swap_attention(swapped, "uniform", preserve=False)
-    assert found["loss"][1] == pytest.approx(float(swapped(**given).loss.detach()))
-    assert abs(found["loss"][1] - found["loss"][0]) > 0.01
-    assert found["outputs"] > 0.01
-    assert not cores(model)
-    assert model.training is False
-
-
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_mechanisms_that_a_cache_cannot_decode_are_refused(kind: str, genome: Build) -> None:
     conv = genome(
@@ -176,27 +159,3 @@ def test_mechanisms_that_a_cache_cannot_decode_are_refused(kind: str, genome: Bu
             swap_attention(model, wanted, preserve=False)
         assert not cores(model)
         assert model.state_dict().keys() == keys
-
-
-def test_modules_with_fixed_heads_or_sliding_caches_are_refused() -> None:
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    sizes |= {"vocab_size": 128, "intermediate_size": 48}
-    for made, words in (
-        (hf.Olmo2ForCausalLM(hf.Olmo2Config(**sizes, **ENDS)), "cannot work with other heads"),
-        (hf.Phi3ForCausalLM(hf.Phi3Config(**sizes, **ENDS)), "unknown layout"),
-        (hf.BertModel(hf.BertConfig(**sizes)), "no output projection that alone reads"),
-    ):
-        with pytest.raises(GenomeError, match=rf"{words}.*\.$"):
-            swap_attention(made, "sqa", preserve=False)
-        assert not cores(made)
-        assert swap_attention(made, "qana")
-    mistral = hf.MistralForCausalLM(
-        hf.MistralConfig(**sizes, **ENDS, num_key_value_heads=4, sliding_window=8)
-    )
-    for wanted, words in (
-        (load_genome("flex_sqa"), "global tokens"),
-        (DECODABLE["rotated values"], "first token"),
-    ):
-        with pytest.raises(GenomeError, match=f"cache drops .*{words}"):
-            swap_attention(mistral, wanted, preserve=False)
-    assert swap_attention(mistral, DECODABLE["rope"], preserve=False)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from nas.common.errors import ConfigError, GenomeError
+from nas.common.errors import GenomeError
 from nas.compiler.interpreter import ReferenceAttention
 from nas.genome import PLACEMENTS, Visibility
 from nas.genome.mechanisms import MECHANISMS
@@ -57,27 +56,25 @@ def test_merged_mha_equals_the_formula_of_the_paper() -> None:
     assert_same_blocks(block, merged)
 
 
-@pytest.mark.parametrize("what", FORMS)
-@pytest.mark.parametrize("qkv_bias", [False, True])
-@pytest.mark.parametrize("name", ["mha", "gqa", "mqa", "sqa", "rsqa", "lsqa"])
-def test_merged_forms_equal_the_block(name: str, qkv_bias: bool, what: str) -> None:
-    """For all head counts and biases."""
-    block = built(MECHANISMS[name].genome, qkv_bias=qkv_bias)
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [("mha", "both"), ("gqa", "patterns"), ("sqa", "messages"), ("rsqa", "both"), ("lsqa", "both")],
+)
+def test_merged_forms_equal_the_block(name: str, what: str) -> None:
+    """For all head counts, with biases."""
+    block = built(MECHANISMS[name].genome, qkv_bias=True)
     assert_same_blocks(block, merge(block, what))
 
 
-@pytest.mark.parametrize("qkv_bias", [False, True])
-def test_uniform_attention_merges_messages_but_no_patterns(qkv_bias: bool) -> None:
-    block = built(MECHANISMS["uniform"].genome, qkv_bias=qkv_bias)
-    assert_same_blocks(block, merge(block, "messages"))
-    for what in ("patterns", "both"):
-        with pytest.raises(GenomeError, match="nothing scores the pairs"):
-            merge(block, what)
-
-
-@pytest.mark.parametrize("what", FORMS)
-@pytest.mark.parametrize("flag", ["has_wq", "has_wk", "has_wv", "has_wo"])
-@pytest.mark.parametrize("raw", ["slice", "shared"])
+@pytest.mark.parametrize(
+    ("flag", "raw", "what"),
+    [
+        ("has_wq", "slice", "patterns"),
+        ("has_wk", "shared", "both"),
+        ("has_wv", "shared", "messages"),
+        ("has_wo", "slice", "both"),
+    ],
+)
 def test_streams_without_projection_merge_too(
     genome: Build, flag: str, raw: str, what: str
 ) -> None:
@@ -141,7 +138,7 @@ def test_random_genomes_merge_exactly_or_are_refused() -> None:
     variation = Variation(space, load_policy(space.policy))
     rng = np.random.default_rng(0)
     merged = 0
-    for _ in range(180):
+    for _ in range(60):
         found = variation.mutate(variation.sample(rng), rng, 2)[0]
         block = built(found, qkv_bias=bool(rng.integers(2)))
         if not any(True for _ in block.parameters()):
@@ -153,7 +150,7 @@ def test_random_genomes_merge_exactly_or_are_refused() -> None:
                 continue
             merged += 1
             assert_same_blocks(block, other)
-    assert merged > 30
+    assert merged > 10
 
 
 # Biases that depend on the normaliser
@@ -228,7 +225,7 @@ def test_operations_between_the_matrices_are_named(
         merge(built(genome(*nodes, **flags)), what)
 
 
-@pytest.mark.parametrize("score", ["cosine", "bilinear", "distance", "qana"])
+@pytest.mark.parametrize("score", ["cosine", "qana"])
 def test_other_scores_and_sums_of_scores_are_refused(genome: Build, score: str) -> None:
     with pytest.raises(GenomeError, match=rf"{score}_0 scores the pairs; expected one scaled_dot"):
         merge(built(genome((score, "qk"), *SOFTMAX)))
@@ -237,29 +234,11 @@ def test_other_scores_and_sums_of_scores_are_refused(genome: Build, score: str) 
         merge(built(genome(*both)), "patterns")
 
 
-def test_values_behind_a_nonlinearity_are_refused() -> None:
-    """LN(GELU(V)) of the champion; its queries and keys still merge."""
-    block = built(MECHANISMS["champion_2025"].genome)
-    with pytest.raises(GenomeError, match=r"layer_norm_3 stands between .* the values"):
-        merge(block, "messages")
-    assert_same_blocks(block, merge(block, "patterns"))
-
-
 def test_values_that_scores_read_merge_after_the_patterns() -> None:
     block = built(MECHANISMS["champion_control"].genome)
     with pytest.raises(GenomeError, match="v is read by scaled_dot_product_0 too"):
         merge(block, "messages")
     assert_same_blocks(block, merge(block))
-
-
-def test_unknown_form_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"found str 'message'; .*did you mean 'messages'"):
-        merge(built(MECHANISMS["mha"].genome), "message")
-
-
-def test_other_modules_are_refused() -> None:
-    with pytest.raises(GenomeError, match="found MultiheadAttention"):
-        merge(nn.MultiheadAttention(DIM, HEADS))
 
 
 # What kind of block it is
@@ -276,13 +255,3 @@ def test_merging_changes_neither_the_block_nor_its_kind() -> None:
     assert not merged.training
     assert {p.dtype for p in merged.parameters()} == {torch.float32}
     assert all(p.requires_grad for p in merged.parameters())
-
-
-def test_weights_that_sum_to_one_only_on_large_tokens_are_refused(genome: Build) -> None:
-    """Softmax-one sums to one for large scores only."""
-    steep = genome(("scaled_dot_product", "kk"), ("softmax_one", [0]), ("weighted_sum", [1, "v"]))
-    block = built(steep)
-    with torch.no_grad():
-        block.wq.weight.mul_(12.0)  # type: ignore[operator,union-attr]
-    with pytest.raises(GenomeError, match="sum to one"):
-        merge(block, "messages")
