@@ -23,6 +23,7 @@ print(sum(bool(cell.get("outputs")) for cell in notebook.cells))
 """
 
 
+@pytest.mark.slow
 @EACH
 def test_notebook_runs(path: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, str(path), str(tmp_path)]
