@@ -28,43 +28,49 @@ def rewrite(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
     An ill-typed genome is returned unchanged. With ``sizes``, rules that hold only at these sizes
     are applied too.
     """
-    typing = infer(genome)
-    if typing.problems:
+    if infer(genome).problems:
         return genome
-    while (new := _rewritten_once(genome, typing, sizes)) is not None:
-        genome, typing = new, infer(new)
+    while (new := _rewritten_once(genome, sizes)) is not None:
+        genome = new
     return genome
 
 
-def _rewritten_once(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> Genome | None:
+def _rewritten_once(genome: Genome, sizes: ModelSizes | None) -> Genome | None:
+    typing = infer(genome)
     for index in genome.live():
         for proposal in chain(
             _reading_streams(genome, index, typing),
             _without_least_heads(genome, index),
             _with_plain_params(genome, index, typing, sizes),
+            _with_maps_after_means(genome, index),
         ):
-            if _keeps_types(proposal, infer(proposal), typing):
+            if _keeps_types(proposal, genome):
                 return proposal
     return None
 
 
-def _keeps_types(genome: Genome, new_typing: Typing, old_typing: Typing) -> bool:
+def _keeps_types(new: Genome, old: Genome) -> bool:
     """Return whether rewriting a genome keeps the types of its live nodes and read streams.
 
-    Only the head count of scores and weights may change, at nodes without learned parameters.
+    At nodes without learned parameters, the head count of scores and weights may change, and so may
+    the type of an operation that a rule moves to another node: its reader is moved, too.
     """
-    live = genome.live()
+    live, new_typing, old_typing = new.live(), infer(new), infer(old)
     if any(problem.node is None or problem.node in live for problem in new_typing.problems):
         return False
     for index in live:
-        new, old = new_typing.of(index), old_typing.of(index)
-        if new == old and new_typing.widths[index] == old_typing.widths[index]:
-            continue
-        is_parametric = get(genome.nodes[index].op).is_parametric
-        if is_parametric or Kind.TOKENS in (new.kind, old.kind) or new.kind is not old.kind:
+        primitive = get(new.nodes[index].op)
+        after, before = new_typing.of(index), old_typing.of(index)
+        has_new_width = new_typing.widths[index] != old_typing.widths[index]
+        if primitive.is_parametric:
+            is_sized = not {"width", "head_width"}.isdisjoint(primitive.sizes)
+            is_kept = after == before and not (has_new_width and is_sized)
+        else:
+            is_moved = primitive.name != old.nodes[index].op
+            is_kept = is_moved or after == before or after.kind is before.kind is not Kind.TOKENS
+        if not is_kept:
             return False
-    streams = genome.streams()
-    return all(new_typing.streams[name] == old_typing.streams[name] for name in streams)
+    return all(new_typing.streams[name] == old_typing.streams[name] for name in new.streams())
 
 
 def _reading_streams(genome: Genome, index: int, typing: Typing) -> Iterator[Genome]:
@@ -120,6 +126,24 @@ def _with_plain_params(
         yield genome.bypassing(index, node.inputs[0])
     elif isinstance(node.inputs[0], int):  # the output must be a node
         yield replace(genome, nodes=genome.nodes[: node.inputs[0] + 1])
+
+
+def _with_maps_after_means(genome: Genome, index: int) -> Iterator[Genome]:
+    """Yield the genome in which an affine map of a mean's values maps the mean instead.
+
+    The two are equal because the weights of a mean sum to 1, except for a query that sees no key.
+    """
+    node = genome.nodes[index]
+    if node.op != "weighted_sum":
+        return
+    weights, values = node.inputs
+    if isinstance(weights, str) or isinstance(values, str) or weights > values:
+        return
+    mapped = genome.nodes[values]
+    readers = [i for i in genome.live() if values in genome.nodes[i].inputs]
+    if genome.nodes[weights].op == "uniform" and mapped.op == "linear" and readers == [index]:
+        mean = genome.with_node(values, node.reading(1, *mapped.inputs))
+        yield mean.with_node(index, replace(mapped, inputs=(values,)))
 
 
 def _params(node: Node) -> dict[str, Any]:

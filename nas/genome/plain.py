@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nas.genome import Genome, ModelSizes, Placement, Visibility
+from nas.genome import Genome, ModelSizes, Node, Placement, Visibility
 from nas.genome.primitives import get
 from nas.genome.types import MODEL, head_fraction, infer
 
@@ -18,7 +18,7 @@ def with_cut_heads(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
     returned unchanged. ``sizes`` evaluate head labels; without them, equality is at all sizes.
     """
     typing, live = infer(genome), genome.live()
-    if typing.problems or not all(get(genome.nodes[i].op).is_featurewise for i in live):
+    if typing.problems or not all(_is_featurewise(genome.nodes[i]) for i in live):
         return genome
     for tensor in (*map(typing.of, live), *map(typing.of, genome.streams())):
         fraction = head_fraction(tensor.heads)
@@ -27,6 +27,11 @@ def with_cut_heads(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
             return genome
     cut = replace(genome.projections, q_heads="all", kv_heads="all", raw="slice", merge="concat")
     return replace(genome, projections=cut)
+
+
+def _is_featurewise(node: Node) -> bool:
+    primitive = get(node.op)
+    return primitive.is_featurewise(primitive.full(node.param_dict()))
 
 
 def plain_visibility(

@@ -71,6 +71,31 @@ def test_equal_weights_keep_the_heads_of_their_scores(genome: Build, heads: str)
     check(old, canonicalise(old))
 
 
+@pytest.mark.parametrize("heads", ["all", "1/4"])
+def test_affine_maps_of_a_mean_map_its_values(genome: Build, heads: str) -> None:
+    maps = ("linear", "v"), ("linear", [0]), ("uniform", "q"), ("weighted_sum", [2, 1])
+    moved = ("uniform", "q"), ("weighted_sum", [0, "v"]), ("linear", [1]), ("linear", [2])
+    heads_of = {"q_heads": "1/2", "kv_heads": heads}
+    check(genome(*maps, **heads_of), genome(*moved, **heads_of))
+    assert canonicalise(genome(*maps, **heads_of)).nodes[-1].op == "linear"
+
+
+def test_affine_maps_with_another_reader_stay_before_the_mean(genome: Build) -> None:
+    old = genome(("uniform", "v"), ("linear", "v"), ("weighted_sum", [0, 1]), ("add", [1, 2]))
+    assert [node.op for node in canonicalise(old).nodes].count("linear") == 1
+    check(old, canonicalise(old))
+
+
+def test_a_gate_of_heads_reads_a_stream_of_any_width(genome: Build) -> None:
+    def scanned(gate: str, scan: str) -> Genome:
+        flags = {"has_wq": False, "has_wk": False, "has_wv": gate == "v", "kv_heads": "one"}
+        return genome(("forget_gate", gate), ("scan", [scan, 0]), raw="shared", **flags)
+
+    form = canonicalise(scanned("v", "k"))
+    assert form == canonicalise(scanned("k", "k"))
+    assert not form.projections.has_wv
+
+
 def test_two_uniform_nodes_become_one(genome: Build) -> None:
     old = genome(
         ("cosine", "qk"),
@@ -119,9 +144,27 @@ def test_means_of_whole_tokens_are_means_of_heads(genome: Build, after: Any) -> 
     assert digest(few) != digest(projected)
 
 
-@pytest.mark.parametrize("op", ["layer_norm", "rms_norm", "linear", "gated_value", "rope"])
+@pytest.mark.parametrize(
+    "op", ["layer_norm", "rms_norm", "linear", "gated_value", "rope", "output_gate"]
+)
 def test_means_through_maps_of_single_heads_differ(genome: Build, op: str) -> None:
-    forms = [genome(*MEAN, (op, [1]), has_wv=False, raw=raw) for raw in ("slice", "shared")]
+    params = {"per": "head"} if op == "output_gate" else {}
+    forms = [genome(*MEAN, (op, [1], params), has_wv=False, raw=raw) for raw in ("slice", "shared")]
+    assert digest(forms[0]) != digest(forms[1])
+
+
+@pytest.mark.parametrize("gate", ["token_gate", "feature_gate"])
+def test_scans_of_whole_tokens_are_scans_of_heads(genome: Build, gate: str) -> None:
+    nodes = (gate, "v"), ("scan", ["v", 0])
+    check(genome(*nodes, has_wv=False, raw="shared"), genome(*nodes, has_wv=False))
+
+
+@pytest.mark.parametrize(
+    "gate", [("forget_gate",), ("constant_gate",), ("feature_gate", {"form": "exponential"})]
+)
+def test_scans_with_gates_of_heads_differ(genome: Build, gate: tuple[Any, ...]) -> None:
+    nodes = (gate[0], "v", *gate[1:]), ("scan", ["v", 0])
+    forms = [genome(*nodes, has_wv=False, raw=raw) for raw in ("slice", "shared")]
     assert digest(forms[0]) != digest(forms[1])
 
 

@@ -209,9 +209,10 @@ class Primitive:
         plain: returns equal parameters in normal form at the sizes of a call; None if the result of
             the call is its first operand.
         least_heads: returns a lower bound on the head count of the result, as a head label.
-        is_featurewise: whether each feature of the result depends only on the same feature of the
-            operands and on weights that all heads share. The dependence must be the same for all
-            features, and must not depend on how features are divided into heads.
+        is_featurewise: returns whether cutting one head into several preserves the function, and
+            the shapes and initial distribution of the weights: a feature of the result depends only
+            on the same feature of the operands, on the block's input, and on weights of this
+            feature or of all features.
         sign: returns the provable sign of the result, given the signs of the operands.
     """
 
@@ -232,7 +233,7 @@ class Primitive:
     derived: tuple[str, ...] = ()
     plain: Callable[[Params, Sizes], Params | None] = lambda params, sizes: params
     least_heads: Callable[[Params], str] = lambda params: "one"
-    is_featurewise: bool = False
+    is_featurewise: Callable[[Params], bool] = lambda params: False
     sign: SignRule = unknown_sign
 
     @cached_property

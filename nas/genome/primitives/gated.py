@@ -152,6 +152,7 @@ class WriteGate(nn.Module):
     notation="scan({tokens}, {gates})",
     source="Qin et al. 2023 (HGRN, NeurIPS); in parallel: Hillis and Steele 1986",
     state=lambda sizes, params: sizes.heads * (sizes.width + sizes.gates),
+    is_featurewise=lambda params: True,
 )
 class Scan(nn.Module):
     """The recurrence out_t = f_t out_{t-1} + tokens_t of each feature, with forget gates f.

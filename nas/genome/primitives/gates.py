@@ -153,6 +153,7 @@ class ConstantGate(nn.Module):
     },
     unread=lambda params: ("tokens",),
     state=lambda sizes, params: sizes.heads * sizes.width,
+    is_featurewise=lambda params: params["form"] == "sigmoid",  # else each head has a rate
 )
 class FeatureGate(GateOfInput):
     """Forget gates of each feature of each head, computed from the block's input x.
@@ -232,6 +233,7 @@ def running_logsumexp(tokens: Tokens, visible: Tokens) -> Tokens:
     },
     unread=lambda params: () if params["form"] == "sigmoid" else ("root",),
     state=lambda sizes, params: sizes.heads * sizes.width * (1 + (params["form"] == "share")),
+    is_featurewise=lambda params: True,
 )
 class TokenGate(nn.Module):
     """Forget gates f of each feature s of the tokens.

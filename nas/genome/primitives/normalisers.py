@@ -260,7 +260,7 @@ class StickBreaking(nn.Module):
     source="control: a mean over the keys",
     parameters={"heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"])))},
     derived=("heads",),
-    is_featurewise=True,
+    is_featurewise=lambda params: True,
     unread=lambda params: ("scores", "key"),
     least_heads=lambda params: params["heads"],
 )

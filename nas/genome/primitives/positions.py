@@ -105,7 +105,7 @@ class Rope(nn.Module):
     state=lambda sizes, params: (
         sizes.heads * sizes.width * (params["kernel"] - 1) if params["causal"] else None
     ),
-    is_featurewise=True,
+    is_featurewise=lambda params: True,
 )
 class ShortConv(nn.Module):
     """Depthwise convolution over the tokens, with one kernel for each feature of each head.
@@ -160,7 +160,7 @@ class ShortConv(nn.Module):
     source="Peng et al. 2023 (RWKV, arXiv 2305.13048), with 1 - mu for its mu",
     state=lambda sizes, params: sizes.heads * sizes.width,
     parameters={"init": Choice(default="identity", values=("identity", "spread"))},
-    is_featurewise=True,
+    is_featurewise=lambda params: True,
 )
 class TokenShift(nn.Module):
     """Each feature mixed with the same feature of the previous token.

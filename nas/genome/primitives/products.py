@@ -187,7 +187,7 @@ class ConvolutionalScore(nn.Module):
     role=Role.AGGREGATE,
     notation="{weights}·{values}",
     source="Vaswani et al. 2017, eq. 1",
-    is_featurewise=True,
+    is_featurewise=lambda params: True,
     sign=sign_of_product,
 )
 class WeightedSum(nn.Module):

@@ -23,7 +23,7 @@ from nas.genome.primitives.signs import common_sign, non_negative, rectified, si
     role=Role.TRANSFORM,
     notation="GELU({tokens})",
     source="Hendrycks and Gimpel 2016, eq. 1; Evolving Attention, section 2.1",
-    is_featurewise=True,
+    is_featurewise=lambda params: True,
 )
 class Gelu(nn.Module):
     """Gaussian error linear unit: x Phi(x), with the exact normal distribution function Phi."""
@@ -38,7 +38,7 @@ class Gelu(nn.Module):
     role=Role.TRANSFORM,
     notation="SiLU({tokens})",
     source="Elfwing et al. 2017, eq. 9",
-    is_featurewise=True,
+    is_featurewise=lambda params: True,
 )
 class Silu(nn.Module):
     """Sigmoid-weighted linear unit: x sigmoid(x)."""
@@ -54,7 +54,7 @@ class Silu(nn.Module):
     notation="ReLU({tokens})",
     source="Nair and Hinton 2010",
     sign=rectified,
-    is_featurewise=True,
+    is_featurewise=lambda params: True,
 )
 class Relu(nn.Module):
     """Rectified linear unit: max(x, 0)."""
@@ -69,7 +69,7 @@ class Relu(nn.Module):
     role=Role.TRANSFORM,
     notation="tanh({tokens})",
     source="elementary",
-    is_featurewise=True,
+    is_featurewise=lambda params: True,
 )
 class Tanh(nn.Module):
     """Hyperbolic tangent of each feature."""
@@ -103,7 +103,7 @@ class L2Norm(nn.Module):
     notation="(elu({tokens}) + 1)",
     source="Katharopoulos et al. 2020 (Transformers are RNNs)",
     sign=non_negative,
-    is_featurewise=True,
+    is_featurewise=lambda params: True,
 )
 class EluPlusOne(nn.Module):
     """Positive features: x + 1 for positive x, and exp(x) for all other x."""
@@ -290,7 +290,7 @@ class GatedValue(nn.Module):
         "init": GATE_INIT,
     },
     sign=common_sign,
-    is_featurewise=True,
+    is_featurewise=lambda params: params["per"] == "feature",
 )
 class OutputGate(nn.Module):
     """Features multiplied by a gate computed from the block's input x.
@@ -336,7 +336,7 @@ class OutputGate(nn.Module):
     source="Evolving Attention, section 2.1",
     commutes=True,
     sign=common_sign,
-    is_featurewise=True,
+    is_featurewise=lambda params: True,
 )
 class Add(nn.Module):
     """Sum of two tensors of one kind. A key that either score excludes is excluded."""
@@ -356,7 +356,7 @@ class Add(nn.Module):
     source="Evolving Attention, section 2.1",
     commutes=True,
     sign=sign_of_product,
-    is_featurewise=True,
+    is_featurewise=lambda params: True,
 )
 class Multiply(nn.Module):
     """Elementwise product of two tensors of one kind.
@@ -376,7 +376,7 @@ class Multiply(nn.Module):
     role=Role.GATE,
     notation="{tokens} ⊙ SiLU(W x)",
     source="Sun et al. 2023 (RetNet, arXiv 2307.08621)",
-    is_featurewise=True,
+    is_featurewise=lambda params: True,
 )
 class SwishGate(nn.Module):
     """Features multiplied by a gate that is computed from the block's input x and may be negative.
