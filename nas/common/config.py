@@ -1,8 +1,7 @@
 """Read YAML and JSON into frozen models; errors name the file, the field and what to change.
 
-No other module imports yaml. Documents are plain data. Tags are errors, so that a file cannot run
-code; aliases are errors, so that a small file cannot expand to much data. Duplicate keys are errors
-too.
+No other module imports yaml. A tag is an error, so that a file cannot run code; an alias is an
+error, so that a small file cannot expand to much data; a duplicate key is an error.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from nas.common.text import plural
 
 MAX_BYTES = 4_000_000
 MAX_YAML_BYTES = 500_000  # parsing YAML takes fifty times longer than JSON
-MAX_DEPTH = 64
 SUFFIXES = (".yaml", ".yml", ".json")
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -47,7 +45,7 @@ def read_document(path: Path) -> Any:
     """Return the plain data of a YAML or JSON file.
 
     Raises:
-        ConfigError: the file is missing, too large, empty, binary, malformed or nested too deep.
+        ConfigError: the file is missing, too large, empty, binary or malformed.
     """
     most = MAX_BYTES if path.suffix == ".json" else MAX_YAML_BYTES
     try:
@@ -71,10 +69,9 @@ def read_model(path: Path, model: type[M]) -> M:
 
 
 def parse_model(data: Any, model: type[M], where: str) -> M:
-    """Return plain data as an instance of a pydantic model.
+    """Return plain data as an instance of the pydantic class ``model``.
 
     Args:
-        model: the class of the result.
         where: the file or other source of the data, which error messages name.
 
     Raises:
@@ -90,37 +87,25 @@ def parse_model(data: Any, model: type[M], where: str) -> M:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Return the plain data of a JSON text.
-
-    Args:
-        where: the file or other source of the text, which error messages name.
+    """Return the plain data of a JSON text; the source ``where`` is named in errors.
 
     Raises:
-        ConfigError: the text is malformed or nested too deep, or contains a duplicate key, NaN, an
-            infinity, or an integer of more than 19 characters.
+        ConfigError: the text is malformed or contains a duplicate key.
     """
     with _naming(where):
-        data = json.loads(
-            text, object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_int=_short_int
-        )
-        _check_depth(data)
-        return data
+        return json.loads(text, object_pairs_hook=_unique_keys)
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Return the plain data of a YAML text.
+    """Return the plain data of a YAML text; the source ``where`` is named in errors.
 
-    Args:
-        where: the file or other source of the text, which error messages name.
+    Dates stay text, since no field is a date.
 
     Raises:
-        ConfigError: the text is malformed or nested too deep, or contains a duplicate key, an
-            alias, a tag, or an integer of more than 19 characters.
+        ConfigError: the text is malformed, or contains an alias, a tag or a duplicate key.
     """
     with _naming(where):
-        data = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader, made stricter
-        _check_depth(data)
-        return data
+        return yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader, made stricter
 
 
 def dump_yaml(data: Any) -> str:
@@ -129,12 +114,7 @@ def dump_yaml(data: Any) -> str:
 
 
 def near(word: object, words: Iterable[str]) -> str:
-    """Return a hint such as `` (did you mean 'softmax'?)`` if one of ``words`` is similar; else "".
-
-    Args:
-        word: the unknown word.
-        words: the known words.
-    """
+    """Return a hint such as `` (did you mean 'softmax'?)`` if a known word is similar; else ""."""
     matches = difflib.get_close_matches(str(word), list(words), n=1, cutoff=0.6)
     return f" (did you mean {matches[0]!r}?)" if matches else ""
 
@@ -170,7 +150,12 @@ def named_files(folder: str) -> list[str]:
 
 def describe(value: Any) -> str:
     """Return the type and the shortened value of any object, for an error message."""
-    return shortened("nothing" if value is None else f"{type(value).__name__} {value!r}")
+    if value is None:
+        return "nothing"
+    try:
+        return shortened(f"{type(value).__name__} {value!r}")
+    except (RecursionError, ValueError):  # Python prints no int of more than 4,300 digits
+        return f"{type(value).__name__}, too long to show"
 
 
 def shortened(text: str) -> str:
@@ -180,6 +165,11 @@ def shortened(text: str) -> str:
 
 class _PlainLoader(yaml.SafeLoader):
     """A SafeLoader that rejects aliases, tags and duplicate keys, and reads dates as text."""
+
+    yaml_implicit_resolvers = {
+        first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
@@ -194,27 +184,20 @@ class _PlainLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         mapping = super().construct_mapping(node, deep=deep)
-        for key, number in Counter(key.value for key, _ in node.value).items():
-            if number > 1:
-                problem = f"the key {shortened(key)!r} stands twice"
-                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        if (key := _duplicate(key.value for key, _ in node.value)) is not None:
+            problem = f"the key {shortened(key)!r} stands twice"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
         return mapping
 
 
-# Numbers such as 0x1F, 1:30 and 1_000 are errors, as in JSON.
-_PlainLoader.add_constructor(
-    "tag:yaml.org,2002:int", lambda loader, node: _short_int(str(node.value))
-)
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if (key := _duplicate(key for key, _ in pairs)) is not None:
+        raise ValueError(f"the key {shortened(key)!r} stands twice.")
+    return dict(pairs)
 
-_PlainLoader.add_constructor(
-    "tag:yaml.org,2002:float", lambda loader, node: _plain_float(loader, node)
-)
 
-# A name such as 2025-11-20 stays text; no field is a date.
-_PlainLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+def _duplicate(keys: Iterable[str]) -> str | None:
+    return next((key for key, number in Counter(keys).items() if number > 1), None)
 
 
 @contextlib.contextmanager
@@ -231,45 +214,9 @@ def _naming(where: str) -> Iterator[None]:
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
         raise ConfigError(f"{where}{line}: not YAML: {' '.join(str(problem).split())}.") from None
     except RecursionError:
-        raise ConfigError(
-            f"{where}: is nested too deep; expected at most {MAX_DEPTH} levels."
-        ) from None
+        raise ConfigError(f"{where}: is nested too deep; expected fewer levels.") from None
     except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None
-
-
-def _check_depth(data: Any, levels: int = MAX_DEPTH) -> None:
-    if not levels:
-        raise RecursionError
-    for child in (
-        data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
-    ):
-        _check_depth(child, levels - 1)
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    for key, number in Counter(key for key, _ in pairs).items():
-        if number > 1:
-            raise ValueError(f"the key {shortened(key)!r} stands twice.")
-    return dict(pairs)
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"found {name}; expected a finite number.")
-
-
-def _short_int(digits: str) -> int:
-    if len(digits) > 19:
-        raise ValueError(f"found a number of {len(digits)} digits; expected at most 18.")
-    if "_" in digits:
-        raise ValueError(f"found the number {digits}; expected digits without '_'.")
-    return int(digits)
-
-
-def _plain_float(loader: Any, node: Any) -> float:
-    if {"_", ":"} & {*node.value}:
-        raise ValueError(f"found the number {node.value}; expected digits without '_' and ':'.")
-    return float(loader.construct_yaml_float(node))
+        raise ConfigError(f"{where}: {str(error).rstrip('.')}.") from None
 
 
 def _folders(folder: str) -> list[Path]:
@@ -283,45 +230,37 @@ _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 _EXPECTED = {
     **dict.fromkeys(("tuple_type", "list_type"), "a list"),
     **dict.fromkeys(("dict_type", "model_type", "dataclass_type"), "a mapping of keys to values"),
+    "too_short": "more items",
 }
 
 
 def _sentence(error: pydantic.ValidationError, model: type[pydantic.BaseModel], where: str) -> str:
     """Return an error message: a sentence on the first fault, and the number of other faults."""
-    details = _independent(error.errors(include_url=False))
+    details: list[Any] = error.errors(include_url=False)
+    # A list with an invalid item is also reported as too short.
+    details = [detail for detail in details if detail["type"] != "too_short"] or details
     # A misspelt key is also reported as missing; the message names the misspelling.
-    first = next((d for d in details if d["type"] in _UNKNOWN_KEY), details[0])
-    place = shortened(".".join(str(part) for part in first["loc"])) or "the document"
+    first = next((detail for detail in details if detail["type"] in _UNKNOWN_KEY), details[0])
+    place = shortened(".".join(map(str, first["loc"]))) or "the document"
     more = f" ({plural(len(details) - 1, 'more mistake')}.)" if len(details) > 1 else ""
-    if first["type"] in _UNKNOWN_KEY:
-        key, expected_keys = shortened(str(first["loc"][-1])), _fields(model, first["loc"][:-1])
-        expected = f"; expected one of {', '.join(expected_keys)}" if expected_keys else ""
-        return f"{where}, {place}: unknown key {key!r}{expected}{near(key, expected_keys)}.{more}"
     if first["type"] == "missing":
         return f"{where}: the key {place!r} is missing.{more}"
-    reason = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    if first["type"] == "value_error":
-        return f"{where}, {place}: {reason.rstrip('.')}.{more}"
-    if first["type"] == "too_short":
-        reason = f"expected at least {plural(first['ctx']['min_length'], 'item')}"
-    elif first["type"] in _EXPECTED:
-        reason = f"expected {_EXPECTED[first['type']]}"
-    reason = reason[:1].lower() + reason[1:]
-    return f"{where}, {place}: found {describe(first['input'])}; {reason}.{more}"
+    return f"{where}, {place}: {_fault(first, model)}.{more}"
 
 
-def _independent(details: list[Any]) -> list[Any]:
-    """Return the faults without those that another fault causes.
-
-    If an item of a list is invalid, pydantic also reports that the list without it is too short.
-    """
-
-    def is_caused(detail: Any) -> bool:
-        loc = detail["loc"]
-        inside = (d for d in details if len(d["loc"]) > len(loc) and d["loc"][: len(loc)] == loc)
-        return detail["type"] == "too_short" and any(inside)
-
-    return [detail for detail in details if not is_caused(detail)]
+def _fault(detail: Any, model: type[pydantic.BaseModel]) -> str:
+    """Return what is wrong with a value or key, in the words of pydantic where they are plain."""
+    if detail["type"] in _UNKNOWN_KEY:
+        key, known = str(detail["loc"][-1]), _fields(model, detail["loc"][:-1])
+        expected = f"; expected one of {', '.join(known)}" if known else ""
+        return f"unknown key {shortened(key)!r}{expected}{near(key, known)}"
+    reason = str(detail["msg"]).removeprefix("Value error, ").replace("Input should be", "expected")
+    reason = reason.rstrip(".")
+    if detail["type"] == "value_error":
+        return reason
+    if detail["type"] in _EXPECTED:
+        reason = f"expected {_EXPECTED[detail['type']]}"
+    return f"found {describe(detail['input'])}; {reason[:1].lower()}{reason[1:]}"
 
 
 def _fields(model: type[pydantic.BaseModel], loc: tuple[int | str, ...]) -> list[str]:

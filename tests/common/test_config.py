@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -19,6 +20,7 @@ class Inner(Frozen):
 class Outer(Frozen):
     name: str
     inner: Inner = Inner(count=1)
+    rate: float = 1.0
 
 
 @pytest.mark.parametrize(
@@ -36,13 +38,7 @@ class Outer(Frozen):
         ("a.yaml", b"a: &x [1]\nb: *x", "aliases"),
         ("a.yaml", b"a: !!python/object/apply:os.system [echo]", "not YAML"),
         ("a.yaml", b"a: !!set {x, y}", "tag"),
-        ("a.yaml", b"a: 0xff", "0xff"),
-        ("a.yaml", b"a: 1_2", "found the number 1_2"),
-        ("a.yaml", b"a: 1_2.5", "found the number 1_2.5"),
-        ("a.yaml", b"a: 1:30.5", "found the number 1:30.5"),
         ("a.yaml", b"a: 1" + b"0" * 5000, "digits"),
-        ("a.json", b'{"a": 1' + b"0" * 6000 + b"}", "digits"),
-        ("a.json", b'{"a": NaN}', "NaN"),
         ("a.yaml", b"- a\n" * 200_000, "bytes"),
     ],
 )
@@ -80,6 +76,9 @@ def test_dates_and_fractions_stay_text(tmp_path: Path) -> None:
         ({"name": "x", "inner": {"cout": 1}}, "did you mean 'count'"),
         ({}, "'name' is missing"),
         ([], "found list"),
+        ({"name": "x", "rate": math.nan}, "rate: found float nan; expected a finite number"),
+        ({"name": "x", "rate": 10**400}, "rate: found int 10+"),
+        ({"name": [16**6000]}, "name: found list, too long to show"),
         ({"name": "x", "inner": 3}, r"inner: found int 3; expected a mapping of keys to values\.$"),
         ({"name": 1, "inner": {"count": "x"}}, r"\(1 more mistake\.\)$"),
     ],

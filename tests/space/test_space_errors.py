@@ -26,7 +26,7 @@ FORMS = "'all', 'first', 'alternate', or a mapping of every, count, offset, rest
         ({"placement": "alls"}, ": found str 'alls'; expected a list of placements, or a mapping"),
         ({"placement": ["alls"]}, f".0: found str 'alls'; expected one of {FORMS}"),
         ({"placement": 3}, ": found int 3; expected a list"),
-        ({"placement": []}, ": found list []; expected at least 1 item"),
+        ({"placement": []}, ": found list []; expected more items"),
         ({"region": {"quality": True}}, ".quality: found bool True; expected a valid number"),
         ({"region": 3}, ": found int 3; expected a mapping of keys to values"),
         ({"projections": {"q_heads": ["x"]}}, ".q_heads.0: found str 'x'; expected 'all'"),

@@ -6,6 +6,7 @@ raises ``ValueError`` with a message that contains the value and what is expecte
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -104,7 +105,8 @@ class Real:
 
     def accept(self, value: ParamValue) -> ParamValue:
         """Return the number as a float; raise ``ValueError`` if it is not in the domain."""
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and self.low < float(value or 0) <= self.high:
-            return float(value or 0)
+        # Compared before the conversion, since an int may be too large for a float.
+        number = math.nan if isinstance(value, bool | str | None) else value
+        if self.low < number <= self.high:
+            return float(number)
         raise ValueError(f"found {describe(value)}; expected {self.expected}")
