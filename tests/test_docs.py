@@ -84,16 +84,16 @@ def test_files_included_are_the_files(document: Path) -> None:
             assert block.text == (ROOT / source).read_text(encoding="utf-8"), source
 
 
-@EACH
+@pytest.mark.parametrize(
+    "document", [ROOT / "README.md", ROOT / "docs" / "tutorial.md"], ids=lambda p: p.stem
+)
 def test_shown_output_is_printed(document: Path, tmp_path: Path) -> None:
     run_blocks(document, tmp_path, with_slow=False)
 
 
 @pytest.mark.slow
 @EACH
-def test_shown_output_of_slow_commands_is_printed(document: Path, tmp_path: Path) -> None:
-    if not any(block.is_slow for block in blocks(text_of(document))):
-        pytest.skip("no slow block")
+def test_shown_output_of_all_commands_is_printed(document: Path, tmp_path: Path) -> None:
     run_blocks(document, tmp_path, with_slow=True)
 
 

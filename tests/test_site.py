@@ -13,6 +13,8 @@ import pytest
 import nas
 from nas.genome.mechanisms import MECHANISMS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -21,12 +21,10 @@ def _isolated_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setenv("NO_COLOR", "1")
 
 
-@pytest.mark.parametrize(
-    ("count", "seed"), [(60, 0), pytest.param(3_000, 1, marks=pytest.mark.slow)]
-)
-def test_hostile_inputs_cause_no_faults(tmp_path: Path, count: int, seed: int) -> None:
+@pytest.mark.slow
+def test_hostile_inputs_cause_no_faults(tmp_path: Path) -> None:
     kinds = set()
-    for result in run_inputs(count, seed, tmp_path):
+    for result in run_inputs(3_000, 1, tmp_path):
         assert not result.observation.faults, f"{result.name}: {result.observation.faults}"
         kinds.add(result.kind)
     assert kinds == {*KINDS}

@@ -40,15 +40,6 @@ def words(line: str, folder: Path, shell: str = "bash") -> list[str]:
     return done.stdout.split()
 
 
-def test_commands_and_members_are_completed_without_heavy_imports(recorded_run: Path) -> None:
-    folder = recorded_run.parent.parent
-    assert words("nas sh", folder) == ["show"]
-    assert words("nas show example/", folder) == [f"example/{n}" for n in completion.MEMBERS]
-    assert words("nas show q", folder) == ["qana"]
-    offered = words("nas front e", folder, "zsh")
-    assert offered[-1] == ':(("example"))\''
-
-
 def test_run_names_with_shell_syntax_are_not_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

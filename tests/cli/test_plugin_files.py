@@ -47,9 +47,8 @@ def nas(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(
-    "backend", ["--backend local", pytest.param("--workers 1", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["--backend local", "--workers 1"])
 def test_a_file_serves_all_commands_and_the_workers(folder: Path, backend: str) -> None:
     words = ("--space", "space.yaml", "--gens", "1", "--pop", "6", "--run", "a", *backend.split())
     found = nas(folder, "search", "--plugin", "my_scores.py", *words)

@@ -39,7 +39,6 @@ def test_commands_that_read_work_on_a_read_only_folder(nas: Any, command: str) -
 @pytest.mark.parametrize(
     "command",
     [
-        "search --space quickstart --gens 1 --pop 4 --task recall",
         "export example/best -o best.py",
     ],
 )

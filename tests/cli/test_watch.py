@@ -114,6 +114,7 @@ def test_watch_reports_a_killed_writer(
     assert after == before
 
 
+@pytest.mark.slow
 def test_search_is_watched_killed_and_resumed(
     nas: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,7 +71,9 @@ def check_equal(genome: Genome, dim: int = 32, heads: int = 8, n: int = 9) -> No
             check_same(ours, results[0])
 
 
-@pytest.mark.parametrize("space", ["attention_v1", "attention_v2"])
+@pytest.mark.parametrize(
+    "space", ["attention_v2", pytest.param("attention_v1", marks=pytest.mark.slow)]
+)
 def test_random_genomes_equal_the_interpreter(space: str) -> None:
     for genome in random_genomes(space, 50, seed=7):
         check_equal(genome)
@@ -135,6 +137,7 @@ def exported_with_any_length(genome: Genome) -> None:
         torch.testing.assert_close(program(x, None, padding), block(x, None, padding))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_mechanisms_are_exported_with_any_number_of_tokens(name: str) -> None:
     exported_with_any_length(MECHANISMS[name].genome)

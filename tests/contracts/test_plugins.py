@@ -236,7 +236,7 @@ def test_installed_plugins_take_part_in_a_search(tmp_path: Path) -> None:
         *printed, statuses = done.stdout.splitlines(keepends=True)
         return "".join(printed), done.stderr, [int(word) for word in statuses.split()]
 
-    options = "--algorithm hill-climbing --gens 2 --pop 3 --backend local --run r"
+    options = "--algorithm hill-climbing --gens 2 --pop 2 --backend local --run r"
     out, err, statuses = nas(
         f"search --space space.yaml {options}",
         "front r --json",
@@ -252,10 +252,9 @@ def test_installed_plugins_take_part_in_a_search(tmp_path: Path) -> None:
     install(tmp_path, broken, version="2.0")
     out, err, statuses = nas(
         "plugins",
-        "resume r --gens 3 --backend local",
         "export mha -o mha.dot --format dot",
     )
-    assert statuses == [1, 0, 2], out + err
+    assert statuses == [1, 2], out + err
     assert "broken: ModuleNotFoundError: No module named 'no_such_module'" in out
     for group, name in (
         ("mechanisms", "gated_mha"),
@@ -263,5 +262,4 @@ def test_installed_plugins_take_part_in_a_search(tmp_path: Path) -> None:
         ("tasks", "pointer"),
     ):
         assert re.search(rf"nas\.{group} +{name} +plugins 2\.0 +{name}\n", out)
-    assert "plugins was 1.0 and is 2.0" in err
     assert "there is no export format 'dot'" in err

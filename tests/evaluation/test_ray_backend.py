@@ -224,12 +224,9 @@ def test_cluster_is_joined_by_address(cluster, tmp_path):
     assert ray.cluster_resources()["CPU"] == CORES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "keys"),
-    [
-        (signal.SIGINT, ["sleeps"]),
-        pytest.param(signal.SIGTERM, ["exits", "sleeps"], marks=pytest.mark.slow),
-    ],
+    ("number", "keys"), [(signal.SIGINT, ["sleeps"]), (signal.SIGTERM, ["exits", "sleeps"])]
 )
 def test_interrupt_ends_driver_and_workers_without_a_trace(tmp_path, number, keys):
     """A lost worker is reported by one line on standard error, and a signal by none of Ray's.

@@ -33,6 +33,7 @@ def test_mlflow_receives_each_generation_once(
     assert [one.step for one in found] == sorted({one.step for one in found})
 
 
+@pytest.mark.slow
 def test_wandb_receives_the_numbers_offline(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ KILLED = Path(__file__).with_name("killed.py")
 @pytest.mark.parametrize(
     ("mode", "settings", "num_kills"),
     [
-        ("table", SearchConfig(population=10, generations=3, repeats=2, seed=1, lag=3), 2),
+        ("table", SearchConfig(population=8, generations=3, seed=1, lag=3), 2),
         pytest.param(
             "real", SearchConfig(population=8, generations=5, seed=2), 4, marks=pytest.mark.slow
         ),

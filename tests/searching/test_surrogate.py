@@ -54,6 +54,7 @@ def test_surrogate_reevaluates_under_noise(kit: Any) -> None:
         assert proposal.verdict == "repeated"
 
 
+@pytest.mark.slow
 def test_worth_of_a_reevaluation_falls_with_the_number_of_trainings(kit: Any) -> None:
     context = kit.context()
     surrogate, rng = Surrogate(context), np.random.default_rng(0)

@@ -76,9 +76,8 @@ def test_search_trains_known_mechanisms_under_the_target_task(begin: Any, kit: A
         assert (run.folder / "target.yaml").read_text() == setup.target.text
 
 
-@pytest.mark.parametrize(
-    ("stop_after", "lag"), [pytest.param(45, None, marks=pytest.mark.slow), (30, 6)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("stop_after", "lag"), [(45, None), (30, 6)])
 def test_interrupted_search_has_the_same_record(
     begin: Any, kit: Any, make_table: Any, stop_after: int, lag: int | None
 ) -> None:
@@ -93,6 +92,7 @@ def test_interrupted_search_has_the_same_record(
     assert recorded(kit, "whole")["target"]
 
 
+@pytest.mark.slow
 def test_search_on_digits_finds_and_confirms_a_front(kit: Any, task: Any, target: Any) -> None:
     ended = run_search(
         load_space("quickstart"),

@@ -97,6 +97,7 @@ def test_later_tokens_change_no_earlier_output(name):
             assert (after[0, first:] - before[0, first:]).abs().amax() > 1e-3
 
 
+@pytest.mark.slow
 def test_recall_separates_attention_from_uniform(task, data):
     found = {name: train(mechanism(name).genome, task, data) for name in ("mha", "uniform")}
     assert found["mha"].metrics["accuracy"] >= 0.99
