@@ -22,13 +22,12 @@ from nas.store import open_run
 KILLED = Path(__file__).with_name("killed.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "settings", "num_kills"),
     [
         ("table", SearchConfig(population=8, generations=3, seed=1, lag=3), 2),
-        pytest.param(
-            "real", SearchConfig(population=8, generations=5, seed=2), 4, marks=pytest.mark.slow
-        ),
+        ("real", SearchConfig(population=8, generations=5, seed=2), 4),
     ],
 )
 def test_killed_and_resumed_run_equals_an_uninterrupted_run(

@@ -57,13 +57,15 @@ def test_record_does_not_depend_on_workers_or_order(
     found = []
     for workers, order in ((1, 0), (8, 1)):
         name = f"run_{order}"
-        writer = kit.create(name, algorithm=algorithm, lag=lag)
+        writer = kit.create(name, algorithm=algorithm, lag=lag, generations=3)
         kit.search(writer, make_table(workers, order=order))
         found.append(kit.recorded(name))
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize(("stop_after", "lag"), [(13, 5), (61, None)])
+@pytest.mark.parametrize(
+    ("stop_after", "lag"), [(13, 5), pytest.param(61, None, marks=pytest.mark.slow)]
+)
 def test_interrupted_and_resumed_run_equals_an_uninterrupted_run(
     kit: Any, make_table: Callable[..., Any], stop_after: int, lag: int | None
 ) -> None:

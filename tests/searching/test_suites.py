@@ -130,6 +130,7 @@ class Interrupted(LocalEvaluator):
         return finished
 
 
+@pytest.mark.slow
 def test_interrupted_references_are_resumed_without_repeating(
     searched: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ print((before - resident_pages()) * resource.getpagesize())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc can be configured")
 def test_freed_memory_is_reused_without_faults_and_returned_above_the_bound() -> None:
     done = subprocess.run(
