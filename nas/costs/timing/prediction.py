@@ -19,7 +19,6 @@ from nas.costs.context import summed_layers
 from nas.costs.timing.work import amounts
 
 _RIDGE: Final = 0.02
-_COUNTED: Final = (".macs", ".call")  # kinds of multiply-adds and of calls; others are of elements
 Time = Annotated[float, Field(ge=0.0, allow_inf_nan=False, strict=True)]
 
 
@@ -122,17 +121,11 @@ def total(work: Mapping[str, float], units: Mapping[str, float]) -> float:
 def _unit(kind: str, units: Mapping[str, float]) -> float:
     """Return the unit time of a kind of work.
 
-    If the kind was not measured, the result is the median unit time of kinds that count the same
-    quantity, or 0 if no calls were measured, as in the calibrations of recorded tables.
+    If a kind of elements or multiply-adds was not measured, the result is the median unit time of
+    its like. A table that was recorded without calls has none.
     """
-    if kind in units:
-        return units[kind]
-    like = [unit for name, unit in units.items() if unit and _counted(name) == _counted(kind)]
-    if not like and _counted(kind) == ".call":
-        return 0.0
+    if kind in units or kind == "call":
+        return units.get(kind, 0.0)
+    is_macs = kind.endswith(".macs")
+    like = [unit for name, unit in units.items() if unit and name.endswith(".macs") == is_macs]
     return statistics.median(like or units.values())
-
-
-def _counted(kind: str) -> str:
-    """Return what a kind of work counts: ".macs" (multiply-adds), ".call" or "" (elements)."""
-    return next((end for end in _COUNTED if kind.endswith(end)), "")

@@ -1,8 +1,9 @@
 """Count the work of one attention layer in a training pass, by kind.
 
-    {"project.macs": 2.1, "scaled_dot_product": 1.1, "softmax@call": 1.1, "layer": 1.0, ...}
+    {"project.macs": 2.1, "scaled_dot_product": 1.1, "softmax@call": 1.1, "call": 3.0, ...}
 
-A kind is named after a primitive; ``layer`` counts the layer itself. Elements and multiply-adds
+A kind is named after a primitive; ``layer`` counts the layer itself, and ``call`` its calls of
+primitives. Elements and multiply-adds
 (``.macs``) are counted in millions. If a fused kernel replaces a primitive, the kind ends in ``@``
 and the kernel's name, because kernels do different work: the kernel for means computes no scores.
 ``calibrate`` measures the time of one unit of each kind.
@@ -45,11 +46,9 @@ def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> di
         work += _call(plan, call, sizes, is_causal=is_causal)
         in_calls |= {step.index for step in call.steps}
     for step in plan.steps:
-        if step.index in in_calls:
-            totals["step"] += 1.0
-        elif step.index in read:
-            # Primitives call different numbers of torch's operations.
-            totals[f"{step.primitive.name}.call"] += 1.0
+        if step.index in in_calls or step.index in read:
+            totals["call"] += 1.0
+        if step.index in read and step.index not in in_calls:
             work += _step(plan, step, sizes, "")
     for kind, amount in work:
         totals[kind] += amount * batch / _MILLION
