@@ -143,7 +143,7 @@ class Plan:
     @property
     def cautions(self) -> tuple[str, ...]:
         """Return warnings about parameter values with which a primitive may never train."""
-        texts = (step.primitive.caution(step.params) for step in self.steps)
+        texts = (step.primitive.check(step.params) for step in self.steps)
         return tuple(dict.fromkeys(text for text in texts if text))
 
     def remarks(self, heads: int) -> tuple[str, ...]:

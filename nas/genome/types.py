@@ -156,7 +156,8 @@ class _Inference:
             self.problems.append(_mismatch(index, primitive, operands))
             return
         self.signatures[index] = signature
-        heads, widths = primitive.least_heads(primitive.full(node.param_dict())), dict[str, str]()
+        least = primitive.full(node.param_dict()).get(primitive.least_heads or "", "one")
+        heads, widths = str(least), dict[str, str]()
         for port, operand in zip(signature.inputs, operands, strict=True):
             if operand is None:  # its type error is already listed
                 continue

@@ -194,21 +194,19 @@ class Primitive:
         parameters: for each parameter its default and its valid values.
         commutes: whether exchanging the first two operands does not change the result.
         is_causal_safe: returns whether, under a causal mask, no output depends on a later token.
-        check: raises ``ValueError`` for parameters that exclude each other.
-        caution: returns a warning about training with these parameters, or None.
+        check: raises ``ValueError`` for parameters that exclude each other, and returns a warning
+            about training with these parameters, or None.
         elementwise: names of torch operations, such as "aten::special_ndtr", that the cost
             ``elementwise`` counts by their elements. Operations that torch tags as pointwise need
             no declaration.
-        is_stateful: returns whether a call in training mode changes the module's buffers.
         state: returns how many numbers the cache of a decoder holds to continue a sequence; None if
             the result depends on all earlier tokens. Used only if ``needs_all_tokens`` is true.
         unread: returns the names of parameters that have no effect, and of operands of which only
             the shape has an effect.
-        derived: names of parameters that only simplification of genomes sets. A search space need
-            not list them.
         plain: returns equal parameters in normal form at the sizes of a call; None if the result of
             the call is its first operand.
-        least_heads: returns a lower bound on the head count of the result, as a head label.
+        least_heads: the parameter whose value, a head label, is a lower bound on the head count of
+            the result; None without such a parameter.
         is_featurewise: returns whether cutting one head into several preserves the function, and
             the shapes and initial distribution of the weights: a feature of the result depends only
             on the same feature of the operands, on the block's input, and on weights of this
@@ -224,15 +222,12 @@ class Primitive:
     parameters: Mapping[str, Domain] = field(default_factory=dict)
     commutes: bool = False
     is_causal_safe: Callable[[Params], bool] = lambda params: True
-    check: Callable[[Params], None] = lambda params: None
-    caution: Callable[[Params], str | None] = lambda params: None
+    check: Callable[[Params], str | None] = lambda params: None
     elementwise: tuple[str, ...] = ()
-    is_stateful: Callable[[Params], bool] = lambda params: False
     state: Callable[[Sizes, Params], int | None] = lambda sizes, params: None
     unread: Callable[[Params], tuple[str, ...]] = lambda params: ()
-    derived: tuple[str, ...] = ()
     plain: Callable[[Params, Sizes], Params | None] = lambda params, sizes: params
-    least_heads: Callable[[Params], str] = lambda params: "one"
+    least_heads: str | None = None
     is_featurewise: Callable[[Params], bool] = lambda params: False
     sign: SignRule = unknown_sign
 
@@ -277,6 +272,15 @@ class Primitive:
     def reads_hidden_tokens(self) -> bool:
         """Whether a call on tokens needs no mask where only later tokens are hidden."""
         return bool(getattr(self.module, "reads_hidden_tokens", False))
+
+    @cached_property
+    def derived(self) -> tuple[str, ...]:
+        """The parameters that only simplification of genomes sets; a space need not list them.
+
+        They keep the head count of a result that depends on the shape of its operands only.
+        """
+        reads_shapes = bool(self.unread(self.defaults()))
+        return (self.least_heads,) if self.least_heads and reads_shapes else ()
 
     @cached_property
     def _called(self) -> Mapping[str, Parameter]:

@@ -78,9 +78,8 @@ class GateOfInput(nn.Module):
         "form": Choice(default="sigmoid", values=("sigmoid", "exponential")),
         "least_heads": _LEAST_HEADS,
     },
-    derived=("least_heads",),
     unread=lambda params: ("tokens",),
-    least_heads=lambda params: params["least_heads"],
+    least_heads="least_heads",
     state=lambda sizes, params: sizes.heads,
 )
 class ForgetGate(GateOfInput):
@@ -116,9 +115,8 @@ class ForgetGate(GateOfInput):
     notation="f",
     source="Sun et al. 2023 (RetNet, arXiv 2307.08621)",
     parameters={"least_heads": _LEAST_HEADS},
-    derived=("least_heads",),
     unread=lambda params: ("tokens",),
-    least_heads=lambda params: params["least_heads"],
+    least_heads="least_heads",
 )
 class ConstantGate(nn.Module):
     """The same forget gate at all tokens: f = 1 - 2^(-5 - h) for heads h = 0, 1, ...

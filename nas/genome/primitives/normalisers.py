@@ -259,10 +259,9 @@ class StickBreaking(nn.Module):
     notation="uniform",
     source="control: a mean over the keys",
     parameters={"heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"])))},
-    derived=("heads",),
     is_featurewise=lambda params: True,
     unread=lambda params: ("scores", "key"),
-    least_heads=lambda params: params["heads"],
+    least_heads="heads",
 )
 class Uniform(nn.Module):
     """Equal weights 1 / n for the n visible keys, so that values are averaged.

@@ -35,12 +35,9 @@ from nas.genome.primitives.positions import rotate
 from nas.genome.primitives.shapes import Key, Query, Scores
 
 
-def _check(params: Params) -> None:
+def _check(params: Params) -> str | None:
     if params["gate"] != "learned" and params["init"] == "gate":
         raise ValueError("init: gate starts from a closed gate; expected gate: learned")
-
-
-def _caution(params: Params) -> str | None:
     if params["init"] != "paper_zero":
         return None
     return (
@@ -66,8 +63,6 @@ def _caution(params: Params) -> str | None:
         "rope": Flag(default=False),
     },
     check=_check,
-    caution=_caution,
-    is_stateful=lambda params: params["gate"] == "warmup",
 )
 class Qana(nn.Module):
     """Dot product plus a hidden layer whose weights are computed from the query's token.

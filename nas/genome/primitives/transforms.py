@@ -226,7 +226,7 @@ class Linear(nn.Module):
     parameters={
         "least_heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"]))),
     },
-    least_heads=lambda params: params["least_heads"],
+    least_heads="least_heads",
 )
 class HeadLinear(nn.Module):
     """Learned linear map of each head's features, with one matrix W_h (w x w) for each head h.
