@@ -1,27 +1,18 @@
 """Statistics of differences between the metrics of mechanisms trained with the same seeds.
 
-Everything that nas states about a difference follows these rules, except ``nas judge``, which tests
-after every pair (``nas.common.sequential``):
-
-1. Two trainings of different mechanisms with the same seed form a pair. The gain of a pair is the
+1. Two trainings of different mechanisms with the same seed form a pair; the gain of a pair is the
    difference of their metrics.
 2. A mechanism with a failed training has no difference to any mechanism, because its successful
-   trainings are a biased sample. ``paired`` returns no gain then.
-3. The mean gain is tested with Student's t test. A mechanism is better or worse than another one if
-   p is below ``LEVEL``. All other differences are undecided, including those of a single pair.
-   Undecided is not equal.
-4. If mechanisms are trained at several learning rates, rule 2 applies to each rate, and another
-   test replaces that of rule 3 (``nas.common.rates``).
+   trainings are a biased sample.
+3. The mean gain is tested with Student's t test. If p is below ``LEVEL``, the mechanism is better
+   or worse; else the difference is undecided, which does not mean equal.
+4. The differences of a table are corrected together by Holm's method (1979, "A simple sequentially
+   rejective multiple test procedure").
+5. If a test is repeated at K numbers of pairs (looks) that are fixed beforehand, its p-value is K
+   times the least of those so far (Bonferroni), which is valid for every rule of when to stop.
 
-A test of a single difference (``gain_of``) is not corrected. If the differences of a whole table
-are tested at once, their p-values are corrected by Holm's method (1979, "A simple sequentially
-rejective multiple test procedure").
-
-More pairs may be trained for differences that are still unresolved. The numbers of pairs at which
-the tests are repeated are fixed beforehand; each such test is a look. With K looks, the p-value of
-a test is K times the least p-value of its looks so far (Bonferroni). It is valid for every rule of
-when to stop. ``findings`` applies Holm's method to these p-values, and computes confidence
-intervals at the level 1 - .05 / K.
+``nas.common.rates`` compares mechanisms at several learning rates, ``nas.common.sequential`` tests
+after every pair.
 """
 
 from __future__ import annotations
@@ -44,13 +35,7 @@ _NO_SPREAD: Final = 1e-12
 
 
 class Gain(NamedTuple):
-    """The difference of a metric between two mechanisms, and the result of its test.
-
-    Attributes:
-        mean: mean difference over pairs of trainings with the same seed.
-        error: standard error of the mean; None for a single pair.
-        side: result of the test of this difference alone.
-    """
+    """The mean gain, its standard error (None for a single pair), and the side of its own test."""
 
     mean: float
     error: float | None
@@ -59,17 +44,11 @@ class Gain(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """The estimated difference of a metric between two mechanisms, and the results of its tests.
+    """The mean gain of one mechanism over another, and the results of its tests.
 
-    A pair is two trainings, one of each mechanism, with the same seed.
-
-    Attributes:
-        mean: mean difference over the pairs.
-        error: standard error of the mean.
-        low, high: bounds of the confidence interval of the mean.
-        p_holm: p-values, corrected by Holm's method, of the claims "same", "worse" and "better".
-            "same" means a difference smaller than the margin of ``findings`` in either direction.
-        pairs: number of pairs.
+    ``error`` is the standard error of the mean, ``low`` and ``high`` bound its confidence interval.
+    ``p_holm`` has the p-values of ``CLAIMS``, corrected by Holm's method; "same" means a difference
+    smaller than the margin of ``findings`` in either direction.
     """
 
     mean: float
@@ -107,12 +86,7 @@ def paired(scores: Mapping[int, float | None], base: Mapping[int, float | None])
 
 
 def side_of(mean: float, p: float, direction: Direction) -> Side:
-    """Return which side a tested mean gain is on.
-
-    Args:
-        p: p-value of the test that the mean is 0, corrected if it is one of several.
-        direction: "max" if a positive gain is better, "min" if a negative gain is better.
-    """
+    """Return the side of a mean gain; ``p`` is the (corrected) p-value of the test that it is 0."""
     if p >= LEVEL:
         return "undecided"
     return "better" if (mean > 0) == (direction == "max") else "worse"
@@ -121,9 +95,7 @@ def side_of(mean: float, p: float, direction: Direction) -> Side:
 def gain_of(gains: Sequence[float], direction: Direction, p: float | None = None) -> Gain | None:
     """Return the mean of the gains and the result of its test; None if there are no gains.
 
-    Args:
-        direction: see ``side_of``.
-        p: p-value of another test; by default that of Student's t test of the gains.
+    ``p`` is the p-value of another test, by default that of Student's t test.
     """
     if not gains:
         return None
@@ -141,10 +113,9 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def difference(gains: Sequence[float]) -> dict[str, float] | None:
-    """Return statistics of differences between paired trainings, or None for fewer than two pairs.
+    """Return the mean gain, its 95 % confidence interval and the p-value of the test that it is 0.
 
-    The keys are "mean"; "low" and "high", the bounds of the 95 % confidence interval of the mean;
-    and "p", the two-sided p-value of the test that the mean is 0.
+    The keys are "mean", "low", "high" and "p". The result is None for fewer than two pairs.
     """
     if len(gains) < 2:
         return None
@@ -156,18 +127,15 @@ def difference(gains: Sequence[float]) -> dict[str, float] | None:
 def findings(
     rows: Sequence[Sequence[float]], looks: Sequence[int], margin: float, direction: Direction
 ) -> list[Finding | None]:
-    """Return a finding (estimate and tests) for each of several differences between mechanisms.
+    """Return the finding of each of several differences; None for fewer than two gains.
 
-    Three claims are tested for each difference: it is better, it is worse, or it is smaller than
-    the margin in either direction. At most two of the three null hypotheses can be true together,
-    which makes the correction smaller. The probability of any false claim is at most 5 %.
+    The probability of any false claim (better, worse, or smaller than the margin) is at most 5 %.
+    Confidence intervals have the level 1 - .05 / number of looks.
 
     Args:
-        rows: for each difference, the gains (differences of a metric) of the pairs of trainings so
-            far, in the order of seeds. For fewer than two gains the result is None.
+        rows: for each difference, the gains of the pairs so far, in the order of seeds.
         looks: all numbers of pairs at which tests are made, in ascending order.
         margin: size below which a difference is negligible, in the unit of the gains.
-        direction: "max" if a positive gain is better, "min" if a negative gain is better.
     """
     raw = [p for gains in rows for p in _claimed(gains, looks, margin, direction)]
     flat = holm(raw, most_true=MOST_WRONG * len(rows))
@@ -186,11 +154,8 @@ def findings(
 def holm(values: Sequence[float], most_true: int | None = None) -> list[float]:
     """Return p-values corrected by Holm's method, in the order of ``values``.
 
-    Args:
-        values: uncorrected p-values.
-        most_true: largest number of null hypotheses that can be true together, if it is known to
-            be less than all (Shaffer 1986, "Modified sequentially rejective multiple test
-            procedures"); None for all.
+    ``most_true`` is the largest number of null hypotheses that can be true together (Shaffer 1986,
+    "Modified sequentially rejective multiple test procedures"); by default all.
     """
     adjusted, largest = [0.0] * len(values), 0.0
     most = len(values) if most_true is None else most_true

@@ -18,6 +18,7 @@ from typing import Final, Literal, TypeAlias
 from pydantic import ConfigDict
 
 Direction: TypeAlias = Literal["max", "min"]
+"""Whether larger ("max") or smaller ("min") values are better; of gains, likewise."""
 
 QUALITY: Final = "quality"
 """Name of an objective in a space that stands for the first metric of the task."""
@@ -36,12 +37,8 @@ _STRICT: Final = ConfigDict(extra="forbid", allow_inf_nan=False)
 class Metric:
     """A quality of a trained model that is measured on held-out data, such as accuracy.
 
-    Attributes:
-        unit: "fraction", "bit" or "nat"; fractions are displayed in per cent.
-        direction: "max" if larger values are better, else "min".
-        chance: value for an untrained model.
-        ideal: best possible value.
-        about: description in a line.
+    ``unit`` is "fraction", "bit" or "nat", ``chance`` the value for an untrained model, ``ideal``
+    the best possible value.
     """
 
     __pydantic_config__ = _STRICT
@@ -58,12 +55,9 @@ class Objective:
     """A metric or cost that a search optimises.
 
     Attributes:
-        direction: "max" if larger values are better, else "min".
-        unit: unit of the value, such as "fraction" or "ms".
-        about: description in a line.
         ideal: best possible value; zero for a cost.
         reference: for a metric its value at chance, for a cost twice the cost of standard
-            attention. The hypervolume is measured from it if there is no limit.
+            attention.
         is_metric: whether training measures the objective; a cost is known before training.
         limit: worst value of a mechanism in a front; None if any value is permitted.
     """

@@ -62,12 +62,9 @@ def normalise(rows: Sequence[Costs], ideal: Costs, reference: Costs) -> list[tup
 def knee(rows: Sequence[Costs]) -> int:
     """Return the index of a front's knee: the row farthest below the plane through the extremes.
 
-    Das 1999, "On characterizing the knee of the Pareto curve". With each column rescaled to 0..1
-    over the front, the knee is the row with the smallest sum. Ties go to the smaller first column,
-    then to the lower index.
-
-    Args:
-        rows: costs of a front with at least one row; all costs are finite.
+    With each column rescaled to 0..1 over the front, the knee is the row with the smallest sum (Das
+    1999, "On characterizing the knee of the Pareto curve"). Ties go to the smaller first column,
+    then to the lower index. There is at least one row, and all costs are finite.
     """
     columns = list(zip(*rows, strict=True))
     scaled = normalise(rows, [min(c) for c in columns], [max(c) for c in columns])
@@ -95,12 +92,9 @@ def hypervolume(rows: Sequence[Costs], reference: Costs) -> float:
 def scaled_hypervolume(
     objectives: Sequence[Objective], members: Sequence[Mapping[str, float]]
 ) -> float:
-    """Return the hypervolume of a front, as a fraction from 0 to 1.
+    """Return the hypervolume of a front, as a fraction of the box between ideals and corners.
 
-    It is a fraction of the box between the ideal value and the corner of each objective.
-
-    Args:
-        members: the values of the objectives, by name, of each mechanism in the front.
+    ``members`` has the values of the objectives, by name, of each mechanism in the front.
     """
     ideal = [o.as_cost(o.ideal) for o in objectives]
     corner = [o.as_cost(o.corner) for o in objectives]

@@ -1,27 +1,18 @@
 """Statistics of trainings at several learning rates: choose a rate, and compare at the best rates.
 
-Every compared mechanism, including the reference, is trained at each of the task's rates with the
-same seeds. The first ``CHOOSING_SEEDS`` seeds choose the mechanism's rate, which has the best mean.
-All reported values come from the other seeds. The best of several means over the same seeds would
-be biased towards better values, and more so if a mechanism's rates differ little or its noise is
-large. The reported mean is an unbiased estimate at the chosen rate.
+Every mechanism is trained at each of the task's rates with the same seeds. The first
+``CHOOSING_SEEDS`` seeds choose its rate, that of the best mean; all reported values come from the
+other seeds, so the mean at the chosen rate is unbiased.
 
-Few seeds may choose the wrong rate. Two mechanisms that are equal at every rate then differ at
-their chosen rates, so a t-test between the chosen rates has too many false claims. With m(r) and
-b(r) for the true qualities of mechanism and reference at rate r, the tested difference is
-
-    max_r m(r) - max_r b(r).
-
-The claim "better" requires that the mechanism, at its chosen rate c, is better than the reference
-at each of the reference's rates. One of these is the reference's best rate, and m(c) <= max_r m(r).
-The largest of the one-sided p-values is therefore a valid p-value whichever rate was chosen
+Few seeds may choose the wrong rate, so a t test between the chosen rates has too many false claims.
+With m(r) and b(r) for the true qualities of mechanism and reference at rate r, the tested
+difference is max_r m(r) - max_r b(r). The claim "better" requires that the mechanism, at its chosen
+rate c, is better than the reference at each rate. One of these is the reference's best rate, and
+m(c) <= max_r m(r), so the largest of the one-sided p-values is valid whichever rate was chosen
 (intersection-union test; Berger 1982, "Multiparameter hypothesis testing and acceptance
-sampling"). The claim "worse" is the same with the two exchanged. The confidence interval consists
-of the mean differences that these tests do not reject. Pairs of trainings share their seed.
-If several rates are equally good, the tests are conservative.
+sampling"). The confidence interval consists of the differences that these tests do not reject.
 
-A mechanism's rates at which one of its trainings failed are neither chosen nor compared. A
-mechanism without another rate has no difference to any mechanism.
+Rates at which a training of the mechanism failed are neither chosen nor compared.
 """
 
 from __future__ import annotations
@@ -43,11 +34,9 @@ BY_VALIDATION: Final = (
 
 @dataclass(frozen=True)
 class TunedScores:
-    """The values of a metric of one mechanism at several learning rates.
+    """The chosen learning rate of a mechanism, and its values by rate, then by repeat.
 
-    Attributes:
-        rate: the chosen rate.
-        by_rate: values of the seeds that did not choose the rate, by rate, then by repeat.
+    The values are those of the seeds that did not choose the rate.
     """
 
     rate: float
@@ -68,8 +57,7 @@ def tune(
 
     Args:
         scores: values of the metric by rate, then by repeat; None for a failed training.
-        repeats: number of trainings at each rate, of which the first ``CHOOSING_SEEDS`` choose.
-        direction: "max" if higher values are better, else "min".
+        repeats: number of trainings at each rate.
     """
     trained = {rate: successful(scores[rate]) for rate in sorted(scores)}
     complete = {rate: values for rate, values in trained.items() if len(values) == repeats}
@@ -88,10 +76,8 @@ def tuned_difference(
 ) -> dict[str, float] | None:
     """Return statistics of the difference of two mechanisms, each at its best learning rate.
 
-    The keys are those of ``nas.common.differences.difference``: "mean", between the two chosen
-    rates; "low" and "high", bounds of the 95 % confidence interval of the difference at the best
-    rates; and "p", its two-sided p-value. None for fewer than two pairs, and if a mechanism has
-    no rate (see ``tune``).
+    The keys are those of ``nas.common.differences.difference``; "mean" is the difference at the
+    chosen rates. The result is None for fewer than two pairs, or if a mechanism has no rate.
     """
     if scores is None or base is None:
         return None

@@ -1,21 +1,19 @@
 """Tests of a difference that are valid after every number of pairs of trainings.
 
-A gain is the difference of a metric between two trainings that share their seed. Gains are taken as
-independent and normal, with unknown mean and variance. An e-value of n gains measures the evidence
-that their mean is positive. It is a ratio of two likelihoods of the gains up to scale. In the
-numerator, mean / standard deviation has a half-normal prior distribution of scale t; in the
-denominator it is 0. With s = (sum of gains) / sqrt(sum of squared gains),
+Gains (differences between two trainings that share their seed) are taken as independent and normal,
+with unknown mean and variance. An e-value measures the evidence that their mean is positive: a
+ratio of two likelihoods of the gains up to scale. In the numerator, mean / standard deviation has a
+half-normal prior of scale t; in the denominator it is 0. With
+s = (sum of gains) / sqrt(sum of squared gains) and F(n, x) for Student's distribution function with
+n degrees of freedom,
 
     e(n) = 2 / sqrt(1 + n t^2) * (1 - s^2 / (n + t^-2))^(-n/2)
-           * F(n, sqrt(n) s / sqrt(n + t^-2 - s^2)),
+           * F(n, sqrt(n) s / sqrt(n + t^-2 - s^2)).
 
-where F(n, x) is the distribution function of Student's t with n degrees of freedom. If the mean is
-0, e(1), e(2), ... is a martingale of mean 1 with respect to the gains up to scale, so the
-probability that any e(n) reaches c is at most 1 / c (Ville's inequality). The bound also holds for
-a negative mean, because e(n) does not decrease if the same number is added to all gains. One may
-therefore test after each pair, stop whenever one likes, and go on later. (Lai 1976, "On confidence
-sequences"; Wang and Ramdas 2023, "Anytime-valid t-tests and confidence sequences for Gaussian means
-with unknown variance", arXiv 2310.03722.)
+If the mean is at most 0, the probability that any of e(1), e(2), ... reaches c is at most 1 / c
+(Ville's inequality). One may test after each pair and stop whenever one likes. (Lai 1976, "On
+confidence sequences"; Wang and Ramdas 2023, "Anytime-valid t-tests and confidence sequences for
+Gaussian means with unknown variance", arXiv 2310.03722.)
 """
 
 from __future__ import annotations
@@ -40,12 +38,7 @@ SCALE: Final = 1.5
 
 
 class Decision(NamedTuple):
-    """The claim about a mean gain that the evidence so far permits.
-
-    Attributes:
-        side: "better", "worse" or "undecided", which does not mean that the mean is 0.
-        better, worse: greatest e-value so far of each claim.
-    """
+    """The claim that the evidence permits, and the greatest e-value so far of each claim."""
 
     side: Side
     better: float
@@ -53,23 +46,15 @@ class Decision(NamedTuple):
 
 
 def needed(claims: int) -> float:
-    """Return the e-value from which a claim is made.
+    """Return the e-value from which a claim is made about one of ``claims`` mechanisms.
 
-    Args:
-        claims: number of mechanisms. The probability of any false claim about them is at most
-            ``LEVEL`` (Bonferroni's correction over 2 * ``claims`` tests).
+    The probability of any false claim is at most ``LEVEL`` (Bonferroni over 2 * claims tests).
     """
     return 2 * claims / LEVEL
 
 
 def decide(gains: Sequence[float], direction: Direction, claims: int = 1) -> Decision:
-    """Return the claim about the mean of the gains, after any number of them.
-
-    Args:
-        gains: gains in the order of seeds.
-        direction: "max" if a positive gain is better, "min" if a negative gain is better.
-        claims: see ``needed``.
-    """
+    """Return the claim about the mean of the gains (in the order of seeds), see ``needed``."""
     if not gains:
         return Decision("undecided", 1.0, 1.0)
     better = np.array(gains) if direction == "max" else -np.array(gains)
@@ -82,12 +67,7 @@ def decide(gains: Sequence[float], direction: Direction, claims: int = 1) -> Dec
 def evidence(gains: ArrayLike) -> Array:
     """Return the e-value of the claim that the mean gain is positive, after each gain.
 
-    Args:
-        gains: gains in the order of seeds, (..., pairs).
-
-    Returns:
-        An array of the shape of ``gains``. Gains that are all 0 are no evidence: their e-value
-        is 1.
+    Gains are (..., pairs), in the order of seeds; so is the result. It is 1 while all gains are 0.
     """
     x = np.asarray(gains, float)
     n = np.arange(1, x.shape[-1] + 1)
@@ -104,14 +84,8 @@ def anytime_interval(gains: ArrayLike, level: float) -> tuple[float, float] | No
     """Return an interval of the mean gain that is valid after every number of pairs.
 
     The probability that any of the intervals after 1, 2, ... pairs misses the mean is at most
-    ``level``. An interval contains the means for which the average of the e-values of both sides is
-    below 1 / ``level``.
-
-    Args:
-        gains: gains in the order of seeds, (pairs,).
-
-    Returns:
-        The bounds; None if there are too few gains for finite bounds, or if all gains are equal.
+    ``level``: an interval contains the means for which the average of the e-values of both sides is
+    below 1 / ``level``. The result is None for too few gains, or if all gains are equal.
     """
     x = np.asarray(gains, float)
     n, mean, variance = len(x), float(x.mean()), float(x.var())
