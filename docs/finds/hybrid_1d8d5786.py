@@ -42,10 +42,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 
 def count_visible(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the number of visible keys of each query, at least 1.
-
-    The shape is broadcastable to (b, h, q, 1).
-    """
+    """Return each query's number of visible keys, at least 1, broadcastable to (b, h, q, 1)."""
     # In float32 at least: bfloat16 cannot represent odd numbers above 256.
     exact = torch.promote_types(scores.dtype, torch.float32)
     keys = scores.shape[-1]
@@ -154,8 +151,7 @@ def linear_attention(
 def drop_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
     """Return the tokens with zeros in place of each token that is hidden from all queries.
 
-    In operations that mix neighbouring tokens, padding then counts as zeros, like tokens beyond the
-    edges of the sequence. A mask for another number of keys leaves the tokens unchanged.
+    A mask for another number of keys leaves the tokens unchanged.
     """
     if mask is None:
         return tokens
@@ -174,11 +170,7 @@ class ShortConv(nn.Module):
     the edges count as zeros.
 
     Args:
-        kernel: number of tokens that a result depends on.
-        causal: whether a result depends on the token and earlier tokens only.
-        init: initial values of w and b: ``random``; ``identity`` for out_t = tokens_t; or
-            ``residual`` for the sum of both, out_t = tokens_t + b + sum_s w_s tokens_{t-s} with
-            random w and b.
+        init: ``random``; ``identity`` for out_t = tokens_t; or ``residual`` for the sum of both.
     """
 
     def __init__(
@@ -209,12 +201,10 @@ class ShortConv(nn.Module):
 
 
 def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
-    """Return the logarithm of the product of the gates between a query i and a key j.
+    """Return -|c_i - c_j|, the logarithm of the product of the gates between a query i and a key j.
 
-    It is -|c_i - c_j|, where c are cumulative sums of the logarithms of the gates. If both sums are
-    equal, for example because the gates round to 1, the derivative is that of c_i - c_j, the value
-    for a key before the query. The absolute value has the derivative zero there, with which these
-    gates would not be trained.
+    Where both sums c are equal, for example because the gates round to 1, the derivative is that of
+    c_i - c_j. The absolute value has the derivative zero there, and would not train these gates.
     """
     difference = query_gates - key_gates
     return torch.where(difference > 0, -difference, difference)
@@ -254,14 +244,11 @@ class Delta(nn.Module):
 
     u_t = b_t (v_t - k_t diag(f_t) S_{t-1}) and S_t = diag(f_t) S_{t-1} + k_t^T u_t, with keys k of
     unit length, strengths b_t = sigmoid(w_h·x_t + c_h), and forget gates f_t (1 without gates). The
-    result is u. With D_ij the product of the gates after token j up to i, it solves the triangular
-    system
+    result is u. With D_ij the product of the gates after token j up to i, it solves
 
         u_i + b_i sum_{j < i} (k_i D_ij·k_j) u_j = b_i v_i
 
-    Linear attention over the same keys of unit length, with u as values, completes these models:
-    DeltaNet without gates, Gated DeltaNet with gates of heads, and Kimi Delta Attention with gates
-    of features. With gates the linear attention is gated by the same gates.
+    Linear attention over the same keys and gates, with u as values, completes DeltaNet.
     """
 
     def __init__(self, dim: int, heads: int) -> None:
@@ -375,9 +362,8 @@ class RmsNorm(nn.Module):
     out = x / sqrt(mean(x^2) + 1e-6) * g
 
     Args:
-        span: number of neighbouring heads whose features are normalised together. All pairs of
-            heads share a gain of 2 w numbers if ``span`` is 2. The last of an odd number of heads
-            is normalised alone.
+        span: number of neighbouring heads whose features are normalised together, with a gain of
+            span * w numbers. The last of an odd number of heads is normalised alone.
     """
 
     def __init__(self, width: int, *, span: int = 1) -> None:

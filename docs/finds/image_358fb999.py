@@ -33,12 +33,9 @@ from torch.nn.functional import scaled_dot_product_attention
 class Uniform(nn.Module):
     """Equal weights 1 / n for the n visible keys, so that values are averaged.
 
-    The operand supplies only the number of keys. In the normal form (simplified, canonical order)
-    of a genome, the operand is a stream, so that no scores are computed.
-
     Args:
-        heads: label of the smallest head count of the weights. The normal form sets it where it
-            replaces scores by a stream with fewer heads.
+        heads: label of the smallest head count of the weights. The normal form of a genome sets it
+            where it replaces scores by a stream with fewer heads.
     """
 
     def __init__(self, *, heads: str = "one") -> None:
@@ -57,8 +54,8 @@ class Uniform(nn.Module):
 class ScaledDotProduct(nn.Module):
     """Dot products of queries and keys, divided by the square root of ``rank``.
 
-    scores_ij = q_i · k_j / sqrt(r), where r is the width of the operands. For operands of model
-    width, as in Patterns, r is the head width (Patterns and Messages, section 4).
+    scores_ij = q_i · k_j / sqrt(r), where r is the operands' width; for operands of model width, as
+    in Patterns, it is the head width.
     """
 
     def __init__(self, rank: int) -> None:
@@ -77,8 +74,7 @@ def hide(scores: Tensor, mask: Tensor | None) -> Tensor:
 class SoftmaxSink(nn.Module):
     """Softmax over the visible keys and one additional key, with a learned score and value zero.
 
-    weights_ij = exp(scores_ij) / (exp(t_h) + sum_k exp(scores_ik)). The score t_h of each head is
-    initially zero, so that the weights start as those of ``softmax_one``.
+    weights_ij = exp(scores_ij) / (exp(t_h) + sum_k exp(scores_ik)), with t_h initially zero
     """
 
     def __init__(self, heads: int) -> None:
@@ -91,11 +87,7 @@ class SoftmaxSink(nn.Module):
 
 
 class Difference(nn.Module):
-    """Weights minus other weights times a learned factor of each head: first - lambda_h second.
-
-    Args:
-        initial: initial value of each lambda_h.
-    """
+    """Weights minus other weights times a learned factor of each head: first - lambda_h second."""
 
     def __init__(self, heads: int, *, initial: float = 0.8) -> None:
         super().__init__()

@@ -27,8 +27,8 @@ from torch.nn import functional as F
 class ScaledDotProduct(nn.Module):
     """Dot products of queries and keys, divided by the square root of ``rank``.
 
-    scores_ij = q_i · k_j / sqrt(r), where r is the width of the operands. For operands of model
-    width, as in Patterns, r is the head width (Patterns and Messages, section 4).
+    scores_ij = q_i · k_j / sqrt(r), where r is the operands' width; for operands of model width, as
+    in Patterns, it is the head width.
     """
 
     def __init__(self, rank: int) -> None:
@@ -42,8 +42,7 @@ class ScaledDotProduct(nn.Module):
 def drop_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
     """Return the tokens with zeros in place of each token that is hidden from all queries.
 
-    In operations that mix neighbouring tokens, padding then counts as zeros, like tokens beyond the
-    edges of the sequence. A mask for another number of keys leaves the tokens unchanged.
+    A mask for another number of keys leaves the tokens unchanged.
     """
     if mask is None:
         return tokens
@@ -92,11 +91,10 @@ class GateOfInput(nn.Module):
 class ForgetGate(GateOfInput):
     """Forget gates of each head, computed from the block's input x.
 
-    sigmoid: f = sigmoid(w_h·x + b_h). Gates start near 1 - s_h for heads h = 0 to H - 1,
-    where s_h = 2^(-8 (h + 1) / H) are the slopes of ALiBi. exponential: f = exp(-r_h
-    softplus(w_h·x + b_h)), where rates r_h start evenly between 1 and 16, and softplus(b_h) evenly
-    in logarithm between 0.001 and 0.1 (published: both at random in these intervals). The operand
-    supplies the heads only.
+    sigmoid: f = sigmoid(w_h·x + b_h); gates start near 1 - 2^(-8 (h + 1) / H) for heads h = 0 to H
+    - 1. exponential: f = exp(-r_h softplus(w_h·x + b_h)); rates r_h start evenly between 1 and 16,
+    and softplus(b_h) evenly in logarithm between 0.001 and 0.1, where the paper draws both at
+    random.
     """
 
     def __init__(
@@ -121,12 +119,9 @@ def hide(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None, filtered: bool) -> Tensor:
-    """Compute the softmax of each row of scores over the visible keys.
+    """Return the softmax of each row over the visible keys; a row without any gives zeros.
 
-    A row without visible keys gives weights of zero.
-
-    Args:
-        filtered: whether a filter may have set scores to -inf.
+    ``filtered`` states whether a filter may have set scores to -inf.
     """
     if mask is None and not filtered:
         return torch.softmax(scores, dim=-1)
@@ -151,12 +146,10 @@ class Softmax(nn.Module):
 
 
 def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
-    """Return the logarithm of the product of the gates between a query i and a key j.
+    """Return -|c_i - c_j|, the logarithm of the product of the gates between a query i and a key j.
 
-    It is -|c_i - c_j|, where c are cumulative sums of the logarithms of the gates. If both sums are
-    equal, for example because the gates round to 1, the derivative is that of c_i - c_j, the value
-    for a key before the query. The absolute value has the derivative zero there, with which these
-    gates would not be trained.
+    Where both sums c are equal, for example because the gates round to 1, the derivative is that of
+    c_i - c_j. The absolute value has the derivative zero there, and would not train these gates.
     """
     difference = query_gates - key_gates
     return torch.where(difference > 0, -difference, difference)

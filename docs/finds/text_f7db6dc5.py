@@ -27,8 +27,7 @@ from torch.nn.functional import scaled_dot_product_attention
 def drop_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
     """Return the tokens with zeros in place of each token that is hidden from all queries.
 
-    In operations that mix neighbouring tokens, padding then counts as zeros, like tokens beyond the
-    edges of the sequence. A mask for another number of keys leaves the tokens unchanged.
+    A mask for another number of keys leaves the tokens unchanged.
     """
     if mask is None:
         return tokens
@@ -47,11 +46,7 @@ class ShortConv(nn.Module):
     the edges count as zeros.
 
     Args:
-        kernel: number of tokens that a result depends on.
-        causal: whether a result depends on the token and earlier tokens only.
-        init: initial values of w and b: ``random``; ``identity`` for out_t = tokens_t; or
-            ``residual`` for the sum of both, out_t = tokens_t + b + sum_s w_s tokens_{t-s} with
-            random w and b.
+        init: ``random``; ``identity`` for out_t = tokens_t; or ``residual`` for the sum of both.
     """
 
     def __init__(

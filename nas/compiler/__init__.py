@@ -1,8 +1,8 @@
 """Compile genomes to torch modules.
 
-The compiler turns a genome into a plan, which is a list of calls of primitives (the operations of
-genomes). The reference interpreter executes a plan call by call. Lowering replaces some calls of a
-plan by faster functions (kernels). ``Source`` then writes the plan as a Python class.
+A genome becomes a plan, a list of calls of primitives (the operations of genomes). The reference
+interpreter executes a plan call by call. Lowering replaces some calls by faster functions
+(kernels), and ``Source`` writes the plan as a Python class.
 """
 
 from __future__ import annotations
@@ -52,17 +52,15 @@ def build_attention(
 ) -> nn.Module:
     """Return the attention module ``block(x, attn_mask, key_padding_mask, is_causal)`` of a genome.
 
-    The input ``x`` and the output have the shape (batch, tokens, dim).
-    ``nas.compiler.masks.visible_keys`` describes the masks. The module has the attributes
-    ``genome`` (in normal form), ``dim`` and ``heads``. Initial weights are drawn from torch's
-    global generator, in the same order with and without ``reference``.
+    The input ``x`` and the output have the shape (batch, tokens, dim). For the masks see
+    ``nas.compiler.masks.visible_keys``. The module has the attributes ``genome`` (in normal form),
+    ``dim`` and ``heads``. Initial weights are drawn from torch's global generator, in the same
+    order with and without ``reference``.
 
     Args:
         genome: the genome, or its plan if several modules share the plan.
-        heads: number of attention heads, a divisor of ``dim``.
         qkv_bias: whether the projections W_Q, W_K and W_V have a bias.
-        reference: whether to return the reference interpreter instead of an instance of a generated
-            class.
+        reference: whether to return the interpreter instead of an instance of a generated class.
         fuse: whether one kernel call may replace several primitive calls.
 
     Warns:
@@ -101,10 +99,9 @@ def emit(
 
 
 def plain_source(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -> str:
-    """Return the text of a Python file with the genome's mechanism as readable torch code.
+    """Return a Python file that imports only torch, with the genome's mechanism as readable code.
 
-    The file imports only torch. Its class ``Attention`` computes the same outputs as the module of
-    ``build_attention``, and has the same state dict.
+    Its class ``Attention`` has the outputs and the state dict of the ``build_attention`` module.
 
     Raises:
         GenomeError: a primitive or parameter of the genome does not exist.
@@ -127,10 +124,9 @@ def write(
 
     Args:
         dim, heads: defaults of the constructor's arguments.
-        qkv_bias: whether W_Q, W_K and W_V have a bias; None makes ``qkv_bias`` an argument of the
-            constructor.
-        is_fast: whether the class uses the faster classes of ``nas.compiler.kernels``, as in
-            training, and not only those that consist of a few torch operations.
+        qkv_bias: as in ``build_attention``; None makes it an argument of the constructor.
+        is_fast: whether to use all faster classes of ``nas.compiler.kernels``, as in training, or
+            only those that consist of a few torch operations.
         fuse: as in ``build_attention``.
     """
     return Source(plan, lower(plan) if fuse else {}, is_fast=is_fast).write(dim, heads, qkv_bias)
@@ -138,10 +134,7 @@ def write(
 
 @lru_cache(maxsize=512)
 def _load(source: str) -> Any:
-    """Return the class that generated source defines.
-
-    The source is stored in ``linecache``, so that tracebacks and ``inspect`` can show its lines.
-    """
+    # Tracebacks and ``inspect`` read the lines of the source from ``linecache``.
     name = f"<nas attention {hashlib.sha256(source.encode()).hexdigest()[:12]}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     scope: dict[str, Any] = {"__name__": "nas.compiler.generated"}
@@ -153,6 +146,5 @@ def _load(source: str) -> Any:
 
 
 def _empty_block(source: str) -> Any:
-    """Return an empty instance of a generated class, to which pickle then adds the attributes."""
     block_class = _load(source)
-    return block_class.__new__(block_class)
+    return block_class.__new__(block_class)  # pickle adds the attributes

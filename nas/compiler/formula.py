@@ -73,10 +73,7 @@ def _output(plan: Plan, text: str) -> str:
 
 
 def _labels(plan: Plan) -> str:
-    """Return a note in brackets on head counts, key width, window and layers of a mechanism.
-
-    The note omits values that are the defaults, and is "" if all values are defaults.
-    """
+    """Return a note on head counts, key width, window and layers that are not the defaults."""
     projections, used = plan.genome.projections, {s.name for s in plan.streams if s.is_projected}
     labels = []
     if "q" in used and projections.q_heads != "all":

@@ -1,7 +1,7 @@
 """Copy the sources of classes and functions into one file that imports only torch.
 
-The file also contains all definitions that a copied source uses. Decorators and annotations ``Any``
-are removed. Annotations of tensor shapes, such as ``Float[Tensor, "b h n w"]``, become ``Tensor``.
+Decorators and annotations ``Any`` are removed. Annotations of tensor shapes, such as
+``Float[Tensor, "b h n w"]``, become ``Tensor``.
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ PROVIDED: Final = frozenset({"torch", "Tensor", "nn", "F", "scaled_dot_product_a
 
 
 def inlined(roots: Iterable[Any]) -> list[str]:
-    """Return the sources of classes and functions, and of all definitions that they use.
-
-    A definition comes before the definitions that use it.
+    """Return the sources of classes and functions, each after the definitions that it uses.
 
     Raises:
         GenomeError: a source uses something other than torch and classes, functions and constants

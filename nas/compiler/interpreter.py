@@ -1,7 +1,6 @@
 """The reference interpreter, which executes a plan one primitive call at a time.
 
-Tests compare the values and gradients of generated source with the interpreter. The package
-nas.costs counts the operations of a mechanism by running the interpreter.
+Tests compare the values and gradients of generated source with the interpreter.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class ReferenceAttention(nn.Module):
     ) -> Tensor:
         """Return the output (batch, tokens, dim) for the input ``x`` of the same shape.
 
-        ``nas.compiler.masks.visible_keys`` describes the masks.
+        For the masks see ``nas.compiler.masks.visible_keys``.
         """
         if is_causal and self.plan.unsafe:
             raise ValueError(f"{', '.join(self.plan.unsafe)} sees later tokens: not causal")

@@ -45,19 +45,12 @@ _PRODUCTS: Final = {  # the scores that each normaliser's kernels compute
 
 @dataclass(frozen=True)
 class Lowered:
-    """A kernel call that replaces a score, a normaliser and an aggregation of a plan.
+    """A kernel call that replaces a score, a normaliser and an aggregation of a plan."""
 
-    Attributes:
-        sum: the aggregation, in whose place the kernel is called.
-        normaliser: the step that turns scores into attention weights.
-        score: the step that multiplies queries and keys; None for a mean, which needs no scores.
-        decay: the step that adds the logarithms of forget gates to the scores; None without gates.
-    """
-
-    sum: Step
+    sum: Step  # the aggregation, in whose place the kernel is called
     normaliser: Step
-    score: Step | None = None
-    decay: Step | None = None
+    score: Step | None = None  # None for a mean, which needs no scores
+    decay: Step | None = None  # adds the logarithms of forget gates to the scores
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -123,11 +116,7 @@ def lower(plan: Plan) -> dict[int, Lowered]:
 
 
 def live(plan: Plan, calls: Calls) -> set[Ref]:
-    """Return names of streams and indices of steps that are needed to compute the output.
-
-    Args:
-        calls: the kernel calls, which read tokens in place of scores and weights.
-    """
+    """Return the streams and steps that the output needs if kernel calls replace some steps."""
     live: set[Ref] = {plan.steps[-1].index}
     for step in reversed(plan.steps):
         if step.index in live:

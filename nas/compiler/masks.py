@@ -15,9 +15,7 @@ def visible_keys(
     key_padding_mask: Tensor | None,
     is_causal: bool,
 ) -> Mask:
-    """Return one mask for all arguments, broadcastable to (b, h, n, n); None if nothing is hidden.
-
-    The mask is True where attention is allowed.
+    """Return one mask, True where attention is allowed; None if nothing is hidden.
 
     Args:
         attn_mask: bool, (n, n) or (b or 1, 1, n, n), True where attention is allowed. All heads
@@ -58,18 +56,14 @@ def in_window(
     global_tokens: int,
     is_causal: bool,
 ) -> Bool[Tensor, "q k"]:
-    """Return a mask that is True where a window or global tokens let a query see a key.
+    """Return a mask, True where a window or global tokens let a query at a position see a key.
 
     Token i sees token j if |i - j| <= window // 2, and in causal attention if 0 <= i - j < window.
     Global tokens, the first of the sequence, see all tokens and are seen by all tokens; in causal
     attention later tokens are always hidden.
 
-    The windows are those of SW-SQA and Flex-SQA (Sparse Query Attention, sections 2.5 and 6). The
-    paper's interval [i - k/2, i + k/2] contains k + 1 tokens for even k. Global tokens are those of
-    Longformer (Beltagy et al. 2020, section 3.1).
-
-    Args:
-        queries, keys: positions of the queries and of the keys.
+    Source: windows of Sparse Query Attention, sections 2.5 and 6, whose interval [i - k/2, i + k/2]
+    contains k + 1 tokens for even k; global tokens of Beltagy et al. 2020, section 3.1.
     """
     behind = queries[:, None] - keys[None, :]
     near = behind < window if is_causal else behind.abs() <= window // 2

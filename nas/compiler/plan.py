@@ -1,8 +1,7 @@
 """Plans: a type-checked genome as a list of primitive calls.
 
-The interpreter and the source writers read the plan. Head counts and widths are labels, such as
-"all" or "1/2", so that a plan is valid at every model size. The interpreter turns labels into
-numbers, and generated source turns them into expressions.
+Head counts and widths are labels, such as "all" or "1/2", so that a plan is valid at every model
+size. The interpreter turns labels into numbers, and generated source turns them into expressions.
 """
 
 from __future__ import annotations
@@ -23,11 +22,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Stream:
-    """One of the inputs ``q``, ``k`` and ``v`` of a genome's graph.
+    """The input ``q``, ``k`` or ``v`` of a genome's graph: a projection of the module's input.
 
-    Attributes:
-        is_projected: whether the stream is a projection of the input of the attention module;
-            otherwise the stream is that input.
+    The stream is the module's input itself if it is not projected.
     """
 
     name: str
@@ -37,20 +34,13 @@ class Stream:
 
 @dataclass(frozen=True)
 class Operand:
-    """An argument of a primitive call.
-
-    Attributes:
-        ref: index of the node, or name of the stream, that the operand comes from.
-        variable: the variable in generated source that contains the operand.
-        port: the declaration of the operand in the primitive's signature.
-        is_repeated: whether the operand has fewer heads than the call, so that heads are repeated.
-    """
+    """An argument of a primitive call: the result of node ``ref``, or the stream ``ref``."""
 
     ref: Ref
-    variable: str
+    variable: str  # in generated source
     type: Type
     port: Port
-    is_repeated: bool
+    is_repeated: bool  # has fewer heads than the call, so that heads are repeated
 
     @property
     def is_paired(self) -> bool:
@@ -60,62 +50,36 @@ class Operand:
 
 @dataclass(frozen=True)
 class Step:
-    """One primitive call of a plan: ``variable = self.module(operands, ...)``.
+    """The primitive call of a node: ``variable = self.module(operands, ...)``."""
 
-    Attributes:
-        index: index of the node in the genome.
-        module: the attribute of the attention module that contains the primitive's module.
-        variable: the variable in generated source to which the result is assigned.
-        params: values of all parameters of the primitive.
-        role: what the primitive does with these operands, such as ``score`` or ``normalize``.
-        type: the type of the result, with its number of heads.
-        width: label of the feature width of operands that are tokens; None if all operands are
-            scores or weights.
-        is_filtered: whether an earlier filter may have excluded keys by a score of -inf.
-    """
-
-    index: int
+    index: int  # of the node
     module: str
     variable: str
     primitive: Primitive
-    params: dict[str, ParamValue]
+    params: dict[str, ParamValue]  # also those that have their default
     role: Role
-    type: Type
-    width: str | None
+    type: Type  # of the result
+    width: str | None  # of operands that are tokens; None if all are scores or weights
     operands: tuple[Operand, ...]
-    is_filtered: bool
+    is_filtered: bool  # whether an earlier filter may have excluded keys by a score of -inf
 
     @property
     def heads(self) -> str:
-        """Return the label of the call's head count."""
+        """The label of the result's head count."""
         return self.type.heads
-
-    @property
-    def makes_tokens(self) -> bool:
-        """Whether the result consists of tokens or gates, not of scores or weights."""
-        return not self.type.kind.is_paired
 
     @property
     def is_paired(self) -> bool:
         """Whether an operand or the result has an element for each pair of query and key."""
-        return not self.makes_tokens or any(operand.is_paired for operand in self.operands)
+        return self.type.kind.is_paired or any(operand.is_paired for operand in self.operands)
 
     @property
     def rank(self) -> str | None:
-        """Return the label of the width r, where the step multiplies scores by 1 / sqrt(r).
-
-        This is the width of the operands, or the width of a head if operands have the model's
-        width.
-        """
+        """The label of the width r of a step that multiplies scores by 1 / sqrt(r)."""
         return "all" if self.width == MODEL else self.width
 
     def bind(self, sizes: Mapping[str, T]) -> dict[str, T]:
-        """Return those of the given sizes that the constructor of the primitive's module takes.
-
-        Args:
-            sizes: ``dim``, ``heads`` (of this call), ``width``, ``rank``, ``bias`` and ``filtered``
-                by name, as numbers or as source texts.
-        """
+        """Return those sizes, numbers or source texts, that the module's constructor takes."""
         if "width" in sizes:
             sizes = {**sizes, "head_width": sizes["width"]}
         return {name: sizes[name] for name in self.primitive.sizes if name in sizes}
@@ -123,26 +87,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """A genome as a list of primitive calls.
-
-    Attributes:
-        streams: those of the inputs q, k and v that the genome uses.
-        steps: the calls, each after the calls whose results it reads. The result of the last call
-            is the output.
-        output: the type of the output, before heads are merged.
-        unsafe: names of primitives whose results depend on later tokens, so that the mechanism
-            cannot be causal.
-    """
+    """A type-checked genome as a list of primitive calls, the last of which gives the output."""
 
     genome: Genome
-    streams: tuple[Stream, ...]
-    steps: tuple[Step, ...]
-    output: Type
-    unsafe: tuple[str, ...]
+    streams: tuple[Stream, ...]  # those that the genome uses
+    steps: tuple[Step, ...]  # each after the steps whose results it reads
+    output: Type  # before heads are merged
+    unsafe: tuple[str, ...]  # primitives that depend on later tokens: the mechanism is not causal
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """Return warnings about parameter values with which a primitive may never train."""
+        """Warnings about parameter values with which a primitive may never train."""
         texts = (step.primitive.check(step.params) for step in self.steps)
         return tuple(dict.fromkeys(text for text in texts if text))
 
@@ -161,7 +116,7 @@ class Plan:
         return self.genome.visibility.window is not None
 
     def sizes(self, step: Step, dim: int, heads: int, bias: bool) -> dict[str, int | bool]:
-        """Return the sizes that the constructor of a step's module takes, as numbers by name."""
+        """Return the sizes that the constructor of a step's module takes."""
         arguments: dict[str, int | bool] = {"dim": dim, "bias": bias, "filtered": step.is_filtered}
         if "heads" in step.primitive.sizes:
             arguments["heads"] = step.type.head_count(heads)
@@ -171,7 +126,7 @@ class Plan:
         return step.bind(arguments)
 
     def call_sizes(self, step: Step, dim: int, heads: int, tokens: int) -> Sizes:
-        """Return the sizes of a step for ``tokens`` tokens, as input for formulas of costs."""
+        """Return the sizes of a step for the primitives' formulas of costs."""
         width = 0 if step.width is None else width_of(step.width, dim, heads)
         gates = max(
             (o.type.channels(dim, heads) for o in step.operands if o.port.kind.is_gates), default=1
@@ -201,10 +156,7 @@ def make_plan(genome: Genome, sizes: ModelSizes | None = None) -> Plan:
 
 
 def plan_as_written(genome: Genome, typing: Typing | None = None) -> Plan:
-    """Return the plan of a genome with one call for each node, without normalising it.
-
-    Args:
-        typing: the types of the genome; None to infer them.
+    """Return the plan of a genome that is not normalised: one call for each node.
 
     Raises:
         ViolationError: the genome does not type-check.

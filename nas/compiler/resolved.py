@@ -23,12 +23,8 @@ if TYPE_CHECKING:
 class ResolvedGenome:
     """A genome in normal form at given model sizes, as ``resolve`` returns it.
 
-    Attributes:
-        genome: the normal form.
-        is_causal: True if the attention is causal in every call, False if in no call, None for a
-            normal form that is valid in both cases.
-        key: digest of the mechanism at these sizes. Genomes with the same key are the same
-            mechanism, with the same training.
+    Genomes with the same ``key`` are the same mechanism, with the same training. The genome may
+    be ill-typed; then it has no plan.
     """
 
     genome: Genome
@@ -38,25 +34,21 @@ class ResolvedGenome:
 
     @cached_property
     def digest(self) -> str:
-        """Return the digest of the normal form, which identifies the genome in files of runs."""
+        """The digest of the normal form, which identifies the genome in files of runs."""
         return normal_digest(self.genome)
 
     @cached_property
     def types(self) -> Typing:
-        """Return the inferred types of all nodes, with the type errors if there are any."""
+        """The inferred types of all nodes, with the type errors if there are any."""
         return infer(self.genome)
 
     @cached_property
     def plan(self) -> Plan:
-        """Return the mechanism as a list of calls.
-
-        Raises:
-            ViolationError: the genome does not type-check.
-        """
+        """The plan, or ViolationError if the genome does not type-check."""
         return plan_as_written(self.genome, self.types)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the fields, without the cached plan and types."""
+        # The cached plan and types are not pickled.
         return type(self), (self.genome, self.sizes, self.is_causal, self.key)
 
 

@@ -18,11 +18,7 @@ LINE: Final = 100  # most characters of a line
 
 
 def heads_text(label: str, whole: str = "heads") -> str:
-    """Return the expression for a head count, given its label in the genome, such as "1/2".
-
-    Args:
-        whole: the expression for the number of all heads.
-    """
+    """Return the expression for a head count, where ``whole`` is the number of all heads."""
     if label in ("all", "one"):
         return whole if label == "all" else "1"
     return f'head_count("{label}", {whole})'
@@ -36,11 +32,7 @@ def width_text(label: str | None) -> str:
 
 
 def key_width_text(label: str) -> str:
-    """Return the expression for the key width, an even number of at least 2.
-
-    Args:
-        label: the key width as a fraction of the head width, such as "1/2".
-    """
+    """Return the expression for a fraction of the head width as an even number of at least 2."""
     top, bottom = label.split("/")
     whole = "dim // heads" if top == "1" else f"{top} * (dim // heads)"
     return f"min(dim // heads, max(2, 2 * round({whole} / {2 * int(bottom)})))"
@@ -74,12 +66,7 @@ def times_text(count: str, width: str) -> str:
 
 
 def size_texts(step: Step, heads: str, bias: str) -> dict[str, str]:
-    """Return expressions for the sizes that a step's module may take, by name of the argument.
-
-    Args:
-        heads: the expression for the number of heads of the step.
-        bias: the expression for whether projections have a bias.
-    """
+    """Return expressions for the sizes that a step's module may take, by name of the argument."""
     texts = {"dim": "dim", "heads": heads, "bias": bias}
     if step.width is not None:
         texts["width"], texts["rank"] = width_text(step.width), width_text(step.rank)
@@ -92,16 +79,12 @@ def call_line(target: str, function: str, arguments: list[str]) -> str:
 
 
 def indented(lines: list[str], levels: int = 1) -> list[str]:
-    """Return lines of source indented; long lines are broken inside their first brackets."""
+    """Return indented lines of source; long lines are broken inside their first brackets."""
     return [part for line in lines for part in wrapped(line, "    " * levels)]
 
 
 def wrapped(text: str, pad: str) -> list[str]:
-    """Return the lines of a statement, which is broken inside its first brackets if it is long.
-
-    Args:
-        pad: the indentation of the statement.
-    """
+    """Return a statement, indented by ``pad`` and broken inside its first brackets if long."""
     text, pad = text.lstrip(), pad + " " * (len(text) - len(text.lstrip()))
     if len(pad + text) <= LINE or "(" not in text:
         return [(pad + text).rstrip()]

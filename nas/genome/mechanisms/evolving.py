@@ -23,16 +23,9 @@ def champion_2025() -> Genome:
         Transformed = LayerNorm(gelu(V))                                 (eq. 2)
         Output = Weights Transformed                                     (eq. 3)
 
-    V = X W_V is cut into H heads of width d_k = d_h. The key has no projection
-    (proj_config of section 3.1), so K is X itself, cut into heads. W_V, W_O: d x d.
-
-    Decisions. The sigmoid is as published, without a bias of -log n: rows of
-    Weights sum to about n / 2, and the output grows with the length. The parameter
-    length_bias of sigmoid adds the bias. LayerNorm is over the d_h features of a
-    head and shared by all heads, as in the authors' code. The paper calls the
-    champion query-less; a query without projection would be the same tensor as K.
-    The control champion_control is standard attention with the same projections
-    W_V and W_O, and without GELU and LayerNorm.
+    V = X W_V and K = X, both cut into heads; W_V, W_O: d x d. Decisions. The sigmoid
+    has no bias of -log n, so rows of Weights sum to about n / 2; length_bias adds it.
+    LayerNorm is over the d_h features of a head, shared by all heads.
     """
     g = Graph()
     weights = g.add("sigmoid", g.add("scaled_dot_product", "v", "k"))
@@ -44,10 +37,7 @@ def champion_2025() -> Genome:
 def uniform() -> Genome:
     """The mean of all values: no attention.
 
-        out_i = ((1 / n_i) sum_j V_j) W_O,   j over the n_i tokens that i sees
-
-    W_V, W_O: d x d. Without a mask every token gets the same mean, with a causal
-    mask the mean of its past. No scores are computed.
+    out_i = ((1 / n_i) sum_j V_j) W_O,   j over the n_i tokens that i sees
     """
     g = Graph()
     weights = g.add("uniform", g.add("scaled_dot_product", "k", "k"))
@@ -60,10 +50,7 @@ def champion_control() -> Genome:
 
         out = softmax(V K^T / sqrt(d_h)) V W_O,   K = X cut into heads
 
-    The champion of Evolving Attention with softmax in place of the sigmoid, and
-    without GELU and LayerNorm on the values. The paper compares the champion only
-    with standard attention with four projections; this control shows the effect of
-    omitting two of them.
+    The difference from champion_2025 is the effect of its sigmoid, GELU and LayerNorm.
     """
     g = Graph()
     return g.genome(g.attend(g.add("scaled_dot_product", "v", "k"), "v"), **PROJECTIONS)

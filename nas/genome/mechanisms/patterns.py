@@ -1,9 +1,8 @@
 """Patterns and Messages: products of a head's projection matrices as single matrices.
 
-By the blog post "Refactoring the Attention Equations: Patterns and Messages" (2025), which numbers
-sections but not equations. The index i counts heads. `nas.merge` computes the products of a trained
-block's matrices. In these mechanisms the products are parameters of their own, which can have a
-higher rank.
+By the blog post "Refactoring the Attention Equations: Patterns and Messages" (2025). The index i
+counts heads. The products are parameters of their own, which can have a higher rank; `nas.merge`
+computes the products of a trained block's matrices.
 """
 
 from __future__ import annotations
@@ -23,13 +22,8 @@ def patterns() -> Genome:
         W^P_i = W^Q_i (W^K_i)^T,   P_i = X W^P_i                         (section 4)
         head_i = softmax(P_i X^T / sqrt(d_h)) V_i
 
-    W^P_i: d x d, learned as one matrix of any rank (a product has rank d_h at
-    most); P_i: n x d. Values and output as in mha: V_i: n x d_h, W_O: d x d.
-
-    Decisions. Scores are divided by sqrt(d_h), as with two factors. No key has this
-    width here, but sqrt(d) would give other weights than the two factors. The
-    genome has a projected query and no projected key: has_wk: false, raw: shared,
-    W_Q: d x H d.
+    W^P_i: d x d, learned as one matrix of any rank. Values and output as in mha.
+    Decisions. Scores are divided by sqrt(d_h), as with two factors.
     """
     return scored(has_wk=False, raw="shared")
 
@@ -41,11 +35,8 @@ def messages() -> Genome:
         W^M_i = W^V_i W^O_i,   M_i = X W^M_i                             (section 3)
         MultiHead(X) = sum_i softmax(Q_i K_i^T / sqrt(d_h)) M_i
 
-    W^M_i: d x d, learned as one matrix; M_i: n x d, what a token sends to the
-    tokens that attend to it. Queries and keys as in mha.
-
-    Decisions. There is no W_O and no bias, as in the blog. The genome has values of
-    width d whose heads are summed: has_wo: false, merge: sum.
+    W^M_i: d x d, learned as one matrix. Queries and keys as in mha. There is no W_O
+    and, as in the blog, no bias.
     """
     return scored(has_wo=False, merge="sum")
 
@@ -55,8 +46,8 @@ def patterns_and_messages() -> Genome:
     """Patterns and messages together: two matrices for each head.
 
         P_i = X W^P_i,   M_i = X W^M_i                                   (section 5)
-        MultiHead(X) = sum_i softmax(P_i X^T / sqrt(d_k)) M_i
+        MultiHead(X) = sum_i softmax(P_i X^T / sqrt(d_h)) M_i
 
-    W^P_i, W^M_i: d x d; P_i, M_i: n x d; d_k = d_h as in patterns.
+    W^P_i, W^M_i: d x d.
     """
     return scored(has_wk=False, has_wo=False, raw="shared", merge="sum")

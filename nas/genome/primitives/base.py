@@ -102,10 +102,8 @@ class Kind(StrEnum):
 class Port(NamedTuple):
     """A named operand or result of a primitive.
 
-    Attributes:
-        width: name of the width in the signature, such as "w" in "tokens[h,w]"; None for scores,
-            weights, and gates of a head. Operands and results of a signature with the same name
-            have equal widths.
+    Ports of a signature with the same ``width``, such as "w" in "tokens[h,w]", have equal widths.
+    Scores, weights, and gates of a head have none.
     """
 
     name: str
@@ -159,14 +157,9 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of one call of a node.
+    """The sizes of one call of a node: of its operands, and the model width ``dim``.
 
-    Attributes:
-        dim: model width.
-        heads: number of heads of the operands.
-        width: number of features per head.
-        tokens: number of tokens.
-        gates: number of forget gates per head and token among the operands; 1 if there are none.
+    ``gates`` is the number of forget gates per head and token, or 1 if no operand has gates.
     """
 
     dim: int
@@ -191,7 +184,6 @@ class Primitive:
         notation: formula with the names of operands and parameters in braces, such as
             "softmax({scores})".
         source: paper and equation that define the operation.
-        parameters: for each parameter its default and its valid values.
         commutes: whether exchanging the first two operands does not change the result.
         is_causal_safe: returns whether, under a causal mask, no output depends on a later token.
         check: raises ``ValueError`` for parameters that exclude each other, and returns a warning

@@ -49,12 +49,10 @@ class Decay(nn.Module):
 def log_decay(
     query_gates: Float[Tensor, "..."], key_gates: Float[Tensor, "..."]
 ) -> Float[Tensor, "..."]:
-    """Return the logarithm of the product of the gates between a query i and a key j.
+    """Return -|c_i - c_j|, the logarithm of the product of the gates between a query i and a key j.
 
-    It is -|c_i - c_j|, where c are cumulative sums of the logarithms of the gates. If both sums are
-    equal, for example because the gates round to 1, the derivative is that of c_i - c_j, the value
-    for a key before the query. The absolute value has the derivative zero there, with which these
-    gates would not be trained.
+    Where both sums c are equal, for example because the gates round to 1, the derivative is that of
+    c_i - c_j. The absolute value has the derivative zero there, and would not train these gates.
     """
     difference = query_gates - key_gates
     return torch.where(difference > 0, -difference, difference)
@@ -88,15 +86,11 @@ def decayed_products(
 class GatedProduct(nn.Module):
     """Scaled dot products in which each feature is multiplied by all gates between query and key.
 
-    scores_ij = sum_u q_iu k_ju exp(-|c_iu - c_ju|) / sqrt(r)
+    scores_ij = sum_u q_iu k_ju exp(-|c_iu - c_ju|) / sqrt(rank)
 
     c_iu is the sum of the logarithms of the gates of feature u up to token i; gates of heads are
-    the same for all features. r is the width of queries and keys. If the scores are used as
-    weights, the result is gated linear attention with the state
-    S_t = diag(f_t) S_{t-1} + k_t^T v_t.
-
-    Args:
-        rank: r, see ``nas.genome.primitives.base``.
+    the same for all features. Used as weights, the scores give gated linear attention with the
+    state S_t = diag(f_t) S_{t-1} + k_t^T v_t.
     """
 
     has_parameters = False
@@ -124,10 +118,10 @@ class GatedProduct(nn.Module):
     state=lambda sizes, params: sizes.heads * sizes.gates,
 )
 class WriteGate(nn.Module):
-    """Tokens times 1 - f or -log f, where f is the forget gate of the token.
+    """Tokens times a function of the forget gate f of the token; without tokens, the factor itself.
 
-    complement: 1 - f, so that a state forgets as much as it writes. rate: -log f, which is the step
-    size of Mamba-2 times the rate of the head. Without tokens, the result is the factor itself.
+    complement: 1 - f, so that a state forgets as much as it writes. rate: -log f, the step size of
+    Mamba-2 times the rate of the head.
     """
 
     needs_all_tokens = True
@@ -157,9 +151,8 @@ class WriteGate(nn.Module):
 class Scan(nn.Module):
     """The recurrence out_t = f_t out_{t-1} + tokens_t of each feature, with forget gates f.
 
-    It is computed as a parallel prefix sum (Hillis and Steele 1986, "Data parallel algorithms").
-    Step s = 0, 1, ... adds to each token the partial sum of the token 2^s places earlier, times the
-    gates in between. So n tokens take log2(n) steps, rounded up.
+    A parallel prefix sum: step s = 0, 1, ... adds to each token the partial sum of the token 2^s
+    places earlier, times the gates in between.
     """
 
     needs_all_tokens = True

@@ -85,11 +85,10 @@ class GateOfInput(nn.Module):
 class ForgetGate(GateOfInput):
     """Forget gates of each head, computed from the block's input x.
 
-    sigmoid: f = sigmoid(w_h·x + b_h). Gates start near 1 - s_h for heads h = 0 to H - 1,
-    where s_h = 2^(-8 (h + 1) / H) are the slopes of ALiBi. exponential: f = exp(-r_h
-    softplus(w_h·x + b_h)), where rates r_h start evenly between 1 and 16, and softplus(b_h) evenly
-    in logarithm between 0.001 and 0.1 (published: both at random in these intervals). The operand
-    supplies the heads only.
+    sigmoid: f = sigmoid(w_h·x + b_h); gates start near 1 - 2^(-8 (h + 1) / H) for heads h = 0 to H
+    - 1. exponential: f = exp(-r_h softplus(w_h·x + b_h)); rates r_h start evenly between 1 and 16,
+    and softplus(b_h) evenly in logarithm between 0.001 and 0.1, where the paper draws both at
+    random.
     """
 
     def __init__(
@@ -119,10 +118,7 @@ class ForgetGate(GateOfInput):
     least_heads="least_heads",
 )
 class ConstantGate(nn.Module):
-    """The same forget gate at all tokens: f = 1 - 2^(-5 - h) for heads h = 0, 1, ...
-
-    The operand supplies the numbers of heads and tokens only.
-    """
+    """The same forget gate at all tokens: f = 1 - 2^(-5 - h) for heads h = 0, 1, ..."""
 
     has_parameters = False
 
@@ -157,8 +153,7 @@ class FeatureGate(GateOfInput):
     """Forget gates of each feature of each head, computed from the block's input x.
 
     sigmoid: f = sigmoid(W_2 W_1 x + b)^(1/16). exponential: f = exp(-r_h softplus(W_2 W_1 x + b)),
-    with rates r_h and b as in ``forget_gate``. W_1: rank x d; W_2: one row for each feature. The
-    operand supplies heads and features only.
+    with rates r_h and b as in ``forget_gate``. W_1: rank x d; W_2: one row for each feature.
     """
 
     def __init__(
@@ -188,7 +183,7 @@ class FeatureGate(GateOfInput):
 class BoundGates(nn.Module):
     """Forget gates raised above a learned lower bound of each feature: l + (1 - l) f.
 
-    l = sigmoid(b) with b initially 0. In the published models, bounds grow from layer to layer.
+    l = sigmoid(b) with b initially 0.
     """
 
     needs_all_tokens = True

@@ -20,10 +20,7 @@ def hide(scores: Scores, mask: Mask) -> Scores:
 
 
 def count_visible(scores: Scores, mask: Mask) -> Float[Tensor, "..."]:
-    """Return the number of visible keys of each query, at least 1.
-
-    The shape is broadcastable to (b, h, q, 1).
-    """
+    """Return each query's number of visible keys, at least 1, broadcastable to (b, h, q, 1)."""
     # In float32 at least: bfloat16 cannot represent odd numbers above 256.
     exact = torch.promote_types(scores.dtype, torch.float32)
     keys = scores.shape[-1]
@@ -48,8 +45,7 @@ def below_top(scores: Scores, mask: Mask) -> Scores:
 def drop_padding(tokens: Tokens, mask: Mask) -> Tokens:
     """Return the tokens with zeros in place of each token that is hidden from all queries.
 
-    In operations that mix neighbouring tokens, padding then counts as zeros, like tokens beyond the
-    edges of the sequence. A mask for another number of keys leaves the tokens unchanged.
+    A mask for another number of keys leaves the tokens unchanged.
     """
     if mask is None:
         return tokens

@@ -28,13 +28,8 @@ INITIAL: Final = Real(default=0.8, low=0.0, high=1.0)
 class HeadDifference(nn.Module):
     """Differences of the weights of two neighbouring heads, as weights of both heads.
 
-    out_2i = out_2i+1 = weights_2i - lambda_i weights_2i+1. The values of both heads together are
-    the values of one head of the paper, which has twice the width. lambda_i is learned for each
-    pair of heads; in the paper it is a function of learned vectors that all heads share. If the
-    number of heads is odd, the weights of the last head do not change.
-
-    Args:
-        initial: initial value of each lambda_i.
+    out_2i = out_2i+1 = weights_2i - lambda_i weights_2i+1, with a learned lambda_i of each pair; in
+    the paper it is a function of vectors that all heads share. The weights of a last odd head stay.
     """
 
     def __init__(self, heads: int, *, initial: float = 0.8) -> None:
@@ -57,11 +52,7 @@ class HeadDifference(nn.Module):
     parameters={"initial": INITIAL},
 )
 class Difference(nn.Module):
-    """Weights minus other weights times a learned factor of each head: first - lambda_h second.
-
-    Args:
-        initial: initial value of each lambda_h.
-    """
+    """Weights minus other weights times a learned factor of each head: first - lambda_h second."""
 
     def __init__(self, heads: int, *, initial: float = 0.8) -> None:
         super().__init__()
@@ -108,10 +99,8 @@ class TalkingHeads(nn.Module):
 class KeyConv(nn.Module):
     """Convolution of each query's scores over the keys, causal, with one kernel for each head.
 
-    out_ij = sum_s w_hs scores_i,j-s, with s = 0 to kernel - 1. Initially w_h0 = 1 and all other
-    weights are 0. Hidden and excluded keys count as zero; excluded keys stay excluded. The paper
-    also convolves over queries, and its kernel reaches to both sides of a key. A convolution over
-    queries would need the scores of earlier queries, so that decoding had to cache them.
+    out_ij = sum_s w_hs scores_i,j-s, with s = 0 to kernel - 1, initially the identity. Hidden and
+    excluded keys count as zero. The paper also convolves over queries, and to both sides of a key.
     """
 
     def __init__(self, heads: int, *, kernel: int = 3) -> None:

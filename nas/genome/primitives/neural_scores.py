@@ -4,24 +4,8 @@ Additive attention (Bahdanau et al. 2015) and Neural Attention (DiGiugno and Mah
 
     scores_ij = sum_m weight_m act(left_im + right_jm) + shift
 
-with ``left`` a linear map of the query and ``right`` a linear map of the key.
-
-Decisions about Neural Attention, beside those in nas/genome/mechanisms/neural.py:
-
-- Eq. 8 gives each pair of positions its own weights. Table 1 counts only one network (47.052,
-  47.055 and 47.062 million parameters for d' of 2, 16 and 64), and weights for each pair would
-  limit the sequence length. So all pairs share one network.
-- The identity is not offered as activation: it gives scores a_i + b_j. Under softmax a_i has no
-  effect, so weights would not depend on the query.
-- Section 2 calls additive attention a sum of two scalars. But Bahdanau's score is eq. 4 with tanh
-  and without biases.
-- Section 3.2 gives O(n²) time, as for the dot product. A head takes n² (2d'm + m) multiply-adds as
-  published and n² m here, against n² d for the dot product.
-- The rows of table 1 equal the parameters of the authors' code: 275 at d' = 2, 2,753 at d' = 16 and
-  10,369 without a reduction, for heads of width 64. Its first row differs by more, because only
-  the neural models have learned positions (1,024 x 512).
-- The default d' of the authors' code, head width // 32, is not used. It is 0 for heads narrower
-  than 32, which gives constant scores. It is 3 in the image models, but the paper says d' = 2.
+with ``left`` a linear map of the query and ``right`` a linear map of the key. The identity is not
+offered as activation: its scores a_i + b_j give weights that do not depend on the query.
 """
 
 from __future__ import annotations
@@ -50,12 +34,8 @@ def sum_units(
 ) -> Scores:
     """Return scores_ij = sum_m weight_m act(left_im + right_jm) + shift; m counts hidden units.
 
-    No tensor of all units, shape (b, h, q, k, m), is stored.
-
-    Args:
-        weight: weights of the output; all heads share them.
-        shift: bias of the output.
-        activation: name of the function act in ``torch.nn.functional``.
+    No tensor of all units, shape (b, h, q, k, m), is stored. ``activation`` is the name of the
+    function act in ``torch.nn.functional``.
     """
     queries = left.unsqueeze(-2).unbind(-1)
     # The keys of a unit are contiguous in memory, for speed.
@@ -78,11 +58,8 @@ def sum_layers(
 ) -> Scores:
     """Return the scores of a network with two hidden ReLU layers, of m and of g units.
 
-    Args:
-        left: part of the input of the first layer that depends on the query.
-        right: part of the input of the first layer that depends on the key.
-        second, bias: weights and bias of the second layer.
-        third, shift: weights and bias of the output.
+    The input of the first layer is left_i + right_j; ``second`` and ``bias`` are the weights of the
+    second layer, ``third`` and ``shift`` those of the output.
     """
     hidden = F.relu(left.unsqueeze(3) + right.unsqueeze(2))
     return F.linear(F.relu(F.linear(hidden, second, bias)), third, shift).squeeze(-1)
@@ -99,8 +76,6 @@ class AdditiveAttentionScore(nn.Module):
     """Scores by a hidden tanh layer of width w, without biases, shared by all heads.
 
     scores_ij = v · tanh(W1 q_i + W2 k_j)
-
-    MACs include the maps W1 and W2 once per token, and v once per pair.
     """
 
     def __init__(self, width: int) -> None:
@@ -135,21 +110,14 @@ class NeuralAttention(nn.Module):
 
     Q' = Q W_q + b_q, K' = K W_k + b_k                          (n x d'; eq. 5 and 6)
     h_ij = act(W_h [q'_i; k'_j] + b_h)                          (m; eq. 3 and 7)
-    A_ij = w_a · h_ij + b_a                                     (eq. 4 and 8)
+    scores_ij = w_a · h_ij + b_a                                (eq. 4, 8; unlike 9 unscaled)
 
-    W_h: m x 2d', w_a: m; all heads share the network. Scores are A, without the 1 / sqrt(d) of
-    eq. 9, as in the authors' code. W_h [q'; k'] is computed as W_hq q' + W_hk k', so that the maps
-    run once per token and not once per pair. MACs include these maps, and m for each pair.
-
-    With ReLU the first hidden unit has the initial bias 2, so that it is active for all pairs.
-    Otherwise the initial score could be a constant without gradient. In the authors' code this
-    happens for 40 % of the seeds at d' = 2.
+    W_h: m x 2d', w_a: m; all heads share the network. With ReLU the first hidden unit has the
+    initial bias 2, so that the initial score is no constant without gradient.
 
     Args:
-        reduced_dim: d', two or more. None omits W_q and W_k (eq. 5 and 6); d' is then the head
-            width.
-        width: m, the number of hidden units, one or more.
-        activation: name of act: gelu, relu, silu or tanh.
+        reduced_dim: d'. None omits W_q and W_k; d' is then the head width.
+        width: m.
     """
 
     def __init__(
@@ -211,14 +179,11 @@ class NeuralAttentionAuthors(nn.Module):
     g_ij = relu(W_2 h_ij + b_2)                                  (floor(d'/2); in the code only)
     scores_ij = w_3 · g_ij + b_3                                 (eq. 8, without a scale)
 
-    W_q, W_k: d' x d_h; W_1: d' x 2d'; W_2: floor(d'/2) x d'; all heads share them. d' is
-    ``reduced_dim``. If it is None, W_q and W_k are omitted, and d' is the head width d_h. Under
-    softmax b_3 has no effect; it is kept because the paper counts it.
+    All heads share the network. Unlike in the authors' code, the first unit of each layer is
+    initially positive for every pair, so that the initial score is no constant.
 
-    Parameters: 2 (d_h d' + d') + (2d'² + d') + (d' floor(d'/2) + floor(d'/2)) + floor(d'/2) + 1.
-
-    Unlike in the authors' code, the first unit of each layer is initially positive for every pair.
-    With the authors' initial values the score is a constant for 40 % of the seeds at d' = 2.
+    Args:
+        reduced_dim: d'. None omits W_q and W_k; d' is then the head width.
 
     Raises:
         ValueError: d' is below two, so that the second layer would have no unit.

@@ -19,12 +19,9 @@ from nas.genome.primitives.signs import rectified
 
 
 def masked_softmax(scores: Scores, mask: Mask, filtered: bool) -> Scores:
-    """Compute the softmax of each row of scores over the visible keys.
+    """Return the softmax of each row over the visible keys; a row without any gives zeros.
 
-    A row without visible keys gives weights of zero.
-
-    Args:
-        filtered: whether a filter may have set scores to -inf.
+    ``filtered`` states whether a filter may have set scores to -inf.
     """
     if mask is None and not filtered:
         return torch.softmax(scores, dim=-1)
@@ -82,8 +79,7 @@ class SoftmaxOne(nn.Module):
 class SoftmaxSink(nn.Module):
     """Softmax over the visible keys and one additional key, with a learned score and value zero.
 
-    weights_ij = exp(scores_ij) / (exp(t_h) + sum_k exp(scores_ik)). The score t_h of each head is
-    initially zero, so that the weights start as those of ``softmax_one``.
+    weights_ij = exp(scores_ij) / (exp(t_h) + sum_k exp(scores_ik)), with t_h initially zero
     """
 
     def __init__(self, heads: int) -> None:
@@ -150,12 +146,10 @@ class SoftmaxFree(nn.Module):
     """Scores of the visible keys, divided by their number n; weights may be negative.
 
     weights_ij = scores_ij / n, and 0 for an excluded key. With dot products this is linear
-    attention: (Q K^T) V / n = Q (K^T V) / n. The source first applies layer norm to Q and K; this
-    primitive does not.
+    attention.
 
     Args:
-        divide: whether scores are divided by n. Otherwise the weights are the scores, as in linear
-            attention without a normaliser (Yang et al. 2024, arXiv 2406.06484).
+        divide: whether scores are divided by n.
     """
 
     def __init__(self, filtered: bool = False, *, divide: bool = True) -> None:
@@ -183,9 +177,7 @@ class SoftmaxFree(nn.Module):
 class Ratio(nn.Module):
     """Scores divided by their sum over the visible keys; negative scores count as zero.
 
-    weights_ij = s_ij / sum_k s_ik, with s = max(scores, 0). The sum is at least 1e-6 n for n
-    visible keys. For provably non-negative scores, such as dot products of positive features,
-    the compiler uses kernels that are linear in the number of tokens.
+    weights_ij = s_ij / max(sum_k s_ik, 1e-6 n), with s = max(scores, 0) and n visible keys
     """
 
     def forward(self, scores: Scores, mask: Mask = None) -> Scores:
@@ -234,8 +226,7 @@ class StickBreaking(nn.Module):
 
     weights_ij = sigmoid(s_ij) prod_{k > j} (1 - sigmoid(s_ik)), over the visible keys k after j
 
-    Under a causal mask the keys are those up to the query itself, which comes first. The paper
-    excludes the query itself, so that the first token gets zeros; its code offers both.
+    Under a causal mask the query's own token comes first; the paper excludes it.
     """
 
     def forward(self, scores: Scores, mask: Mask = None) -> Scores:
@@ -266,12 +257,9 @@ class StickBreaking(nn.Module):
 class Uniform(nn.Module):
     """Equal weights 1 / n for the n visible keys, so that values are averaged.
 
-    The operand supplies only the number of keys. In the normal form (simplified, canonical order)
-    of a genome, the operand is a stream, so that no scores are computed.
-
     Args:
-        heads: label of the smallest head count of the weights. The normal form sets it where it
-            replaces scores by a stream with fewer heads.
+        heads: label of the smallest head count of the weights. The normal form of a genome sets it
+            where it replaces scores by a stream with fewer heads.
     """
 
     def __init__(self, *, heads: str = "one") -> None:

@@ -19,13 +19,9 @@ from nas.genome.primitives.shapes import Mask, Tokens
 def rotate(
     features: Float[Tensor, "b h n *r w"], start: int | Tensor = 0, base: float = 10000.0
 ) -> Float[Tensor, "b h n *r w"]:
-    """Rotate pairs of features by angles proportional to the token's position.
+    """Rotate the pairs (i, i + w/2) of features by the angle t / base^(2i/w), in radians.
 
-    The first token has position ``start``. Features i and i + w/2 form pair i. The angle of pair i
-    at position t is t / base^(2i/w), in radians. All features on the axes ``*r`` rotate by the
-    angle of their token.
-
-    Source: Su et al. 2021 (RoFormer), eq. 15 and 34.
+    t is the token's position; the first token has position ``start``. The axes ``*r`` rotate alike.
     """
     length, width = features.shape[2], features.shape[-1]
     # Angles in float32 at least: bfloat16 cannot represent all positions above 256.
@@ -43,7 +39,6 @@ SHARE: Final = Choice(default="all", values=("all", "1/2", "1/4"))
 
 
 def _plain_rope(params: Params, sizes: Sizes) -> Params:
-    """Return the largest share that rotates as many features; a single pair ignores the base."""
     count = key_width(params["share"], sizes.width)
     share = next(s for s in SHARE.values if key_width(s, sizes.width) == count)
     return {"share": share, "base": 10000.0 if count == 2 else params["base"]}
@@ -67,10 +62,9 @@ class Rope(nn.Module):
     out_t = R_t x_t, with rotations R_t such that (R_i q) · (R_j k) = q · R_{j-i} k
 
     Args:
-        share: the share of each head's features that is rotated, from the first feature on. Half
-            and a quarter are rounded to an even number of features, at least two.
-        base: base of the angles: pair i of r rotated features rotates by base^(-2i/r) radians from
-            each token to the next.
+        share: share of each head's features that is rotated, from the first on, rounded to an even
+            number of at least two.
+        base: pair i of r rotated features rotates by base^(-2i/r) radians from token to token.
 
     Raises:
         ValueError: the number of rotated features is odd.
@@ -115,11 +109,7 @@ class ShortConv(nn.Module):
     the edges count as zeros.
 
     Args:
-        kernel: number of tokens that a result depends on.
-        causal: whether a result depends on the token and earlier tokens only.
-        init: initial values of w and b: ``random``; ``identity`` for out_t = tokens_t; or
-            ``residual`` for the sum of both, out_t = tokens_t + b + sum_s w_s tokens_{t-s} with
-            random w and b.
+        init: ``random``; ``identity`` for out_t = tokens_t; or ``residual`` for the sum of both.
     """
 
     needs_all_tokens = True

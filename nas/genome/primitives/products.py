@@ -25,8 +25,8 @@ from nas.genome.primitives.signs import Sign, non_negative, sign_of_product
 class ScaledDotProduct(nn.Module):
     """Dot products of queries and keys, divided by the square root of ``rank``.
 
-    scores_ij = q_i · k_j / sqrt(r), where r is the width of the operands. For operands of model
-    width, as in Patterns, r is the head width (Patterns and Messages, section 4).
+    scores_ij = q_i · k_j / sqrt(r), where r is the operands' width; for operands of model width, as
+    in Patterns, it is the head width.
     """
 
     def __init__(self, rank: int) -> None:
@@ -74,8 +74,7 @@ def unit_length(tokens: Tokens) -> Tokens:
 class Cosine(nn.Module):
     """Cosines of the angles between queries and keys, times a learned factor g of each head.
 
-    scores_ij = g_h (q_i · k_j) / (|q_i| |k_j|). The initial value of each g is sqrt(w). Scores of
-    independent features then have the variance of scaled dot products.
+    scores_ij = g_h (q_i · k_j) / (|q_i| |k_j|), with g_h initially sqrt(w)
     """
 
     def __init__(self, heads: int, width: int) -> None:
@@ -161,8 +160,7 @@ class Distance(nn.Module):
 class ConvolutionalScore(nn.Module):
     """Unscaled dot products of queries and keys that are first convolved over the tokens.
 
-    scores_ij = conv(q)_i · conv(k)_j. The convolution is depthwise, with kernel 3 and bias, and
-    the same for queries, keys and all heads. Padding and tokens beyond the edges count as zeros.
+    scores_ij = conv(q)_i · conv(k)_j, with one depthwise convolution of kernel 3 for all heads.
     Each token is mixed with the next one, so a causal mask does not make the scores causal.
     """
 
@@ -226,8 +224,8 @@ class ExcludeValue(nn.Module):
 class ValueSkip(nn.Module):
     """Each token plus a multiple of the value of the same token.
 
-    out_i = o_i + D_h v_i, with tokens o, values v (``own``), and a learned number D_h for each head
-    h, which is initially 1. The second term is zero if the mask hides all keys from token i.
+    out_i = o_i + D_h v_i, with tokens o, values v (``own``), and a learned D_h, initially 1. The
+    second term is zero if the mask hides all keys from token i.
     """
 
     reads_hidden_tokens = True

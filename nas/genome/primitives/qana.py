@@ -1,24 +1,12 @@
 """Query-As-Network Attention (QANA): each query is a small network that scores the keys.
 
-Vermillion 2025. For a head with keys of width D_K and h hidden units the query vector has
-D_Q = D_K + h D_K + 2h + 1 numbers. Section 3.2 cuts it into
-
-    s (D_K), U (h, D_K), V (h), b (h), c (1)
-
-    score_ij = s_i·k_j / sqrt(D_K) + alpha (sum_l V_il act(U_il·k_j + b_il) + c_i)     (eq. 3.1)
-
-Decisions beside those in nas/genome/mechanisms/neural.py:
+Vermillion 2025, eq. 3.1. Decisions beside those in nas/genome/mechanisms/neural.py:
 
 - s is the query stream. U, V, b and c are projected from the block's input x by one linear map per
   head, so they exist even if the query is not projected.
-- With RoPE the keys of eq. 3.1 and each row of U are rotated by the position of their token:
+- With RoPE the keys and each row of U are rotated by the position of their token:
   U~_il·k~_j = U_il^T R_{j-i} k_j. This equals U_il·k_j, the paper's "key property", only for i = j.
-- The identity is not offered as act: the score would be a dot product with s / sqrt(D_K) + U^T V.
-- ``mlp_scale: sqrt`` also divides U·k by sqrt(D_K), which is about the standard deviation of U·k.
-- alpha is a number for each head. c has an effect under sigmoid, but none under softmax.
-- The paper starts U, V, b and c at zero (section 4) and then cannot train them under softmax: the
-  gradients of U and b have the factor V = 0; the gradients of V and c are equal for all keys j,
-  and softmax cancels them.
+- alpha is a number for each head.
 """
 
 from __future__ import annotations
@@ -71,8 +59,7 @@ class Qana(nn.Module):
     with r the key width, m = 1 or 1/sqrt(r), and U, V, b, c linear in the block's input x_i.
 
     Args:
-        hidden: number h of hidden units, which the index l counts.
-        activation: name of act: gelu, relu, silu or tanh.
+        hidden: number of hidden units, which the index l counts.
         init: initial values of U, V, b and c. ``random`` draws all of them. ``zero_out`` sets V, b
             and c to zero; scores start as dot products, and all weights can train. ``paper_zero``
             sets all to zero, as in the paper; under a normaliser that ignores shifts, such as
@@ -81,8 +68,7 @@ class Qana(nn.Module):
         gate: ``none`` for alpha = 1, ``learned`` for a learned alpha of each head, or ``warmup``
             for an alpha that rises from 0 to 1 over the first 100 forward passes in training mode
             (section 6.2).
-        basis: number of basis rows B_r of each head, with U_il = sum_r a_ilr B_r (section 6.2). D_Q
-            is then D_K + h basis + 2h + 1. None stands for no basis.
+        basis: number of basis rows B_r of each head, with U_il = sum_r a_ilr B_r (section 6.2).
         rope: whether s, k and the rows of U are rotated by the positions of their tokens.
     """
 

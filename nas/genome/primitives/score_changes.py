@@ -68,9 +68,7 @@ class Softcap(nn.Module):
 class KeyBias(nn.Module):
     """Scores plus a learned linear function of the key, which is initially zero.
 
-    out_ij = scores_ij + u_h·k_j / sqrt(r), with r = ``rank`` as in scaled dot products. If the
-    scores are dot products, the result is (q_i + u_h)·k_j / sqrt(r). If keys are rotated (RoPE),
-    the added number depends on the position of the key.
+    out_ij = scores_ij + u_h·k_j / sqrt(rank)
     """
 
     def __init__(self, heads: int, width: int, rank: int) -> None:
@@ -89,13 +87,10 @@ def linear_bias(
     key: Float[Tensor, "b g k _"],
     start: int | Tensor = 0,
 ) -> Float[Tensor, "h q k"]:
-    """Return -slope |i - j| for each head, query i and key j.
+    """Return -slope |i - j| for each head, query i and key j, in float32 or float64.
 
-    Only the lengths of ``query`` and ``key`` matter. The result is in float32 or float64, because
-    bfloat16 cannot represent all positions above 256.
-
-    Args:
-        start: position of the first query relative to the first key.
+    ``start`` is the position of the first query relative to the first key. Of ``query`` and ``key``
+    only the lengths matter.
     """
     exact = slopes.to(torch.promote_types(slopes.dtype, torch.float32))
     rows, columns = (
@@ -121,8 +116,7 @@ def alibi_slopes(heads: int, like: Tensor) -> Float[Tensor, "h"]:
 class Alibi(nn.Module):
     """Scores minus a penalty proportional to the distance of query and key.
 
-    out_ij = scores_ij - m_h |i - j|, with m_h = 2^(-8 h / H) for heads h = 1 to H. The slopes m_h
-    are not learned, since learned slopes did not help the authors (section 3).
+    out_ij = scores_ij - m_h |i - j|, with m_h = 2^(-8 h / H) for heads h = 1 to H
     """
 
     has_parameters = False

@@ -41,8 +41,8 @@ def threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
 def support_of(z: Scores, power: int) -> Bool[Tensor, "b h q k"]:
     """Return a mask of the keys with positive weight, given the result ``z`` of ``below_top``.
 
-    Each row is sorted in descending order. The keys with positive weight are the longest prefix
-    whose last entry exceeds the threshold t that the entries of this prefix alone would have.
+    In descending order these keys are the longest prefix whose last entry exceeds the threshold t
+    that the entries of this prefix alone would have.
     """
     ordered = z.sort(dim=-1, descending=True).values
     rank = torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)

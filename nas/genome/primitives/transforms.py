@@ -140,9 +140,6 @@ class LayerNorm(nn.Module):
     """Layer norm of each token's features; all heads share the gain g and the shift b.
 
     out = (x - mean) / sqrt(var + 1e-5) * g + b
-
-    Args:
-        shift: whether there is a b.
     """
 
     def __init__(self, width: int, *, shift: bool = True) -> None:
@@ -167,9 +164,8 @@ class RmsNorm(nn.Module):
     out = x / sqrt(mean(x^2) + 1e-6) * g
 
     Args:
-        span: number of neighbouring heads whose features are normalised together. All pairs of
-            heads share a gain of 2 w numbers if ``span`` is 2. The last of an odd number of heads
-            is normalised alone.
+        span: number of neighbouring heads whose features are normalised together, with a gain of
+            span * w numbers. The last of an odd number of heads is normalised alone.
     """
 
     def __init__(self, width: int, *, span: int = 1) -> None:
@@ -200,11 +196,7 @@ class RmsNorm(nn.Module):
     parameters={"init": Choice(default="random", values=("random", "identity"))},
 )
 class Linear(nn.Module):
-    """Learned affine map of each token's features: W x + b. All heads share W (w x w) and b.
-
-    Args:
-        init: initial values of W and b: ``random``, or ``identity`` for W x + b = x.
-    """
+    """Learned affine map of each token's features: W x + b. All heads share W (w x w) and b."""
 
     def __init__(self, width: int, *, init: str = "random") -> None:
         super().__init__()
@@ -231,8 +223,7 @@ class Linear(nn.Module):
 class HeadLinear(nn.Module):
     """Learned linear map of each head's features, with one matrix W_h (w x w) for each head h.
 
-    out_h = W_h tokens_h. Operands with fewer heads than the result are repeated, so that one head,
-    such as the latent of multi-head latent attention, gives different keys or values for all heads.
+    out_h = W_h tokens_h. Operands with fewer heads than the result are repeated.
 
     Args:
         least_heads: label of the smallest head count of the result.
@@ -298,10 +289,8 @@ class OutputGate(nn.Module):
     out_i = tokens_i * sigmoid(W_h x_i), elementwise, with a learned map W_h for each head h
 
     Args:
-        per: whether each ``feature`` or each ``head`` has its own gate (elementwise and headwise
-            gating in the paper).
-        init: ``random`` for gates that start near 1/2, or ``open`` for gates near 1. Open gates
-            have a bias, which is initially 4.
+        per: whether each ``feature`` or each ``head`` has its own gate.
+        init: ``random`` for gates that start near 1/2, or ``open`` for a bias of 4.
     """
 
     def __init__(
