@@ -1,7 +1,9 @@
 """Count random genomes that compute the same function but have different digests.
 
 Two mechanisms are duplicates if some assignment of equal weights to their modules gives equal
-outputs. Outputs in float64 are compared for all assignments, up to ``MOST_ASSIGNMENTS``.
+outputs. Outputs in float64 are compared for all assignments, up to ``MOST_ASSIGNMENTS``, with
+weights of two sizes: with large weights a softmax may select one key, with small ones a difference
+may be below the digits that are compared.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 COUNT: Final = 3_000
 SIZES: Final = ModelSizes(dim=64, heads=8, depth=8, tokens=40)
 MOST_ASSIGNMENTS: Final = 24
+SPREADS: Final = (0.5, 0.15)  # standard deviations of the weights
 
 
 def duplicates(options: argparse.Namespace) -> list[Figure]:
@@ -89,12 +92,17 @@ def _function(resolved: ResolvedGenome) -> tuple[Any, ...]:
     weights = torch.randn(2, x.numel(), dtype=torch.float64, generator=generator)
     outputs = []
     for seeds in islice(_assignments(block), MOST_ASSIGNMENTS):
-        for (name, parameter), seed in zip(block.named_parameters(), seeds, strict=True):
-            local = torch.Generator().manual_seed(crc32(f"{seed}{name.split('.')[1:]}".encode()))
-            torch.nn.init.normal_(parameter, std=0.5, generator=local)
-        with torch.no_grad():
-            out = block(x, is_causal=resolved.is_causal is True).flatten()
-        outputs.append(tuple(f"{number:.7e}" for number in (weights @ out).tolist()))
+        numbers: list[float] = []
+        for spread in SPREADS:
+            for (name, parameter), seed in zip(block.named_parameters(), seeds, strict=True):
+                local = torch.Generator().manual_seed(
+                    crc32(f"{seed}{name.split('.')[1:]}".encode())
+                )
+                torch.nn.init.normal_(parameter, std=spread, generator=local)
+            with torch.no_grad():
+                out = block(x, is_causal=resolved.is_causal is True).flatten()
+            numbers += (weights @ out).tolist()
+        outputs.append(tuple(f"{number:.7e}" for number in numbers))
     return (*layers, min(outputs))
 
 
