@@ -92,10 +92,9 @@ class GateOfInput(nn.Module):
 class ForgetGate(GateOfInput):
     """Forget gates of each head, computed from the block's input x.
 
-    sigmoid: f = sigmoid(w_h·x + b_h); gates start near 1 - 2^(-8 (h + 1) / H) for heads h = 0 to H
-    - 1. exponential: f = exp(-r_h softplus(w_h·x + b_h)); rates r_h start evenly between 1 and 16,
-    and softplus(b_h) evenly in logarithm between 0.001 and 0.1, where the paper draws both at
-    random.
+    sigmoid: f = sigmoid(w_h·x + b_h); gates start near 1 - 2^(-8 (h + 1) / H), h = 0, ..., H - 1.
+    exponential: f = exp(-r_h softplus(w_h·x + b_h)); rates r_h start evenly between 1 and 16, and
+    softplus(b_h) evenly in logarithm between 0.001 and 0.1, where the paper draws both at random.
     """
 
     def __init__(

@@ -23,9 +23,9 @@ def champion_2025() -> Genome:
         Transformed = LayerNorm(gelu(V))                                 (eq. 2)
         Output = Weights Transformed                                     (eq. 3)
 
-    V = X W_V and K = X, both cut into heads; W_V, W_O: d x d. Decisions. The sigmoid
-    has no bias of -log n, so rows of Weights sum to about n / 2; length_bias adds it.
-    LayerNorm is over the d_h features of a head, shared by all heads.
+    V = X W_V and K = X, both cut into heads; W_V, W_O: d x d. Decisions. The
+    sigmoid has no bias of -log n, so rows of Weights sum to about n / 2;
+    length_bias adds it. LayerNorm is over a head's features, shared by all heads.
     """
     g = Graph()
     weights = g.add("sigmoid", g.add("scaled_dot_product", "v", "k"))
@@ -50,7 +50,7 @@ def champion_control() -> Genome:
 
         out = softmax(V K^T / sqrt(d_h)) V W_O,   K = X cut into heads
 
-    The difference from champion_2025 is the effect of its sigmoid, GELU and LayerNorm.
+    It differs from champion_2025 in the sigmoid, GELU and LayerNorm only.
     """
     g = Graph()
     return g.genome(g.attend(g.add("scaled_dot_product", "v", "k"), "v"), **PROJECTIONS)

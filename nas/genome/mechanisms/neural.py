@@ -22,9 +22,9 @@ def qana() -> Genome:
         score_ij = s_i . k_j / sqrt(D_K) + V_i gelu(U_i k_j + b_i) + c_i (sec. 3.1)
 
     s_i: D_K, U_i: h x D_K, V_i: 1 x h, b_i: h and c_i: 1, with h = 4 and D_K = d_h.
-    Decisions. The paper leaves the activation open. Its start, U, V, b and c at zero,
-    cannot train under softmax; here U is random. The scores start as dot products in
-    both. c_i has no effect under softmax; it is kept so that D_Q equals the paper's.
+    Decisions. The paper leaves the activation open. Its start, U, V, b and c at
+    zero, cannot train under softmax; here U is random. Both starts give dot
+    products. c_i has no effect under softmax; with it, D_Q equals the paper's.
     """
     return scored("qana")
 
@@ -39,8 +39,8 @@ def neural_attention() -> Genome:
 
     W_h: m x 2 d_h, W_a: 1 x m, m = 16, one network for all heads. Decisions. Eq. 8
     gives each pair of positions its own weights; the counts of table 1 need shared
-    ones. q and k are not reduced first (eqs. 5 and 6; reduced_dim does so). The scale
-    of eq. 9 is left out, as in the authors' code. The paper names no activation.
+    ones. q and k are not reduced first (eqs. 5, 6; reduced_dim does so). Eq. 9's
+    scale is left out, as in the authors' code. No activation is named.
     """
     return scored("neural_attention", placement=PLACEMENTS["first"])
 
@@ -53,8 +53,8 @@ def neural_attention_authors() -> Genome:
         w_ij = relu(W_2 u_ij + b_2)
         score_ij = W_3 w_ij + b_3
 
-    W_1: d' x 2 d', W_2: floor(d' / 2) x d', d' = d_h, one network for all heads. The
-    code has one hidden layer more than eq. 3, and no scale. Decisions. The first unit
-    of each layer starts active; as published, 40 % of seeds never train at d' = 2.
+    W_1: d' x 2 d', W_2: floor(d' / 2) x d', d' = d_h, one network for all heads.
+    The code has one layer more than eq. 3 and no scale. Decisions. Each layer's
+    first unit starts active; as published, 40 % of seeds never train at d' = 2.
     """
     return scored("neural_attention_authors", placement=PLACEMENTS["first"])

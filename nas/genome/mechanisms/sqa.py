@@ -30,8 +30,9 @@ def sqa() -> Genome:
         head_i = softmax(Q_i K'_i^T / sqrt(d_h)) V'_i,  i = 1 ... H_q    (eq. 7)
         SQA(X) = Concat(head_1, ..., head_{H_q}) W_O,  W_O: H_q d_h x d  (eq. 8)
 
-    K', V': K, V with each head repeated H_q / H_kv times in place. Decisions. Section
-    3.3 leaves H_q = H / 2 and H_kv = H / 4 open; they are those of the experiments.
+    K', V': K, V with each head repeated H_q / H_kv times in place. Decisions.
+    Section 3.3 leaves H_q and H_kv open; H / 2 and H / 4 are those of the
+    experiments.
     """
     return scored(q_heads="1/2", kv_heads="1/4")
 
@@ -101,8 +102,8 @@ def sw_sqa() -> Genome:
         head_i as in sqa, over the keys j with |t - j| <= w / 2,  w = 32 (sec. 2.5)
         under a causal mask over those with 0 <= t - j < w
 
-    for the query at position t. Decisions. The paper names no width for SW-SQA; 32 is
-    half of the tokens of a small vision transformer. sw_sqa:window=128 has another.
+    for the query at position t. Decisions. The paper names no width for SW-SQA; 32
+    is half of a small vision transformer's tokens. sw_sqa:window=128 has another.
     """
     return replace(scored(q_heads="1/2", kv_heads="1/4"), visibility=Visibility(window=32))
 
