@@ -14,7 +14,8 @@ def _signs(nodes: tuple[Node, ...]) -> tuple[Sign, ...]:
     signs: list[Sign] = []
     for node in nodes:
         operands = [signs[ref] if isinstance(ref, int) else Sign.UNKNOWN for ref in node.inputs]
-        signs.append(get(node.op).sign(operands))
+        is_own = node.op == "exclude_value" and len({*node.inputs}) == 1  # minus all of itself
+        signs.append(Sign.ZERO if is_own else get(node.op).sign(operands))
     return tuple(signs)
 
 

@@ -24,7 +24,7 @@ from nas.genome.primitives.shapes import (
     Scores,
     Tokens,
 )
-from nas.genome.primitives.signs import sign_of_product
+from nas.genome.primitives.signs import lowered, sign_of_product
 
 
 @primitive(
@@ -33,6 +33,7 @@ from nas.genome.primitives.signs import sign_of_product
     role=Role.ADJUST,
     notation="({scores} + log Π{gates})",
     source="Lin et al. 2025 (FoX, arXiv 2503.02130); both directions: symmetric, ours",
+    sign=lowered,
 )
 class Decay(nn.Module):
     """Scores plus the logarithm of the product of all forget gates between query and key.

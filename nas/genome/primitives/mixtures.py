@@ -12,6 +12,7 @@ from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Integer, Real
 from nas.genome.primitives.masks import hide
 from nas.genome.primitives.shapes import Mask, Scores
+from nas.genome.primitives.signs import keeps_zero
 
 INITIAL: Final = Real(default=0.8, low=0.0, high=1.0)
 
@@ -24,6 +25,7 @@ INITIAL: Final = Real(default=0.8, low=0.0, high=1.0)
     source="Ye et al. 2024 (Differential Transformer, arXiv 2410.05258)",
     parameters={"initial": INITIAL},
     plain=lambda params, sizes: None if sizes.heads == 1 else params,
+    sign=keeps_zero,
 )
 class HeadDifference(nn.Module):
     """Differences of the weights of two neighbouring heads, as weights of both heads.
@@ -69,6 +71,7 @@ class Difference(nn.Module):
     role=Role.ADJUST,
     notation="P·{scores}",
     source="Shazeer et al. 2020 (Talking-Heads Attention, arXiv 2003.02436)",
+    sign=keeps_zero,
 )
 class TalkingHeads(nn.Module):
     """Scores or weights of all heads, mixed by a learned matrix, which is initially the identity.

@@ -36,6 +36,16 @@ def rectified(operands: Sequence[Sign]) -> Sign:
     return operands[0] | Sign.NON_NEGATIVE
 
 
+def lowered(operands: Sequence[Sign]) -> Sign:
+    """Return the sign of the first operand minus numbers that are not negative."""
+    return operands[0] & Sign.NON_POSITIVE
+
+
+def keeps_zero(operands: Sequence[Sign]) -> Sign:
+    """Return the sign of a linear map of the first operand: zero if the operand is."""
+    return Sign.ZERO if operands[0] is Sign.ZERO else Sign.UNKNOWN
+
+
 def common_sign(operands: Sequence[Sign]) -> Sign:
     """Return the sign that all operands have, as for a sum or a multiple of one operand."""
     return reduce(and_, operands)

@@ -16,6 +16,7 @@ from nas.genome.primitives.domains import Integer
 from nas.genome.primitives.masks import below_top, hide
 from nas.genome.primitives.normalisers import masked_softmax
 from nas.genome.primitives.shapes import Mask, Scores
+from nas.genome.primitives.signs import lowered
 
 
 def threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
@@ -108,6 +109,7 @@ def keep_largest(scores: Scores, mask: Mask, count: int) -> Scores:
     notation="top_{k}({scores})",
     source="Evolving Attention, section 2.1 (k = 10)",
     parameters={"k": Integer(default=10, low=1, high=65536)},
+    sign=lowered,
 )
 class TopkFilter(nn.Module):
     """The k largest visible scores of each row; all smaller scores become -inf."""

@@ -14,7 +14,13 @@ from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Choice, Flag, Integer
 from nas.genome.primitives.products import unit_length
 from nas.genome.primitives.shapes import Tokens
-from nas.genome.primitives.signs import common_sign, non_negative, rectified, sign_of_product
+from nas.genome.primitives.signs import (
+    common_sign,
+    keeps_zero,
+    non_negative,
+    rectified,
+    sign_of_product,
+)
 
 
 @primitive(
@@ -366,6 +372,7 @@ class Multiply(nn.Module):
     notation="{tokens} ⊙ SiLU(W x)",
     source="Sun et al. 2023 (RetNet, arXiv 2307.08621)",
     is_featurewise=lambda params: True,
+    sign=keeps_zero,
 )
 class SwishGate(nn.Module):
     """Features multiplied by a gate that is computed from the block's input x and may be negative.

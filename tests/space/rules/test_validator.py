@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -146,12 +146,25 @@ def test_a_long_chain_is_linear_work(genome: Build) -> None:
     assert only(validate(broken, OURS)).rule == "output"
 
 
-@pytest.mark.parametrize("after", [(), ("linear",), ("layer_norm", "gelu")])
-def test_constant_mechanisms_are_refused(after: tuple[str, ...], genome: Build) -> None:
-    nodes = [("distance", "qk"), ("relu_squared", [0]), ("weighted_sum", [1, "v"])]
+@pytest.mark.parametrize("before", [(), ("topk_filter",)])
+@pytest.mark.parametrize("changed", [(), ("talking_heads",), ("head_difference",)])
+@pytest.mark.parametrize("after", [(), ("linear",), ("layer_norm", "gelu"), ("swish_gate",)])
+def test_constant_mechanisms_are_refused(
+    before: tuple[str, ...], changed: tuple[str, ...], after: tuple[str, ...], genome: Build
+) -> None:
+    """Squared rectifiers of negative distances are zero for every pair of tokens."""
+    nodes: list[tuple[str, Any]] = [("distance", "qk")]
+    nodes += [(op, [i]) for i, op in enumerate((*before, "relu_squared", *changed))]
+    nodes.append(("weighted_sum", [len(nodes) - 1, "v"]))
     nodes += [(op, [len(nodes) + i - 1]) for i, op in enumerate(after)]
     (found,) = validate(genome(*nodes), OURS)
     assert found.rule == "constant"
     assert "expected 'an output that depends on the tokens'" in found.message
     gated = genome(*nodes, ("add", [len(nodes) - 1, "v"]))
     assert "constant" not in {violation.rule for violation in validate(gated, OURS)}
+
+
+def test_tokens_without_their_projection_onto_themselves_are_refused(genome: Build) -> None:
+    own = genome(*STANDARD, ("exclude_value", [2, 2]), ("swish_gate", [3]))
+    assert [violation.rule for violation in validate(own, OURS)] == ["constant"]
+    assert not validate(genome(*STANDARD, ("exclude_value", [2, "v"])), OURS)
