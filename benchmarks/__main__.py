@@ -24,9 +24,7 @@ from nas.common.processor import processor_name
 # Each name is a function in the module of that name, or in the module that ``MODULES`` names.
 MODULES: Final = {
     "chunks": "kernels",
-    "dispatch": "utilisation",
-    "ablation": "peers",
-    "rediscovery": "peers",
+    **dict.fromkeys(("peers", "ablation", "rediscovery"), "peers.comparing"),
 }
 BENCHMARKS: Final = {
     "validator": "genomes validated, varied, digested per second",
@@ -34,28 +32,21 @@ BENCHMARKS: Final = {
     "kernels": "each mechanism compared with its naive form",
     "chunks": "gates and the delta rule in chunks, compared with all pairs",
     "timing": "predicted and measured times",
-    "sqa": "Sparse Query Attention's claim, on one thread",
     "evaluation": "our training compared with plain PyTorch",
-    "sequences": "the same on tokens",
-    "reviews": "accuracy of TF-IDF on texts, --data textfolder:PATH",
     "search": "core-seconds per mechanism of a whole search",
     "published": "the published evaluation and ours, 30 genomes alternately",
     "gpu": "everything about a CUDA device, in eight minutes",
     "peers": "other optimisers and ours on the same trainings",
     "ablation": "the surrogate without one of its parts, on a table",
     "rediscovery": "trainings until the best mechanism of a table is reported",
-    "claims": "claims of publications; with --record, --text and --data they are trained again",
     "judging": "simulated sessions of `nas judge`: false claims, and pairs until a claim",
     "beliefs": "bias and calibration of estimates and probabilities",
+    "ranking": "agreement of short and long trainings, on a table",
     "target": "searches with a target task, replayed, --seeds orders",
-    "utilisation": "busy share of up to 1,000 simulated workers",
-    "dispatch": "driver time with up to 1,000 simulated workers",
     "driver": "processor time and memory of a search of simulated trainings",
     "chaos": "a search on a Ray cluster whose nodes are killed",
     "kills": "a run whose process is killed repeatedly",
     "exports": "exports of random genomes in all formats",
-    "fuzz": "invalid and hostile inputs: exceptions, time, memory, writes",
-    "page": "a report of 10,000 and 100,000 mechanisms, in a browser",
 }
 
 

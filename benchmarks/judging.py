@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from benchmarks.figures import Figure
+from benchmarks.tabular.table import load_table
 from nas.api.judging import PLACES
 from nas.common.sequential import evidence, needed
-from nas.searching.tabular.table import load_table
 
 if TYPE_CHECKING:
     Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]

@@ -1,11 +1,10 @@
-"""Make a table of trainings: train all mechanisms of a space, so that searches can be replayed.
+"""Train every mechanism of a space with several seeds, so that searches can be replayed.
 
-    python -m benchmarks.tabulate attention_bench -o mine.json.gz --task mine.yaml --seeds 3
+    python -m benchmarks.tabulate benchmarks/spaces/attention_bench.yaml -o mine.json.gz
 
-Mechanisms are trained in random order, so that an interrupted table holds a random part of its
+Mechanisms are trained in random order, so that an incomplete table holds a random part of its
 space. Each mechanism has training seeds of its own, as in a search; shared seeds would correlate
-errors. Finished trainings are kept in a file beside the table. The same command continues where it
-was interrupted.
+errors. The table is written after each training, and the same command completes it.
 """
 
 from __future__ import annotations
@@ -13,226 +12,159 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
 
-from benchmarks.enumerating import enumerate_space
-from nas.api.execution import check_one_model, task_of
-from nas.common.errors import NasError, TableError
-from nas.common.search_config import check_count
+from benchmarks.peers.encodings import ENCODINGS
+from benchmarks.tabular.table import SUFFIX, Table, load_table
+from nas.common.errors import TaskError
 from nas.costs import costs_of, need_calibration
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
-from nas.evaluation.journal import JournaledEvaluator
-from nas.evaluation.trial import Trial, run_trials, training_seed
-from nas.searching.setup import cost_context
-from nas.searching.tabular.table import SUFFIX, Origin, Table
-from nas.space import load_space
+from nas.evaluation.trial import Evaluator, Trial, run_trials, training_seed
+from nas.genome import Genome
+from nas.space import SearchSpace, load_space
 from nas.space.rules import load_policy, validate
+from nas.space.space import TaskChoice
 from nas.space.vary import Variation
 from nas.store import this_session
 from nas.store.frozen import frozen_space, frozen_task
 from nas.store.sources import resolve
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from nas.evaluation.trial import Evaluation, Evaluator
-    from nas.genome import Genome
-    from nas.space import SearchSpace
-    from nas.store import Document
-    from nas.tasks.base import Task
+from nas.tasks import Data, Task, load_task
 
 MAX_KNOWN: Final = 1000  # samples in a row without a new mechanism, after which sampling ends
 
 
-def tabulate(
-    space: str,
-    path: Path,
-    sources: Sequence[str] = (),
-    *,
-    about: str = "",
-    task: str | None = None,
-    data: str | None = None,
-    seeds: int = 3,
-    limit: int | None = None,
-    command: str = "",
-    backend: str = "ray",
-    workers: str | None = None,
-) -> Table:
-    """Train mechanisms of a space with several seeds, and write the table.
+def genomes_of(space: SearchSpace, task: Task, limit: int | None = None) -> Iterator[Genome]:
+    """Yield genomes of a space; several may be the same mechanism.
 
     Args:
-        space: name or path of a search space.
-        path: file of the table, NAME.json.gz.
-        sources: SOURCE strings of the mechanisms to train; by default all or ``limit``.
-        about: description of the table in one sentence.
-        task: name or path of a task; by default the task of the space.
-        limit: number of mechanisms to draw at random by the grammar of the space; by default all
-            mechanisms of the space are trained.
-        command: command line that is recorded in the table.
-
-    Raises:
-        NasError: an argument cannot be used; the message names it and what was expected.
+        limit: whether random genomes are drawn by the grammar of the space; if None, all genomes
+            of a space in ``ENCODINGS`` are yielded.
     """
-    check_count("seeds", seeds)
-    if not path.name.endswith(SUFFIX) or path.name == SUFFIX:
-        raise TableError(f"{path}: expected a name that ends in {SUFFIX}.")
-    if limit is not None:
-        check_count("limit", limit)
-    search_space = load_space(space)
-    training_task = task_of(search_space, task, data)
-    check_one_model(training_task)
-    if sources:
-        genomes = [resolve(source).genome for source in sources]
-        mechanisms = _members(search_space, training_task, genomes)
-    else:
-        mechanisms = mechanisms_of(search_space, training_task, limit)
-    dataset, name = training_task.load(), path.name.removesuffix(SUFFIX)
-    total, done = seeds * len(mechanisms), 0
-
-    def on_training(trial: Trial, evaluation: Evaluation) -> None:
-        nonlocal done
-        done += 1
-        metrics = ", ".join(f"{n} {value:.4g}" for n, value in evaluation.metrics.items())
-        result = metrics or f"{evaluation.status} ({evaluation.reason})"
-        print(f"[{done}/{total}] {trial.key[:8]}, seed {trial.repeat}: {result}", file=sys.stderr)
-
-    evaluator = make_evaluator(Execution(backend, workers), training_task, dataset)
-    try:
-        evaluator = JournaledEvaluator(
-            evaluator, path.with_name(f"{name}.jsonl"), training_task, dataset
-        )
-        trainings = train_table(mechanisms, training_task, evaluator, seeds, on_training)
-        times = evaluator.calibrate() if need_calibration(search_space.objectives) else {}
-    finally:
-        evaluator.close()
-    documents = (*frozen_space(search_space), frozen_task(training_task, dataset))
-    table = table_of(name, about, documents, mechanisms, trainings, command, times)
-    table.write(path)
-    return table
-
-
-def mechanisms_of(space: SearchSpace, task: Task, limit: int | None = None) -> dict[str, Genome]:
-    """Return mechanisms of a space by digest, as genomes in normal form at a task's sizes.
-
-    Args:
-        limit: number of distinct mechanisms to sample, without an enumeration of the space; fewer
-            if ``MAX_KNOWN`` samples in a row are not new. By default, all mechanisms of the space
-            are returned in random order.
-
-    Raises:
-        SpaceError: the space has no mechanism.
-    """
-    model, policy, rng = task.main, load_policy(space.policy), np.random.default_rng(0)
     if limit is None:
-        genomes = dict(enumerate_space(space, policy, model.sizes, is_causal=model.is_causal))
-        keys = sorted(genomes)
-        return {keys[i]: genomes[keys[i]] for i in rng.permutation(len(keys))}
-    variation = Variation(space, policy, model.is_causal)
-    mechanisms: dict[str, Genome] = {}
-    num_known = 0
-    while len(mechanisms) < limit and num_known < MAX_KNOWN:
-        resolved = task.resolve(variation.sample(rng))
-        num_known += 1
-        excluded = space.excludes(resolved.genome, model.depth)
-        if resolved.key not in mechanisms and excluded is None:
-            mechanisms[resolved.key] = resolved.genome
-            num_known = 0
-    return mechanisms
+        encoding = ENCODINGS[space.name]
+        yield from map(encoding.genome, encoding.assignments(encoding.choices))
+        return
+    variation, rng = Variation(space, load_policy(space.policy), task.main.is_causal), _rng()
+    while True:
+        yield variation.sample(rng)
 
 
-def train_table(
-    mechanisms: Mapping[str, Genome],
-    task: Task,
-    evaluator: Evaluator,
-    seeds: int,
-    on_training: Callable[[Trial, Evaluation], None],
-) -> dict[str, tuple[Evaluation, ...]]:
-    """Train all mechanisms with the first seed, then all with the second, and so on."""
-    context = cost_context(task, {})
-    work = {
-        key: costs_of(context.resolve(genome), context, ["macs"])["macs"]
-        for key, genome in mechanisms.items()
-    }
-    evaluations: dict[str, list[Evaluation]] = {key: [] for key in mechanisms}
-    for repeat in range(seeds):
-        trials = [
-            Trial(key, genome, training_seed(0, key, repeat), repeat=repeat, work=work[key])
-            for key, genome in mechanisms.items()
-        ]
-        for trial, evaluation in run_trials(evaluator, trials):
-            on_training(trial, evaluation)
-            evaluations[trial.key].append(evaluation)
-    return {key: tuple(rows) for key, rows in evaluations.items()}
-
-
-def table_of(
-    name: str,
-    about: str,
-    documents: tuple[Document, Document, Document],
-    mechanisms: Mapping[str, Genome],
-    trainings: Mapping[str, tuple[Evaluation, ...]],
-    command: str,
-    calibration: Mapping[str, Any] | None = None,
-) -> Table:
-    """Return a table of trainings on this machine, with today's date.
+def mechanisms_of(
+    space: SearchSpace, task: Task, genomes: Iterator[Genome], limit: int | None = None
+) -> dict[str, Genome]:
+    """Return the mechanisms of a space among genomes, in normal form at a task's sizes.
 
     Args:
-        documents: the documents of space, policy and task.
-        calibration: unit times of this machine, see ``Table``.
-
-    Raises:
-        TableError: there are no mechanisms.
+        limit: largest number of mechanisms. By default, all are returned in random order.
     """
-    if not mechanisms:
-        raise TableError(f"table {name}: there is no mechanism to train.")
-    hardware = dict.fromkeys(e.hardware for rows in trainings.values() for e in rows)
-    origin = Origin(
-        command,
-        datetime.now(UTC).date().isoformat(),
-        tuple(name for name in hardware if name),
-        this_session(command).versions,
-    )
-    return Table(name, about, *documents, origin, mechanisms, trainings, calibration or {})
-
-
-def _members(space: SearchSpace, task: Task, genomes: Sequence[Genome]) -> dict[str, Genome]:
-    """Return genomes in normal form by digest; raise an error if one is not in the space."""
-    members, policy = {}, load_policy(space.policy)
+    policy, mechanisms, num_known = load_policy(space.policy), dict[str, Genome](), 0
     for genome in genomes:
         resolved = task.resolve(genome)
-        if space.excludes(resolved.genome, resolved.sizes.depth) or validate(
-            resolved.genome, policy
+        num_known += 1
+        if (
+            resolved.key not in mechanisms
+            and not validate(resolved.genome, policy)
+            and space.excludes(resolved.genome, resolved.sizes.depth) is None
         ):
-            raise TableError(f"mechanism {resolved.key} is not in the space {space.name}.")
-        members[resolved.key] = resolved.genome
-    return members
+            mechanisms[resolved.key] = resolved.genome
+            num_known = 0
+        if limit is not None and (len(mechanisms) == limit or num_known == MAX_KNOWN):
+            return mechanisms
+    keys = sorted(mechanisms)
+    return {keys[i]: mechanisms[keys[i]] for i in _rng().permutation(len(keys))}
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Make a table from command-line arguments."""
+def train_table(table: Table, evaluator: Evaluator, seeds: int) -> Iterator[Table]:
+    """Train all mechanisms with the first seed, then all with the second; yield growing tables.
+
+    Trainings that the table contains are not repeated.
+    """
+    works = {key: table.cost(key, "macs") for key in table.mechanisms}
+    for repeat in range(seeds):
+        trials = [
+            Trial(key, genome, training_seed(0, key, repeat), repeat=repeat, work=works[key])
+            for key, genome in table.mechanisms.items()
+            if len(table.trainings.get(key, ())) <= repeat
+        ]
+        for trial, evaluation in run_trials(evaluator, trials):
+            rows = (*table.trainings.get(trial.key, ()), evaluation)
+            table = replace(table, trainings={**table.trainings, trial.key: rows})
+            yield table
+
+
+def begin_table(options: argparse.Namespace, space: SearchSpace, task: Task, data: Data) -> Table:
+    """Return a table without trainings, or with those of an incomplete table of the same task."""
+    genomes = genomes_of(space, task, options.limit)
+    if options.sources:
+        genomes = (resolve(source).genome for source in options.sources)
+    mechanisms = mechanisms_of(space, task, genomes, options.limit)
+    command = shlex.join(["python -m benchmarks.tabulate", *sys.argv[1:]])
+    session, date = this_session(command), datetime.now(UTC).date().isoformat()
+    origin = {"command": command, "date": date, "hardware": [session.hardware]}
+    table = Table(
+        options.output.name.removesuffix(SUFFIX),
+        options.about,
+        *frozen_space(space),
+        frozen_task(task, data),
+        origin | {"versions": session.versions},
+        mechanisms,
+        trainings={},
+    )
+    if not options.output.exists():
+        return table
+    begun = load_table(options.output)
+    if begun.task != table.task:
+        raise TaskError(f"{options.output} has trainings of another task or of other data.")
+    return replace(table, trainings=begun.trainings, times=begun.times)
+
+
+def _rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tabulate", description=__doc__)
     parser.add_argument("space", help="a search space, by name or path")
     parser.add_argument("sources", nargs="*", help="mechanisms of the space, in place of all")
     parser.add_argument("-o", "--output", type=Path, required=True, help="the table: NAME.json.gz")
     parser.add_argument("--about", default="", help="a description in one sentence")
-    parser.add_argument("--task", help="a task, by name or path")
+    parser.add_argument("--task", help="a task, by name or path; default: that of the space")
     parser.add_argument("--data", help="training data, as for `nas search`")
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each mechanism")
     parser.add_argument("--limit", type=int, help="number of random mechanisms; default: all")
     parser.add_argument("--backend", default="ray", help="ray, or local: in this process")
     parser.add_argument("--workers", help="number of workers")
-    options = vars(parser.parse_args(words))
-    path, command = options.pop("output"), shlex.join([parser.prog, *(words or sys.argv[1:])])
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Make a table from command-line arguments."""
+    options = _options()
+    space = load_space(options.space)
+    chosen = space.task if options.task is None else TaskChoice(name=options.task)
+    task = load_task(chosen.name, data=options.data or chosen.data, overrides=chosen.overrides).main
+    data = task.load()
+    table = begin_table(options, space, task, data)
+    evaluator = make_evaluator(Execution(options.backend, options.workers), task, data)
     try:
-        table = tabulate(options.pop("space"), path, command=command, **options)
-    except NasError as error:
-        parser.exit(error.exit_status, f"{error}\n")
-    print(f"{path}: {len(table.mechanisms)} mechanisms, {table.repeats} trainings of each.")
+        if need_calibration(space.objectives) and not table.times:
+            context = replace(table.setting, calibration=evaluator.calibrate())
+            resolved = {key: context.resolve(g) for key, g in table.mechanisms.items()}
+            times = {k: costs_of(r, context, ["time_ms"])["time_ms"] for k, r in resolved.items()}
+            table = replace(table, times=times)
+        for grown in train_table(table, evaluator, options.seeds):
+            grown.write(options.output)
+            done = sum(map(len, grown.trainings.values()))
+            print(f"{done} of {options.seeds * len(table.mechanisms)} trainings", file=sys.stderr)
+    finally:
+        evaluator.close()
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from benchmarks.figures import Figure
 from benchmarks.peers.problem import Bench, bench
+from benchmarks.tabular.table import Table, load_table
 from nas.common.differences import mean_and_error
 from nas.common.objectives import as_costs
 from nas.evaluation.trial import Evaluation
@@ -39,7 +40,6 @@ from nas.searching.gains import expected_gain
 from nas.searching.proposing import REPEAT_EVERY, Proposer
 from nas.searching.results import Attempt, TrialResult
 from nas.searching.setup import work_of
-from nas.searching.tabular.table import Table, load_table
 from nas.searching.target_archive import TargetArchive
 from nas.space.vary import Variation
 from nas.store.records import TARGET

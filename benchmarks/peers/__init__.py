@@ -6,7 +6,3 @@ training, as does the Gaussian process of gp_peer.py. comparing.py runs all of t
 
 NePS is excluded: version 0.17 requires networkx below 3 and an older jaxtyping than ours.
 """
-
-from benchmarks.peers.comparing import ablation, peers, rediscovery
-
-__all__ = ["ablation", "peers", "rediscovery"]

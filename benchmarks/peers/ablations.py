@@ -16,9 +16,9 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.peers.ours import ours
+from benchmarks.tabular.table import load_table
 from nas.searching import archive, gaussian_process, quality_model, surrogate
 from nas.searching.algorithm import SearchContext
-from nas.searching.tabular.table import load_table
 from nas.space.vary.mutation import GRAPH_OPERATORS
 
 if TYPE_CHECKING:

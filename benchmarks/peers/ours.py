@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from benchmarks.peers.problem import Bench, Problem
+from benchmarks.peers.problem import Bench, Problem, TableFilter
 from nas.common.objectives import limits_of
 from nas.searching.algorithm import ALGORITHMS, SearchContext
 from nas.searching.archive import Archive, front_members
-from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
 from nas.searching.results import TrialResult
 from nas.space.space import seeds
@@ -86,13 +85,13 @@ def context_of(
     """
     bench = problem.bench
     space, policy, objectives = bench.space, bench.policy, bench.objectives
-    named = () if is_plain else seeds(space, policy, bench.setting.is_causal)
+    named = () if is_plain else seeds(space, policy, bench.table.setting.is_causal)
     mechanisms = tuple((m.name, m.genome) for m in named)
     if problem.initial:
         mechanisms = tuple((key, bench.mechanisms[key][0]) for key in problem.initial)
-    candidate_filter = CandidateFilter(policy, bench.setting, [bench.cost])
+    candidate_filter = TableFilter(policy, bench.table)
     candidate_filter._inspected = bench.filter._inspected  # a cache shared by all searches
-    operators = Variation(space, policy, bench.setting.is_causal)
+    operators = Variation(space, policy, bench.table.setting.is_causal)
     most_trainings = 1 if is_plain else problem.measure.most_trainings
     archive = Archive(objectives, most_trainings=most_trainings)
     return SearchContext(

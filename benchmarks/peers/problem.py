@@ -14,15 +14,16 @@ from typing import Final, Protocol
 import numpy as np
 
 from benchmarks.peers.encodings import ENCODINGS, Assignment, Choices, Encoding
-from nas.common.objectives import Objective
+from benchmarks.tabular.table import Table, load_table
+from nas.common.objectives import COST_REFERENCE, Objective, of_metric
 from nas.common.pareto import hypervolume, non_dominated, normalise
-from nas.costs import CostContext
+from nas.compiler import ResolvedGenome
+from nas.costs import COSTS
 from nas.genome import Genome
+from nas.genome.mechanisms import mechanism
 from nas.searching.filtering import CandidateFilter
-from nas.searching.setup import make_objectives
-from nas.searching.tabular.table import load_table
-from nas.space import SearchSpace, load_space
-from nas.space.rules import Policy, load_policy
+from nas.space import SearchSpace
+from nas.space.rules import Policy
 from nas.space.space import seeds
 
 Score = tuple[float, float]  # quality and cost; lower is better, so accuracy is negated
@@ -56,17 +57,29 @@ class Measure(Protocol):
         ...
 
 
+class TableFilter(CandidateFilter):
+    """A filter that takes predicted times from a table."""
+
+    def __init__(self, policy: Policy, table: Table) -> None:
+        super().__init__(policy, table.setting, [])
+        self._times = table.times
+
+    def _costs(self, resolved: ResolvedGenome) -> dict[str, float]:
+        costs = super()._costs(resolved)
+        return costs | {"time_ms": self._times[resolved.key]} if self._times else costs
+
+
 @dataclass(frozen=True)
 class Bench:
-    """A space under a task, with its objectives and categorical choices.
+    """The space of a table, with its objectives and categorical choices.
 
     Attributes:
         objectives: the metric of the task and a cost.
     """
 
+    table: Table
     space: SearchSpace
     policy: Policy
-    setting: CostContext
     objectives: tuple[Objective, Objective]
     encoding: Encoding
 
@@ -82,9 +95,9 @@ class Bench:
         return quality.as_cost(quality.corner), cost.as_cost(cost.corner)
 
     @cached_property
-    def filter(self) -> CandidateFilter:
+    def filter(self) -> TableFilter:
         """A filter without trained mechanisms, which resolves genomes and caches the results."""
-        return CandidateFilter(self.policy, self.setting, [self.cost])
+        return TableFilter(self.policy, self.table)
 
     @cached_property
     def mechanisms(self) -> dict[str, tuple[Genome, float]]:
@@ -109,7 +122,7 @@ class Bench:
             seed: seed of the random choice, uniform over all mechanisms.
             with_named: whether the named mechanisms of the space come first.
         """
-        named = seeds(self.space, self.policy, self.setting.is_causal) if with_named else ()
+        named = seeds(self.space, self.policy, self.table.setting.is_causal) if with_named else ()
         keys = [self.filter.inspect(mechanism.genome).key for mechanism in named]
         keys += np.random.default_rng(seed).permutation(list(self.mechanisms)).tolist()
         return tuple(dict.fromkeys(keys))[:GENERATION]
@@ -128,19 +141,25 @@ class Bench:
 def bench(table: str = DEFAULT) -> Bench:
     """Return the space of a table at the sizes of its task."""
     loaded = load_table(table)
-    return make_bench(load_space(loaded.space.name), loaded.setting)
-
-
-def make_bench(space: SearchSpace, setting: CostContext) -> Bench:
-    """Return a space in ``ENCODINGS`` at the sizes of a task."""
+    space, policy = loaded.load_space()
     encoding, name = ENCODINGS[space.name], space.objectives[1]
     worst, most = encoding.region or (None, None)
-    region = {} if most is None else {name: most}
-    quality, cost = make_objectives(
-        (encoding.metric.name, name), [encoding.metric], setting, region
+    quality, cost = of_metric(encoding.metric), COSTS.get(name)
+    standard = loaded.cost(loaded.setting.resolve(mechanism("mha").genome).key, name)
+    objectives = (
+        replace(quality, limit=worst),
+        Objective(
+            name,
+            "min",
+            cost.unit,
+            cost.about,
+            ideal=0.0,
+            reference=COST_REFERENCE * standard,
+            is_metric=False,
+            limit=most and most * standard,
+        ),
     )
-    objectives = replace(quality, limit=worst), cost
-    return Bench(space, load_policy(space.policy), setting, objectives, encoding)
+    return Bench(loaded, space, policy, objectives, encoding)
 
 
 @dataclass

@@ -9,8 +9,7 @@ import numpy as np
 
 from benchmarks.peers.gp_peer import Candidates, posterior
 from benchmarks.peers.problem import Score, bench
-from nas.searching.tabular.evaluator import TableEvaluator
-from nas.searching.tabular.table import load_table
+from benchmarks.tabular.table import load_table
 
 
 class Recorded:
@@ -29,18 +28,25 @@ class Recorded:
         self.num_unseen = table.repeats - seen if table.repeats > seen else np.inf
         self._name, self._table = name, table
         self._quality = self.bench.objectives[0]
-        self._order = TableEvaluator(table, seed=seed, seen=seen)
+        self._seed = seed
 
     def evaluate(self, key: str, repeat: int) -> Score:
         """Return the score of a training; the last seen one is repeated."""
-        row = self._order.order(key)[min(repeat, self.most_trainings - 1)]
+        row = self._order(key)[min(repeat, self.most_trainings - 1)]
         return self._score(key, self._table.trainings[key][row].metrics[self._quality.name])
 
     def truth(self, key: str) -> Score:
         """Return the ground truth of a mechanism."""
         if np.isinf(self.num_unseen):
             return self._score(key, smooth_truths(self._name)[key])
-        return self._score(key, self._order.truth(key, self._quality.name))
+        unseen = [self._table.trainings[key][i] for i in self._order(key)[self.most_trainings :]]
+        scores = [training.metrics.get(self._quality.name, np.nan) for training in unseen]
+        return self._score(key, float(np.mean(scores)))
+
+    def _order(self, key: str) -> list[int]:
+        """Return the rows of a mechanism's trainings in the order of this search."""
+        rng = np.random.default_rng([self._seed, int(key, 16)])
+        return rng.permutation(len(self._table.trainings[key])).tolist()
 
     def _score(self, key: str, value: float) -> Score:
         return self._quality.as_cost(value), self.bench.mechanisms[key][1]

@@ -57,10 +57,6 @@ class RunError(NasError):
     """The folder of a search is missing, in use, damaged or does not fit the command."""
 
 
-class TableError(NasError):
-    """A table of finished trainings cannot be read, or lacks the requested mechanism."""
-
-
 class DeviceError(NasError):
     """The requested processors, GPUs or cluster are missing or cannot be used."""
 

@@ -1,4 +1,4 @@
-"""The benchmarks ``beliefs`` and ``utilisation``, on small searches."""
+"""The benchmark ``beliefs`` on small searches."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from argparse import Namespace
 
 import pytest
 
-from benchmarks import beliefs, utilisation
+from benchmarks import beliefs
 from benchmarks.peers.problem import DEFAULT
-from nas.searching.tabular.table import load_table
 
 
 @pytest.mark.slow
@@ -19,10 +18,3 @@ def test_beliefs_report_bias_coverage_and_calibration(monkeypatch):
     assert estimate.value < score.value
     assert 50 < coverage.value <= 100
     assert all(0 <= share.value <= 1 for share in shares)
-
-
-def test_a_lag_keeps_workers_busier_than_generations():
-    table = load_table(DEFAULT)
-    waiting = utilisation.busy(table, 16, 12 * 16, None)
-    lagging = utilisation.busy(table, 16, 12 * 16, 4 * 16)
-    assert waiting < lagging <= 1

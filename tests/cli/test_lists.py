@@ -28,7 +28,7 @@ def test_list_describes_what_there_is(nas: Any, command: str, name: str, fact: s
 def test_search_without_a_space_names_the_spaces(nas: Any) -> None:
     result = nas("search", "--gens", 1)
     assert result.status == 2
-    assert "attention_v2, bytes_bench" in result.err
+    assert "attention_v2, hybrid_causal" in result.err
     assert "nas spaces" in result.err
 
 

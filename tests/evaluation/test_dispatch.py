@@ -255,7 +255,6 @@ def test_a_hanging_worker_costs_its_trial_alone(trials_named):
 
 
 def test_a_thousand_unreliable_workers_lose_no_trial_and_are_busy(trials_named):
-    """`python -m benchmarks dispatch` measures the driver's time."""
     trials = [replace(t, work=5.0 + t.seed % 7) for t in trials_named(*map(str, range(8000)))]
     answer = make_evaluation()
     pool = SimulatedPool(lambda _: answer, is_lost=lambda begun: begun % 50 == 1)

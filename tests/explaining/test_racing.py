@@ -12,11 +12,11 @@ from functools import cache
 
 import numpy as np
 
+from benchmarks.tabular.table import load_table
 from nas.common.objectives import Metric
 from nas.evaluation.trial import Budget, Evaluation
 from nas.explaining import Bounds, Race, plan_explanation
 from nas.searching.setup import cost_context
-from nas.searching.tabular import load_table
 from nas.space.rules import load_policy
 from nas.tasks import Data, load_task
 from tests.genomes import build

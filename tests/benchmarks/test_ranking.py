@@ -1,0 +1,42 @@
+"""Kendall's tau between tables with known rankings."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from benchmarks import ranking
+from benchmarks.tabular.table import Table, load_table
+from nas.evaluation.trial import Budget, Evaluation
+from nas.training import Report
+
+
+def trained(accuracy: float) -> Evaluation:
+    reports = (Report(1, 3 - accuracy, {"accuracy": accuracy, "log_loss": accuracy}, 1.0),)
+    given = (reports, 0, Budget(1, 1, "float32"), 1.0, 1.0, 0, "x")
+    return Evaluation("ok", None, reports[0].metrics, *given)
+
+
+def test_tau_of_perfect_reversed_and_unrelated_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, true = load_table("attention-bench"), np.random.default_rng(0).permutation(40) / 100
+
+    def made(name: str) -> Table:
+        mechanisms = dict(islice(real.mechanisms.items(), len(true)))
+        seeds = 3 if name.endswith("-long") else 1
+        rows = [(trained(value + (seeds == 1) * 0.3),) * seeds for value in true.tolist()]
+        trainings = dict(zip(mechanisms, rows, strict=True))
+        return replace(real, name=name, mechanisms=mechanisms, trainings=trainings)
+
+    monkeypatch.setattr(ranking, "load_table", made)
+    monkeypatch.setattr(ranking, "DRAWS", 50)
+    taus = {figure.name: figure for figure in ranking.ranking(Namespace(table="short"))}
+    assert taus["accuracy: all"].value == taus["accuracy: better half"].value == 1.0
+    # Less is better of a loss: here the log-loss rises with accuracy, the training loss falls.
+    assert taus["log_loss: all"].value == -1.0
+    assert taus["train_loss: all"].value == taus["another long training: all"].value == 1.0
+    assert abs(taus["macs: all"].value) < 0.4
+    assert taus["macs: all"].low < taus["macs: all"].value < taus["macs: all"].high
