@@ -18,7 +18,8 @@ import nas
 from benchmarks.figures import TIMES, Figure, interleaved, median, single
 from nas.common.errors import NasError
 from nas.compiler import build_attention, resolve
-from nas.costs.timing import calibrate, predict_ms
+from nas.costs import CostContext, costs_of
+from nas.costs.timing import calibrate
 from nas.costs.timing.measuring import Passes, fastest
 from nas.genome import Genome, ModelSizes
 from nas.genome.mechanisms import MECHANISMS, mechanism
@@ -116,7 +117,11 @@ def calibration(
         named[name] = partial(passes.seconds, work, passes.repeats)
     measured = [1e3 * value for value in fastest(list(named.values()), seconds)]
     layer = sizes._replace(depth=1)
-    predicted = [predict_ms(resolve(mechanism(name).genome, layer), units) for name in named]
+    context = CostContext(layer, calibration=units)
+    predicted = [
+        costs_of(resolve(mechanism(name).genome, layer), context, ["time_ms"])["time_ms"]
+        for name in named
+    ]
     for row in zip(named, predicted, measured, strict=True):
         print("  {:28}predicted {:8.4f} ms, measured {:8.4f} ms".format(*row))
     return [

@@ -24,9 +24,9 @@ from benchmarks.figures import Figure, single
 from nas.common.errors import NasError
 from nas.compiler import build_attention, make_plan
 from nas.compiler import resolve as resolve_genome
-from nas.costs.timing import calibrate, predict_ms
+from nas.costs import CostContext, costs_of
+from nas.costs.timing import calibrate
 from nas.costs.timing.measuring import Passes
-from nas.costs.timing.prediction import Calibration
 from nas.genome import Genome, ModelSizes
 from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import MECHANISMS
@@ -64,11 +64,11 @@ def timing(options: argparse.Namespace) -> list[Figure]:
     figures = []
     for name, setting in SETTINGS.items():
         begin = time.process_time()
-        calibration = calibrated(setting)
+        context = calibrated(setting)
         seconds = time.process_time() - begin
         genomes = sample_genomes(GENOMES, setting)
         measured = measure(genomes, setting, options.rounds)
-        predicted = [predict_ms(resolve_genome(g, setting.sizes), calibration) for g in genomes]
+        predicted = predict(genomes, context)
         figures += [
             single(f"{name}, calibration", seconds, "s"),
             *agreement(name, predicted, measured),
@@ -91,8 +91,7 @@ def _relative(
     task: str, setting: LayerSetting, sources: Sequence[str], rounds: int
 ) -> list[Figure]:
     genomes = [resolve(source).genome for source in ("mha", *sources)]
-    calibration = calibrated(setting)
-    predicted = [predict_ms(resolve_genome(g, setting.sizes), calibration) for g in genomes]
+    predicted = predict(genomes, calibrated(setting))
     measured = measure(genomes, setting, rounds)
     figures = []
     for source, predicted_ms, measured_ms in zip(sources, predicted[1:], measured[1:], strict=True):
@@ -101,16 +100,19 @@ def _relative(
     return figures
 
 
-def calibrated(setting: LayerSetting) -> Calibration:
-    """Return a calibration of the unit times at the sizes of a layer, in float32."""
-    return calibrate(
-        setting.sizes,
-        batch=setting.batch,
-        precision="float32",
-        device="cpu",
-        is_causal=setting.is_causal,
-        qkv_bias=False,
+def calibrated(setting: LayerSetting) -> CostContext:
+    """Return a context with unit times that were measured at the sizes of a layer, in float32."""
+    calls = {"is_causal": setting.is_causal, "qkv_bias": False}
+    units = calibrate(
+        setting.sizes, batch=setting.batch, precision="float32", device="cpu", **calls
     )
+    return CostContext(setting.sizes, **calls, calibration=units)
+
+
+def predict(genomes: Sequence[Genome], context: CostContext) -> list[float]:
+    """Return the predicted milliseconds of one layer of each genome."""
+    resolved = (resolve_genome(genome, context.sizes) for genome in genomes)
+    return [costs_of(each, context, ["time_ms"])["time_ms"] for each in resolved]
 
 
 def agreement(name: str, predicted: Sequence[float], measured: Sequence[float]) -> list[Figure]:

@@ -58,17 +58,14 @@ def is_traced() -> bool:
 
 
 def is_by_sums(keys: int, width: int, is_causal: bool) -> bool:
-    """Return whether linear attention first multiplies keys with values, which needs no pairs.
-
-    Otherwise it first multiplies queries with keys.
-    """
+    """Return whether linear attention first multiplies keys with values, which needs no pairs."""
     if is_traced():  # the result must hold for any number of keys
         return not is_causal
     return keys > (256 if is_causal else width)
 
 
 def past_keys(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return a mask that hides later keys from each query, and the keys that ``mask`` hides."""
+    """Return ``mask`` with later keys hidden from each query."""
     shape = (query.shape[2], key.shape[2])
     past = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
     return past if mask is None else mask & past
@@ -80,10 +77,7 @@ def repeat_heads(x: Tensor, heads: int) -> Tensor:
 
 
 def sum_of_all(query: Tensor, key: Tensor, values: Tensor) -> Tensor:
-    """Return query·(key^T·values), where the product in brackets is computed first.
-
-    It is computed once for all heads that have the same keys and values.
-    """
+    """Return query·(key^T·values); heads with the same keys and values share the inner product."""
     groups = max(key.shape[1], values.shape[1])
     sums = repeat_heads(key, groups).transpose(-2, -1) @ repeat_heads(values, groups)
     return query @ repeat_heads(sums, query.shape[1])
@@ -121,13 +115,8 @@ def linear_attention(
     """Return scale query·key^T·values / n, where n is the number of visible keys.
 
     The product is computed as query·(key^T·values) if ``mask`` is the same for every query and this
-    order is faster (Katharopoulos et al. 2020, section 3.2).
-
-    Args:
-        mask: broadcastable to (b, h, q, k), True where attention is allowed; None if all keys are
-            visible.
-        is_causal: whether to hide later keys, in addition to ``mask``.
-        divide: whether to divide by n.
+    order is faster (Katharopoulos et al. 2020, section 3.2). ``is_causal`` hides later keys in
+    addition to ``mask``. Without ``divide``, n is 1.
     """
     query = query * scale if scale != 1.0 else query
     keys, width = key.shape[2:]
@@ -285,10 +274,6 @@ CHUNK = 64
 PIECE = 8
 
 
-def _is_long(tokens: int, gates: int) -> bool:
-    return not is_traced() and tokens > (2 * CHUNK if gates == 1 else PIECE)
-
-
 def edges(gates: Tensor) -> tuple[Tensor, Tensor]:
     """Return the sums of each chunk's gates before its first token, and at its last token."""
     end = gates[:, :, :, -1:]
@@ -328,8 +313,8 @@ def past_products(query: Tensor, key: Tensor, gates: Tensor) -> Tensor:
 
 def solve_in_chunks(erase: Tensor, keys: Tensor, values: Tensor, gates: Tensor | None) -> Tensor:
     """Return the result of ``without_erased``, for long sequences chunk by chunk."""
-    length = keys.shape[2]
-    if not _is_long(length, 1 if gates is None else gates.shape[-1]):
+    length, width = keys.shape[2], 1 if gates is None else gates.shape[-1]
+    if is_traced() or length <= (2 * CHUNK if width == 1 else PIECE):
         return without_erased(erase, keys, values, gates)
     gates = torch.zeros_like(erase[..., :1]) if gates is None else gates
     erase, keys, values, gates = (in_chunks(x, values.dtype) for x in (erase, keys, values, gates))

@@ -61,15 +61,10 @@ _PAST: Final = "torch.ones(n, n, dtype=torch.bool, device=x.device).tril()"
 
 @dataclass(frozen=True)
 class Written:
-    """The source of a class that computes a mechanism.
-
-    Attributes:
-        text: the source.
-        roots: functions and classes of nas that the source uses.
-    """
+    """The source of a class that computes a mechanism."""
 
     text: str
-    roots: tuple[Any, ...]
+    roots: tuple[Any, ...]  # functions and classes of nas that the source uses
 
     def imported(self) -> str:
         """Return the text of a module: imports from torch and nas, then the class."""
@@ -85,13 +80,7 @@ class Written:
 
 
 class Source:
-    """Writes a plan as source.
-
-    Args:
-        plan: the plan to write.
-        calls: the kernel calls, each by index of the aggregation that it replaces.
-        is_fast: whether to use all faster classes and kernels, or only those that are short.
-    """
+    """Writes a plan as source, with the kernel calls of ``lower``; see ``nas.compiler.write``."""
 
     def __init__(self, plan: Plan, calls: dict[int, Lowered], *, is_fast: bool = True) -> None:
         if not is_fast:
@@ -114,12 +103,7 @@ class Source:
         self.linear = [call for call in calls.values() if not call.is_fused]
 
     def write(self, dim: int, heads: int, qkv_bias: bool | None) -> Written:
-        """Return the source of the class; ``dim`` and ``heads`` are its constructor's defaults.
-
-        Args:
-            qkv_bias: whether W_Q, W_K and W_V have a bias; None makes ``qkv_bias`` an argument of
-                the constructor.
-        """
+        """Return the source of the class."""
         forward = self._forward()
         needed = {s.index for s in self.steps} - {*self.calls, *self.expressions}
         # Weights that no result depends on are kept, so that initial weights are drawn alike.
@@ -154,17 +138,15 @@ class Source:
             heads = self.heads[stream.type.heads]
             lines.append(f"{stream.name} = {source}.unflatten(-1, ({heads}, -1)).transpose(1, 2)")
         for step in self.steps:
-            lines += self._lines(step)
+            if step.index in self.calls:
+                lines += self._call(self.calls[step.index])
+            else:
+                lines += self._expression(step) or self._module_call(step)
         out, projections = plan.steps[-1].variable, plan.genome.projections
         merged = f"{out}.sum(dim=1)"
         if projections.merge != "sum":
             merged = f"{out}.transpose(1, 2).flatten(2)"
         return [*lines, f"return self.wo({merged})" if projections.has_wo else f"return {merged}"]
-
-    def _lines(self, step: Step) -> list[str]:
-        if step.index in self.calls:
-            return self._call(self.calls[step.index])
-        return self._expression(step) or self._module_call(step)
 
     def _mask_lines(self) -> list[str]:
         """Return the lines that compute masks: up to three, for three kinds of readers.
@@ -228,14 +210,14 @@ class Source:
         total, causal = call.sum, self._is_causal
         name, mask = total.variable, "kept" if causal and self._has_kept else "mask"
         if call.score is None:
-            lines = [call_line(name, "visible_mean", [self.names(total)[1], mask, *causal])]
+            lines = [call_line(name, "visible_mean", [total.operands[1].variable, mask, *causal])]
             if total.operands[1].is_repeated:
                 lines.append(f"{name} = {self.repeated(name, total.operands[1], total)}")
             return lines
         query, key, *gates = self.arguments(call.score)
         values = self.arguments(total)[1]
         if call.shares_sums:
-            key, values = self.names(call.score)[1], self.names(total)[1]
+            key, values = call.score.operands[1].variable, total.operands[1].variable
         if call.decay is not None:
             gates = self.arguments(call.decay)[1:]
         target, lines = name, []
@@ -290,10 +272,6 @@ class Source:
         arguments = [*self.arguments(step), *(f"{k}={v}" for k, v in self.extras(step).items())]
         return [call_line(step.variable, f"self.{step.module}", arguments)]
 
-    def names(self, step: Step) -> list[str]:
-        """Return the variables of a step's operands."""
-        return [operand.variable for operand in step.operands]
-
     def arguments(self, step: Step) -> list[str]:
         """Return the expressions for a step's operands, with as many heads as the step."""
         return [self.repeated(operand.variable, operand, step) for operand in step.operands]
@@ -311,10 +289,7 @@ class Source:
         return {name: texts[name] for name in step.primitive.extras}
 
     def scale(self, score: Step) -> str:
-        """Return the expression ``self.scale_<index>`` for the factor of a step's scores.
-
-        The constructor of the class will assign this attribute.
-        """
+        """Return an attribute for the factor of a step's scores, which the constructor assigns."""
         name = f"scale_{score.index}"
         self.scales[name] = f"({width_text(score.rank)}) ** -0.5"
         return f"self.{name}"
@@ -342,15 +317,13 @@ class Source:
                 width = times_text(self._count(stream.type.heads), width_text(stream.type.width))
                 lines.append(f"self.w{stream.name} = nn.Linear(dim, {width}, bias={bias})")
         for step in built:
-            name, defaults = (
-                self.module_class(step.primitive.module).__name__,
-                step.primitive.defaults(),
-            )
+            defaults = step.primitive.defaults()
             sizes = step.bind(size_texts(step, self._count(step.heads), bias))
             arguments = [f"{name}={text}" for name, text in sizes.items()]
             params = {k: v for k, v in step.params.items() if v != defaults[k]}
-            arguments += [f"{k}={_literal(v)}" for k, v in params.items()]
-            lines.append(call_line(f"self.{step.module}", name, arguments))
+            arguments += [f"{k}={v!r}".replace("'", '"') for k, v in params.items()]
+            function = self.module_class(step.primitive.module).__name__
+            lines.append(call_line(f"self.{step.module}", function, arguments))
         if plan.genome.projections.has_wo:
             merged = width_text(plan.output.width)
             if plan.genome.projections.merge != "sum":
@@ -360,10 +333,6 @@ class Source:
 
     def _count(self, label: str) -> str:
         return "heads" if label == "all" else self.heads[label]
-
-
-def _literal(value: Any) -> str:
-    return repr(value).replace("'", '"')
 
 
 class _Renamed(ast.NodeTransformer):

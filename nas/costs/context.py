@@ -4,33 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from nas.genome import Genome, ModelSizes
 
 if TYPE_CHECKING:
     from nas.compiler import ResolvedGenome
+    from nas.costs.timing.prediction import Calibration
 
 
 @dataclass(frozen=True)
 class CostContext:
-    """The model and machine for which costs are computed.
-
-    Attributes:
-        sizes: the sizes of the model: width, heads, layers and tokens.
-        qkv_bias: whether the projections of queries, keys and values have biases.
-        is_causal: whether attention has a causal mask. Pairs of query and key that the mask hides
-            are computed and counted nevertheless.
-        calibration: unit times measured by ``nas.costs.timing.calibrate``; empty if no cost needs
-            them.
-        context: the number of cached tokens for costs of decoding; None for ``sizes.tokens``.
-    """
+    """The model and machine for which costs are computed."""
 
     sizes: ModelSizes
     qkv_bias: bool = False
     is_causal: bool = False
-    calibration: Mapping[str, Any] = field(default_factory=dict)
-    context: int | None = None
+    calibration: Mapping[str, Any] = field(default_factory=dict)  # nas.costs.timing.calibrate
+    context: int | None = None  # cached tokens for costs of decoding; None for ``sizes.tokens``
 
     def resolve(self, genome: Genome) -> ResolvedGenome:
         """Return a genome in normal form (simplified, canonical order) with these sizes.
@@ -41,6 +33,17 @@ class CostContext:
         from nas.compiler import resolve
 
         return resolve(genome, self.sizes, self.is_causal)
+
+    @cached_property
+    def unit_times(self) -> Calibration:
+        """The validated ``calibration``.
+
+        Raises:
+            ConfigError: the calibration is invalid, or was measured with other sizes or calls.
+        """
+        from nas.costs.timing.prediction import checked_calibration
+
+        return checked_calibration(self)
 
     @property
     def decoded(self) -> ModelSizes:

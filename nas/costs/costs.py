@@ -21,32 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CostMeasure:
-    """A cost: its name, its description, and the function that computes it.
-
-    Attributes:
-        name: the name of the cost, such as ``macs``.
-        unit: the unit of the cost.
-        about: a description of the cost.
-        of: function that computes the cost, summed over all attention layers of the model.
-        title: the column header; by default the name with spaces.
-        noun: the word for the cost in sentences; by default the title.
-        needs_calibration: whether the cost is computed from measured unit times.
-        is_default: whether the cost is computed and shown by default.
-        is_size: whether the cost measures the size of a mechanism. Control mechanisms are matched
-            by such costs.
-        is_counted: whether ``nas cost`` prints the cost, for one attention block.
-    """
+    """A cost: its name, its description, and the function that computes it."""
 
     name: str
     unit: str
     about: str
-    of: Callable[[ResolvedGenome, CostContext], float]
-    title: str = ""
-    noun: str = ""
-    needs_calibration: bool = False
-    is_default: bool = False
-    is_size: bool = False
-    is_counted: bool = False
+    of: Callable[[ResolvedGenome, CostContext], float]  # summed over the model's attention layers
+    title: str = ""  # the column header; by default the name with spaces
+    noun: str = ""  # the word for the cost in sentences; by default the title
+    needs_calibration: bool = False  # is computed from measured unit times
+    is_default: bool = False  # is computed and shown by default
+    is_size: bool = False  # measures a mechanism's size, by which controls are matched
+    is_counted: bool = False  # ``nas cost`` prints it, for one attention block
 
 
 COSTS: Registry[CostMeasure] = Registry("cost", "nas.costs")
@@ -55,11 +41,9 @@ COSTS: Registry[CostMeasure] = Registry("cost", "nas.costs")
 def costs_of(
     resolved: ResolvedGenome, context: CostContext, names: Iterable[str] | None = None
 ) -> dict[str, float]:
-    """Return the costs of a genome by name.
+    """Return the costs of a genome, resolved at the context's sizes, by name.
 
     Args:
-        resolved: the genome, resolved at the context's sizes.
-        context: the model and machine for which the costs are computed.
         names: names of costs; by default the costs that ``default_costs`` returns.
 
     Raises:
@@ -71,11 +55,7 @@ def costs_of(
 
 
 def default_costs(is_calibrated: bool = False) -> tuple[str, ...]:
-    """Return the names of the default costs.
-
-    Args:
-        is_calibrated: whether to include costs that are computed from measured unit times.
-    """
+    """Return the default costs, and if ``is_calibrated`` also those that need a calibration."""
     costs = COSTS.registered.values()
     return tuple(c.name for c in costs if c.is_default and c.needs_calibration <= is_calibrated)
 
@@ -86,7 +66,7 @@ def size_costs() -> tuple[str, ...]:
 
 
 def need_calibration(names: Iterable[str]) -> bool:
-    """Return whether one of these objectives is a cost computed from measured unit times."""
+    """Return whether one of these objectives is a cost that needs a calibration."""
     return any(name in COSTS and COSTS.get(name).needs_calibration for name in names)
 
 
@@ -153,7 +133,7 @@ LayerCost = Callable[["Plan", CostContext], float]
 
 
 def _layer_cost(
-    name: str, unit: str, about: str, **options: Any
+    name: str, unit: str, about: str, *, is_counted: bool = True, **options: Any
 ) -> Callable[[LayerCost], LayerCost]:
     """Return a decorator that registers a cost by the function that computes it for one layer."""
 
@@ -161,7 +141,7 @@ def _layer_cost(
         def of(resolved: ResolvedGenome, context: CostContext) -> float:
             return summed_layers(resolved, lambda layer: function(layer.plan, context))
 
-        measure = CostMeasure(name, unit, about, of, is_counted=True, **options)
+        measure = CostMeasure(name, unit, about, of, is_counted=is_counted, **options)
         COSTS.register(name)(measure)
         return function
 
@@ -234,21 +214,16 @@ def _seed_compatible(plan: Plan, context: CostContext) -> float:
     return seed_compatible_macs(plan, context.sizes, context.qkv_bias)
 
 
-def _time_ms(resolved: ResolvedGenome, context: CostContext) -> float:
-    from nas.costs.timing import predict_ms
-
-    calls = {"is_causal": context.is_causal, "qkv_bias": context.qkv_bias}
-    return predict_ms(resolved, context.calibration, **calls)
-
-
-COSTS.register("time_ms")(
-    CostMeasure(
-        "time_ms",
-        "ms",
-        "predicted milliseconds of one training batch: all layers, forward and backward",
-        _time_ms,
-        noun="time",
-        needs_calibration=True,
-        is_default=True,
-    )
+@_layer_cost(
+    "time_ms",
+    "ms",
+    "predicted milliseconds of one training batch: all layers, forward and backward",
+    noun="time",
+    needs_calibration=True,
+    is_default=True,
+    is_counted=False,
 )
+def _time_ms(plan: Plan, context: CostContext) -> float:
+    from nas.costs.timing.prediction import layer_ms
+
+    return layer_ms(plan, context)

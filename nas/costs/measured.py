@@ -20,11 +20,7 @@ SECONDS: Final = 0.5  # processor time of a measurement
 def _attention(
     query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: Any, **__: Any
 ) -> int:
-    """Return the FLOPs of attention from the shapes of its operands, (batch, heads, tokens, width).
-
-    There are two for each multiply-add of the products with keys and with values.
-    """
-    *rows, width = query
+    *rows, width = query  # shapes of the operands: (batch, heads, tokens, width)
     return 2 * math.prod(rows) * key[-2] * (width + value[-1])
 
 
@@ -35,13 +31,10 @@ UNCOUNTED: Final[dict[Any, Any]] = {
 
 
 def measured_costs(block: nn.Module, sizes: ModelSizes, *, is_causal: bool) -> dict[str, float]:
-    """Return the multiply-adds of a block's call on one sequence, and its number of parameters.
+    """Return the costs ``macs``, for one sequence, and ``params`` of one layer.
 
     torch's FlopCounterMode counts two FLOPs for each multiply-add of matrix products, convolutions
     and fused attention. Other operations count as zero.
-
-    Returns:
-        The costs ``macs`` and ``params`` of one layer.
     """
     options = {"is_causal": True} if is_causal else {}
     counter = FlopCounterMode(display=False, custom_mapping=UNCOUNTED)

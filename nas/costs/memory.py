@@ -28,9 +28,14 @@ def kv_cache_bytes_per_token(plan: Plan, sizes: ModelSizes) -> float:
     If a primitive sees later tokens or has no state to continue from, so that the mechanism cannot
     be decoded, the result is the size of its keys and values.
     """
-    sums = {} if plan.is_windowed else _sums(lower(plan))
+    mask, held = plan.genome.visibility, sizes.tokens  # held: the tokens whose rows are cached
+    sums: dict[int, Lowered] = {}  # kernel calls that run as sums over the keys
+    if mask.window is None:
+        sums = {i: call for i, call in lower(plan).items() if call.is_linear or call.score is None}
+    else:
+        held = min(held, mask.window + mask.global_tokens)
     numbers = [
-        _row(plan, refs, sizes) * _held(plan, sizes.tokens) + _constant(plan, each, sizes)
+        _row(plan, refs, sizes) * held + _constant(plan, each, sizes)
         for each in (sums, {})
         for called in [_called(plan, each)]
         for refs in (_read_rows(plan, called), sources_of(plan, called))
@@ -39,11 +44,7 @@ def kv_cache_bytes_per_token(plan: Plan, sizes: ModelSizes) -> float:
 
 
 def sources_of(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
-    """Return the streams and steps from whose values keys and values are computed token by token.
-
-    Args:
-        called: the indices of the steps that read these keys and values.
-    """
+    """Return the streams and steps from which the steps in ``called`` compute keys and values."""
     sources: dict[Ref, frozenset[Ref]] = {s.name: frozenset({s.name}) for s in plan.streams}
     for step in plan.steps:
         is_by_token = not step.is_paired and not step.primitive.needs_all_tokens
@@ -54,13 +55,7 @@ def sources_of(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
     return frozenset().union(*(sources[ref] for ref in _read_rows(plan, called)))
 
 
-def _sums(calls: Mapping[int, Lowered]) -> dict[int, Lowered]:
-    """Return the kernel calls that a decoder computes from running sums over the keys."""
-    return {i: call for i, call in calls.items() if call.is_linear or call.score is None}
-
-
 def _called(plan: Plan, sums: Mapping[int, Lowered]) -> frozenset[int]:
-    """Return the indices of the steps that a decoder calls; sums replace all others."""
     return frozenset(range(len(plan.steps))) & live(plan, sums) - sums.keys()
 
 
@@ -69,14 +64,7 @@ def _read_rows(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
     return frozenset(o.ref for step in steps for o in step.operands if o.port.is_past)
 
 
-def _held(plan: Plan, tokens: int) -> int:
-    """Return the number of tokens whose rows are cached after ``tokens`` tokens."""
-    mask = plan.genome.visibility
-    return tokens if mask.window is None else min(tokens, mask.window + mask.global_tokens)
-
-
 def _row(plan: Plan, refs: frozenset[Ref], sizes: ModelSizes) -> int:
-    """Return the number of cached elements per token."""
     raw = {s.name for s in plan.streams if not s.is_projected and s.name in refs}
     types = {s.name: s.type for s in plan.streams} | {s.index: s.type for s in plan.steps}
     row = sum(token_width(types[ref], sizes.dim, sizes.heads) for ref in refs - raw)

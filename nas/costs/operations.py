@@ -93,7 +93,6 @@ def _numel(value: Any) -> int:
 
 
 def _product(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
-    """Count a matrix product: each output element sums over the last axis of the left operand."""
     left = inputs[0].type().sizes()
     return Counter({"matmul": _numel(outputs[0]) * left[-1]})
 
@@ -115,7 +114,6 @@ def _einsum(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
 
 
 def _fused_attention(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
-    """Count fused attention: each pair of query and key multiplies a key and a value."""
     query, key, value = (v.type().sizes() for v in inputs[:3])
     pairs = math.prod(query[:-1]) * key[-2]
     return Counter({"attention": pairs * (query[-1] + value[-1])})

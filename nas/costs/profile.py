@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
@@ -29,7 +29,7 @@ from nas.genome import ModelSizes
 from nas.genome.primitives import Kind
 from nas.genome.types import Type
 
-Operand = tuple[int, int | None]  # heads and width of tokens; without a width, pairs of tokens
+OperandSize = tuple[int, int | None]  # heads and width of tokens; without width, pairs of tokens
 Arguments = tuple[tuple[str, Any], ...]
 
 TRACED_LENGTHS: Final = (8, 12, 16, 20)  # evenly spaced; they determine a cubic polynomial
@@ -38,15 +38,10 @@ _COMPUTED_NUMBERS: Final = 2**18  # largest call that is traced on the CPU
 
 
 class Computed(NamedTuple):
-    """Multiply-adds that a block executes.
-
-    Attributes:
-        all: all multiply-adds.
-        tokens: the multiply-adds of projections and of other maps of single tokens.
-    """
+    """Multiply-adds that a block executes."""
 
     all: int
-    tokens: int
+    tokens: int  # those of projections and of other maps of single tokens
 
 
 def computed_macs(plan: Plan, sizes: ModelSizes, is_causal: bool = False) -> Computed:
@@ -56,13 +51,17 @@ def computed_macs(plan: Plan, sizes: ModelSizes, is_causal: bool = False) -> Com
         GenomeError: the mechanism does not exist at this size.
         NasError: the mechanism has an operation without a counting rule.
     """
-    tokens, pairs = _projections(plan, sizes, live(plan, lower(plan))), 0
-    for call in calls(plan):
-        macs = total_macs(profile(plan, call, sizes, is_causal=is_causal))
-        if isinstance(call, Lowered) or call.is_paired:
-            pairs += macs
-        else:
-            tokens += macs
+    lowered = lower(plan)
+    read = live(plan, lowered)
+    tokens, pairs = _projections(plan, sizes, read), 0
+    for step in plan.steps:
+        if step.index in read:
+            call = lowered.get(step.index, step)
+            macs = total_macs(profile(plan, call, sizes, is_causal=is_causal))
+            if step.is_paired:
+                pairs += macs
+            else:
+                tokens += macs
     return Computed(tokens + pairs, tokens)
 
 
@@ -103,17 +102,6 @@ def seed_compatible_macs(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) 
         if step.primitive.name == "layer_norm":
             norms += size.heads * tokens * size.width
     return macs + 5 * norms + 8 * tokens * dim**2
-
-
-def calls(plan: Plan) -> Iterator[Step | Lowered]:
-    """Yield the calls of a compiled block: steps that run by themselves, and kernel calls."""
-    lowered = lower(plan)
-    needed = live(plan, lowered)
-    for step in plan.steps:
-        if step.index in lowered:
-            yield lowered[step.index]
-        elif step.index in needed:
-            yield step
 
 
 def total_macs(counts: Counter[str]) -> int:
@@ -158,7 +146,7 @@ def profile(
     )
 
 
-def _operand(type_: Type, heads: int, sizes: ModelSizes) -> Operand:
+def _operand(type_: Type, heads: int, sizes: ModelSizes) -> OperandSize:
     if type_.kind.is_paired:
         return heads, None
     return heads, 1 if type_.kind is Kind.GATES else type_.channels(sizes.dim, sizes.heads)
@@ -166,13 +154,13 @@ def _operand(type_: Type, heads: int, sizes: ModelSizes) -> Operand:
 
 def _kernel(
     plan: Plan, call: Lowered, sizes: ModelSizes, is_causal: bool
-) -> tuple[Callable[..., Tensor], tuple[Operand, ...], int, bool, Arguments]:
+) -> tuple[Callable[..., Tensor], tuple[OperandSize, ...], int, bool, Arguments]:
     """Return a kernel call: function, operands, tokens, whether it gets a mask, other arguments."""
     causal = is_causal and not plan.is_windowed  # the mask of a window is causal itself
     values = call.sum.operands[1].type
     options: dict[str, Any] = {"is_causal": causal}
     own, width = values.head_count(sizes.heads), values.channels(sizes.dim, sizes.heads)
-    operands: list[Operand] = [(own, width)]
+    operands: list[OperandSize] = [(own, width)]
     if call.score is not None:
         heads = call.sum.type.head_count(sizes.heads)
         query, key, *gates = (operand.type for operand in call.score.operands)
@@ -191,7 +179,11 @@ def _kernel(
 
 @lru_cache(maxsize=4096)
 def _kernel_counts(
-    function: Any, operands: tuple[Operand, ...], tokens: int, has_mask: bool, options: Arguments
+    function: Any,
+    operands: tuple[OperandSize, ...],
+    tokens: int,
+    has_mask: bool,
+    options: Arguments,
 ) -> Counter[str]:
     device = _device(operands, tokens)
     mask = torch.ones(tokens, tokens, dtype=torch.bool, device=device) if has_mask else None
@@ -214,18 +206,11 @@ class _Kernel(nn.Module):
 def _module_counts(
     module: Any,
     arguments: Arguments,
-    operands: tuple[Operand, ...],
+    operands: tuple[OperandSize, ...],
     x: int | None,
     tokens: int,
     declared: tuple[str, ...],
 ) -> Counter[str]:
-    def built(device: str) -> nn.Module:
-        with torch.device(device), torch.random.fork_rng(devices=[]):
-            try:
-                return cast("nn.Module", module(**dict(arguments)).eval())
-            except ValueError as error:
-                raise GenomeError(f"{error}.") from None
-
     def traced(part: nn.Module, tokens: int, device: str) -> Counter[str]:
         inputs = _zeros(operands, tokens, device)
         if x is not None:
@@ -233,15 +218,23 @@ def _module_counts(
         return count_calls(_Called(part, x is not None), inputs, declared)
 
     device = _device(operands, tokens)
-    part = built(device)
+    part = _built(module, arguments, device)
     if device == "cpu" or not any(isinstance(m, nn.Conv1d | nn.Conv2d) for m in part.modules()):
         return traced(part, tokens, device)
     # torch cannot trace a convolution without data. Counts are polynomials of degree three at most
     # in the length, so four short traces give the long one exactly.
-    part = built("cpu")
+    part = _built(module, arguments, "cpu")
     traces = [traced(part, length, "cpu") for length in TRACED_LENGTHS]
     names = set().union(*traces)
     return Counter({name: _extrapolate([t[name] for t in traces], tokens) for name in names})
+
+
+def _built(module: Any, arguments: Arguments, device: str) -> nn.Module:
+    with torch.device(device), torch.random.fork_rng(devices=[]):
+        try:
+            return cast("nn.Module", module(**dict(arguments)).eval())
+        except ValueError as error:
+            raise GenomeError(f"{error}.") from None
 
 
 class _Called(nn.Module):
@@ -257,18 +250,18 @@ class _Called(nn.Module):
         return cast("Tensor", self.module(*operands[:-1], x=operands[-1]))
 
 
-def _device(operands: Iterable[Operand], tokens: int) -> str:
-    """Return the device of a trace: running a small call is faster than propagating shapes."""
+def _device(operands: Iterable[OperandSize], tokens: int) -> str:
+    # Running a small call is faster than propagating shapes.
     numbers = max(math.prod(_shape(operand, tokens)) for operand in operands)
     return "cpu" if numbers <= _COMPUTED_NUMBERS else "meta"
 
 
-def _shape(operand: Operand, tokens: int) -> tuple[int, ...]:
+def _shape(operand: OperandSize, tokens: int) -> tuple[int, ...]:
     heads, width = operand
     return 1, heads, tokens, tokens if width is None else width
 
 
-def _zeros(operands: Iterable[Operand], tokens: int, device: str) -> tuple[Tensor, ...]:
+def _zeros(operands: Iterable[OperandSize], tokens: int, device: str) -> tuple[Tensor, ...]:
     return tuple(torch.zeros(_shape(operand, tokens), device=device) for operand in operands)
 
 
@@ -318,9 +311,5 @@ def count_parameters(plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -
 
 
 @lru_cache(maxsize=4096)
-def _module_parameters(module: Any, arguments: tuple[tuple[str, Any], ...], device: str) -> int:
-    with torch.device(device), torch.random.fork_rng(devices=[]):
-        try:
-            return sum(p.numel() for p in module(**dict(arguments)).parameters())
-        except ValueError as error:
-            raise GenomeError(f"{error}.") from None
+def _module_parameters(module: Any, arguments: Arguments, device: str) -> int:
+    return sum(p.numel() for p in _built(module, arguments, device).parameters())

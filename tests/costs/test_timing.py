@@ -12,7 +12,7 @@ import torch
 from nas.common.errors import ConfigError, NasError
 from nas.compiler import make_plan, resolve
 from nas.costs import CostContext, costs_of
-from nas.costs.timing import calibrate, predict_ms
+from nas.costs.timing import calibrate
 from nas.costs.timing.calibration import designs
 from nas.costs.timing.work import amounts
 from nas.genome import (
@@ -85,8 +85,9 @@ def dot_product(score="scaled_dot_product", normaliser="softmax", window=None, *
     return Genome(nodes, Projections(**projections), visibility=Visibility(window))
 
 
-def time(genome, calibration=None):
-    return predict_ms(resolve(genome, SIZES), calibration or equal_units())
+def time(genome, calibration=None, sizes=SIZES, **calls):
+    context = CostContext(sizes, calibration=calibration or equal_units(), **calls)
+    return costs_of(resolve(genome, sizes), context, ["time_ms"])["time_ms"]
 
 
 def test_calibration_is_json_with_its_sizes_and_hardware(calibration):
@@ -215,12 +216,11 @@ def test_invalid_or_other_calibration_is_refused(change, words):
         time(MHA, equal_units(**change))
 
 
-def test_time_is_a_cost_of_a_search():
-    context = CostContext(SIZES, calibration=equal_units())
-    assert costs_of(resolve(MHA, SIZES), context, ["time_ms"]) == {"time_ms": time(MHA)}
-    for change, words in (({"is_causal": True}, "is_causal: meas"), ({"calibration": {}}, "calib")):
-        with pytest.raises(ConfigError, match=words):
-            costs_of(resolve(MHA, SIZES), replace(context, **change), ["time_ms"])
+def test_calibration_of_other_calls_or_none_is_refused():
+    with pytest.raises(ConfigError, match="is_causal: measured with False, asked with True"):
+        time(MHA, is_causal=True)
+    with pytest.raises(ConfigError, match="calibration"):
+        costs_of(resolve(MHA, SIZES), CostContext(SIZES), ["time_ms"])
 
 
 def test_causal_calibration_omits_unsafe_mechanisms(monkeypatch, calibration):
@@ -229,7 +229,8 @@ def test_causal_calibration_omits_unsafe_mechanisms(monkeypatch, calibration):
     options = OPTIONS | {"precision": "bfloat16", "is_causal": True, "qkv_bias": True}
     causal = calibrate(sizes, **options, seconds=0.0)
     assert "convolutional_score" not in causal["units"]
-    assert predict_ms(resolve(MECHANISMS["mqa"].genome, sizes), causal) > 0
+    calls = {"is_causal": True, "qkv_bias": True}
+    assert time(MECHANISMS["mqa"].genome, causal, sizes, **calls) > 0
     assert torch.equal(torch.random.get_rng_state(), state)
 
 

@@ -1,13 +1,8 @@
 """Kernels: faster subclasses of primitives, and functions that compute attention in one call.
 
-The primitives in ``nas.genome.primitives`` (the operations of genomes) are written for readability.
-A subclass in this package has the same parameters and a faster ``forward``. Source for training
-uses the subclass:
-
-    @faster
-    class FastQana(Qana): ...
-
-A kernel chooses between equivalent computations by device, type and shape only, so that equal seeds
+The primitives in ``nas.genome.primitives`` are written for readability. A subclass in this package
+has the same parameters and a faster ``forward``, and source for training uses the subclass. A
+kernel chooses between equivalent computations by device, type and shape only, so that equal seeds
 give equal numbers.
 """
 
@@ -15,14 +10,13 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    M = TypeVar("M", bound=type[nn.Module])
+M = TypeVar("M", bound=type[nn.Module])
 
 # Numbers in a tile of scores. On a CPU a tile has 512 KiB, so that three tiles fit a second-level
 # cache. On other devices large tiles save kernel launches.
@@ -43,10 +37,7 @@ def fast_class(module: type[nn.Module]) -> type[nn.Module]:
 
 
 def traceable_class(module: type[nn.Module]) -> type[nn.Module]:
-    """Return the faster subclass if it sets ``is_traceable``, or else the class.
-
-    Such a subclass consists of torch operations, with the derivatives that torch gives them.
-    """
+    """Return the faster subclass if it has no own derivatives (``is_traceable``), or the class."""
     fast = fast_class(module)
     return fast if getattr(fast, "is_traceable", False) else module
 
@@ -60,10 +51,7 @@ def _load() -> None:
 def pieces(scores: Float[Tensor, "p q k"], numbers: int = 1) -> list[tuple[slice, slice]]:
     """Return two slices for each tile of scores, which select its planes (p) and rows (q).
 
-    ``PIECE`` limits how many numbers a computation on one tile stores.
-
-    Args:
-        numbers: how many numbers the computation stores for each score.
+    A computation that stores ``numbers`` numbers for each score stores at most ``PIECE`` a tile.
     """
     limit = PIECE["cpu" if scores.device.type == "cpu" else "other"] // numbers
     planes, rows, columns = scores.shape

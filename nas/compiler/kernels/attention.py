@@ -36,14 +36,10 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Sums:
-    """Return softmax(scale query·key^T)·value, as torch's function of this name.
+    """Return softmax(scale query·key^T)·value, as torch's function with the same arguments.
 
     On a CPU torch's function is slow in 16 bits, and for keys and values of different widths. There
     the scores of all pairs are computed if that is faster.
-
-    Args:
-        attn_mask: bool; must be None if ``is_causal``, as in torch.
-        enable_gqa: whether heads of keys and values are repeated.
     """
     if not query.is_cuda and enable_gqa:
         key, value = repeat_heads(key, query.shape[1]), repeat_heads(value, query.shape[1])
@@ -56,18 +52,12 @@ def scaled_dot_product_attention(
     return fast_softmax(query @ key.mT * scale, mask) @ value
 
 
-def is_fused(query: Query, keys: int, width: int, values: int) -> bool:
-    """Whether torch's fused attention is faster than a computation of all scores.
-
-    Args:
-        keys: number of keys.
-        width: width of queries and keys.
-        values: width of values.
-    """
-    widest, narrowest = max(width, values), min(width, values)
+def is_fused(query: Query, keys: int, width: int, value_width: int) -> bool:
+    """Whether torch's fused attention is faster than a computation of all scores."""
+    widest, narrowest = max(width, value_width), min(width, value_width)
     if query.is_cuda or not is_in_16_bits(query):
         # The narrower tensor is padded, which takes time.
-        least = 0 if width == values else 256 if widest <= 2 * narrowest else 1024
+        least = 0 if width == value_width else 256 if widest <= 2 * narrowest else 1024
         return query.is_cuda or keys >= least
     is_slow = widest > 2 * narrowest or widest > 64 or torch.is_grad_enabled()
     return keys >= (1024 if is_slow else 512 if widest > 32 else 256)
@@ -83,7 +73,7 @@ def is_in_16_bits(x: Tensor) -> bool:
 def past_keys(
     query: Query, key: Float[Tensor, "b g k w"], mask: Mask = None
 ) -> Bool[Tensor, "..."]:
-    """Return a mask that hides later keys from each query, and the keys that ``mask`` hides."""
+    """Return ``mask`` with later keys hidden from each query."""
     shape = (query.shape[2], key.shape[2])
     past = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
     return past if mask is None else mask & past
@@ -102,10 +92,7 @@ def fused_attention(
 
     Fused kernels need one width of all three tensors, on CUDA a multiple of 8. Narrower tensors are
     padded with zeros, since torch computes other shapes explicitly (on a CPU in 2 to 6 times the
-    time at 1,024 keys).
-
-    Args:
-        mask: must be None if ``is_causal``.
+    time at 1,024 keys). ``mask`` must be None if ``is_causal``.
     """
     width = values.shape[-1]
     widest = max(width, key.shape[-1])

@@ -43,13 +43,8 @@ def gated_linear_attention(
 ) -> Sums:
     """Return for each query i the sum of (scale q_i G_ij·k_j) v_j / n_i over the visible keys j.
 
-    G_ij is the product of the gates between tokens i and j, for each feature.
-
-    Args:
-        mask: broadcastable to (b, h, q, k), True where attention is allowed; None if all keys are
-            visible.
-        is_causal: whether to hide later keys, in addition to ``mask``.
-        divide: whether to divide by the number n_i of visible keys.
+    G_ij is the product of the gates between tokens i and j, for each feature. n_i is the number of
+    visible keys, or 1 without ``divide``. ``is_causal`` hides later keys in addition to ``mask``.
     """
     query, count = query * scale, key.shape[2]
     exact = torch.promote_types(values.dtype, torch.float32)
@@ -100,12 +95,10 @@ def forgetting_attention(
 
 
 def is_in_chunks(tokens: int, gates: int) -> bool:
-    """Return whether gated linear attention over so many tokens is computed in chunks.
+    """Return whether gated linear attention with so many gates of a head is computed in chunks.
 
-    Args:
-        gates: number of gates of a head. With gates of features, the pairs of a chunk are faster
-            than all pairs, each of which has an exponential for each feature. A traced graph, which
-            is valid for any number of tokens, computes all pairs.
+    With gates of features all pairs are slow, since each has an exponential for each feature. A
+    traced graph, which is valid for any number of tokens, computes all pairs.
     """
     return not is_traced() and tokens > (4 * CHUNK if gates == 1 else PIECE)
 
@@ -172,14 +165,10 @@ def past_products(
     return torch.cat((first, torch.cat((cross, halves[..., 1, :, :]), dim=-1)), dim=-2)
 
 
-def _is_long(tokens: int, gates: int) -> bool:
-    return not is_traced() and tokens > (2 * CHUNK if gates == 1 else PIECE)
-
-
 def solve_in_chunks(erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
     """Return the result of ``without_erased``, for long sequences chunk by chunk."""
-    length = keys.shape[2]
-    if not _is_long(length, 1 if gates is None else gates.shape[-1]):
+    length, width = keys.shape[2], 1 if gates is None else gates.shape[-1]
+    if is_traced() or length <= (2 * CHUNK if width == 1 else PIECE):
         return without_erased(erase, keys, values, gates)
     gates = torch.zeros_like(erase[..., :1]) if gates is None else gates
     erase, keys, values, gates = (in_chunks(x, values.dtype) for x in (erase, keys, values, gates))

@@ -16,10 +16,7 @@ from nas.genome.primitives.shapes import Mask, Query, Sums, Tokens, Values
 def visible_mean(values: Values, mask: Mask, is_causal: bool = False) -> Sums:
     """Return the mean of the values that each token may see; zeros if the token sees none.
 
-    Args:
-        mask: broadcastable to (b, h, n, n), True where attention is allowed; None if all values are
-            visible.
-        is_causal: whether to hide later values, in addition to ``mask``.
+    ``is_causal`` hides later values in addition to ``mask``.
     """
     # In float32 at least: 16 bits are too few for sums over long sequences.
     exact = values.to(torch.promote_types(values.dtype, torch.float32))
@@ -47,13 +44,8 @@ def linear_attention(
     """Return scale query·key^T·values / n, where n is the number of visible keys.
 
     The product is computed as query·(key^T·values) if ``mask`` is the same for every query and this
-    order is faster (Katharopoulos et al. 2020, section 3.2).
-
-    Args:
-        mask: broadcastable to (b, h, q, k), True where attention is allowed; None if all keys are
-            visible.
-        is_causal: whether to hide later keys, in addition to ``mask``.
-        divide: whether to divide by n.
+    order is faster (Katharopoulos et al. 2020, section 3.2). ``is_causal`` hides later keys in
+    addition to ``mask``. Without ``divide``, n is 1.
     """
     query = query * scale if scale != 1.0 else query
     keys, width = key.shape[2:]
@@ -75,10 +67,7 @@ def linear_attention(
 
 
 def is_by_sums(keys: int, width: int, is_causal: bool) -> bool:
-    """Return whether linear attention first multiplies keys with values, which needs no pairs.
-
-    Otherwise it first multiplies queries with keys.
-    """
+    """Return whether linear attention first multiplies keys with values, which needs no pairs."""
     if is_traced():  # the result must hold for any number of keys
         return not is_causal
     return keys > (256 if is_causal else width)
@@ -100,10 +89,7 @@ def by_last(sums: Float[Tensor, "b h q _"]) -> Sums:
 def sum_of_all(
     query: Query, key: Float[Tensor, "b g k w"], values: Float[Tensor, "b s k v"]
 ) -> Sums:
-    """Return query·(key^T·values), where the product in brackets is computed first.
-
-    It is computed once for all heads that have the same keys and values.
-    """
+    """Return query·(key^T·values); heads with the same keys and values share the inner product."""
     groups = max(key.shape[1], values.shape[1])
     sums = repeat_heads(key, groups).transpose(-2, -1) @ repeat_heads(values, groups)
     return query @ repeat_heads(sums, query.shape[1])

@@ -30,25 +30,17 @@ from nas.genome.primitives.sparse import (
 )
 
 
-def add_mask(scores: Scores, mask: Mask) -> Scores:
+def add_mask(scores: Scores, mask: Bool[Tensor, "..."]) -> Scores:
     """Return the scores, with -inf at the keys that the mask hides.
 
     The gradients of hidden scores are not set to zero here, because a normaliser does so at -inf.
     """
-    return scores if mask is None else scores + mask_bias(mask, scores)
-
-
-def mask_bias(mask: Bool[Tensor, "..."], scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Return a tensor of the mask's shape, with -inf at hidden keys and 0 at visible keys."""
     nothing = torch.zeros(mask.shape, dtype=scores.dtype, device=mask.device)
-    return nothing.masked_fill(~mask, -torch.inf)
+    return scores + nothing.masked_fill(~mask, -torch.inf)
 
 
 def fast_softmax(scores: Scores, mask: Mask) -> Scores:
-    """Return ``masked_softmax(scores, mask)``, computed with scores of -inf at hidden keys.
-
-    The scores must be finite, except in float16.
-    """
+    """Return ``masked_softmax(scores, mask)`` of scores that are finite, except in float16."""
     if mask is None or scores.dtype == torch.float16:
         return masked_softmax(scores, mask, False)
     # Rows without visible keys are not masked, which would give NaN, but multiplied by zero.
@@ -121,11 +113,7 @@ class Threshold(torch.autograd.Function):
 
 
 def weights_by_newton(scores: Float[Tensor, "p q k"], power: int) -> Float[Tensor, "p q k"]:
-    """Return the sparse attention weights of scores, by Newton's method for each row's threshold.
-
-    Args:
-        power: 1 for sparsemax, 2 for 1.5-entmax.
-    """
+    """Return sparsemax (``power`` 1) or 1.5-entmax (2) by Newton's method for rows' thresholds."""
     z = scores.to(torch.promote_types(scores.dtype, torch.float32), copy=True)
     top = z.amax(dim=-1, keepdim=True).clamp_(min=torch.finfo(z.dtype).min)
     z.sub_(top).clamp_(min=-2.0 * power)

@@ -1,9 +1,8 @@
 """Scores that a small neural network computes for each pair of query and key.
 
 The primitives store every hidden unit of all pairs for the backward pass. The functions of this
-module compute one tile (some queries with all keys) at a time, small enough for the processor's
-cache. They discard the hidden units of a tile after use, and the backward pass computes these units
-again. Memory therefore does not grow with the number of hidden units.
+module compute one tile (some queries with all keys) at a time, and the backward pass computes the
+hidden units again. Memory therefore does not grow with the number of hidden units.
 
 Sums are computed in float64 for float64 operands, and otherwise in float32. Second derivatives
 raise an error.
@@ -49,13 +48,9 @@ def fast_sum_units(
 
 
 def goes_by_pieces(x: Tensor, numbers: int, is_faster: bool) -> bool:
-    """Whether to compute scores in tiles, because that is faster or limits memory.
+    """Whether to compute scores in tiles: to limit memory, or on a CPU in 32 bits if ``is_faster``.
 
-    Args:
-        x: an operand, whose device and type influence the decision.
-        numbers: number of hidden units of all pairs; more than 2^26 units need tiles. Code that
-            torch traces never uses tiles.
-        is_faster: whether tiles are faster on a CPU in 32 bits.
+    ``numbers`` is the number of hidden units of all pairs, and ``x`` is one of the operands.
     """
     if is_traced() or x.device.type == "meta":
         return False
@@ -155,13 +150,7 @@ def unit_into(
     keys: Float[Tensor, "..."],
     rows: Float[Tensor, "m _ _ w"] | None,
 ) -> None:
-    """Write one hidden unit before its activation into ``inner``, for all pairs of a tile.
-
-    Args:
-        unit: index of the hidden unit.
-        at: planes and rows of the tile, from ``pieces``.
-        bias, keys, rows: operands of ``UnitSums``.
-    """
+    """Write a hidden unit of ``UnitSums``, before activation, into ``inner``, for tile ``at``."""
     if rows is None:
         torch.add(bias[unit, *at], keys[unit, at[0]], out=inner)
     else:

@@ -1,12 +1,8 @@
 """Unit times of operations, measured on this hardware with small mechanisms.
 
-    calibration = calibrate(sizes, batch=64, precision="float32", device="cpu", ...)
-    predict_ms(resolve(genome, sizes), calibration)
-
-The function ``designs`` yields the small mechanisms. A forward and a backward pass of each
-mechanism is timed; on a GPU as a CUDA graph, as in a training. A mechanism that cannot be captured
-is left out. The unit times are the non-negative numbers with the smallest squared relative errors
-of the predicted times.
+A forward and a backward pass of each mechanism of ``designs`` is timed; on a GPU as a CUDA graph,
+as in a training. A mechanism that cannot be captured is left out. The unit times are the
+non-negative numbers with the smallest squared relative errors of the predicted times.
 """
 
 from __future__ import annotations
@@ -135,8 +131,8 @@ def _blocks(
 def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
     """Return the number of sequences with which a layer is timed: the batch size, or fewer.
 
-    Fewer sequences take less time to measure. There are enough of them that the layer runs the
-    same kernels as with the whole batch, so its time is proportional to their number.
+    They are enough that the layer runs the kernels of the whole batch, so that its time is
+    proportional to their number.
     """
     numbers, most, pairs = 0, 1.0, 0
     for step in plan.steps:
@@ -154,11 +150,7 @@ def designs(tokens: int) -> Iterator[Genome]:
 
     The mechanisms are generated from the declarations of the primitives, so that primitives of
     plug-ins are included. Parameters are varied one at a time. Some of the mechanisms may not exist
-    at a model's sizes.
-
-    Args:
-        tokens: the sequence length; it determines the window, and the parameter ``tokens`` of
-            primitives that work at a single length.
+    at a model's sizes. The window, and some primitives, depend on the sequence length ``tokens``.
     """
     window = {"window": max(1, tokens // 4)}
     for projections in _PROJECTIONS:
@@ -186,10 +178,7 @@ def _with_one_head(genome: Genome) -> Genome:
 
 
 def _variants(primitive: Primitive, tokens: int) -> Iterator[Params]:
-    """Yield the default parameters, then parameters in which one value differs from the default.
-
-    A primitive that works at a single length gets only the parameter ``tokens``.
-    """
+    """Yield the default parameters, then parameters in which one value differs from the default."""
     if "tokens" in primitive.parameters:  # valid at this length only
         yield {"tokens": tokens}
         return
@@ -206,18 +195,10 @@ def _variants(primitive: Primitive, tokens: int) -> Iterator[Params]:
 def _around(
     primitive: Primitive, signature: Signature, params: Params, *, is_first: bool
 ) -> Iterator[Genome]:
-    """Yield mechanisms that contain a call of a primitive.
+    """Yield mechanisms that contain a call of a primitive, more of them if ``is_first``.
 
     A score gets a normaliser above it, a normaliser gets a dot product below it, and a map of
     tokens is applied to the values.
-
-    Args:
-        primitive: the primitive.
-        signature: one of its signatures.
-        params: values of its parameters.
-        is_first: whether these are the default parameters, with which more mechanisms are yielded,
-            such as a score with a normaliser that has no fused kernel, and one with a linear
-            kernel.
     """
     kinds, name = [port.kind for port in signature.inputs], primitive.name
     if any(kind.is_gates for kind in (*kinds, signature.output.kind)):
@@ -251,14 +232,7 @@ def _around(
 
 
 def _around_any(kinds: list[Kind], name: str, params: Params, result: Kind) -> Iterator[Genome]:
-    """Yield mechanisms that contain a call of a primitive with operands of any kinds.
-
-    Args:
-        kinds: kinds of the operands.
-        name: name of the primitive.
-        params: values of its parameters.
-        result: kind of the result.
-    """
+    """Yield mechanisms that contain a call of a primitive with operands of any kinds."""
     nodes: list[Call] = []
     streams, made = cycle("v" if result is Kind.TOKENS else "qkv"), dict[Kind, int]()
     inputs: list[Any] = []

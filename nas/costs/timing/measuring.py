@@ -14,8 +14,7 @@ from nas.common.captures import WARM_UPS, CudaGraphs
 from nas.genome import ModelSizes
 
 LEAST_ROUNDS, MOST_ROUNDS = 2, 10
-REPLAYS: Final = 10
-"""Replays of a CUDA graph between two events; their resolution is half a microsecond."""
+REPLAYS: Final = 10  # of a CUDA graph between two events; their resolution is half a microsecond
 
 
 class Passes:
@@ -23,9 +22,6 @@ class Passes:
 
     On a CPU the time is the processor time of this process, on which other processes have little
     effect. On CUDA it is the device time of a CUDA graph, as in training.
-
-    Attributes:
-        repeats: number of calls of a pass between two readings of the clock.
     """
 
     def __init__(
@@ -38,7 +34,7 @@ class Passes:
             torch.randn(shape, generator=generator).to(self.device) for _ in range(2)
         )
         self._graphs: CudaGraphs | None = None
-        self.repeats = 1
+        self.repeats = 1  # calls of a pass between two readings of the clock
         if self.device.type == "cuda":  # no result is read, so that graphs can share their memory
             self._graphs = CudaGraphs(self.device, torch.cuda.graph_pool_handle())
             self.repeats = REPLAYS

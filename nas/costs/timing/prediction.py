@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, StrictBool, StrictInt, field_validator
 
 from nas.common.config import Frozen, parse_model
 from nas.common.errors import ConfigError
-from nas.compiler import ResolvedGenome
-from nas.costs.context import summed_layers
+from nas.compiler import Plan
+from nas.costs.context import CostContext
 from nas.costs.timing.work import amounts
 
 _RIDGE: Final = 0.02
@@ -23,27 +23,20 @@ Time = Annotated[float, Field(ge=0.0, allow_inf_nan=False, strict=True)]
 
 
 class Calibration(Frozen):
-    """Measured unit times in milliseconds by kind of work, with model sizes and hardware.
-
-    Attributes:
-        hardware: the name of the processor or GPU.
-        torch: the version of torch.
-        precision: the precision of matrix products, ``float32`` or ``bfloat16``.
-        units: the unit times of a forward and backward pass.
-    """
+    """Unit times in milliseconds by kind of work, with the conditions of their measurement."""
 
     version: Literal[1] = 1
-    hardware: str
-    torch: str
+    hardware: str  # name of the processor or GPU
+    torch: str  # version
     device: str
-    precision: str
+    precision: str  # of matrix products, ``float32`` or ``bfloat16``
     batch: Annotated[StrictInt, Field(ge=1)]
     is_causal: StrictBool
     qkv_bias: StrictBool
     dim: StrictInt
     heads: StrictInt
     tokens: StrictInt
-    units: dict[str, Time]
+    units: dict[str, Time]  # of a forward and backward pass
 
     @field_validator("units")
     @classmethod
@@ -53,10 +46,12 @@ class Calibration(Frozen):
         return value
 
 
-def _calibration(data: Mapping[str, Any], **expected: object) -> Calibration:
-    """Return measured unit times from JSON data; ConfigError if not measured as ``expected``."""
-    calibration = parse_model(dict(data or {}), Calibration, "calibration")
-    for name, value in expected.items():
+def checked_calibration(context: CostContext) -> Calibration:
+    """Return a context's calibration; ConfigError if invalid or measured in another context."""
+    calibration = parse_model(dict(context.calibration), Calibration, "calibration")
+    dim, heads, _, tokens = context.sizes
+    calls = {"is_causal": context.is_causal, "qkv_bias": context.qkv_bias}
+    for name, value in ({"dim": dim, "heads": heads, "tokens": tokens} | calls).items():
         if getattr(calibration, name) != value:
             raise ConfigError(
                 f"calibration, {name}: measured with {getattr(calibration, name)}, asked with "
@@ -65,40 +60,24 @@ def _calibration(data: Mapping[str, Any], **expected: object) -> Calibration:
     return calibration
 
 
-def predict_ms(
-    resolved: ResolvedGenome, calibration: Mapping[str, Any], **expected: object
-) -> float:
-    """Predict the milliseconds of a model's attention layers for one training batch.
-
-    The time covers the forward and the backward pass of all layers, also of those that do not hold
-    the mechanism.
-
-    Args:
-        expected: values that fields of ``calibration`` must have, such as ``is_causal``.
+def layer_ms(plan: Plan, context: CostContext) -> float:
+    """Predict the milliseconds of an attention layer for one training batch.
 
     Raises:
-        ConfigError: the unit times are invalid, or measured with other sizes or calls.
-        GenomeError, ViolationError: the mechanism does not exist.
+        ConfigError: the context has no valid calibration.
+        GenomeError: the mechanism does not exist at these sizes.
     """
-    sizes = resolved.sizes
-    expected |= {"dim": sizes.dim, "heads": sizes.heads, "tokens": sizes.tokens}
-    known = _calibration(calibration, **expected)
-
-    def layer_ms(layer: ResolvedGenome) -> float:
-        work = amounts(layer.plan, sizes, known.batch, is_causal=known.is_causal)
-        return total(work, known.units)
-
-    return summed_layers(resolved, layer_ms)
+    calibration = context.unit_times
+    work = amounts(plan, context.sizes, calibration.batch, is_causal=context.is_causal)
+    units = calibration.units
+    return math.fsum(amount * _unit(kind, units) for kind, amount in work.items() if amount)
 
 
 def fitted(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict[str, float]:
     """Fit the unit time of each kind of work: non-negative least squares of relative errors.
 
-    A small ridge penalty shrinks undetermined unit times to zero.
-
-    Args:
-        rows: the work of each timed mechanism, by kind.
-        times: the time of each timed mechanism.
+    A small ridge penalty shrinks undetermined unit times to zero. Each row is the work of a timed
+    mechanism by kind.
     """
     import numpy as np
     from scipy.optimize import nnls  # type: ignore[import-untyped]
@@ -113,16 +92,10 @@ def fitted(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict[
     return {kind: float(unit) for kind, unit in zip(kinds, units, strict=True)}
 
 
-def total(work: Mapping[str, float], units: Mapping[str, float]) -> float:
-    """Return the predicted time of amounts of work: the sum of amount times unit time."""
-    return math.fsum(amount * _unit(kind, units) for kind, amount in work.items() if amount)
-
-
 def _unit(kind: str, units: Mapping[str, float]) -> float:
-    """Return the unit time of a kind of work.
+    """Return the unit time of a kind of work; if not measured, the median unit time of its like.
 
-    If a kind of elements or multiply-adds was not measured, the result is the median unit time of
-    its like. A table that was recorded without calls has none.
+    A table that was recorded without calls has no time for them.
     """
     if kind in units or kind == "call":
         return units.get(kind, 0.0)

@@ -3,10 +3,9 @@
     {"project.macs": 2.1, "scaled_dot_product": 1.1, "softmax@call": 1.1, "call": 3.0, ...}
 
 A kind is named after a primitive; ``layer`` counts the layer itself, and ``call`` its calls of
-primitives. Elements and multiply-adds
-(``.macs``) are counted in millions. If a fused kernel replaces a primitive, the kind ends in ``@``
-and the kernel's name, because kernels do different work: the kernel for means computes no scores.
-``calibrate`` measures the time of one unit of each kind.
+primitives. Elements and multiply-adds (``.macs``) are counted in millions. If a kernel replaces a
+primitive, the kind ends in ``@`` and the kernel's name, because kernels do different work: the
+kernel for means computes no scores.
 """
 
 from __future__ import annotations
@@ -76,7 +75,6 @@ def _projections(plan: Plan, sizes: ModelSizes, read: set[Any]) -> Iterator[Amou
 
 
 def _call(plan: Plan, call: Lowered, sizes: ModelSizes, *, is_causal: bool) -> Iterator[Amount]:
-    """Yield the work of a kernel call."""
     if call.is_linear:
         yield from _linear_call(plan, call, sizes, is_causal=is_causal)
         return
@@ -117,7 +115,7 @@ def _linear_call(
 
 
 def _name(step: Step, size: Sizes) -> str:
-    """Return the name of a step's kind; gates of features are other work than gates of heads."""
+    # Gates of features are other work than gates of heads.
     return step.primitive.name + (".features" if size.gates > 1 else "")
 
 

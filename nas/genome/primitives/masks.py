@@ -1,8 +1,7 @@
 """Functions that apply masks to scores and tokens.
 
-A mask is bool, broadcastable to (b, h, q, k), and True where attention is allowed. None means that
-all keys are visible. A score of -inf marks a key that a filter excluded: normalisers give it weight
-zero, and operations that change scores keep it at -inf. Hidden tokens must have finite values.
+A score of -inf marks a key that a filter excluded: normalisers give it weight zero, and operations
+that change scores keep it at -inf. Hidden tokens must have finite values.
 """
 
 from __future__ import annotations

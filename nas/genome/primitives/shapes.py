@@ -19,7 +19,8 @@ Sums = Float[Tensor, "b h q v"]  # weighted sums of values
 Gates = Float[Tensor, "b h n g"]  # g is 1, or the width of a head
 QueryGates = Float[Tensor, "b h q g"]
 KeyGates = Float[Tensor, "b h k g"]
-Mask = Bool[Tensor, "..."] | None  # see masks.py
+# True where attention is allowed, broadcastable to (b, h, q, k); None if all keys are visible.
+Mask = Bool[Tensor, "..."] | None
 
 _NAMES: Final = "Tokens Query Key Values Scores Sums Gates QueryGates KeyGates"
 PLAIN: Final = dict.fromkeys(_NAMES.split(), "Tensor")
