@@ -29,7 +29,6 @@ __all__ = [
     "Plan",
     "ResolvedGenome",
     "build_attention",
-    "emit",
     "formula",
     "formula_of",
     "make_plan",
@@ -84,18 +83,6 @@ def build_attention(
         raise GenomeError(f"dim {dim}, heads {heads}: {error}.") from None
     block.genome = plan.genome
     return cast("nn.Module", block)
-
-
-def emit(
-    genome: Genome,
-    dim: int,
-    heads: int,
-    *,
-    qkv_bias: bool = False,
-    fuse: bool = True,
-) -> str:
-    """Return the Python source of the class that ``build_attention`` generates and instantiates."""
-    return write(make_plan(genome), dim, heads, qkv_bias=qkv_bias, fuse=fuse).imported()
 
 
 def plain_source(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -> str:

@@ -77,7 +77,9 @@ class ReferenceAttention(nn.Module):
             extras = {"x": x, "mask": mask if step.is_paired else visible}
             arguments = {name: extras[name] for name in step.primitive.extras}
             values[step.variable] = self.get_submodule(step.module)(*operands, **arguments)
-        return merged(self, self.plan, values[self.plan.steps[-1].variable])
+        out, projections = values[self.plan.steps[-1].variable], self.genome.projections
+        whole = out.sum(dim=1) if projections.merge == "sum" else merge_heads(out)
+        return cast("Tensor", self.wo(whole)) if projections.has_wo else whole
 
 
 def read_stream(block: Any, stream: Stream, x: Tensor) -> Tensor:
@@ -89,10 +91,3 @@ def read_stream(block: Any, stream: Stream, x: Tensor) -> Tensor:
 def with_heads(block: Any, value: Tensor, operand: Operand, step: Step) -> Tensor:
     """Return the value of a step's operand, with repeated heads if the step has more heads."""
     return repeat_heads(value, step.type.head_count(block.heads)) if operand.is_repeated else value
-
-
-def merged(block: Any, plan: Plan, out: Tensor) -> Tensor:
-    """Return the block's output (b, n, d): merge the heads of the last step, then apply W_O."""
-    is_sum = plan.genome.projections.merge == "sum"
-    whole = out.sum(dim=1) if is_sum else merge_heads(out)
-    return cast("Tensor", block.wo(whole)) if plan.genome.projections.has_wo else whole

@@ -125,8 +125,9 @@ class Plan:
             arguments["rank"] = width_of(step.rank, dim, heads)
         return step.bind(arguments)
 
-    def call_sizes(self, step: Step, dim: int, heads: int, tokens: int) -> Sizes:
+    def call_sizes(self, step: Step, sizes: ModelSizes) -> Sizes:
         """Return the sizes of a step for the primitives' formulas of costs."""
+        dim, heads, _, tokens = sizes
         width = 0 if step.width is None else width_of(step.width, dim, heads)
         gates = max(
             (o.type.channels(dim, heads) for o in step.operands if o.port.kind.is_gates), default=1

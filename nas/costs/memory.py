@@ -76,7 +76,7 @@ def _constant(plan: Plan, sums: Mapping[int, Lowered], sizes: ModelSizes) -> int
     total = sum(_sum_numbers(plan, call, sizes) for call in sums.values())
     for step in plan.steps:
         if step.primitive.needs_all_tokens and not step.is_paired:
-            size = plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
+            size = plan.call_sizes(step, sizes)
             total += step.primitive.state(size, step.params) or 0
     return total
 
@@ -87,7 +87,7 @@ def _sum_numbers(plan: Plan, call: Lowered, sizes: ModelSizes) -> int:
     heads = values.head_count(sizes.heads)
     if call.score is None:
         return heads * width
-    size = plan.call_sizes(call.score, sizes.dim, sizes.heads, sizes.tokens)
+    size = plan.call_sizes(call.score, sizes)
     if call.is_gated:  # and the last gates
         return size.heads * (size.width * width + size.gates)
     return size.width * width * max(heads, call.score.operands[1].type.head_count(sizes.heads))

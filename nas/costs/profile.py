@@ -23,7 +23,7 @@ from nas.compiler import Plan
 from nas.compiler.interpreter import check_sizes
 from nas.compiler.kernels import traceable_class
 from nas.compiler.lowering import Lowered, live, lower
-from nas.compiler.plan import Step, plan_as_written
+from nas.compiler.plan import Step
 from nas.costs.operations import ELEMENTWISE, count_calls
 from nas.genome import ModelSizes
 from nas.genome.primitives import Kind
@@ -75,11 +75,10 @@ def elementwise(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:
         GenomeError: the mechanism does not exist at this size.
         NasError: the mechanism has an operation without a counting rule.
     """
-    steps = plan_as_written(plan.genome).steps
     merged = sizes.tokens * token_width(plan.output, sizes.dim, sizes.heads)
     added = merged if plan.genome.projections.merge == "sum" else 0
     return added + sum(
-        profile(plan, step, sizes, qkv_bias, is_fast=False)[ELEMENTWISE] for step in steps
+        profile(plan, step, sizes, qkv_bias, is_fast=False)[ELEMENTWISE] for step in plan.steps
     )
 
 
@@ -90,11 +89,11 @@ def seed_compatible_macs(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) 
     a feed-forward width of 4 ``dim``. The number leaves out operations that fvcore does not count,
     such as convolutions with padding 'same' and sparsemax.
     """
-    dim, heads, _, tokens = sizes
+    dim, _, _, tokens = sizes
     macs, norms = _projections(plan, sizes, {s.name for s in plan.streams}), 2 * tokens * dim
     for step in plan.steps:
         counts = profile(plan, step, sizes, qkv_bias, is_fast=False)
-        size = plan.call_sizes(step, dim, heads, tokens)
+        size = plan.call_sizes(step, sizes)
         if step.primitive.name == "convolutional_score":
             macs += size.heads * tokens**2 * size.width
         else:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas.common.errors import GenomeError, ViolationError
-from nas.compiler import build_attention, emit, formula
+from nas.compiler import build_attention, formula, make_plan, write
 from nas.genome.mechanisms import MECHANISMS
 from nas.space import load_space
 from nas.space.rules import load_policy
@@ -146,7 +146,7 @@ def test_rope_at_an_odd_width_raises_an_error(genome: Build, reference: bool) ->
 
 
 def test_generated_source_contains_the_formula_in_short_lines() -> None:
-    source = emit(MECHANISMS["sqa"].genome, 64, 8)
+    source = write(make_plan(MECHANISMS["sqa"].genome), 64, 8).text
     assert "class Attention(nn.Module):" in source
     assert "self.q_heads = max(1, heads // 2)" in source
     assert formula(MECHANISMS["sqa"].genome) in source

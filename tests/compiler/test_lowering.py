@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nas.common.errors import NasError
-from nas.compiler import build_attention, emit, make_plan
+from nas.compiler import build_attention, make_plan, write
 from nas.compiler.lowering import lower
 from nas.genome import Genome, Visibility
 from nas.genome.mechanisms import MECHANISMS
@@ -70,9 +70,13 @@ CALLS = (
 )
 
 
+def source(genome: Genome, *, fuse: bool = True) -> str:
+    return write(make_plan(genome), 32, 8, fuse=fuse).text
+
+
 def calls(genome: Genome, *, fuse: bool = True) -> int:
-    source = emit(genome, 32, 8, fuse=fuse)
-    return sum(source.count(name) for name in CALLS)
+    text = source(genome, fuse=fuse)
+    return sum(text.count(name) for name in CALLS)
 
 
 @pytest.mark.parametrize("kind", masks(1))
@@ -90,7 +94,7 @@ def test_lowering_can_be_switched_off(genome: Build, case: str) -> None:
     found = genome(*nodes, **projections)
     assert calls(found) == 1
     assert calls(found, fuse=False) == 0
-    assert max(len(line) for line in emit(found, 32, 8).splitlines()) <= 100
+    assert max(len(line) for line in source(found).splitlines()) <= 100
     blocks = []
     for fuse in (True, False):
         torch.manual_seed(0)
@@ -115,7 +119,7 @@ def test_lowered_graphs_run_in_windows(
     nodes, projections = CASES[case]
     seen = Visibility(12, global_tokens)
     found = replace(genome(*nodes, **projections), visibility=seen)
-    assert "in_window(" in emit(found, 32, 8)
+    assert "in_window(" in source(found)
     check_equal(found, 40, masks(40)["padding"] | {"is_causal": is_causal})
 
 
@@ -217,11 +221,11 @@ def test_operations_on_tokens_get_causal_masks_only_where_they_hide_a_token(
     left[0, :3] = True
     check_equal(mamba2, 9, {"key_padding_mask": left, "is_causal": True})
     whole = "mask = past if mask is None else mask & past"
-    assert whole not in emit(mamba2, 32, 8)
+    assert whole not in source(mamba2)
     # A plug-in's operation may use its mask for pairs.
     for step in make_plan(mamba2).steps:
         monkeypatch.setitem(vars(step.primitive), "reads_hidden_tokens", False)
-    assert whole in emit(mamba2, 32, 8)
+    assert whole in source(mamba2)
 
 
 @pytest.mark.parametrize("case", ["uniform", "softmax_free"])
@@ -229,7 +233,7 @@ def test_unread_streams_are_not_computed(genome: Build, case: str) -> None:
     """A mean has no queries; a linear sum no weights."""
     nodes, projections = CASES[case]
     found = genome(*nodes, **projections)
-    assert ("self.wq(" in emit(found, 32, 8)) == (case == "softmax_free")
+    assert ("self.wq(" in source(found)) == (case == "softmax_free")
     has_query = "wq.weight" in build_attention(found, 32, 8).state_dict()
     assert has_query == (case == "softmax_free")
 

@@ -87,7 +87,7 @@ def _units(plan: Plan, sizes: ModelSizes, pairs: int) -> int:
     total = 0
     for step in plan.steps:
         if step.primitive.name in UNITS:
-            call = plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
+            call = plan.call_sizes(step, sizes)
             total += call.heads * pairs * UNITS[step.primitive.name](call.width, step.params)
     return total
 

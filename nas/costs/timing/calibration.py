@@ -136,7 +136,7 @@ def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
     """
     numbers, most, pairs = 0, 1.0, 0
     for step in plan.steps:
-        size = plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
+        size = plan.call_sizes(step, sizes)
         results = size.heads * sizes.tokens * (sizes.tokens if step.is_paired else size.width)
         elements = max(results, profile(plan, step, sizes)[ELEMENTWISE])
         numbers += elements

@@ -49,9 +49,10 @@ class Passes:
         x = self.x[:count].detach().requires_grad_()
         above = self.above[:count]
         inputs = [x, *block.parameters()]
+        is_short = self.precision == "bfloat16"
 
         def run() -> None:
-            with self._autocast():
+            with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_short):
                 out = block(x, is_causal=self.is_causal)
             # Accumulation into .grad would add operations that a training does not have.
             torch.autograd.grad(out, inputs, above.to(out.dtype), allow_unused=True)
@@ -81,10 +82,6 @@ class Passes:
         end.record()
         end.synchronize()
         return float(begin.elapsed_time(end)) / 1e3 / repeats
-
-    def _autocast(self) -> torch.autocast:
-        is_short = self.precision == "bfloat16"
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_short)
 
 
 def fastest(timers: Sequence[Callable[[], float]], seconds: float) -> list[float]:

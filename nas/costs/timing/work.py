@@ -54,10 +54,6 @@ def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> di
     return dict(totals)
 
 
-def _sizes(plan: Plan, step: Step, sizes: ModelSizes) -> Sizes:
-    return plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
-
-
 def _projections(plan: Plan, sizes: ModelSizes, read: set[Any]) -> Iterator[Amount]:
     """Yield the work of projecting queries, keys and values, of merging heads, and of W_O."""
     dim, heads, _, tokens = sizes
@@ -91,7 +87,7 @@ def _linear_call(
     Elements are features, or pairs if all pairs are computed.
     """
     assert call.score is not None, "linear attention has scores"
-    size = _sizes(plan, call.score, sizes)
+    size = plan.call_sizes(call.score, sizes)
     pairs = size.heads * size.tokens**2
     if call.is_gated:
         is_by_pairs = plan.is_windowed or not is_in_chunks(size.tokens, size.gates)
@@ -120,7 +116,7 @@ def _name(step: Step, size: Sizes) -> str:
 
 
 def _step(plan: Plan, step: Step, sizes: ModelSizes, kernel: str) -> Iterator[Amount]:
-    size = _sizes(plan, step, sizes)
+    size = plan.call_sizes(step, sizes)
     name = _name(step, size)
     tokens = size.heads * size.tokens * size.width
     pairs = size.heads * size.tokens**2
