@@ -1,10 +1,6 @@
 """Search spaces: the primitives and choices of a search, as data.
 
-A space lists primitives with parameter values, choices of projections, placements and windows, a
-policy (path rules that genomes must obey), the mechanisms with which a search starts, objectives
-and the task. With ``causal: true`` it excludes primitives with which a token sees later tokens.
-``context`` is the number of cached tokens for which decoding costs are computed. A space limits
-only searches; other uses of the package accept any genome.
+A space limits only searches; other uses of the package accept any genome.
 """
 
 from __future__ import annotations
@@ -52,7 +48,7 @@ Choices = Annotated[tuple[T, ...], Field(min_length=1)]
 
 
 class ProjectionChoices(TypedDict, total=False):
-    """The choices of each field of ``Projections``; a missing field always has its default."""
+    """The choices of the fields of ``Projections``; a missing field has its default."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
 
@@ -68,7 +64,7 @@ class ProjectionChoices(TypedDict, total=False):
 
 
 class VisibilityChoices(TypedDict, total=False):
-    """The choices of each field of ``Visibility``; a missing field always has its default."""
+    """The choices of the fields of ``Visibility``; a missing field has its default."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
 
@@ -77,7 +73,7 @@ class VisibilityChoices(TypedDict, total=False):
 
 
 class Nodes(Frozen):
-    """The limit on the number of nodes of a genome."""
+    """The largest number of nodes of a genome."""
 
     max: int = Field(ge=3, le=64)
 
@@ -92,7 +88,7 @@ class TaskChoice(Frozen):
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """The fields of the training task that the search space overrides, with their values."""
+        """The fields of the task that the space overrides."""
         return dict(self.model_extra or {})
 
 
@@ -101,14 +97,15 @@ class SearchSpace(Frozen):
 
     Attributes:
         policy: name or path of the path rules that genomes must obey.
-        primitives: for each primitive the choices of each parameter; a missing parameter always
-            has its default.
-        mechanisms: names of the mechanisms with which a search starts.
-        region: limits of a mechanism in a front, by objective. For the quality, or another metric,
-            this is a share of the way from the plain mean of all tokens (0) to standard attention
-            (1). For a cost it is a multiple of standard attention's cost.
-        target: name or path of a longer task, whose front a search is for; None if it is for that
-            of ``task``.
+        primitives: choices of the parameters of each primitive; a missing parameter has its
+            default.
+        causal: whether to exclude primitives with which a token sees later tokens.
+        context: number of cached tokens for which decoding costs are computed.
+        mechanisms: named mechanisms with which a search starts.
+        region: limits of a mechanism in a front, by objective: for a metric a share of the way from
+            the plain mean of all tokens (0) to standard attention (1), for a cost a multiple of
+            standard attention's.
+        target: name or path of a longer task, whose front a search is for; by default ``task``.
     """
 
     name: Name
@@ -130,13 +127,13 @@ class SearchSpace(Frozen):
     @field_validator("primitives", mode="before")
     @classmethod
     def _empty_means_defaults(cls, value: Any) -> Any:
-        """Read a primitive without choices, such as ``softmax:`` in YAML, as ``softmax: {}``."""
+        # YAML reads "softmax:" as None.
         return {k: v or {} for k, v in value.items()} if isinstance(value, dict) else value
 
     @field_validator("placement", mode="before")
     @classmethod
     def _combine_patterns(cls, value: Any) -> Any:
-        """Read a mapping of choices for each field as the list of all placements that exist."""
+        """Turn a mapping of the fields' choices into the list of all placements that exist."""
         if isinstance(value, str):
             raise ValueError(
                 f"found {describe(value)}; expected a list of placements, or a mapping"
@@ -172,7 +169,7 @@ class SearchSpace(Frozen):
     ) -> SearchSpace:
         """Return the space with other objectives and another region, where they are given.
 
-        If objectives are given without a region, limits of other objectives are dropped.
+        Objectives without a region drop the limits of other objectives.
 
         Raises:
             ConfigError: a limit is no positive number.
@@ -188,23 +185,19 @@ class SearchSpace(Frozen):
         return parse_model(self.model_dump() | changes, SearchSpace, f"space {self.name}")
 
     def choices(self, field: str) -> tuple[Any, ...]:
-        """Return the values of a field of ``Projections`` in this space."""
+        """Return the choices of a field of ``Projections``."""
         return _get(self.projections, field, Projections())
 
     def visibility_choices(self, field: str) -> tuple[Any, ...]:
-        """Return the values of a field of ``Visibility`` in this space."""
+        """Return the choices of a field of ``Visibility``."""
         return _get(self.visibility, field, Visibility())
 
     def param_choices(self, op: str, name: str) -> tuple[ParamValue, ...]:
-        """Return the values of a parameter of a primitive in this space."""
+        """Return the choices of a primitive's parameter."""
         return self.primitives[op].get(name, (get(op).parameters[name].default,))
 
     def excludes(self, genome: Genome, depth: int | None = None) -> str | None:
-        """Return why a genome in normal form is not in this space; None if it is in the space.
-
-        Args:
-            depth: number of layers for which the genome was brought into normal form, if any.
-        """
+        """Return why a genome in normal form (for ``depth`` layers) is not in the space, if so."""
         if len(genome.nodes) > self.nodes.max:
             return f"has {len(genome.nodes)} nodes; the space allows {self.nodes.max}"
         for node in genome.nodes:
@@ -230,15 +223,11 @@ class SearchSpace(Frozen):
         reasons = [self._excludes_projections(each, streams) for each in (around, mirrored)]
         return reasons[0] if all(reasons) else None
 
-    def placements(self, depth: int | None) -> Iterator[Placement]:
-        """Yield the placements for a number of layers in normal form, if they select a layer."""
-        for placement in self.placement:
-            with suppress(GenomeError):
-                yield placement.simplified(depth)
-
     def _has_placement(self, genome: Genome, depth: int | None) -> bool:
-        if genome.placement in self.placements(depth):
-            return True
+        for placement in self.placement:
+            with suppress(GenomeError):  # it selects none of the layers
+                if placement.simplified(depth) == genome.placement:
+                    return True
         # The normal form places a mechanism that equals the rest in all layers.
         rests = (Genome((), placement=placement).rest() for placement in self.placement)
         return genome.placement == ALL and any(canonicalise(rest) == genome for rest in rests)
@@ -253,7 +242,7 @@ class SearchSpace(Frozen):
         return None
 
     def allows(self, op: str, params: Mapping[str, ParamValue]) -> bool:
-        """Return whether parameters of a primitive go together and, in a causal space, are causal.
+        """Return whether parameters go together and, in a causal space, hide later tokens.
 
         Whether the space lists the values is not checked.
         """
@@ -274,7 +263,7 @@ class SearchSpace(Frozen):
 
 
 def load_space(name_or_path: str) -> SearchSpace:
-    """Read the search space with this name or in this file.
+    """Return the search space of a name or file.
 
     Raises:
         ConfigError: the file cannot be read, or names an unknown primitive or parameter.
@@ -285,9 +274,7 @@ def load_space(name_or_path: str) -> SearchSpace:
 def seeds(
     space: SearchSpace, policy: Policy, is_causal: bool = False
 ) -> tuple[NamedMechanism, ...]:
-    """Return the named mechanisms that the space lists, with which a search starts.
-
-    If ``is_causal`` or the space is causal, mechanisms that see later tokens are omitted.
+    """Return the space's mechanisms, without those that see later tokens if either is causal.
 
     Raises:
         SpaceError: a mechanism does not exist, breaks a path rule or is not in the space.
@@ -313,7 +300,6 @@ def seeds(
 
 
 def _fits(pattern: Mapping[str, Any]) -> bool:
-    """Return whether count and offset fit into the period."""
     every, count = pattern.get("every", 1), pattern.get("count", 1)
     offset = pattern.get("offset", 0)
     are_numbers = all(isinstance(number, int) for number in (every, count, offset))
@@ -325,7 +311,7 @@ def _get(choices: Mapping[str, Any], field: str, defaults: object) -> tuple[Any,
 
 
 def _accepted(op: str, choices: Mapping[str, tuple[ParamValue, ...]]) -> dict[str, Any]:
-    """Return the allowed values of a primitive's parameters, each in normal form (4.0 for 4)."""
+    """Return the choices with each value in normal form (4.0 for 4)."""
     primitive, accepted = get(op, "primitives"), {}
     for name, values in choices.items():
         if name not in primitive.parameters:

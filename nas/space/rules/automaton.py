@@ -20,9 +20,7 @@ from nas.common.config import near, shortened
 MAX_CHARACTERS: Final = 500  # of an expression
 MAX_STATES: Final = 500  # of an automaton, which may have exponentially many
 MAX_PARENTHESES: Final = 64
-
-
-Fragment = tuple[int, int]
+Fragment = tuple[int, int]  # start and end state of a part of an expression
 
 
 class Symbol(NamedTuple):
@@ -34,26 +32,23 @@ class Symbol(NamedTuple):
 
 @dataclass(frozen=True)
 class Automaton:
-    """A deterministic automaton in which each state has a next state for each symbol.
+    """A deterministic automaton with the states 0 (the start), 1, 2, and so on.
 
-    Attributes:
-        pattern: text of the expression.
-        accepting: bit mask of the accepting states. State 0 is the start.
-        steps: for each symbol the tuple of the next states of all states.
+    ``accepting`` is the bit mask of the accepting states; ``steps`` has, for each symbol, the tuple
+    of the next states of all states.
     """
 
-    pattern: str
     accepting: int
     steps: dict[Symbol, tuple[int, ...]]
     _masks: dict[tuple[int, Symbol], int] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def all_states(self) -> int:
-        """The set of all states, as a bit mask."""
+        """The bit mask of all states."""
         return (1 << len(next(iter(self.steps.values())))) - 1
 
     def advance(self, mask: int, symbol: Symbol) -> int:
-        """Return the states that ``symbol`` reaches from the states in ``mask``, as a bit mask."""
+        """Return the bit mask of the states that ``symbol`` reaches from those in ``mask``."""
         result = self._masks.get((mask, symbol))
         if result is None:
             result = 0
@@ -64,22 +59,18 @@ class Automaton:
         return result
 
     def retreat(self, mask: int, symbol: Symbol) -> int:
-        """Return the states from which ``symbol`` leads to a state in ``mask``, as a bit mask."""
+        """Return the bit mask of the states from which ``symbol`` leads to one in ``mask``."""
         return sum(1 << s for s, after in enumerate(self.steps[symbol]) if mask >> after & 1)
 
 
 def compile_pattern(pattern: str, symbols: Sequence[Symbol], words: Set[str]) -> Automaton:
     """Return the automaton of an expression, by Thompson's and the subset construction.
 
-    Args:
-        symbols: alphabet of the automaton.
-        words: words that the expression may contain.
-
     Raises:
-        ValueError: the expression is malformed or too large, or contains an unknown word.
+        ValueError: the expression is malformed or too large, or has a word not in ``words``.
     """
     nfa = _Nfa(pattern, words)
-    # Letters that match the same words of the expression lead to the same states.
+    # Symbols that match the same words of the expression lead to the same states.
     used = set(nfa.tokens)
     kinds = {symbol: frozenset(used.intersection(symbol)) for symbol in symbols}
     states = {nfa.closure({nfa.start}): 0}
@@ -97,14 +88,13 @@ def compile_pattern(pattern: str, symbols: Sequence[Symbol], words: Set[str]) ->
             raise ValueError(f"its automaton has more than {MAX_STATES} states; expected fewer")
     accepting = sum(1 << number for subset, number in states.items() if nfa.final in subset)
     steps = {symbol: tuple(row[kind] for row in table) for symbol, kind in kinds.items()}
-    return Automaton(pattern, accepting, steps)
+    return Automaton(accepting, steps)
 
 
 class _Nfa:
     """The nondeterministic automaton of an expression, built while the expression is parsed.
 
-    The label of an edge is a word, "." for any symbol, or None if the edge consumes no symbol. A
-    fragment is the pair of the start and the end state of a part of the expression.
+    The label of an edge is a word, "." for any symbol, or None if the edge consumes no symbol.
     """
 
     def __init__(self, pattern: str, words: Set[str]) -> None:
@@ -119,7 +109,6 @@ class _Nfa:
             raise ValueError(f"{self.tokens[self.at]!r} stands where a word was expected")
 
     def closure(self, states: Iterable[int]) -> frozenset[int]:
-        """Return the states that are reached without a symbol."""
         reached = set(states)
         stack = list(reached)
         while stack:
@@ -130,7 +119,6 @@ class _Nfa:
         return frozenset(reached)
 
     def move(self, states: Set[int], kind: Set[str]) -> set[int]:
-        """Return the states that are reached by a symbol that matches the words ``kind``."""
         edges = (edge for state in states for edge in self.edges[state])
         return {after for word, after in edges if word == "." or word in kind}
 

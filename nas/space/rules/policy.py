@@ -4,16 +4,12 @@
     - {name: values_from, to: aggregate.values, some: input.v}
     - {name: values_only, to: aggregate.values, none: input.q}
 
-A rule is about all paths from a source to a place. A path is a sequence of nodes. It excludes
-the stream at its start and the node whose operand is the place.
-
-- The source is ``input`` (any stream, or a node without inputs) or one stream, such as ``input.v``.
-  The key of the source is ``from`` if all paths must match the expression, ``some`` if at least
-  one path must match, and ``none`` if no path may match.
-- The place ``to`` is ``output``, or an operand of a primitive or role, such as
-  ``aggregate.values``.
-- The expression ``match`` is defined in ``nas.space.rules.automaton``. Without it, every path
-  matches.
+A rule is about the paths from a source to the place ``to``: ``output``, or an operand of a
+primitive or role, such as ``aggregate.values``. A path is a sequence of nodes, without the stream
+at its start and the node whose operand is the place. The source is ``input`` (any stream, or a node
+without inputs) or one stream, such as ``input.v``. Its key is ``from`` if all paths must match the
+expression ``match`` (see ``nas.space.rules.automaton``), ``some`` if at least one path must, and
+``none`` if no path may. Without ``match``, every path matches.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import Field, model_validator
 
@@ -33,7 +29,6 @@ from nas.genome.primitives import Role, Signature, get, names
 from nas.space.rules.automaton import Automaton, Symbol, compile_pattern
 
 FOLDER: Final = "validators"
-Quantifier = Literal["every", "some", "none"]
 
 
 class RuleFile(Frozen):
@@ -45,11 +40,6 @@ class RuleFile(Frozen):
     some: str | None = None
     none: str | None = None
     match: str | None = None
-
-    @property
-    def quantifier(self) -> Quantifier:
-        """How many of the rule's paths must match: "every", "some" or "none"."""
-        return "every" if self.from_ is not None else "some" if self.some is not None else "none"
 
     @property
     def source(self) -> str:
@@ -68,9 +58,8 @@ class RuleFile(Frozen):
 class PolicyFile(Frozen):
     """A policy as written in a file.
 
-    Attributes:
-        types: whether genomes must type-check.
-        arity: required number of operands for each listed role or primitive.
+    ``types`` is whether genomes must type-check, ``arity`` the required number of operands of roles
+    or primitives.
     """
 
     name: Name
@@ -84,34 +73,29 @@ class PolicyFile(Frozen):
 class Rule:
     """A path rule whose expression has been compiled to an automaton.
 
-    Attributes:
-        place: where the rule's paths end: "output", or an operand such as "aggregate.values".
-        word: role or primitive of which the place is an operand; None if the place is the output.
-        port: name of this operand; None if the place is the output.
+    The paths end at the operand ``port`` of nodes with the primitive or role ``word``; both are
+    None if the paths end at the output.
     """
 
-    name: str
-    place: str
+    file: RuleFile
     word: str | None
     port: str | None
-    quantifier: Quantifier
-    source: str
     automaton: Automaton
 
     @property
     def is_some(self) -> bool:
         """Whether one path suffices; else the rule is about all paths."""
-        return self.quantifier == "some"
+        return self.file.some is not None
 
     @property
     def wanted(self) -> int:
         """The bit mask of the automaton states in which paths must end, all or one of them."""
         accepting = self.automaton.accepting
-        return self.automaton.all_states & ~accepting if self.quantifier == "none" else accepting
+        return accepting if self.file.none is None else self.automaton.all_states & ~accepting
 
     def starts(self, ref: Ref | None) -> bool:
         """Return whether the rule's paths start at a stream, or (None) at a node without inputs."""
-        return self.source == "input" or (ref is not None and self.source == f"input.{ref}")
+        return self.file.source in ("input", f"input.{ref}")
 
     def slot(self, symbol: Symbol, signature: Signature) -> int | None:
         """Return the index of the operand of a node at which this rule's paths end, if any."""
@@ -123,19 +107,19 @@ class Rule:
 
 @dataclass(frozen=True)
 class Policy:
-    """Path rules for genomes, compiled to automata, and the file that contains them."""
+    """A policy's file, and its rules compiled to automata."""
 
     file: PolicyFile
     rules: tuple[Rule, ...]
 
     @property
     def name(self) -> str:
-        """The name in the policy's file."""
+        """The policy's name."""
         return self.file.name
 
 
 def load_policy(name_or_path: str) -> Policy:
-    """Return the policy of this name or file.
+    """Return the policy of a name or file.
 
     Raises:
         ConfigError: the file cannot be read, or (PolicyError) a rule is malformed.
@@ -145,7 +129,7 @@ def load_policy(name_or_path: str) -> Policy:
 
 
 def compile_policy(file: PolicyFile, path: Path | str) -> Policy:
-    """Return a policy with compiled rules.
+    """Compile the rules of a policy.
 
     Raises:
         PolicyError: a rule is malformed; the message names ``path`` and the rule.
@@ -159,7 +143,6 @@ def compile_policy(file: PolicyFile, path: Path | str) -> Policy:
                 f"{path}, arity: {shortened(word)!r} is neither a role nor a primitive"
                 f"{near(word, _words())}."
             )
-    # The alphabet: each primitive in each of its roles.
     symbols = sorted({Symbol(n, s.role.value) for n in names() for s in get(n).signatures})
     rules = (_compile(rule, f"{path}, rule {rule.name!r}", symbols) for rule in file.rules)
     return Policy(file, tuple(rules))
@@ -181,7 +164,7 @@ def _compile(rule: RuleFile, where: str, symbols: Sequence[Symbol]) -> Rule:
         automaton = compile_pattern(match, symbols, _words())
     except ValueError as error:
         raise PolicyError(f"{where}, match {shortened(match)!r}: {error}.") from None
-    return Rule(rule.name, rule.to, word, port, rule.quantifier, rule.source, automaton)
+    return Rule(rule, word, port, automaton)
 
 
 def _place(to: str, where: str) -> tuple[str | None, str | None]:

@@ -6,7 +6,7 @@ contains a path that breaks the rule.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from nas.genome import STREAMS, Genome, Ref
@@ -20,15 +20,12 @@ MAX_PLACES: Final = 20  # reported violations per rule
 
 @dataclass(frozen=True)
 class Violation:
-    """A path rule or type rule that a genome breaks, with a path that shows it.
+    """A rule that a genome breaks, with a path that shows it.
 
-    Attributes:
-        rule: name of the path rule, or one of "arity", "types", "heads", "widths", "output",
-            "empty" and "constant".
-        path: a path that breaks the rule, from its start to the operand or output that the rule is
-            about. It contains only this end if the rule requires a path and there is none.
-        found: roles of the nodes on the path, or a description of what was found.
-        expected: expression of the rule, or a description of what was expected.
+    ``rule`` is the name of a path rule, or one of "arity", "types", "heads", "widths", "output",
+    "empty" and "constant". ``path`` ends at the operand or output that the rule is about, and
+    contains only this end if the rule requires a path and there is none. ``found`` and ``expected``
+    are the roles on the path and the rule's expression, or descriptions.
     """
 
     rule: str
@@ -38,26 +35,20 @@ class Violation:
 
     @property
     def message(self) -> str:
-        """A sentence that states the rule, the path, what was found and what was expected."""
+        """The violation as a sentence."""
         place = " -> ".join(self.path) or "the graph"
         return f"{self.rule}: {place} reads {self.found!r}; expected {self.expected!r}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the violation's JSON form, which ``nas validate --json`` prints."""
-        return {
-            "rule": self.rule,
-            "path": list(self.path),
-            "found": self.found,
-            "expected": self.expected,
-            "message": self.message,
-        }
+        return asdict(self) | {"path": list(self.path), "message": self.message}
 
 
 def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
     """Return the type errors of a genome and the places where it breaks the policy's path rules.
 
     If the policy requires well-typed genomes, path rules are not applied to an ill-typed genome,
-    because the roles of its operations (such as ``score``) are unknown.
+    whose roles are unknown.
 
     Raises:
         GenomeError: a node names a primitive that does not exist.
@@ -77,15 +68,12 @@ def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
 
 
 class _Graph:
-    """A genome with the primitive and role of each node, to find violations at live nodes."""
-
     def __init__(self, genome: Genome, typing: Typing) -> None:
         self.nodes, self.live, self.signatures = genome.nodes, genome.live(), typing.signatures
         self.symbols = [Symbol(n.op, typing.role(i).value) for i, n in enumerate(genome.nodes)]
         self.genome = genome
 
     def of_arity(self, policy: Policy) -> list[Violation]:
-        """Return a violation for each node with a number of operands that the policy forbids."""
         broken = []
         for word, count in policy.file.arity.items():
             for index in self.live:
@@ -106,7 +94,6 @@ class _Graph:
         return broken[:MAX_PLACES]
 
     def _reached(self, rule: Rule) -> dict[Ref, int]:
-        """Return the automaton states that paths to each stream and node reach, as bit masks."""
         masks: dict[Ref, int] = {stream: int(rule.starts(stream)) for stream in STREAMS}
         masks |= dict.fromkeys(range(len(self.nodes)), 0)
         for index in self.live:
@@ -118,7 +105,6 @@ class _Graph:
         return masks
 
     def _places(self, rule: Rule) -> list[tuple[int | None, Ref]]:
-        """Return where the rule's paths end: a node, or None for the output, and an operand."""
         if rule.word is None:
             return [(None, len(self.nodes) - 1)]
         places: list[tuple[int | None, Ref]] = []
@@ -143,15 +129,15 @@ class _Graph:
         """Return the violation of a rule by ``path``, which ends at ``node`` (None: the output)."""
         end = "output" if node is None else f"{node}:{self.nodes[node].op}.{rule.port}"
         words = " ".join(self.symbols[ref].role for ref in path if isinstance(ref, int))
-        pattern = rule.automaton.pattern
-        required = f"path from {rule.source} to {rule.place}"
-        required += "" if pattern == ".*" else f" that reads {pattern}"
-        found, expected = {
-            "every": (words, pattern),
-            "some": (f"no path from {rule.source}", f"a {required}"),
-            "none": (words, f"no {required}"),
-        }[rule.quantifier]
-        return Violation(rule.name, _names(self.genome, [*path, end]), found, expected)
+        file, found = rule.file, words
+        required = f"path from {file.source} to {file.to}"
+        if file.match is not None:
+            required += f" that reads {file.match}"
+        if rule.is_some:
+            found, expected = f"no path from {file.source}", f"a {required}"
+        else:
+            expected = f"no {required}" if file.match is None or file.none else file.match
+        return Violation(file.name, _names(self.genome, [*path, end]), found, expected)
 
 
 def _names(genome: Genome, path: list[Ref]) -> tuple[str, ...]:

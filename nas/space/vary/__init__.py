@@ -1,8 +1,7 @@
 """Random sampling, mutation and crossover of genomes. All results obey the path rules of a policy.
 
-Results depend only on genomes, the space, the policy and the random generator. Graphs grow by a
-grammar that is derived from the path rules (module ``grammar``), so that no graph has to be
-rejected. Projections are changed until the genome type-checks.
+Graphs grow by a grammar that is derived from the path rules (module ``grammar``), so that no graph
+has to be rejected. Projections are changed until the genome type-checks.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from nas.space.vary.grammar import Grammar
 from nas.space.vary.growing import grow, pick
 from nas.space.vary.mutation import GRAPH_OPERATORS, graft
 
-MOST_DRAFTS: Final = 1000  # parents of which the graph and its requirements are cached
+MOST_DRAFTS: Final = 1000  # cached graphs of parents
 TRIES: Final = 50
 PROJECT: Final = 0.3  # probability that a mutation changes projections or placement
 PLACE: Final = 0.05  # probability that a mutation changes the placement
@@ -33,13 +32,9 @@ MASK: Final = 0.05  # probability that a mutation changes the mask, if the space
 
 
 class Variation:
-    """A source of random genomes in a search space: by sampling, mutation and crossover.
+    """Random genomes of a search space that obey the path rules of a policy.
 
-    All genomes obey the path rules of ``policy``.
-
-    Args:
-        is_causal: whether to exclude genomes in which a token sees later tokens. The field
-            ``causal: true`` of the space has the same effect.
+    ``is_causal`` excludes genomes in which a token sees later tokens, like ``causal`` of the space.
 
     Raises:
         SpaceError: no genome that is allowed in the space obeys the path rules.
@@ -75,7 +70,7 @@ class Variation:
     ) -> tuple[Genome, str]:
         """Return the genome after ``strength`` random changes, and their names joined by "+".
 
-        If no change applies, return a new sample and the name "sample".
+        If no change applies, the result is a new sample and the name "sample".
         """
         child, names = genome, []
         for _ in range(strength):
@@ -90,8 +85,8 @@ class Variation:
         """Return a mixture of two genomes, and the name of the change.
 
         The graph is that of ``a`` with one subgraph of ``b``, or without it if none fits. Other
-        fields come from ``a`` or ``b`` at random. If no mixture is legal, return ``a``, or a new
-        random genome if the space is causal and ``a`` sees later tokens.
+        fields come from ``a`` or ``b`` at random. If no mixture is legal, the result is ``a``, or a
+        new sample if the space is causal and ``a`` sees later tokens.
         """
         placement = a.placement if rng.random() < 0.5 else b.placement
         mixed = projecting.mix(a.projections, b.projections, rng)
@@ -109,8 +104,7 @@ class Variation:
     def _mutate_once(self, genome: Genome, rng: np.random.Generator) -> tuple[Genome, str] | None:
         """Return the genome after one random change, and its name; None if no change applies.
 
-        A random draw decides whether placement, mask, projections or graph change. If that is
-        impossible, the graph is changed.
+        If the kind of change that is drawn is impossible, the graph is changed.
         """
         for kind in (self._kind(rng.random()), "graph"):
             for _ in range(TRIES):
@@ -121,7 +115,6 @@ class Variation:
         return None
 
     def _kind(self, number: float) -> str:
-        """Return which part of a genome to mutate, selected by a random number between 0 and 1."""
         if number < PROJECT:
             return "mutate_placement" if number < PLACE else "project"
         return "mutate_mask" if self.space.visibility and number < PROJECT + MASK else "graph"
@@ -142,7 +135,6 @@ class Variation:
         return name, None if draft is None else draft.genome(genome)
 
     def _graft(self, a: Genome, b: Genome, rng: np.random.Generator) -> Genome | None:
-        """Return ``a`` with one operand replaced by a subgraph of ``b``; None if none fits."""
         receiver, donor = self._draft(a), self._draft(b)
         edges = receiver.edges()
         for choice in rng.permutation(len(edges)):
@@ -152,10 +144,6 @@ class Variation:
         return None
 
     def _fitted(self, genome: Genome, rng: np.random.Generator) -> Genome | None:
-        """Return the genome with projections of the space with which it type-checks.
-
-        Return None if there are none, or if the genome is too large, constant or not causal.
-        """
         is_large = len(genome.nodes) > self.space.nodes.max
         if is_large or self._sees_ahead(genome) or is_constant(genome):
             return None

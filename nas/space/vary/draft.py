@@ -19,14 +19,7 @@ Edge = tuple[int, int]
 
 
 class Vertex(NamedTuple):
-    """A node of the mutable graph ``Draft``.
-
-    Attributes:
-        operation: primitive with one of its signatures.
-        inputs: operands; each is a stream or the index of an earlier node.
-        params: parameters in the form of ``Node.params``.
-        masks: automaton states that paths to this node reach.
-    """
+    """A node of a ``Draft``. ``masks`` are the automaton states that paths to the node reach."""
 
     operation: OpSignature
     inputs: tuple[Ref, ...]
@@ -38,8 +31,8 @@ class Vertex(NamedTuple):
 class Draft:
     """The graph of a genome while it is grown or mutated, or of a parent, which is only read.
 
-    An edge is a pair (reader, slot). It stands for the operand with index ``slot`` of the node with
-    index ``reader``. The nodes are in topological order; the last node is the output.
+    An edge (reader, slot) is the operand ``slot`` of the node ``reader``. The nodes are in
+    topological order; the last one is the output.
     """
 
     grammar: Grammar
@@ -68,11 +61,7 @@ class Draft:
         return Draft(self.grammar, self.vertices[:reader])
 
     def joined(self, head: Draft, reader: int, refs: Mapping[int, Ref]) -> Draft:
-        """Append the nodes from index ``reader`` on to ``head``, and return ``head``.
-
-        Args:
-            refs: new operands of the node ``reader``, by their index.
-        """
+        """Append the nodes from ``reader`` on, which has new operands ``refs``, to ``head``."""
         shift = len(head.vertices) - reader
         for index, vertex in enumerate(self.vertices[reader:], reader):
             inputs = [r + shift if isinstance(r, int) and r >= reader else r for r in vertex.inputs]
@@ -82,18 +71,18 @@ class Draft:
         return head
 
     def masks(self, ref: Ref) -> Masks:
-        """Return the states of the path rules' automata that paths to a stream or node reach."""
+        """Return the automaton states that paths to a stream or node reach."""
         return self.grammar.streams[ref] if isinstance(ref, str) else self.vertices[ref].masks
 
     def fits(self, ref: Ref, goal: Goal) -> bool:
-        """Return whether a stream or node has the kind and automaton states of ``goal``."""
+        """Return whether a stream or node meets ``goal``."""
         if isinstance(ref, str):
             return ref in self.grammar.leaves(goal)
         kind = self.vertices[ref].operation.signature.output.kind
         return kind is goal.kind and self.grammar.satisfies(self.vertices[ref].masks, goal)
 
     def edges(self) -> list[Edge]:
-        """Return all edges of the graph."""
+        """Return all edges."""
         return [(i, s) for i, v in enumerate(self.vertices) for s in range(len(v.inputs))]
 
     def ancestors(self, ref: Ref) -> set[int]:
@@ -109,7 +98,7 @@ class Draft:
 
     @cached_property
     def goals(self) -> list[Goal]:
-        """For each node, what the rules about all paths require of its result."""
+        """The requirements of the rules about all paths on each node."""
         rules, last = self.grammar.rules, len(self.vertices) - 1
         masks: list[Masks] = [(ANY,) * len(rules)] * last + [self.grammar.start.masks]
         goals = [self.grammar.start] * len(self.vertices)
@@ -124,7 +113,7 @@ class Draft:
         return goals
 
     def edge_goal(self, reader: int, slot: int) -> Goal:
-        """Return the requirement that the path rules put on operand ``slot`` of node ``reader``.
+        """Return the requirement of the rules on operand ``slot`` of node ``reader``.
 
         A rule that requires a path (``some``) counts if it would be broken without this operand.
         """
@@ -140,7 +129,7 @@ class Draft:
         return self._edge_goals[edge]
 
     def full_goal(self, index: int) -> Goal:
-        """Return the requirement that all path rules together put on the result of a node."""
+        """Return the requirement of all rules on a node."""
         if index == len(self.vertices) - 1:
             return self.grammar.start
         goals = (self.edge_goal(*edge) for edge in self.edges() if self.ref(edge) == index)
@@ -152,10 +141,6 @@ class Draft:
         return self.vertices[edge[0]].inputs[edge[1]]
 
     def _required(self, index: int, rule: Rule, edge: Edge) -> int:
-        """Return the automaton states of which a path must reach one at an edge.
-
-        Return ``ANY`` if the rule, one with ``some``, holds without this edge.
-        """
         required = ANY
         for place in self._places(rule):
             arriving = self._arriving(index, rule, place, without=edge)
@@ -203,9 +188,6 @@ class Draft:
         return 0
 
     def genome(self, around: Genome) -> Genome:
-        """Return a genome with this graph, without nodes on which the output does not depend.
-
-        The other fields are those of ``around``.
-        """
+        """Return ``around`` with this graph, without nodes on which the output does not depend."""
         nodes = tuple(Node(v.operation.op, v.inputs, v.params) for v in self.vertices)
         return replace(around, nodes=nodes).pruned()

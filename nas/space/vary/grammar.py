@@ -1,12 +1,8 @@
 """A tree grammar that generates the graphs of a search space that obey path rules (a policy).
 
-Each path rule has an automaton that reads the nodes of paths. A nonterminal of the grammar is a
-requirement (``Goal``) on an operand: the kind of tensor, and for each rule the automaton states
-that paths may reach; for a rule with ``some``, the states of which paths must reach at least one.
-
-A production selects a primitive. It turns the requirement on the primitive's result into
-requirements on its operands, by running the automata backwards. The start symbol is the requirement
-on the output.
+A nonterminal is a requirement (``Goal``) on an operand; the start symbol is the requirement on the
+output. A production selects a primitive, and turns the requirement on its result into requirements
+on its operands by running the automata of the path rules backwards.
 """
 
 from __future__ import annotations
@@ -30,17 +26,15 @@ ANY: Final = -1  # the bit mask of all states
 NEVER: Final = 10**6
 MAX_WAYS: Final = 200_000  # productions of all goals
 
-# For each rule of a policy, the bit mask of the automaton states that paths to a node reach.
+# For each rule, a bit mask of automaton states, such as those that paths to a node reach.
 Masks = tuple[int, ...]
 
 
 class Goal(NamedTuple):
-    """A requirement on an operand or the output, so that the genome obeys its path rules.
+    """A requirement on an operand or the output: the kind of tensor, and states of paths to it.
 
-    Attributes:
-        kind: kind of tensor.
-        masks: for each rule a bit mask of automaton states. All paths to the operand must reach
-            these; for a rule with ``some``, one path must reach one of them, unless it is ``ANY``.
+    All paths must reach automaton states in ``masks``; for a rule with ``some``, one path must,
+    unless the mask is ``ANY``.
     """
 
     kind: Kind
@@ -49,7 +43,7 @@ class Goal(NamedTuple):
 
 @dataclass(frozen=True)
 class OpSignature:
-    """A primitive with one of its signatures, and its symbol in the path rules' automata."""
+    """A primitive with one of its signatures, and its symbol in automata."""
 
     op: str
     signature: Signature
@@ -59,7 +53,7 @@ class OpSignature:
 class Production(NamedTuple):
     """An operation whose result meets a requirement, and the requirements on its operands.
 
-    ``size`` is the smallest number of nodes of a subgraph with this operation and such operands.
+    ``size`` is the smallest number of nodes of a subgraph with this operation.
     """
 
     operation: OpSignature
@@ -68,14 +62,11 @@ class Production(NamedTuple):
 
 
 class Grammar:
-    """A grammar that generates the graphs of a search space that obey the path rules of a policy.
+    """The grammar of a search space and a policy.
 
-    In a causal space, primitives that see later tokens with all their parameters are omitted.
-
-    Attributes:
-        op_signatures: all primitives of the space, each of them once for each signature.
-        streams: automaton states at the streams ``q``, ``k`` and ``v``.
-        start: requirement on the output.
+    ``op_signatures`` are the primitives of the space, without those that see later tokens if it is
+    causal; ``streams`` has the automaton states at q, k and v, ``start`` the requirement on the
+    output.
 
     Raises:
         SpaceError: no genome of the space obeys the rules, or there are too many ways to do so.
@@ -98,35 +89,32 @@ class Grammar:
             )
 
     def size(self, goal: Goal) -> int:
-        """Return the smallest number of nodes of a graph whose result meets ``goal``.
-
-        It is 0 if a stream meets ``goal``, and ``NEVER`` if nothing meets it.
-        """
+        """Return the fewest nodes that meet ``goal``: 0 for a stream, ``NEVER`` if nothing does."""
         if goal not in self._sizes:
             self._close(goal)
         return self._sizes[goal]
 
     def productions(self, goal: Goal) -> tuple[Production, ...]:
-        """Return all ways in which the result of an operation can meet the requirement ``goal``."""
+        """Return the productions of ``goal``."""
         if goal not in self._productions:
             self._close(goal)
         return self._productions[goal]
 
     def leaves(self, goal: Goal) -> list[str]:
-        """Return the names of the streams that meet the requirement ``goal`` on an operand."""
+        """Return the names of the streams that meet ``goal``."""
         if goal.kind is not Kind.TOKENS:
             return []
         return [name for name, masks in self.streams.items() if self.satisfies(masks, goal)]
 
     def satisfies(self, masks: Masks, goal: Goal) -> bool:
-        """Return whether the automaton states at a stream or node are as ``goal`` requires."""
+        """Return whether a stream or node with these automaton states meets ``goal``."""
         return all(
             (wanted == ANY or mask & wanted) if rule.is_some else not mask & ~wanted
             for rule, mask, wanted in zip(self.rules, masks, goal.masks, strict=True)
         )
 
     def advance(self, symbol: Symbol, operands: Sequence[Masks]) -> Masks:
-        """Return the automaton states at a node with this symbol and these operand states."""
+        """Return the automaton states at a node, from those at its operands."""
         joined = (reduce(or_, masks) for masks in zip(*operands, strict=True))
         return tuple(
             rule.automaton.advance(mask, symbol) if mask else 0
@@ -136,8 +124,7 @@ class Grammar:
     def operand_goals(self, goal: Goal, operation: OpSignature) -> Iterator[tuple[Goal, ...]]:
         """Yield requirements on the operands of an operation whose result must meet ``goal``.
 
-        A path that a rule requires can come from any operand. There is one tuple of requirements
-        for each choice of the operands that supply the required paths.
+        There is one tuple for each choice of the operands from which required paths come.
         """
         rules = zip(self.rules, goal.masks, strict=True)
         for ways in itertools.product(*(_splits(rule, mask, operation) for rule, mask in rules)):
@@ -182,10 +169,10 @@ class Grammar:
 
 
 def _splits(rule: Rule, mask: int, operation: OpSignature) -> list[Masks]:
-    """Return the ways in which the operands can meet a rule's requirement on the result.
+    """Return the ways in which operands can meet a rule's requirement, as a mask for each operand.
 
-    Each way has a bit mask of automaton states for each operand. A rule about all paths has one
-    way. A path that a rule with ``some`` requires may come from any operand.
+    A rule about all paths has one way. A path that a rule with ``some`` requires may come from any
+    operand.
     """
     place = rule.slot(operation.symbol, operation.signature)
     slots = range(len(operation.signature.inputs))

@@ -38,10 +38,8 @@ REUSE_GATES: Final = 0.8  # the delta rule and the scores of gated mechanisms sh
 def grow(draft: Draft, goal: Goal, budget: int, rng: np.random.Generator, port: str = "") -> Ref:
     """Return a stream or node that meets a requirement, after adding random nodes to the graph.
 
-    Args:
-        budget: largest number of new nodes, at least ``grammar.size(goal)``.
-        port: name of the operand that the result will be, such as "query". The stream of this
-            name (``q``) is then more likely than the other streams.
+    At most ``budget`` nodes are added, which must be at least ``grammar.size(goal)``. ``port`` is
+    the operand that the result becomes: for "query", the stream q is preferred.
     """
     existing = [i for i in range(len(draft.vertices)) if draft.fits(i, goal)]
     if existing and rng.random() < (REUSE_GATES if goal.kind.is_gates else REUSE):
@@ -63,7 +61,7 @@ def grow(draft: Draft, goal: Goal, budget: int, rng: np.random.Generator, port: 
 
 
 def pick_production(ways: list[Production], rng: np.random.Generator) -> Production:
-    """Return a random way to compute a result: draw a role, a primitive, and one of its ways."""
+    """Return a random production: first its role is drawn, then its primitive."""
     roles = sorted({p.operation.signature.role for p in ways})
     role = roles[choose([ROLE_WEIGHTS[r] for r in roles], rng)]
     ways = [p for p in ways if p.operation.signature.role is role]
@@ -72,7 +70,7 @@ def pick_production(ways: list[Production], rng: np.random.Generator) -> Product
 
 
 def draw_params(op: str, space: SearchSpace, rng: np.random.Generator) -> Params:
-    """Return random parameters that the space allows, in the form of ``Node.params``."""
+    """Return random parameters that the space allows, as in ``Node.params``."""
     choices = {name: space.param_choices(op, name) for name in get(op).parameters}
     for _ in range(DRAWS):
         drawn = {name: pick(values, rng) for name, values in choices.items()}

@@ -1,7 +1,6 @@
 """Mutations and crossover of graphs, after which a genome still obeys the path rules of a policy.
 
-A mutation returns a changed copy of the graph (``Draft``), or None if it does not apply. New
-subgraphs meet the requirement on the edge at which they are read. The caller changes the
+A mutation returns a changed copy of the graph, or None if it does not apply. The caller changes the
 projections so that the genome type-checks, and checks the number of nodes.
 """
 
@@ -22,7 +21,7 @@ LOCAL_BUDGET: Final = 3  # nodes of a new subgraph beyond the fewest possible
 
 
 def regrow(draft: Draft, rng: np.random.Generator) -> Draft | None:
-    """Return a copy of the graph in which a new random subgraph replaces one random operand."""
+    """Replace a random operand by a new random subgraph."""
     reader, slot = pick(draft.edges(), rng)
     goal, fresh = draft.edge_goal(reader, slot), draft.before(reader)
     budget = draft.grammar.size(goal) + int(rng.integers(LOCAL_BUDGET + 1))
@@ -31,7 +30,7 @@ def regrow(draft: Draft, rng: np.random.Generator) -> Draft | None:
 
 
 def rewire(draft: Draft, rng: np.random.Generator) -> Draft | None:
-    """Return the graph with another operand at one random edge; None if no other is legal."""
+    """Replace a random operand by another stream or node."""
     reader, slot = edge = pick(draft.edges(), rng)
     refs: list[Ref] = [*draft.grammar.streams, *range(reader)]
     goal = draft.edge_goal(*edge)
@@ -42,10 +41,7 @@ def rewire(draft: Draft, rng: np.random.Generator) -> Draft | None:
 
 
 def insert(draft: Draft, rng: np.random.Generator) -> Draft | None:
-    """Return the graph with a new random node that reads a random operand, or the output.
-
-    The operand's reader then reads the new node. Return None if no primitive is legal there.
-    """
+    """Insert a new random node between a random operand and its reader, or after the output."""
     last = len(draft.vertices)
     reader, slot = pick([*draft.edges(), (last, 0)], rng)
     is_output = reader == last
@@ -70,10 +66,9 @@ def insert(draft: Draft, rng: np.random.Generator) -> Draft | None:
 
 
 def insert_pair(draft: Draft, rng: np.random.Generator) -> Draft | None:
-    """Return the graph with the same new unary operation at two operands of a random node.
+    """Insert the same unary operation at two operands of a random node.
 
-    A rotation, for example, helps only on queries and keys. Return None if no node has two operands
-    at which the same operation is legal.
+    A rotation, for example, helps only on both queries and keys.
     """
     pairs = [
         (reader, slots)
@@ -101,10 +96,7 @@ def _unary(draft: Draft, edge: Edge) -> dict[OpSignature, Production]:
 
 
 def remove(draft: Draft, rng: np.random.Generator) -> Draft | None:
-    """Return the graph after a random operand, or the output, is replaced by one of its operands.
-
-    Return None if this is nowhere legal.
-    """
+    """Replace a random operand, or the output, by one of its own operands."""
     ways: list[tuple[int, int, Ref]] = []
     for edge in draft.edges():
         if isinstance(old := draft.ref(edge), int):
@@ -125,7 +117,7 @@ def remove(draft: Draft, rng: np.random.Generator) -> Draft | None:
 
 
 def swap(draft: Draft, rng: np.random.Generator) -> Draft | None:
-    """Return the graph with another primitive at one random node; None if no other is legal."""
+    """Change the primitive of a random node."""
     index = int(rng.integers(len(draft.vertices)))
     vertex, goal = draft.vertices[index], draft.full_goal(index)
     ways = [
@@ -148,7 +140,7 @@ def swap(draft: Draft, rng: np.random.Generator) -> Draft | None:
 
 
 def retune(draft: Draft, rng: np.random.Generator) -> Draft | None:
-    """Return the graph with another value of one parameter; None if the space allows no other."""
+    """Change the value of a random parameter."""
     space, ways = draft.grammar.space, []
     for index, vertex in enumerate(draft.vertices):
         op, full = vertex.operation.op, get(vertex.operation.op).full(dict(vertex.params))
@@ -180,7 +172,7 @@ GRAPH_OPERATORS: Final = {
 
 
 def graft(receiver: Draft, donor: Draft, edge: Edge, root: int) -> Draft:
-    """Return ``receiver`` with a node of ``donor`` and its ancestors as the operand at ``edge``."""
+    """Replace an operand of ``receiver`` by the node ``root`` of ``donor`` and its ancestors."""
     fresh, new_index = receiver.before(edge[0]), dict[int, int]()
     for old in sorted(donor.ancestors(root)):
         vertex = donor.vertices[old]

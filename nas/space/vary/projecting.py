@@ -16,12 +16,12 @@ FIELDS = (*FLAGS, *LABELS)
 
 
 def draw(space: SearchSpace, rng: np.random.Generator) -> Projections:
-    """Return random projections of the space."""
+    """Return random projections."""
     return Projections(**{name: pick(space.choices(name), rng) for name in FIELDS})
 
 
 def draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility:
-    """Return a random mask of the space; without choices draw no random number."""
+    """Return a random mask; without choices, no random number is drawn."""
     if not space.visibility:
         return Visibility()
     names = (f.name for f in fields(Visibility))
@@ -29,7 +29,7 @@ def draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility:
 
 
 def change(projections: Projections, space: SearchSpace, rng: np.random.Generator) -> Projections:
-    """Return the projections with one random field set to another value, if there is one."""
+    """Return the projections with another value of one random field, if the space has one."""
     open_fields = [n for n in FIELDS if set(space.choices(n)) - {getattr(projections, n)}]
     if not open_fields:
         return projections
@@ -39,15 +39,15 @@ def change(projections: Projections, space: SearchSpace, rng: np.random.Generato
 
 
 def mix(a: Projections, b: Projections, rng: np.random.Generator) -> Projections:
-    """Return projections in which each field comes from ``a`` or ``b`` at random."""
+    """Return projections of which each field comes from ``a`` or ``b`` at random."""
     return Projections(**{n: getattr(a if rng.random() < 0.5 else b, n) for n in FIELDS})
 
 
 def fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome | None:
     """Return the genome with projections of the space with which it type-checks; None if none do.
 
-    Fields whose value the space does not allow get the space's first choice. Then no field changes
-    or, if the types require it, one or two.
+    Fields with a value that the space does not have get its first choice. If the genome does not
+    type-check then, one or two fields change.
     """
     for projections in _nearest(genome.projections, space, rng):
         fitted = replace(genome, projections=projections)
@@ -72,7 +72,6 @@ def _nearest(
 def _changes(
     projections: Projections, space: SearchSpace, rng: np.random.Generator
 ) -> list[Projections]:
-    """Return the projections with one field changed to another choice, in random order."""
     changes = [
         replace(projections, **{name: choice})
         for name in FIELDS
