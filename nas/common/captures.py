@@ -12,18 +12,16 @@ import torch
 
 from nas.common.interrupts import garbage_collection_paused
 
-WARM_UPS: Final = 3
-"""Runs of some work before its capture, in which libraries load and choose kernels."""
+WARM_UPS: Final = 3  # runs before a capture, in which libraries load and choose kernels
 
 
 class CudaGraphs:
     """Captures CUDA graphs on a CUDA stream that is used for nothing else.
 
     Args:
-        device: the GPU.
-        pool: the memory in which all graphs keep their tensors, as of
-            ``torch.cuda.graph_pool_handle``; a replay then overwrites the results of other graphs.
-            None gives each graph its own memory.
+        device: a GPU.
+        pool: handle of the memory that all graphs share (``torch.cuda.graph_pool_handle``), so that
+            a replay overwrites the results of other graphs. None gives each its own memory.
     """
 
     broken: Final[list[torch.cuda.CUDAGraph]] = []
@@ -32,20 +30,18 @@ class CudaGraphs:
     def __init__(self, device: torch.device, pool: Any = None) -> None:
         self._device, self._pool = device, pool
 
-    def warm_up(self, work: Callable[[], None], times: int) -> None:
-        """Run ``work`` ``times`` times on the stream for captures, and check that it never waits.
-
-        A graph cannot contain a wait for the GPU. The check comes before the capture, because a
-        failed capture keeps its memory.
+    def warm_up(self, work: Callable[[], None]) -> None:
+        """Run ``work`` ``WARM_UPS`` times on the stream for captures.
 
         Raises:
-            RuntimeError: ``work`` waited for the GPU in the last run.
+            RuntimeError: ``work`` waited for the GPU in the last run. A graph cannot contain a
+                wait, and a failed capture would keep its memory.
         """
         stream, current = _side_stream(self._device), torch.cuda.current_stream(self._device)
         stream.wait_stream(current)
         try:
             with torch.cuda.stream(stream):
-                for _ in range(times - 1):  # the first runs wait while kernels are loaded
+                for _ in range(WARM_UPS - 1):  # the first runs wait while kernels are loaded
                     work()
                 with _waits_are_errors():
                     work()
@@ -53,7 +49,7 @@ class CudaGraphs:
             current.wait_stream(stream)
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Capture ``work`` in a new CUDA graph, and return a function that replays the graph."""
+        """Capture ``work`` in a new CUDA graph, and return its replay."""
         graph = torch.cuda.CUDAGraph()
         index = self._device.index
         generator = torch.cuda.default_generators[
@@ -90,5 +86,4 @@ def _waits_are_errors() -> Iterator[None]:
 
 @cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the process's only CUDA stream for captures on a device."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

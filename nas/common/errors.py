@@ -1,8 +1,7 @@
-"""Errors that a user's input can cause.
+"""Errors that a user's input can cause; faults of this package raise AssertionError.
 
 A message names the place, what was found, what was expected and what to do. It may quote untrusted
-text, so control characters are escaped and the length is bounded. Faults of this package itself
-raise AssertionError.
+text, so control characters are escaped and the length is bounded.
 """
 
 from __future__ import annotations
@@ -13,11 +12,7 @@ from nas.common.text import message as shown
 
 
 class NasError(Exception):
-    """Base of all errors that a user can cause; the command line prints the message and exits.
-
-    Attributes:
-        exit_status: status with which the command line exits.
-    """
+    """Base of these errors; the command line prints the message and exits with ``exit_status``."""
 
     exit_status = 2
 
@@ -65,16 +60,12 @@ class ExportError(NasError):
     """A mechanism cannot be exported in the requested format."""
 
 
-class SpaceExhausted(NasError):  # noqa: N818 - an end, not a fault
+class SpaceExhausted(NasError):  # noqa: N818 - no fault
     """The search space contains no mechanism that has not been trained yet."""
 
 
 class ViolationError(NasError):
-    """A genome does not type-check, or breaks rules of the validator.
-
-    Attributes:
-        violations: the broken rules, each a ``nas.space.rules.Violation``.
-    """
+    """A genome does not type-check, or breaks the rules ``violations`` of the validator."""
 
     exit_status = 1
 

@@ -12,11 +12,10 @@ from typing import Any
 
 @contextmanager
 def record_interrupts() -> Iterator[list[int]]:
-    """Run a block, and yield a list to which each SIGINT or SIGTERM that arrives is added.
+    """Yield a list to which each SIGINT or SIGTERM is added before its handler runs.
 
-    The signals' handlers run as before. The list shows whether a signal raised a KeyboardInterrupt,
-    and also contains signals whose KeyboardInterrupt the block caught. It stays empty in threads
-    other than the main thread, which receive no signals.
+    So the list also shows signals whose KeyboardInterrupt the block caught. It stays empty in
+    threads other than the main thread, which receive no signals.
     """
     signals: list[int] = []
 
@@ -39,7 +38,7 @@ def record_interrupts() -> Iterator[list[int]]:
 
 @contextmanager
 def garbage_collection_paused() -> Iterator[None]:
-    """Disable Python's garbage collection while the block runs."""
+    """Disable Python's garbage collection while a block runs."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

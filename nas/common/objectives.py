@@ -1,11 +1,8 @@
 """Metrics of a task, and objectives of a search.
 
 An objective is a metric, which training measures, or a cost, which is counted or predicted without
-training. A task declares its metrics; `nas.costs` declares the costs. A search space lists the
-names of objectives. Each objective has an ideal and a reference value, and may have a limit. The
-hypervolume of a front is measured from the limit, or without a limit from the reference value, to
-the ideal. The limits of all objectives bound the region of interest: a mechanism that is worse than
-a limit is trained and recorded, but it is in no front. This module imports no torch.
+training. The limits of objectives bound the region of interest: a mechanism that is worse than a
+limit is trained and recorded, but it is in no front. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -18,12 +15,12 @@ from typing import Final, Literal, TypeAlias
 from pydantic import ConfigDict
 
 Direction: TypeAlias = Literal["max", "min"]
-"""Whether larger ("max") or smaller ("min") values are better; of gains, likewise."""
+"""Whether larger ("max") or smaller ("min") values are better."""
 
 QUALITY: Final = "quality"
 """Name of an objective in a space that stands for the first metric of the task."""
 REGRET: Final = ".regret"
-"""Suffix of metric names in a suite of tasks, after a task's name.
+"""Suffix of metrics of a suite, after a task's name.
 
 The metric is (mha's score - score) / (mha's score - uniform's score) in that task.
 """
@@ -52,14 +49,10 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A metric or cost that a search optimises.
+    """A metric (``is_metric``) or cost that a search optimises.
 
-    Attributes:
-        ideal: best possible value; zero for a cost.
-        reference: for a metric its value at chance, for a cost twice the cost of standard
-            attention.
-        is_metric: whether training measures the objective; a cost is known before training.
-        limit: worst value of a mechanism in a front; None if any value is permitted.
+    ``ideal`` is the best possible value, ``reference`` a metric's value at chance or twice the cost
+    of standard attention, ``limit`` the worst value of a mechanism in a front.
     """
 
     __pydantic_config__ = _STRICT
@@ -74,11 +67,11 @@ class Objective:
 
     @property
     def corner(self) -> float:
-        """The value from which the hypervolume is measured: the limit, or else the reference."""
+        """The limit, or else the reference, from which the hypervolume is measured to ``ideal``."""
         return self.reference if self.limit is None else self.limit
 
     def as_cost(self, value: float) -> float:
-        """Return the value so that less is better: negated if the objective is maximised."""
+        """Return the value, negated if the objective is maximised, so that less is better."""
         return -value if self.direction == "max" else value
 
 
@@ -101,10 +94,7 @@ def as_costs(objectives: Sequence[Objective], values: Mapping[str, float]) -> tu
 
 
 def front_costs(objectives: Sequence[Objective], values: Mapping[str, float]) -> tuple[float, ...]:
-    """Return ``as_costs``; all values are infinite if one is worse than its limit.
-
-    Functions of ``nas.common.pareto`` leave infinite rows out of fronts.
-    """
+    """Return ``as_costs``; if a value is worse than its limit, infinities, which no front has."""
     costs = as_costs(objectives, values)
     return (math.inf,) * len(costs) if beyond_limits(objectives, values) else costs
 
@@ -112,11 +102,11 @@ def front_costs(objectives: Sequence[Objective], values: Mapping[str, float]) ->
 def beyond_limits(
     objectives: Sequence[Objective], values: Mapping[str, float]
 ) -> tuple[Objective, ...]:
-    """Return the objectives whose value is worse than their limit; empty within the region."""
+    """Return the objectives whose value is worse than their limit."""
     limited = (o for o in objectives if o.limit is not None)
     return tuple(o for o in limited if o.as_cost(values[o.name]) > o.as_cost(o.corner))
 
 
 def limits_of(objectives: Sequence[Objective]) -> tuple[float, ...]:
-    """Return the limits of objectives as costs; infinity stands for no limit."""
+    """Return the limits as costs; infinity stands for no limit."""
     return tuple(math.inf if o.limit is None else o.as_cost(o.limit) for o in objectives)

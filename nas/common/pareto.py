@@ -1,8 +1,7 @@
 """Pareto dominance: fronts, knees and hypervolumes.
 
-All functions take costs, with one row per candidate and one column per objective. Lower costs are
-better; the caller negates objectives that are maximised. A row with NaN or an infinity dominates no
-other row and is in no front.
+Rows are candidates and columns objectives, as costs: lower is better (see ``as_costs``). A row with
+NaN or an infinity is in no front.
 """
 
 from __future__ import annotations
@@ -22,10 +21,7 @@ if TYPE_CHECKING:
 
 
 def dominates(a: Costs, b: Costs) -> bool:
-    """Return whether ``a`` is no worse than ``b`` in any column and better in some column.
-
-    The result is False if a row contains NaN.
-    """
+    """Return whether ``a`` is no worse than ``b`` in any column and better in one; not with NaN."""
     return all(x <= y for x, y in zip(a, b, strict=True)) and any(
         x < y for x, y in zip(a, b, strict=True)
     )
@@ -34,8 +30,8 @@ def dominates(a: Costs, b: Costs) -> bool:
 def non_dominated(rows: Sequence[Costs]) -> list[int]:
     """Return the indices of the finite rows that no other row dominates, ascending.
 
-    Equal rows are either all returned or all left out. Computed by moocore (Kung, Luccio and
-    Preparata 1975, "On finding the maxima of a set of vectors").
+    Equal rows are all returned or all left out. (Kung, Luccio and Preparata 1975, "On finding the
+    maxima of a set of vectors".)
     """
     finite = [i for i, row in enumerate(rows) if all(map(math.isfinite, row))]
     if not finite:
@@ -47,7 +43,7 @@ def non_dominated(rows: Sequence[Costs]) -> list[int]:
 def normalise(rows: Sequence[Costs], ideal: Costs, reference: Costs) -> list[tuple[float, ...]]:
     """Return the rows with each column rescaled so that ``ideal`` becomes 0 and ``reference`` 1.
 
-    A column in which ``ideal`` and ``reference`` are equal becomes 0.
+    A column in which both are equal becomes 0.
     """
     spans = [worst - best for best, worst in zip(ideal, reference, strict=True)]
     return [
@@ -62,9 +58,9 @@ def normalise(rows: Sequence[Costs], ideal: Costs, reference: Costs) -> list[tup
 def knee(rows: Sequence[Costs]) -> int:
     """Return the index of a front's knee: the row farthest below the plane through the extremes.
 
-    With each column rescaled to 0..1 over the front, the knee is the row with the smallest sum (Das
+    This is the row with the smallest sum, with each column rescaled to 0..1 over the front (Das
     1999, "On characterizing the knee of the Pareto curve"). Ties go to the smaller first column,
-    then to the lower index. There is at least one row, and all costs are finite.
+    then to the lower index. All costs must be finite.
     """
     columns = list(zip(*rows, strict=True))
     scaled = normalise(rows, [min(c) for c in columns], [max(c) for c in columns])
@@ -75,12 +71,11 @@ def knee(rows: Sequence[Costs]) -> int:
 def hypervolume(rows: Sequence[Costs], reference: Costs) -> float:
     """Return the volume that the rows dominate up to the reference point.
 
-    Its unit is the product of the columns' units. Rows that are not below the reference in every
-    column add nothing. Computed by moocore (Fonseca et al. 2006, "An improved dimension-sweep
-    algorithm for the hypervolume indicator"). The front is sorted first, so that rounding does not
-    depend on the order of the rows.
+    Rows that are not below the reference in every column add nothing. (Fonseca et al. 2006, "An
+    improved dimension-sweep algorithm for the hypervolume indicator".)
     """
     inside = [row for row in rows if all(x < r for x, r in zip(row, reference, strict=True))]
+    # Sorted, so that rounding does not depend on the order of the rows.
     front = sorted({tuple(inside[i]) for i in non_dominated(inside)})
     if not front:
         return 0.0
@@ -94,7 +89,7 @@ def scaled_hypervolume(
 ) -> float:
     """Return the hypervolume of a front, as a fraction of the box between ideals and corners.
 
-    ``members`` has the values of the objectives, by name, of each mechanism in the front.
+    ``members`` are the values of its mechanisms by the names of objectives.
     """
     ideal = [o.as_cost(o.ideal) for o in objectives]
     corner = [o.as_cost(o.corner) for o in objectives]

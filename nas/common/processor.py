@@ -1,7 +1,4 @@
-"""The name and instruction sets of the processor, read from Linux's /proc/cpuinfo.
-
-This module imports no torch.
-"""
+"""The name and instruction sets of the processor, read from Linux's /proc/cpuinfo."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ _CPUINFO: Final = Path("/proc/cpuinfo")
 
 
 def processor_name() -> str:
-    """Return the processor's model name and number of cores, such as "AMD EPYC (2 cores)"."""
+    """Return the processor's model and number of cores, such as "AMD EPYC (2 cores)"."""
     model = _entry("model name") or platform.processor() or platform.machine() or "unknown"
     return f"{model} ({os.cpu_count()} cores)"
 
@@ -27,7 +24,7 @@ def multiplies_in_bfloat16() -> bool:
 
 
 def wide_instructions() -> list[str]:
-    """Return the names of the processor's wide vector and matrix instruction sets, sorted."""
+    """Return the sorted names of the processor's wide vector and matrix instruction sets."""
     return sorted(flag for flag in {*_flags()} if flag in WIDE or flag.startswith("amx_"))
 
 

@@ -1,8 +1,4 @@
-"""Open and read files that may come from an untrusted source.
-
-Opening a pipe would block, and reading a device would never end. Therefore only regular files are
-opened, and at most a given number of bytes is read.
-"""
+"""Open and read regular files only: opening a pipe blocks, and reading a device never ends."""
 
 from __future__ import annotations
 
@@ -14,12 +10,9 @@ from typing import BinaryIO
 
 
 def open_regular(path: Path, most: int | None = None, *, follow: bool = True) -> BinaryIO:
-    """Open a regular file for reading.
+    """Open a regular file of at most ``most`` bytes for reading.
 
-    Args:
-        most: largest permitted size in bytes; None for any size.
-        follow: whether ``path`` may be a symbolic link. A file in the folder of a run must not be
-            one, because a link can lead out of the folder.
+    ``follow`` permits a symbolic link, which can lead out of the folder of a run.
 
     Raises:
         OSError: the file is missing, larger, or not a regular file; ``strerror`` says which.
@@ -45,7 +38,7 @@ def open_regular(path: Path, most: int | None = None, *, follow: bool = True) ->
 
 
 def read_regular(path: Path, most: int, *, follow: bool = True) -> bytes:
-    """Return the content of a regular file of at most ``most`` bytes, see ``open_regular``."""
+    """Return the content of a file, see ``open_regular``."""
     with open_regular(path, most, follow=follow) as file:
         content = file.read(most + 1)
     if len(content) > most:  # files in /proc claim a size of zero

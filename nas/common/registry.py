@@ -5,8 +5,8 @@
     @TASKS.register("images")
     class ImageTask(Task): ...
 
-Other packages add members (plug-ins) under the registry's entry point group, and ``load_plugin`` by
-a file. Entry points are imported at the first look-up. If one fails, its members are removed, and a
+Plug-ins add members: packages by entry points of the registry's group, files by ``load_plugin``.
+Entry points are imported at the first look-up. If one fails, its members are removed, and a
 ``NasWarning`` and errors about unknown names mention it.
 """
 
@@ -37,10 +37,9 @@ _REGISTRIES: Final[list[Registry[Any]]] = []
 
 @dataclass(frozen=True)
 class Plugin:
-    """A plug-in: an imported entry point by which another package registers members.
+    """A plug-in: an imported entry point (``group``, ``name``, ``value``), or a file.
 
-    ``group``, ``name`` and ``value`` are the entry point as the package declares it, ``members``
-    the names that it registered, ``fault`` the exception that its import raised, or "".
+    ``members`` are the names that it registered, ``fault`` is the exception of its import, or "".
     """
 
     group: str
@@ -53,7 +52,7 @@ class Plugin:
 
     @property
     def complaint(self) -> str:
-        """A sentence that the plug-in is broken, and why."""
+        """A sentence that says why the plug-in is broken."""
         return (
             f"The plug-in {self.name!r} of {self.package} {self.version}, which offers names of "
             f"{self.group} here, is broken: {self.fault}."
@@ -65,10 +64,10 @@ class Registry(Mapping[str, M]):
 
     Args:
         noun: what a member is called in an error, such as "algorithm".
-        group: entry point group of the members of other packages.
-        modules: modules with the built-in members; imported at the first look-up.
-        error: class of the errors for unknown and for duplicate names.
-        check: raises an error for an invalid member of another package.
+        group: entry point group of plug-ins.
+        modules: modules with the built-in members, imported at the first look-up.
+        error: class of the errors about unknown and duplicate names.
+        check: raises an error for an invalid member of a plug-in.
     """
 
     def __init__(
@@ -89,11 +88,7 @@ class Registry(Mapping[str, M]):
         _REGISTRIES.append(self)
 
     def register(self, name: str) -> Callable[[M], M]:
-        """Return a decorator that registers the decorated object under a name.
-
-        Raises:
-            ConfigError: the name is taken; a registry may raise a subclass.
-        """
+        """Return a decorator that registers an object; it raises ``error`` if the name is taken."""
         origin = _running_module()
 
         def add(member: M) -> M:
@@ -111,11 +106,7 @@ class Registry(Mapping[str, M]):
         return add
 
     def get(self, name: str) -> M:  # type: ignore[override]
-        """Return the member of a name.
-
-        Raises:
-            ConfigError: the name is unknown; a registry may raise a subclass.
-        """
+        """Return the member of a name; raise ``error`` if the name is unknown."""
         self._load()
         if name in self._members:
             return self._members[name]
@@ -143,16 +134,16 @@ class Registry(Mapping[str, M]):
 
     @property
     def registered(self) -> Mapping[str, M]:
-        """The members registered so far; reading them imports no module."""
+        """The members so far; reading them imports no module."""
         return self._members
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all members."""
+        """Return all names."""
         self._load()
         return tuple(self._members)
 
     def plugins(self) -> tuple[Plugin, ...]:
-        """Return all plug-ins: entry points of packages, also broken ones, and files."""
+        """Return all plug-ins, also broken ones."""
         self._load()
         files = []
         for module, (path, digest) in _FILES.items():
@@ -161,13 +152,13 @@ class Registry(Mapping[str, M]):
         return (*self._plugins, *files)
 
     def remove(self, module: str) -> None:
-        """Remove all members that a module has registered."""
+        """Remove the members that a module has registered."""
         for name in [name for name, origin in self._origins.items() if origin == module]:
             self._members.pop(name, None)
             del self._origins[name]
 
     def complaints(self) -> str:
-        """Return the sentences about broken plug-ins, to append to an error; "" without one."""
+        """Return sentences about the broken plug-ins, to append to an error."""
         return "".join(f" {plugin.complaint}" for plugin in self.plugins() if plugin.fault)
 
     def _load(self) -> None:
@@ -214,8 +205,8 @@ class Registry(Mapping[str, M]):
 def load_plugin(path: str | Path) -> None:
     """Import a Python file that registers primitives, tasks or other members: a plug-in.
 
-    The file becomes a module of its name, also in workers, for which its folder is appended to
-    ``sys.path``. ``nas --plugin FILE.py COMMAND`` does the same.
+    The file becomes a module of its name; its folder is appended to ``sys.path``, also in workers.
+    ``nas --plugin FILE.py COMMAND`` does the same.
 
     Examples:
         >>> nas.load_plugin("tests/plugins/primitive.py")
@@ -255,7 +246,7 @@ def load_plugin(path: str | Path) -> None:
 
 
 def plugin_files() -> list[str]:
-    """Return the files of ``load_plugin``, relative to the current folder where they lie in it."""
+    """Return the files of ``load_plugin``, relative to the current folder if they are in it."""
     here = Path.cwd()
     files = [path for path, _ in _FILES.values()]
     return [str(f.relative_to(here) if f.is_relative_to(here) else f) for f in files]
@@ -267,10 +258,7 @@ def plugin_folders() -> list[str]:
 
 
 def plugin_versions() -> dict[str, str]:
-    """Return the versions of all packages that declare plug-ins, and the digests of plug-in files.
-
-    Nothing is imported.
-    """
+    """Return versions of packages with plug-ins and digests of plug-in files; import nothing."""
     groups = entry_points()
     points = (p for group in sorted(groups.groups) for p in groups.select(group=group))
     packages = [p.dist for p in points if p.group.startswith(GROUPS) and p.dist]

@@ -1,7 +1,4 @@
-"""The settings of a search: the arguments of ``nas.search``, which the search's folder records.
-
-This module imports little, because the command line reads the defaults from it.
-"""
+"""The settings of a search. The command line reads the defaults from this light module."""
 
 from __future__ import annotations
 
@@ -19,14 +16,14 @@ class SearchConfig:
     """The settings of a search; the database of a search has a column for each field.
 
     Attributes:
-        algorithm: name of a search algorithm; ``nas.searching`` checks that it exists.
+        algorithm: name of a search algorithm.
         population: number of proposals (mechanisms to train) in a generation.
-        generations: number of generations, including the first. A resumed search may raise it.
-        seed: seed of the search, from which the seeds of all trainings derive.
+        generations: number of generations, including the first; a resumed search may raise it.
+        seed: seed from which the seeds of all trainings derive.
         repeats: number of trainings of each new mechanism, each with its own seed.
-        lag: if set, proposal t is computed from the results of proposals 0 to t - lag, so that no
-            worker waits for the end of a generation. A few times the number of workers is
-            sensible. None: the lag of the algorithm, see ``nas.searching.algorithm.Algorithm``.
+        lag: proposal t is computed from the results of proposals 0 to t - lag, so that no worker
+            waits for the end of a generation; a few times the number of workers is sensible. None:
+            the lag of the algorithm, see ``nas.searching.algorithm.Algorithm``.
 
     Raises:
         ConfigError: a number is out of range.
@@ -49,10 +46,6 @@ class SearchConfig:
 
 
 def check_count(name: str, number: int) -> None:
-    """Raise ConfigError unless a number is from 1 to ``MAX_COUNT``.
-
-    Args:
-        name: name of the number in the error message.
-    """
+    """Raise ConfigError unless a number is from 1 to ``MAX_COUNT``."""
     if not 1 <= number <= MAX_COUNT:
         raise ConfigError(f"{name}: found {number}; expected a number from 1 to {MAX_COUNT:,}.")

@@ -1,7 +1,7 @@
 """Prepare untrusted text for display: escape control characters, shorten messages.
 
-Run names, paths, file keys and messages of failed trainings may contain terminal escapes or
-megabytes of text. All output and all error messages pass through ``printable`` or ``message``.
+Names, paths and messages of failed trainings may contain terminal escapes or megabytes of text. All
+output and all error messages pass through ``printable`` or ``message``.
 """
 
 from __future__ import annotations
@@ -17,15 +17,12 @@ _UNPRINTABLE: Final = re.compile(
 
 
 def printable(text: str) -> str:
-    """Return the text with control characters escaped, such as ``\\u001b``.
-
-    A valid JSON text stays valid.
-    """
+    """Return the text with control characters escaped as ``\\u001b``; JSON stays valid."""
     return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def message(text: str) -> str:
-    """Return a text with control characters escaped, cut to ``MAX_MESSAGE`` characters."""
+    """Return ``printable(text)``, cut to ``MAX_MESSAGE`` characters."""
     shown = printable(text[:MAX_MESSAGE])
     if max(len(text), len(shown)) <= MAX_MESSAGE:
         return shown
@@ -41,12 +38,12 @@ def last_line(text: str | None) -> str:
 def first_line(error: BaseException) -> str:
     """Return the first line of an exception's message, or the name of its type.
 
-    The first line of a CUDA error is the error; the other lines are advice on debugging.
+    The other lines of a CUDA error are advice on debugging.
     """
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 def plural(number: int, noun: str) -> str:
-    """Return a count with its noun, such as "1 repeat" or "3 repeats"."""
+    """Return a count with its noun, such as "3 repeats"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

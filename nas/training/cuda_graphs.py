@@ -27,7 +27,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from nas.common.captures import WARM_UPS, CudaGraphs
+from nas.common.captures import CudaGraphs
 from nas.training.steps import Work
 
 STEPS_AHEAD: Final = 64
@@ -88,7 +88,7 @@ class Steps:
             try:
                 tried = replace(work, model=copy.deepcopy(work.model))
                 before = _python_state(tried.model)
-                graphs.warm_up(lambda: tried(static), WARM_UPS)
+                graphs.warm_up(lambda: tried(static))
                 if replaced := _replaced(before, _python_state(tried.model)):
                     raise RuntimeError(f"a step replaces {', '.join(replaced)}")
                 self._replay = graphs.capture(lambda: work(static))

@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from nas.common.captures import WARM_UPS
+
 aten = torch.ops.aten
 WAITS_FOR_RESULT = {
     aten._local_scalar_dense.default,
@@ -31,8 +33,8 @@ class Recording:
     def __init__(self) -> None:
         self.warm_ups = self.replays = 0
 
-    def warm_up(self, work: Callable[[], None], times: int) -> None:
-        for _ in range(times):
+    def warm_up(self, work: Callable[[], None]) -> None:
+        for _ in range(WARM_UPS):
             self.warm_ups += 1
             work()
 

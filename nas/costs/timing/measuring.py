@@ -10,7 +10,7 @@ from typing import Final
 import torch
 from torch import nn
 
-from nas.common.captures import WARM_UPS, CudaGraphs
+from nas.common.captures import CudaGraphs
 from nas.genome import ModelSizes
 
 LEAST_ROUNDS, MOST_ROUNDS = 2, 10
@@ -59,7 +59,7 @@ class Passes:
 
         if self._graphs is None:
             return run
-        self._graphs.warm_up(run, WARM_UPS)
+        self._graphs.warm_up(run)
         replay = self._graphs.capture(run)
 
         def replayed(kept: object = run) -> None:  # keeps alive the tensors that the graph reads
