@@ -4,7 +4,7 @@ This module exports the names of ``nas.genome.genome``, ``options`` and ``placem
 does not load torch.
 """
 
-from nas.genome.genome import MAX_NODES, STREAMS, Genome, ModelSizes, Node, ParamValue, Ref
+from nas.genome.genome import STREAMS, Genome, ModelSizes, Node, ParamValue, Ref
 from nas.genome.options import (
     FLAGS,
     LABELS,
@@ -25,7 +25,6 @@ __all__ = [
     "ALL",
     "FLAGS",
     "LABELS",
-    "MAX_NODES",
     "PLACEMENTS",
     "STREAMS",
     "Genome",

@@ -101,7 +101,6 @@ def _reads_shapes(node: Node, signature: Signature) -> bool:
 
 
 def _without_least_heads(genome: Genome, index: int) -> Iterator[Genome]:
-    """Yield the genome without a smallest head count, which the operands may have anyway."""
     node = genome.nodes[index]
     params = tuple(pair for pair in node.params if pair[0] != "least_heads")
     if params != node.params:

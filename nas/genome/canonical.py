@@ -31,7 +31,6 @@ from nas.genome.primitives import check_vocabulary, get
 from nas.genome.types import Type, infer
 
 VERSION: Final = "nas-2"
-DIGEST_LENGTH: Final = 16
 
 
 def canonicalise(
@@ -70,7 +69,7 @@ def old_names(genome: Genome) -> dict[str, str]:
 @lru_cache(maxsize=1024)
 def _normal(genome: Genome, sizes: ModelSizes | None) -> tuple[Genome, dict[str, str]]:
     """Return the normal form of a simplified graph, and the old names of streams by new names."""
-    while (new := _rewritten(genome, sizes)) != genome:
+    while (new := with_cut_heads(rewrite(genome, sizes), sizes)) != genome:
         genome = _simplified(new)
     forms = []
     for form, names in _namings(genome, sizes):
@@ -78,11 +77,6 @@ def _normal(genome: Genome, sizes: ModelSizes | None) -> tuple[Genome, dict[str,
         projections = _effective(form.projections, nodes)
         forms.append((replace(form, nodes=nodes, projections=projections), names))
     return min(forms, key=lambda pair: _naming_key(pair[0])) if len(forms) > 1 else forms[0]
-
-
-@lru_cache(maxsize=1024)
-def _rewritten(genome: Genome, sizes: ModelSizes | None) -> Genome:
-    return with_cut_heads(rewrite(genome, sizes), sizes)
 
 
 def digest(genome: Genome) -> str:
@@ -139,7 +133,7 @@ def _resolved_parts(genome: Genome, sizes: ModelSizes) -> list[Any]:
 
 def _hash(*parts: Any) -> str:
     text = json.dumps([VERSION, *parts], sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _numbers(tokens: Type, sizes: ModelSizes) -> list[int]:
@@ -208,7 +202,6 @@ def _with_names(genome: Genome, names: dict[str, str], projections: Projections)
 
 
 def _naming_key(genome: Genome) -> tuple[Any, ...]:
-    """Return a sort key of equal genomes: their nodes, and whether the query is projected."""
     order = {"q": "a", "k": "b", "v": "c"}
     nodes = [
         (n.op, [order[r] if isinstance(r, str) else f"{r:04}" for r in n.inputs], str(n.params))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Final
 
-from nas.common.errors import ExportError
+from nas.common.config import parse_json
+from nas.common.errors import ConfigError, ExportError
 from nas.common.reading import read_regular
 from nas.genome.genome import Genome
 
@@ -28,8 +28,8 @@ def genome_of_export(path: Path) -> Genome:
     docstring = text[3:].partition('"""')[0] if text.startswith('"""') else ""
     about, _, genome = docstring.partition("\nGenome:\n")
     try:
-        data, _ = json.JSONDecoder().raw_decode(genome.lstrip())
-    except (ValueError, RecursionError):
+        data = parse_json(genome, str(path))
+    except ConfigError:
         data = None
     if not about or not isinstance(data, dict):
         raise ExportError(

@@ -172,15 +172,15 @@ class _GenomeForm(Frozen):
 
 def _node(form: _NodeForm, index: int, where: str) -> Node:
     for ref in form.inputs:
-        is_node = isinstance(ref, int) and not isinstance(ref, bool) and 0 <= ref < index
-        if not is_node and not (isinstance(ref, str) and ref in STREAMS):
+        is_node = type(ref) is int and 0 <= ref < index
+        if not is_node and ref not in STREAMS:
             nodes = f" or an earlier node (0 to {index - 1})" if index else ""
             raise GenomeError(
                 f"{where} ({form.op}): reads {describe(ref)}; expected one of 'q', 'k', 'v'{nodes}."
             )
     for name, value in form.params.items():
         is_finite = not isinstance(value, float) or math.isfinite(value)
-        if not (value is None or isinstance(value, bool | int | float | str)) or not is_finite:
+        if not isinstance(value, ParamValue) or not is_finite:
             raise GenomeError(
                 f"{where} ({form.op}), {name}: found {describe(value)}; "
                 "expected a number, a word or a flag."
@@ -189,6 +189,5 @@ def _node(form: _NodeForm, index: int, where: str) -> Node:
 
 
 def _non_defaults(form: Projections | Visibility, always: tuple[str, ...] = ()) -> dict[str, Any]:
-    values = {f.name: getattr(form, f.name) for f in fields(form)}
-    defaults = {f.name: f.default for f in fields(form)}
-    return {k: v for k, v in values.items() if k in always or v != defaults[k]}
+    values = ((f, getattr(form, f.name)) for f in fields(form))
+    return {f.name: value for f, value in values if f.name in always or value != f.default}

@@ -11,12 +11,12 @@ the words ``all``, ``first`` and ``alternate``, or as the fields of ``Placement`
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field, PlainSerializer, StrictInt, TypeAdapter
-from pydantic import ValidationError as _Invalid
+from pydantic import BeforeValidator, Field, PlainSerializer, StrictInt
 
 from nas.common.config import describe, parse_yaml
 from nas.common.errors import ConfigError, GenomeError
@@ -38,27 +38,6 @@ class Rest:
     window: Window = None
     global_tokens: GlobalTokens = 0
 
-    @classmethod
-    def from_text(cls, text: str) -> Rest:
-        """Return the attention that a text such as ``mha:kv_heads=1/4,window=16`` names.
-
-        Raises:
-            ValueError: the text names another mechanism, an unknown field or an invalid value.
-        """
-        name, _, changes = text.partition(":")
-        pairs = [change.partition("=")[::2] for change in changes.split(",") if changes]
-        try:
-            values = {key.strip(): parse_yaml(value, "rest") for key, value in pairs}
-            is_known = values.keys() <= asdict(cls()).keys() and len(values) == len(pairs)
-            if name.strip() == STANDARD and is_known:
-                return _REST.validate_python(values)
-        except (ConfigError, _Invalid):
-            pass
-        raise ValueError(
-            f"found {describe(text)}; expected {STANDARD!r}, or {STANDARD!r} with fields, such as "
-            f"'{STANDARD}:kv_heads=1/4,window=16,global_tokens=1'"
-        )
-
     def __str__(self) -> str:
         changes = [f"{k}={v}" for k, v in asdict(self).items() if v != getattr(Rest(), k)]
         return f"{STANDARD}:{','.join(changes)}" if changes else STANDARD
@@ -69,12 +48,17 @@ class Rest:
         return Visibility(self.window, self.global_tokens)
 
 
-_REST: Final = TypeAdapter(Rest)
-RestField = Annotated[
-    Rest,
-    BeforeValidator(lambda value: Rest.from_text(value) if isinstance(value, str) else value),
-    PlainSerializer(str),
-]
+def _fields_of_rest(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    name, _, changes = value.partition(":")
+    with suppress(ConfigError):
+        if name == STANDARD:
+            return parse_yaml(f"{{{changes.replace('=', ': ')}}}", "rest")
+    raise ValueError(
+        f"found {describe(value)}; expected {STANDARD!r}, or {STANDARD!r} with fields, such as "
+        f"'{STANDARD}:kv_heads=1/4,window=16,global_tokens=1'"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +78,7 @@ class Placement:
     every: Annotated[StrictInt, Field(ge=1, le=MAX_PERIOD)] | None = 1
     count: Annotated[StrictInt, Field(ge=1, le=MAX_PERIOD)] = 1
     offset: Annotated[StrictInt, Field(ge=0, lt=MAX_PERIOD)] = 0
-    rest: RestField = Rest()
+    rest: Annotated[Rest, BeforeValidator(_fields_of_rest), PlainSerializer(str)] = Rest()
 
     def __post_init__(self) -> None:
         every = self.every
@@ -134,17 +118,14 @@ class Placement:
         Raises:
             GenomeError: there is no such layer.
         """
-        layers = self._layers(depth)
+        every = self.every or max(depth, self.offset + self.count)
+        layers = tuple(i for i in range(depth) if (i - self.offset) % every < self.count)
         if not layers:
             raise GenomeError(
                 f"placement ({self}) selects none of {depth} layers; expected an offset below "
                 f"{depth}."
             )
         return layers
-
-    def _layers(self, depth: int) -> tuple[int, ...]:
-        every = self.every or max(depth, self.offset + self.count)
-        return tuple(i for i in range(depth) if (i - self.offset) % every < self.count)
 
     def simplified(self, depth: int | None = None) -> Placement:
         """Return the normal form, equal for placements of the same layers of ``depth``, or of all.
@@ -163,7 +144,7 @@ def _simplified(placement: Placement, depth: int) -> Placement:
     if len(layers) == depth:
         return ALL
     candidates = (*PLACEMENTS.values(), *_patterns(layers, depth))
-    simplest = next(each for each in candidates if each._layers(depth) == layers)
+    simplest = next(each for each in candidates if each.layers(depth) == layers)
     return replace(simplest, rest=placement.rest)
 
 

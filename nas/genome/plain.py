@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from nas.genome import Genome, ModelSizes, Node, Placement, Visibility
@@ -41,23 +42,15 @@ def plain_visibility(
 
     Args:
         tokens: sequence length for which masks are compared; None compares them for all lengths.
-        is_causal: True compares masks in causal calls, where a window of w tokens reaches w - 1
-            tokens back. False compares them in calls that are not causal, where it reaches w // 2
-            tokens to either side. None compares them in both kinds of call.
+        is_causal: True compares masks in causal calls, False in other calls, None in both.
     """
     window = visibility.window
-    local = None if tokens is None else tokens - visibility.global_tokens
-    if window is None or (local is not None and _covers(window, local, is_causal)):
+    local = math.inf if tokens is None else tokens - visibility.global_tokens
+    if window is None or (window >= local if is_causal else window // 2 >= local - 1):
         return Visibility()
-    if window > 1 and (is_causal is False or (is_causal is None and local and window > local)):
+    if window > 1 and (is_causal is False or (is_causal is None and window > local)):
         window -= window % 2
     return replace(visibility, window=window)
-
-
-def _covers(window: int, local: int, is_causal: bool | None) -> bool:
-    """Return whether a window hides no pair of the ``local`` tokens that are not global."""
-    covers_past, covers_sides = window >= local, window // 2 >= local - 1
-    return (covers_past or is_causal is False) and (covers_sides or is_causal is True)
 
 
 def plain_placement(

@@ -73,18 +73,12 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Typing:
-    """The types of a genome.
-
-    Attributes:
-        nodes: types of the nodes' results; None for an ill-typed node.
-        widths: for each node the width of the operands that its signature calls ``w``, or None.
-        signatures: for each node the signature that matches its operands, or else the first.
-    """
+    """The types of a genome; the tuples except ``problems`` have an item for each node."""
 
     streams: dict[str, Type]
-    nodes: tuple[Type | None, ...]
-    widths: tuple[str | None, ...]
-    signatures: tuple[Signature, ...]
+    nodes: tuple[Type | None, ...]  # of the nodes' results; None for an ill-typed node
+    widths: tuple[str | None, ...]  # of the operands that the signature calls ``w``
+    signatures: tuple[Signature, ...]  # that match the operands, or else the first ones
     problems: tuple[Problem, ...]
 
     def role(self, node: int) -> Role:
@@ -188,7 +182,6 @@ class _Inference:
         return width
 
     def _unify(self, a: str, b: str) -> bool:
-        """Return whether two widths are equal, after setting an undetermined one to the other."""
         a, b = self._find(a), self._find(b)
         if a != b and isinstance(a, Free):
             self.bound[a] = b
@@ -240,7 +233,6 @@ def _stream_types(projections: Projections) -> dict[str, Type]:
 
 
 def _matching_signature(primitive: Primitive, operands: list[Type | None]) -> Signature | None:
-    """Return the first signature for operands of these kinds; an ill-typed operand has any kind."""
     for signature in primitive.signatures:
         pairs = zip(signature.inputs, operands, strict=False)
         fits = all(operand is None or operand.kind is port.kind for port, operand in pairs)

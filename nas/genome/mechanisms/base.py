@@ -30,13 +30,7 @@ from nas.genome.types import infer
 
 @dataclass(frozen=True)
 class NamedMechanism:
-    """A genome with a name and a source.
-
-    Attributes:
-        paper: source such as "Shazeer 2019", or "control" for a baseline.
-        reading: description of the mechanism: equations, shapes, and decisions where the paper is
-            ambiguous or wrong.
-    """
+    """A genome with a name, its source ``paper``, and its ``reading``."""
 
     name: str
     genome: Genome
@@ -63,8 +57,7 @@ MECHANISMS: Final[Registry[NamedMechanism]] = Registry(
 def named(paper: str) -> Callable[[Callable[[], Genome]], NamedMechanism]:
     """Return a decorator that registers a function as a mechanism; the function returns a genome.
 
-    Args:
-        paper: source such as "Shazeer 2019", or "control" for a baseline.
+    ``paper`` is the source, such as "Shazeer 2019", or "control" for a baseline.
     """
 
     def make(build: Callable[[], Genome]) -> NamedMechanism:
@@ -88,11 +81,7 @@ class Graph:
         self.nodes: list[Node] = []
 
     def add(self, op: str, *inputs: Ref, **params: ParamValue) -> int:
-        """Add a node with the primitive ``op``.
-
-        Args:
-            inputs: streams ("q", "k", "v") and indices of earlier nodes.
-        """
+        """Add a node; ``inputs`` are streams ("q", "k", "v") and indices of earlier nodes."""
         self.nodes.append(Node(op, inputs, tuple(sorted(params.items()))))
         return len(self.nodes) - 1
 
@@ -109,12 +98,7 @@ class Graph:
         return self.add("weighted_sum", self.add("softmax_free", scores, divide=False), values)
 
     def genome(self, output: int, *, placement: Placement = ALL, **projections: Any) -> Genome:
-        """Return the genome.
-
-        Args:
-            output: index of the last node, which is the output of every genome.
-            projections: fields of ``Projections``.
-        """
+        """Return the genome; ``output`` is the index of its last node."""
         assert output == len(self.nodes) - 1, "the last node is the output"
         return Genome(tuple(self.nodes), Projections(**projections), placement)
 
@@ -122,10 +106,6 @@ class Graph:
 def scored(
     score: str = "scaled_dot_product", normaliser: str = "softmax", **keywords: Any
 ) -> Genome:
-    """Return standard attention with other primitives for score or normaliser.
-
-    Args:
-        keywords: keyword arguments of ``Graph.genome``.
-    """
+    """Return attention with these primitives; ``keywords`` are those of ``Graph.genome``."""
     g = Graph()
     return g.genome(g.attend(g.add(score, "q", "k"), "v", normaliser), **keywords)

@@ -20,7 +20,6 @@ from nas.genome.mechanisms.base import Graph, named
 
 
 def _delta_streams(g: Graph) -> tuple[int, int, int, int]:
-    """Add convolutions of all streams; return queries and keys of unit length, keys and values."""
     query, key, values = (g.convolve(stream) for stream in "qkv")
     return g.add("l2_norm", query), g.add("l2_norm", key), key, values
 

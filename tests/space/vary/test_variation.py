@@ -356,7 +356,7 @@ def test_a_causal_space_without_genomes_is_refused() -> None:
 def own_normal_forms() -> Iterator[None]:
     """Normal forms that a test computes with other declarations of primitives are forgotten."""
     yield
-    for cached in (canonical._normal, canonical._rewritten, infer):
+    for cached in (canonical._normal, infer):
         cached.cache_clear()
 
 
