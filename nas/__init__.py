@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from nas.surgery.files import save_swapped as save_swapped
     from nas.surgery.merging import factor as factor
     from nas.surgery.merging import merge as merge
-    from nas.surgery.swap import preview_swap as preview_swap
     from nas.surgery.swap import swap_attention as swap_attention
 
 _MODULES: Final = {
@@ -62,9 +61,7 @@ _MODULES: Final = {
     "nas.report.front": ("front",),
     "nas.report.page": ("write_report",),
     "nas.store.sources": ("load_genome",),
-    "nas.surgery": (
-        *("factor", "load_swapped", "merge", "preview_swap", "save_swapped", "swap_attention"),
-    ),
+    "nas.surgery": (*("factor", "load_swapped", "merge", "save_swapped", "swap_attention"),),
 }
 
 __all__ = [name for names in _MODULES.values() for name in names]

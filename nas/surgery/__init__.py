@@ -2,6 +2,6 @@
 
 from nas.surgery.files import load_swapped, save_swapped
 from nas.surgery.merging import factor, merge
-from nas.surgery.swap import preview_swap, swap_attention
+from nas.surgery.swap import swap_attention
 
-__all__ = ["factor", "load_swapped", "merge", "preview_swap", "save_swapped", "swap_attention"]
+__all__ = ["factor", "load_swapped", "merge", "save_swapped", "swap_attention"]

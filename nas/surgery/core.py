@@ -1,13 +1,7 @@
 """The core: a mechanism that attends with the projected queries, keys and values of a model.
 
-The host is the attention module of the model. The host computes projections, norms and rotation,
-and keeps the cache. The core computes scores, weights and the aggregation. The core applies the
-host's softcap and additive mask to the scores before the normaliser, and the host's dropout to the
-weights before the aggregation. A window of the genome hides further pairs that the host's mask
-allows.
-
-With a cache, the queries belong to the last tokens of the keys. Keys and values are computed for
-all tokens, and all other results only for the tokens of the queries.
+The host is the attention module of the model. It computes projections, norms and rotation, and
+keeps the cache. The core computes scores, weights and the aggregation.
 """
 
 from __future__ import annotations
@@ -26,7 +20,7 @@ from nas.compiler import Plan
 from nas.compiler.kernels.attention import repeat_heads
 from nas.compiler.masks import in_window
 from nas.compiler.plan import Step, plan_as_written
-from nas.genome import Genome, Ref, key_width
+from nas.genome import STREAMS, Genome, Ref
 from nas.genome.primitives import Kind, Role
 from nas.genome.types import Type
 from nas.surgery.host_form import CACHED, host_form, stream_sides
@@ -38,18 +32,11 @@ Rotate = Callable[[Tensor], Tensor]
 class HostSizes:
     """The sizes of an attention module of an existing model.
 
-    Attributes:
-        dim: the number of features of the tokens from which queries are projected.
-        heads: the number of heads of queries.
-        kv_heads: the number of heads of keys and values.
-        width: the number of features of one head's queries and keys.
-        has_bias: whether the projections have biases; projections of a mechanism then have biases.
-        is_rotated: whether the module rotates queries and keys by position (RoPE).
-        is_causal: whether the module reads only earlier tokens, so that it may decode from a cache.
-        is_sliding: whether the cache drops the oldest tokens.
-        is_cross: whether keys and values come from another sequence.
-        may_narrow: whether queries and keys may be narrower than values. A module that norms,
-            rotates or caches them needs heads of one width.
+    ``width`` is the number of features of one head. ``has_bias`` says whether the projections have
+    biases; the linear maps of a mechanism then have biases, too. ``is_rotated`` says whether the
+    module rotates queries and keys (RoPE), ``is_causal`` whether it reads only earlier tokens, so
+    that it may decode from a cache, ``may_narrow`` whether queries and keys may be narrower than
+    values: modules that norm, rotate or cache them need one width.
     """
 
     dim: int
@@ -59,44 +46,30 @@ class HostSizes:
     has_bias: bool = False
     is_rotated: bool = False
     is_causal: bool = False
-    is_sliding: bool = False
-    is_cross: bool = False
     may_narrow: bool = False
-
-    def width_of(self, label: str | None) -> int:
-        """Return the width that a label such as "1/2" names, as a fraction of a head's width."""
-        return key_width(label or "all", self.width)
 
 
 class AttentionCore(nn.Module):
     """A module that computes a mechanism from projected queries, keys and values.
 
-    Args:
-        genome: the mechanism.
-        sizes: the sizes of the attention module that the mechanism replaces.
-        changes: sentences that describe how the model's projections were changed.
-
     Raises:
-        GenomeError: the genome does not exist at this size, or the module is cross-attention and
-            the mechanism cannot be cross-attention.
+        GenomeError: the genome does not exist at this size.
         ViolationError: the genome does not type-check.
     """
 
-    def __init__(self, genome: Genome, sizes: HostSizes, changes: tuple[str, ...] = ()) -> None:
+    def __init__(self, genome: Genome, sizes: HostSizes) -> None:
         super().__init__()
         self.genome, self.sizes = host_form(genome, sizes.is_rotated), sizes
-        self.changes = changes
         self._plan()
-        if sizes.is_cross and not self.can_be_cross:
-            raise GenomeError(
-                "it is cross-attention, and the mechanism has a window or reads keys as queries; "
-                "leave cross-attention out by `where`."
-            )
         for step in self.plan.steps:
-            self.add_module(step.module, _build(step, sizes))
+            self.add_module(step.module, _build(self.plan, step, sizes))
 
     def _plan(self) -> None:
         self.plan: Plan = plan_as_written(self.genome)
+        heads, width = self.sizes.heads, self.sizes.width
+        self.widths = dict.fromkeys(STREAMS, width)  # of one head
+        for stream in self.plan.streams:
+            self.widths[stream.name] = stream.type.channels(heads * width, heads)
         as_queries, as_keys = stream_sides(self.plan)
         is_split = not (as_queries & CACHED or as_keys - CACHED)
         self.can_be_cross = is_split and not self.plan.is_windowed
@@ -104,9 +77,6 @@ class AttentionCore(nn.Module):
         self.needs_positions = not self.can_be_cross or any(
             s.primitive.is_positional and s.params.get("rope", True) for s in self.plan.steps
         )
-        normalisers = {s.primitive.name for s in self.plan.steps if s.role is Role.NORMALIZE}
-        # Only softmax treats a very small number like a hidden score.
-        self.needs_mask = self.needs_positions or normalisers != {"softmax"}
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"plan": None}  # it holds functions, which cannot be pickled
@@ -125,25 +95,23 @@ class AttentionCore(nn.Module):
         bias: Float[Tensor, "..."] | None = None,
         *,
         dropout: float = 0.0,
-        softcap: float | None = None,
         rotate: Rotate | None = None,
         is_causal: bool = False,
         is_crossed: bool = False,
     ) -> tuple[Float[Tensor, "b h n u"], Float[Tensor, "b r n m"] | None]:
         """Return the outputs of the heads, and the weights of the last aggregation after dropout.
 
-        The weights are None if no aggregation reads weights.
+        With a cache, the queries belong to the last tokens of the keys. The weights are None if no
+        aggregation reads weights.
 
         Args:
-            q, k, v: the queries, keys and values that the replaced module (host) projected and
-                rotated. Heads are repeated where the genome has more heads. Scores are scaled by
-                1/sqrt(w); a host with another scale must multiply q accordingly.
+            q, k, v: the queries, keys and values that the host projected and rotated. Heads are
+                repeated where the genome has more heads. Scores are scaled by 1/sqrt(w); a host
+                with another scale must multiply q accordingly.
             x: the tokens that q was projected from.
             mask: True where attention is allowed, broadcastable to (b, h, n, m).
-            bias: numbers added to the scores, broadcastable to (b, h, n, m). If the model's heads
-                were pooled, the bias is averaged over each group of pooled heads.
+            bias: numbers added to the scores, broadcastable to (b, h, n, m).
             dropout: the rate at which weights are dropped, in training mode.
-            softcap: a number c; scores become c tanh(scores / c) before the bias is added.
             rotate: function that rotates queries (b, any number of heads, n, w) like the host; the
                 core applies it to the parts of queries that the mechanism computes.
             is_causal: whether ``mask`` hides later tokens. Windows then extend to the left only. If
@@ -153,11 +121,11 @@ class AttentionCore(nn.Module):
 
         Raises:
             ValueError: the mechanism cannot be cross-attention, sees later tokens under
-                ``is_causal``, or has another number of heads than the mask.
+                ``is_causal``, or has another number of heads than the mask or bias.
         """
         tokens, keys = x.shape[1], k.shape[2]
         is_crossed = is_crossed or (tokens != keys and not is_causal)
-        self._check(mask, is_causal, is_crossed)
+        self._check((mask, bias), is_causal, is_crossed)
         start = 0 if is_crossed else self._start(mask, tokens, keys)
         inputs = {"q": q, "k": k, "v": v}
         streams = {s.name: self.repeated(inputs[s.name], s.type) for s in self.plan.streams}
@@ -171,9 +139,9 @@ class AttentionCore(nn.Module):
             windowed = visible if mask is None else mask & visible
         for step in self.plan.steps:
             operands = call.operands(step)
-            if step.role is Role.NORMALIZE:
+            if step.role is Role.NORMALIZE and bias is not None:
                 operands = [
-                    adjust_scores(value, bias, softcap) if operand.is_paired else value
+                    value + bias if operand.is_paired else value
                     for value, operand in zip(operands, step.operands, strict=True)
                 ]
             kinds = [operand.port.kind for operand in step.operands]
@@ -184,7 +152,7 @@ class AttentionCore(nn.Module):
             call.values[step.index] = call.run(step, operands, windowed if step.is_paired else mask)
         return call.values[self.plan.steps[-1].index], weights
 
-    def _check(self, mask: Tensor | None, is_causal: bool, is_crossed: bool) -> None:
+    def _check(self, masks: tuple[Tensor | None, ...], is_causal: bool, is_crossed: bool) -> None:
         if is_causal and self.plan.unsafe:
             raise ValueError(f"{', '.join(self.plan.unsafe)} sees later tokens: not causal")
         if is_crossed and not self.can_be_cross:
@@ -192,7 +160,8 @@ class AttentionCore(nn.Module):
                 "the mechanism has a window or reads keys as queries, and its keys are another "
                 "sequence's: leave cross-attention out by `where`"
             )
-        heads = mask.shape[1] if mask is not None and mask.dim() == 4 else 1
+        by_head = (mask.shape[1] for mask in masks if mask is not None and mask.dim() == 4)
+        heads = max(by_head, default=1)
         paired = {s.type.head_count(self.sizes.heads) for s in self.plan.steps if s.is_paired}
         if heads > 1 and paired != {heads}:
             raise ValueError(
@@ -209,11 +178,6 @@ class AttentionCore(nn.Module):
         last = (mask * positions).amax(dim=-1).reshape(-1, mask.shape[-2])
         return (last - positions[: mask.shape[-2]]).max()
 
-    def stream_width(self, name: str) -> int:
-        """Return the number of features of one head of the stream ``q``, ``k`` or ``v``."""
-        labels = {stream.name: stream.type.width for stream in self.plan.streams}
-        return self.sizes.width_of(labels.get(name))
-
     def repeated(self, value: Tensor, type_: Type) -> Tensor:
         """Return a tensor with its heads repeated to the number of heads that ``type_`` has."""
         return repeat_heads(value, type_.head_count(self.sizes.heads))
@@ -223,18 +187,10 @@ class AttentionCore(nn.Module):
 class _Call:
     """The values of one forward pass.
 
-    With a cache, the new tokens are the tokens of the queries, and all tokens include the cached
-    ones.
-
-    Attributes:
-        core: the module that is called.
-        streams: the queries, keys and values, under the names ``q``, ``k`` and ``v``.
-        x: the new tokens.
-        keys: the number of keys, which is the number of all tokens.
-        start: the position of the first query among the keys; a tensor where a mask gives it.
-        rotate: the host's rotation of queries.
-        values: the results of the mechanism's steps (operations) at the new tokens.
-        at_all: the results of steps at all tokens, where keys and values depend on them.
+    The new tokens are the tokens ``x`` of the queries; all tokens include those in the cache, and
+    have ``keys`` keys. ``start`` is the position of the first query among the keys. ``values`` are
+    the results of steps at the new tokens, ``at_all`` those at all tokens, on which keys and values
+    depend.
     """
 
     core: AttentionCore
@@ -247,7 +203,7 @@ class _Call:
     at_all: dict[Ref, Tensor] = field(default_factory=dict)
 
     def operands(self, step: Step, at_all: bool = False) -> list[Tensor]:
-        """Return the operands of an operation (step), with heads repeated to its number of heads.
+        """Return a step's operands, with heads repeated to its number of heads.
 
         Operands that are keys or values are read at all tokens. The other operands are read at the
         new tokens, or at all tokens if ``at_all`` is true.
@@ -258,7 +214,6 @@ class _Call:
         ]
 
     def read(self, ref: Ref, at_all: bool) -> Tensor:
-        """Return a stream or a step's result at the new tokens, or at all if ``at_all`` is true."""
         tokens = self.x.shape[1]
         if isinstance(ref, str):
             value = self.streams[ref]
@@ -292,60 +247,34 @@ class _Call:
         return cast("Tensor", module(*operands, **extras))
 
 
-def split_mask(mask: Tensor | None, is_strict: bool = False) -> tuple[Tensor | None, Tensor | None]:
+def split_mask(mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
     """Return a mask of torch as a bool mask, True where allowed, and a bias of the scores.
 
     Each part is None if it has no effect.
 
     Args:
-        mask: a bool mask, True where allowed, or a float mask that is added to the scores; -inf
-            hides a key.
-        is_strict: whether the most negative finite number of the mask's dtype also hides a key.
+        mask: a bool mask, True where allowed, or a float mask that is added to the scores; -inf and
+            the most negative finite number hide a key.
     """
     if mask is None or mask.dtype == torch.bool:
         return mask, None
-    hidden = mask <= torch.finfo(mask.dtype).min if is_strict else mask.isneginf()
+    hidden = mask <= torch.finfo(mask.dtype).min
     return ~hidden, mask.masked_fill(hidden, 0.0)
 
 
-def scale_queries(q: Tensor, scale: float) -> Tensor:
-    """Return queries of width w, scaled so that q·k / sqrt(w) is the old q·k times ``scale``."""
-    factor = float(scale * q.shape[-1] ** 0.5)
-    return q if abs(factor - 1.0) < 1e-12 else q * factor
-
-
-def adjust_scores(scores: Tensor, bias: Tensor | None, softcap: float | None) -> Tensor:
-    """Return scores (b, h, n, m) after the softcap, c tanh(scores / c), and with the bias added.
-
-    A bias with more heads than the scores is averaged over each group of pooled heads.
-    """
-    if softcap is not None:
-        scores = softcap * torch.tanh(scores / softcap)
-    if bias is None:
-        return scores
-    if bias.dim() == 4 and bias.shape[1] not in (1, scores.shape[1]):
-        bias = bias.reshape(bias.shape[0], scores.shape[1], -1, *bias.shape[2:]).mean(dim=2)
-    return scores + bias
-
-
-def _build(step: Step, sizes: HostSizes) -> nn.Module:
-    arguments: dict[str, int | bool] = {
-        "dim": sizes.dim,
-        "heads": step.type.head_count(sizes.heads),
-        "width": sizes.width_of(step.width),
-        "rank": sizes.width_of(step.rank),
-        "bias": sizes.has_bias,
-        "filtered": step.is_filtered,
-    }
+def _build(plan: Plan, step: Step, sizes: HostSizes) -> nn.Module:
+    # The width of a host's heads may differ from dim / heads.
+    arguments = plan.sizes(step, sizes.heads * sizes.width, sizes.heads, sizes.has_bias)
+    if "dim" in arguments:
+        arguments["dim"] = sizes.dim
     params = dict(step.params)
     if sizes.is_rotated and _rotates_itself(step):
         params["rope"] = True
     try:
-        return step.primitive.module(**step.bind(arguments), **params)
+        return step.primitive.module(**arguments, **params)
     except ValueError as error:
         raise GenomeError(f"dim {sizes.dim}, heads {sizes.heads}: {error}.") from None
 
 
 def _rotates_itself(step: Step) -> bool:
-    """Return whether a step adds parts to its queries that its parameter ``rope`` rotates."""
     return "rope" in step.primitive.parameters

@@ -1,10 +1,8 @@
 """The form of a genome that runs on the queries, keys and values of an existing model's attention.
 
-The attention module of the model is called the host. The host may rotate queries and keys (RoPE),
-and the host's cache holds only keys and values of earlier tokens. The normal form of a genome may
-call a stream ``q`` that is used as keys, or ``v`` if it is used as queries. In the host form, each
-stream is named after its use. RoPE of the genome is removed from queries and keys if the host
-rotates them, and remains on values and outputs.
+The normal form of a genome may call a stream ``q`` that is used as keys, or ``v`` if it is used as
+queries. In the host form, each stream is named after its use. RoPE of the genome is removed from
+queries and keys if the host rotates them, and remains on values and outputs.
 """
 
 from __future__ import annotations
@@ -28,9 +26,6 @@ _ROTATION: Final = "rope"
 
 def host_form(genome: Genome, is_rotated: bool) -> Genome:
     """Return the form of a genome whose streams are named after their use as query, key or value.
-
-    Args:
-        is_rotated: whether the host rotates queries and keys.
 
     Raises:
         GenomeError: a primitive or parameter does not exist.
@@ -65,32 +60,12 @@ def stream_sides(plan: Plan) -> tuple[set[Ref], set[Ref]]:
     return as_queries | sources[plan.steps[-1].index], as_keys
 
 
-def check_decodable(plan: Plan, is_sliding: bool) -> None:
+def check_decodable(plan: Plan) -> None:
     """Raise GenomeError unless a model can decode with a mechanism from its key-value cache.
 
-    Args:
-        plan: the plan of the mechanism's host form.
-        is_sliding: whether the cache drops the oldest tokens.
-
-    Raises:
-        GenomeError: a step reads neighbouring or later tokens, keys or values depend on a stream
-            that is not cached, or a sliding cache drops the first tokens that the mechanism needs
-            for global tokens or RoPE.
+    The mechanism, whose host form has this plan, may not read neighbouring or later tokens, nor
+    compute keys or values from a stream that is not cached.
     """
-    if is_sliding and plan.is_windowed and plan.genome.visibility.global_tokens:
-        raise GenomeError(
-            "its sliding cache drops global tokens; expected a mechanism without global tokens."
-        )
-    if is_sliding and any(step.primitive.name == _ROTATION for step in plan.steps):
-        raise GenomeError(
-            "its sliding cache drops the first token, from which the mechanism's RoPE counts; "
-            "expected a mechanism without RoPE, or with RoPE on queries and keys alone."
-        )
-    if is_sliding and any(step.primitive.needs_all_keys for step in plan.steps):
-        raise GenomeError(
-            "its sliding cache drops the first keys, from which blocks of keys are counted; "
-            "expected a mechanism without blocks of keys."
-        )
     whole = {s.primitive.name for s in plan.steps if s.primitive.needs_all_tokens}
     if names := sorted({*plan.unsafe, *whole}):
         reason = f"{', '.join(names)} reads neighbouring or later tokens"

@@ -1,15 +1,16 @@
 """Hosts: the kinds of attention modules that a mechanism can replace; the hosts of torch and timm.
 
-torch.nn.MultiheadAttention also occurs in nn.TransformerEncoderLayer, nn.TransformerDecoderLayer
-and torchvision's ViT. A swapped module gets another class and keeps its parameters. This module
-does not import timm. Packages add hosts of other libraries under the entry point group
-``nas.hosts``; built-in hosts have precedence.
+torch.nn.MultiheadAttention also occurs in nn.TransformerEncoderLayer and in torchvision's ViT. A
+swapped module gets another class and keeps its parameters. Packages add hosts of other libraries
+under the entry point group ``nas.hosts``; built-in hosts have precedence.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import reduce
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from nas.common.errors import NasError
 from nas.common.registry import Registry
 from nas.compiler.kernels.attention import merge_heads, past_keys, split_heads
 from nas.genome import STREAMS
+from nas.surgery.conversion import Linear
 from nas.surgery.core import AttentionCore, HostSizes, split_mask
 
 CORE: Final = "core"  # the attribute of the mechanism in a swapped module, and in the state_dict
@@ -26,37 +28,43 @@ _TIMM: Final = ("timm.layers.attention", "timm.models.vision_transformer")
 _TIMM_PARTS: Final = {"qkv", "q_norm", "k_norm", "attn_drop", "norm", "gate", "proj", "proj_drop"}
 
 
-class Host(Protocol):
+class Host(ABC):
     """A kind of attention module, and how to replace the attention of such a module.
 
-    ``measure`` does not change the module. ``install`` changes the module in place, so that hooks,
-    parameters and references of the module stay valid. The names of new parameters begin with
-    ``core.``.
+    ``install`` and ``replace`` change the module in place, so that hooks, parameters and references
+    of the module stay valid; the other methods do not change it.
     """
 
-    @property
-    def about(self) -> str:
-        """The library and class of the modules, for messages."""
-        ...
+    about: ClassVar[str]  # the library and class of the modules, for messages
+    # The modules that project queries, keys, values and the output.
+    names: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj", "o_proj")
 
+    @abstractmethod
     def recognises(self, module: nn.Module) -> bool:
         """Return whether a module is of this kind, with its own attention or with a mechanism."""
-        ...
 
+    @abstractmethod
     def measure(self, module: nn.Module) -> HostSizes:
         """Return the sizes of a module's attention.
 
         Raises:
             NasError: the module computes something that a mechanism would not keep.
         """
-        ...
 
+    @abstractmethod
     def install(self, module: nn.Module, core: AttentionCore) -> None:
-        """Replace a module's attention by a mechanism."""
-        ...
+        """Replace a module's attention by a mechanism, whose attribute is called ``core``."""
 
-    def dry_run(self, module: nn.Module) -> None:
-        """Call once a module whose attention was replaced; raise NasError if the call fails."""
+    def projections(self, module: nn.Module) -> dict[str, Linear]:
+        """Return the projections ``q``, ``k``, ``v``, and ``o`` if it can be replaced."""
+        parts = (getattr(module, name) for name in self.names)
+        return {s: (part.weight, part.bias) for s, part in zip((*STREAMS, "o"), parts, strict=True)}
+
+    def replace(self, module: nn.Module, parts: Mapping[str, nn.Module]) -> None:
+        """Replace projections; ``parts`` has ``q``, ``k`` and ``v``, and ``o`` if it changes."""
+        for stream, name in zip((*STREAMS, "o"), self.names, strict=True):
+            if stream in parts:
+                setattr(module, name, parts[stream])
 
 
 HOSTS: Final[Registry[type[Host]]] = Registry(
@@ -66,27 +74,25 @@ HOSTS: Final[Registry[type[Host]]] = Registry(
 
 def refusal(module: nn.Module, reason: str) -> NasError:
     """Return the error for a module whose attention cannot be replaced; callers add its name."""
-    return NasError(f"{type(module).__name__} {reason}")
+    return NasError(f"{type(module).__name__} {reason}; leave it out by `where`.")
 
 
-def converted_streams(module: Any, tokens: list[Tensor]) -> list[Tensor]:
+def _converted_streams(module: Any, tokens: list[Tensor]) -> list[Tensor]:
     """Apply a module's separate projections to the tokens; return queries, keys and values.
 
-    Each result has the shape (b, heads, n, width), with the heads and the width of the projection.
+    Each result has the shape (b, heads, n, width), with the heads and width of the projection.
     """
     streams = [getattr(module, f"{s}_proj")(t) for s, t in zip(STREAMS, tokens, strict=True)]
-    widths = map(module.core.stream_width, STREAMS)
+    widths = module.core.widths.values()
     return [split_heads(t, t.shape[-1] // w) for t, w in zip(streams, widths, strict=True)]
 
 
 @HOSTS.register("torch")
 class _TorchHost(Host):
-    """The host for nn.MultiheadAttention.
-
-    Subclasses are not recognised, since they could compute something else.
-    """
+    """The host for nn.MultiheadAttention, not for subclasses, which may compute something else."""
 
     about = "torch.nn.MultiheadAttention"
+    names = ("q_proj", "k_proj", "v_proj", "out_proj")
 
     def recognises(self, module: nn.Module) -> bool:
         return type(module) in (nn.MultiheadAttention, SwappedMultiheadAttention)
@@ -97,15 +103,32 @@ class _TorchHost(Host):
             name = "add_zero_attn" if module.bias_k is None else "add_bias_kv"
             raise refusal(module, f"has {name}: it attends to a key that is not a token")
         heads, has_bias = module.num_heads, module.in_proj_bias is not None
-        is_cross = {module.kdim, module.vdim} != {module.embed_dim}
         sizes = module.embed_dim, heads, heads, module.head_dim
-        return HostSizes(*sizes, has_bias=has_bias, is_cross=is_cross, may_narrow=True)
+        return HostSizes(*sizes, has_bias, may_narrow=True)
 
     def install(self, module: nn.Module, core: AttentionCore) -> None:
         module.__class__ = SwappedMultiheadAttention
         module.core = core
         # Otherwise encoder layers in eval mode compute attention without calling this module.
         module._qkv_same_embed_dim = False  # type: ignore[assignment]
+
+    def projections(self, module: nn.Module) -> dict[str, Linear]:
+        assert isinstance(module, nn.MultiheadAttention)
+        out = module.out_proj
+        return dict(zip(STREAMS, _packed(module), strict=True)) | {"o": (out.weight, out.bias)}
+
+    def replace(self, module: nn.Module, parts: Mapping[str, nn.Module]) -> None:
+        super().replace(module, parts)
+        for name in ("in_proj_weight", "in_proj_bias", *(f"{s}_proj_weight" for s in STREAMS)):
+            setattr(module, name, None)
+
+
+def _packed(module: nn.MultiheadAttention) -> list[Linear]:
+    weights: Any = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+    if module.in_proj_weight is not None:
+        weights = module.in_proj_weight.chunk(3)
+    biases = (None,) * 3 if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
+    return list(zip(weights, biases, strict=True))
 
 
 class SwappedMultiheadAttention(nn.MultiheadAttention):
@@ -128,8 +151,6 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Return outputs and weights; shapes and masks (True is masked out) are as in torch."""
-        if query.is_nested:
-            return self._nested(query, key, value)
         if is_causal and attn_mask is None:
             raise RuntimeError("is_causal is a hint about attn_mask: give the causal attn_mask too")
         is_batched = query.dim() == 3
@@ -138,10 +159,9 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
             tokens = [t.unsqueeze(0) for t in tokens]
         elif not self.batch_first:
             tokens = [t.transpose(0, 1) for t in tokens]
-        mask, bias = self._masks(tokens[0], attn_mask, key_padding_mask)
-        q, k, v = self._projected(tokens)
+        mask, bias = self._masks(len(tokens[0]), attn_mask, key_padding_mask)
         out, weights = self.core(
-            *(q, k, v, tokens[0], mask, bias),
+            *(*self._projected(tokens), tokens[0], mask, bias),
             dropout=self.dropout,
             is_causal=is_causal,
             is_crossed=query is not key,
@@ -157,20 +177,14 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
 
     def _projected(self, tokens: list[Tensor]) -> list[Tensor]:
         if hasattr(self, "q_proj"):
-            return converted_streams(self, tokens)
-        packed: Any = self.in_proj_weight
-        weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        if packed is not None:
-            weights = packed.chunk(3)
-        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        streams = (F.linear(t, w, b) for t, w, b in zip(tokens, weights, biases, strict=True))
+            return _converted_streams(self, tokens)
+        streams = (F.linear(t, *part) for t, part in zip(tokens, _packed(self), strict=True))
         return [split_heads(t, self.num_heads) for t in streams]
 
     def _masks(
-        self, query: Tensor, attn_mask: Tensor | None, padding: Tensor | None
+        self, batch: int, attn_mask: Tensor | None, padding: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None]:
         """Return torch's two masks as one mask (True where allowed) and a bias of the scores."""
-        batch = query.shape[0]
         if attn_mask is not None and attn_mask.dim() == 3:
             attn_mask = attn_mask.view(batch, self.num_heads, *attn_mask.shape[1:])
         if padding is not None:
@@ -184,27 +198,13 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
             reduce(torch.add, biases) if biases else None,
         )
 
-    def _nested(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, None]:
-        """Return the outputs for a nested tensor, which torch's encoders pass in eval mode."""
-        if query is not key or key is not value:
-            raise RuntimeError("nested tensors: expected one for query, key and value")
-        lengths = [len(sequence) for sequence in query.unbind()]
-        padded = query.to_padded_tensor(0.0)
-        positions = torch.arange(padded.shape[1], device=padded.device)
-        padding = positions >= torch.tensor(lengths, device=padded.device)[:, None]
-        out, _ = self.forward(padded, padded, padded, padding, need_weights=False)
-        rows = [row[:length] for row, length in zip(out, lengths, strict=True)]
-        return torch.nested.as_nested_tensor(rows, layout=query.layout), None
-
 
 @HOSTS.register("timm")
 class _TimmHost(Host):
-    """The host for timm.layers.Attention.
-
-    Subclasses are not recognised, since they could compute something else.
-    """
+    """The host for timm.layers.Attention, not for subclasses, which may compute something else."""
 
     about = "timm.layers.Attention"
+    names = ("q_proj", "k_proj", "v_proj", "proj")
 
     def recognises(self, module: nn.Module) -> bool:
         kind = type(module)
@@ -213,17 +213,30 @@ class _TimmHost(Host):
 
     def measure(self, module: nn.Module) -> HostSizes:
         parts: Any = module
-        unknown = sorted(set(dict(module.named_children())) - _TIMM_PARTS - {CORE})
-        if unknown:
+        if unknown := sorted(set(dict(module.named_children())) - _TIMM_PARTS - {CORE}):
             raise refusal(module, f"has {', '.join(unknown)}, which this version does not know")
         heads, has_bias = parts.num_heads, parts.qkv.bias is not None
         has_norms = any(not isinstance(norm, nn.Identity) for norm in (parts.q_norm, parts.k_norm))
         sizes = parts.qkv.in_features, heads, heads, parts.head_dim
-        return HostSizes(*sizes, has_bias=has_bias, may_narrow=not has_norms)
+        return HostSizes(*sizes, has_bias, may_narrow=not has_norms)
 
     def install(self, module: nn.Module, core: AttentionCore) -> None:
         module.__class__ = SwappedTimmAttention
         module.core = core
+
+    def projections(self, module: nn.Module) -> dict[str, Linear]:
+        parts: Any = module
+        biases = (None,) * 3 if parts.qkv.bias is None else parts.qkv.bias.chunk(3)
+        read = dict(zip(STREAMS, zip(parts.qkv.weight.chunk(3), biases, strict=True), strict=True))
+        # A norm or gate of the merged heads would need another width.
+        readers = (getattr(module, name, None) for name in ("norm", "gate"))
+        if all(isinstance(part, nn.Identity | None) for part in readers):
+            read["o"] = (parts.proj.weight, parts.proj.bias)
+        return read
+
+    def replace(self, module: nn.Module, parts: Mapping[str, nn.Module]) -> None:
+        super().replace(module, parts)
+        del module.qkv
 
 
 class SwappedTimmAttention(nn.Module):
@@ -240,10 +253,9 @@ class SwappedTimmAttention(nn.Module):
         """Return the attention's outputs; ``attn_mask`` is ignored if ``is_causal`` is true."""
         parts: Any = self
         if hasattr(self, "q_proj"):
-            q, k, v = converted_streams(self, [x] * 3)
+            q, k, v = _converted_streams(self, [x] * 3)
         else:
-            qkv = parts.qkv(x).unflatten(-1, (3, parts.num_heads, parts.head_dim))
-            q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+            q, k, v = (split_heads(t, parts.num_heads) for t in parts.qkv(x).chunk(3, dim=-1))
         q, k = parts.q_norm(q), parts.k_norm(k)
         mask, bias = (past_keys(q, k), None) if is_causal else split_mask(attn_mask)
         rate = parts.attn_drop.p

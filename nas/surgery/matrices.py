@@ -1,18 +1,14 @@
-"""An attention block as matrices: affine maps from a token to heads, and replacement of the maps.
+"""An attention block as matrices: the maps from a token to heads, and replacement of the maps.
 
     y_h = W_h x + b_h = [W_h | b_h] (x, 1)
 
-A map is stored as the matrices [W_h | b_h] of all heads. The following values are affine in the
-token: a projection, a query, key or value without projection (W_h selects the head's features, or
-is the identity under ``raw: shared``), ``linear`` of an affine operand, and ``add`` of two affine
-operands. Any other operation between token and score (a rotation, a norm, an activation) prevents
-merging.
+A map is stored as the matrices [W_h | b_h] of all heads. Without projection, W_h selects the head's
+features, or is the identity under ``raw: shared``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -24,7 +20,7 @@ from nas.compiler import Plan, build_attention, make_plan
 from nas.compiler.interpreter import ReferenceAttention
 from nas.compiler.plan import Step
 from nas.genome import STREAMS, Genome, Ref
-from nas.genome.canonical import digest, old_names
+from nas.genome.canonical import old_names
 from nas.genome.primitives import Role, get
 from nas.genome.types import infer
 
@@ -42,11 +38,8 @@ def repeated(heads: Affine, count: int) -> Affine:
 class MatrixBlock(ReferenceAttention):
     """An attention block in float64 on the CPU, executed by the reference interpreter.
 
-    Building it leaves torch's random generators unchanged.
-
-    Attributes:
-        has_bias: whether projections and linear operations have biases.
-        task: what is done with the block, such as "merge"; error messages begin with it.
+    Building it leaves torch's random generators unchanged. ``has_bias`` says whether projections
+    and linear operations have biases; error messages begin with ``task``, such as "merge".
     """
 
     def __init__(self, plan: Plan, dim: int, heads: int, has_bias: bool, task: str) -> None:
@@ -87,9 +80,7 @@ class MatrixBlock(ReferenceAttention):
         return GenomeError(f"{self.task}: {reason}.")
 
     def score(self) -> tuple[Step, float]:
-        """Return the scaled dot product and its scale; raise GenomeError for another score
-        function.
-        """
+        """Return the scaled dot product and its scale; GenomeError for another score function."""
         scores = [s for s in self.plan.steps if s.role is Role.SCORE]
         if [s.primitive.name for s in scores] != ["scaled_dot_product"]:
             names = ", ".join(s.module for s in scores) or "nothing"
@@ -105,46 +96,32 @@ class MatrixBlock(ReferenceAttention):
         return step.type.head_count(self.heads)
 
     def linear(self, name: str) -> Float[Tensor, "o i+1"]:
-        """Return the weight of a module of the block, with the bias as an additional last column.
+        """Return the weight of a projection, with the bias as an additional last column.
 
-        The column is zero if the module has no bias.
+        The column is zero if the projection has no bias.
         """
         module: Any = self.get_submodule(name)
         weight = module.weight.detach()
         bias = weight.new_zeros(len(weight)) if module.bias is None else module.bias.detach()
         return torch.cat((weight, bias.unsqueeze(1)), dim=1)
 
-    def stream(self, name: str) -> Affine:
-        """Return the map of a token to the heads of ``q``, ``k`` or ``v``."""
-        stream = next(s for s in self.plan.streams if s.name == name)
+    def stream(self, ref: Ref, use: str = "heads") -> Affine:
+        """Return the map of a token to the heads of ``q``, ``k`` or ``v``.
+
+        Raises:
+            GenomeError: ``ref`` is a node; ``use`` is what the message calls its reader.
+        """
+        if not isinstance(ref, str):
+            raise self.refusal(
+                f"{self.plan.steps[ref].module} stands between the token and the {use}; expected "
+                "projections alone, since one matrix cannot hold anything else"
+            )
+        stream = next(s for s in self.plan.streams if s.name == ref)
         if stream.is_projected:
-            weight = self.linear(f"w{name}")
+            weight = self.linear(f"w{ref}")
         else:
             weight = torch.eye(self.dim, self.dim + 1, dtype=torch.float64)
         return weight.view(stream.type.head_count(self.heads), -1, self.dim + 1)
-
-    def affine(self, ref: Ref, use: str) -> Affine:
-        """Return the map of a token to a node or stream; raise GenomeError if it is not affine.
-
-        Args:
-            use: "queries", "keys" or "values", for the error message.
-        """
-        if isinstance(ref, str):
-            return self.stream(ref)
-        step = self.plan.steps[ref]
-        if step.primitive.name not in ("linear", "add"):
-            raise self.refusal(
-                f"{step.module} stands between the token and the {use}; expected projections, "
-                "linear and add alone, since one matrix cannot hold anything else"
-            )
-        operands = [self.affine(operand.ref, use) for operand in step.operands]
-        if step.primitive.name == "add":
-            first, second = (repeated(operand, self.count(step)) for operand in operands)
-            return first + second
-        linear = self.linear(f"{step.module}.linear")
-        result = mapped(linear[:, :-1], operands[0])
-        result[..., -1] += linear[:, -1]
-        return result
 
     def rebuilt(
         self, genome: Genome, maps: Mapping[str, Affine], output: Tensor | None = None
@@ -154,14 +131,13 @@ class MatrixBlock(ReferenceAttention):
         If a projection gets more heads, its heads are repeated. A new bias is zero.
 
         Args:
-            genome: the changed genome. Its nodes have the same indices as in this block; nodes that
-                the output no longer depends on are allowed.
+            genome: the changed genome, which may have nodes that the output no longer depends on.
             maps: the new maps of the projections that change; the keys are ``q``, ``k`` and ``v``.
             output: the weight of W_O with its bias as the last column, if W_O changes.
 
         Raises:
-            GenomeError: the weights of an operation do not fit the new heads, or belong to one of
-                two equal operations.
+            GenomeError: the weights of an operation do not fit the new heads, or two operations of
+                one primitive have weights.
         """
         plan = make_plan(genome.pruned())  # dead nodes need not type-check
         names = {name: name for name in STREAMS} | old_names(genome)
@@ -183,37 +159,27 @@ class MatrixBlock(ReferenceAttention):
                 module.weight.copy_(weight[:, :-1])
                 if module.bias is not None:
                     module.bias.copy_(weight[:, -1])
-        self._copy_operations(block, genome)
+            self._copy_operations(block)
         return block
 
-    def _copy_operations(self, block: MatrixBlock, genome: Genome) -> None:
-        """Copy the weights of operations to the operations of ``block`` that compute the same."""
-
-        def key(whole: Genome, index: int) -> str:
-            # Both genomes are compared under the new projections.
-            nodes = whole.nodes[: index + 1]
-            return digest(replace(whole, nodes=nodes, projections=block.genome.projections))
-
-        modules = {key(block.genome, step.index): step.module for step in block.plan.steps}
-        copied = set()
-        for index in genome.live():
-            name = self.plan.steps[index].module
-            old = self.get_submodule(name).state_dict()
-            if not old:
+    def _weighted(self) -> dict[str, nn.Module]:
+        """Return the operations that have weights, by the name of their primitive."""
+        modules: dict[str, nn.Module] = {}
+        for step in self.plan.steps:
+            module, name = self.get_submodule(step.module), step.primitive.name
+            if not module.state_dict():
                 continue
-            if (computation := key(genome, index)) in copied:
-                raise self.refusal(
-                    f"{name} has an equal operation on the same inputs, so their weights cannot be "
-                    "distinguished; expected operations that differ"
-                )
-            if computation not in modules:  # for example on equal weights, which read any stream
-                raise self.refusal(
-                    f"{name} reads weights that have another form after merging; expected weights "
-                    "of scores"
-                )
-            copied.add(computation)
-            for parameter, tensor in block.get_submodule(modules[computation]).state_dict().items():
-                value = old.get(parameter, torch.zeros_like(tensor))  # a new bias is zero
+            if name in modules:  # the normal form may change their order
+                raise self.refusal(f"two operations {name} have weights; expected one")
+            modules[name] = module
+        return modules
+
+    def _copy_operations(self, block: MatrixBlock) -> None:
+        old = self._weighted()
+        for name, module in block._weighted().items():
+            state = old[name].state_dict()
+            for parameter, tensor in module.state_dict().items():
+                value = state.get(parameter, torch.zeros_like(tensor))  # a new bias is zero
                 if value.shape != tensor.shape:
                     raise self.refusal(
                         f"{name} has weights of shape {tuple(value.shape)} for its heads; expected "
@@ -228,9 +194,7 @@ class MatrixBlock(ReferenceAttention):
             node, primitive = genome.nodes[other], get(genome.nodes[other].op)
             unread = primitive.unread(primitive.full(node.param_dict()))
             ports = zip(node.inputs, signatures[other].inputs, strict=False)
-            read = sorted(
-                str(ref) for ref, port in ports if ref in streams and port.name not in unread
-            )
+            read = [ref for ref, port in ports if ref in streams and port.name not in unread]
             if read and other != index:
                 raise self.refusal(
                     f"{read[0]} is read by {node.op}_{other} too; expected no other reader of a "
@@ -239,12 +203,7 @@ class MatrixBlock(ReferenceAttention):
 
 
 def mapped(weight: Float[Tensor, "*h v w"], first: Affine) -> Affine:
-    """Return the composition of a map of a token with a linear map that follows it.
-
-    Args:
-        weight: the matrix of the linear map; one for all heads, or one for each head.
-        first: the map of a token to heads.
-    """
+    """Return the composition of a map of a token with linear maps of the heads that follow it."""
     # Separate products: the rounding of the weights must not depend on the column of biases.
     return torch.cat((weight @ first[..., :-1], weight @ first[..., -1:]), dim=-1)
 

@@ -41,16 +41,12 @@ def merge(block: nn.Module, what: str = "both") -> nn.Module:
     messages. A bias of keys adds the same number to all scores of a query; the bias is dropped if
     the weights do not depend on this number. A bias of W_O is added to the messages if the weights
     of each query sum to one; a query without visible keys then has the output 0. Heads that share
-    keys or values get separate matrices; merging only the messages also separates the keys.
-    Queries, keys and values without projection get one where the merged block needs it.
+    keys or values get separate matrices. Outputs of both blocks are compared in float64.
 
     Args:
-        block: a block made by ``nas.build_attention``, trained or untrained; it is not changed.
+        block: a block made by ``nas.build_attention``; it is not changed. The result has its
+            precision, device and mode.
         what: "patterns", "messages" or "both".
-
-    Returns:
-        A block of the same kind as from ``nas.build_attention``, with the old block's precision,
-        device and mode.
 
     Raises:
         ConfigError: ``what`` is another word.
@@ -76,19 +72,15 @@ def factor(block: nn.Module, rank: int) -> nn.Module:
     Patterns (merged queries and keys) become queries and keys of width ``rank``. Messages (merged
     values and outputs) become W_O and values of the head width. The outputs do not change if no
     matrix has a larger rank than its factors, as after ``nas.merge`` with the head width as
-    ``rank``. Otherwise the outputs are approximate. Heads share keys in the result if they share
-    projected values and their patterns can be written with shared keys.
+    ``rank``. Otherwise the outputs are approximate. Every head gets its own keys. The bias of
+    messages becomes a bias of W_O if the weights of each query sum to one (it is then added also
+    for queries without visible keys), otherwise a bias of the values.
 
     Args:
-        block: a block made by ``nas.build_attention`` or ``nas.merge``; it is not changed.
+        block: a block made by ``nas.build_attention`` or ``nas.merge``; it is not changed. The
+            result has its precision, device and mode.
         rank: the width of a head's queries and keys; it must be a width that the genome's field
             ``qk_dim`` can name.
-
-    Returns:
-        A block of the same kind as from ``nas.build_attention``, with the old block's precision,
-        device and mode. The bias of messages becomes a bias of W_O if the weights of each query sum
-        to one (it is then added also for queries without visible keys), otherwise a bias of the
-        values.
 
     Raises:
         GenomeError: the block holds neither patterns nor messages, ``qk_dim`` cannot name the rank,
@@ -103,8 +95,7 @@ def factor(block: nn.Module, rank: int) -> nn.Module:
         )
     label = _label(matrices, rank, score is not None)
     if score is not None:
-        eps = torch.finfo(next(block.parameters()).dtype).eps
-        matrices = _factor_patterns(matrices, rank, label, eps)
+        matrices = _factor_patterns(matrices, rank, label)
     if has_messages:
         matrices = _factor_messages(matrices)
     return matrices.as_block(block)
@@ -114,7 +105,7 @@ def _merge_patterns(block: MatrixBlock) -> MatrixBlock:
     block.task = "merge, patterns"
     score, scale = block.score()
     query, key = (
-        repeated(block.affine(operand.ref, use), block.count(score))
+        repeated(block.stream(operand.ref, use), block.count(score))
         for operand, use in zip(score.operands, ("queries", "keys"), strict=True)
     )
     # Scores of whole tokens are scaled by the head width, scores of the block by its key width.
@@ -134,7 +125,7 @@ def _merge_patterns(block: MatrixBlock) -> MatrixBlock:
         changes |= {"has_wv": True, "kv_heads": "all"}
     projections = replace(old, q_heads=score.heads, qk_dim="all", **changes)
     merged = block.rebuilt(replace(genome, projections=projections), {"q": patterns})
-    if bool(key[..., -1].any()) and not agree(block, merged, block.dim):
+    if not agree(block, merged, block.dim):
         raise block.refusal(
             "the keys have a bias, which adds a number to all scores of a query, and the weights "
             "change with it; expected keys without bias, or a normaliser like softmax"
@@ -144,26 +135,24 @@ def _merge_patterns(block: MatrixBlock) -> MatrixBlock:
 
 def _merge_messages(block: MatrixBlock) -> MatrixBlock:
     block.task = "merge, messages"
-    aggregate, maps = _aggregation(block)
+    aggregate = block.plan.steps[-1]
+    if aggregate.primitive.name != "weighted_sum":
+        raise block.refusal(
+            f"{aggregate.module} stands between the aggregation and the output; expected "
+            "weighted_sum"
+        )
     count, old, index = block.count(aggregate), block.genome.projections, aggregate.index
-    values = repeated(block.affine(aggregate.operands[1].ref, "values"), count)
-    # Biases after the aggregation, which only weights that sum to one can carry.
-    constant = torch.zeros_like(values[..., -1])
-    for step in maps:
-        linear = block.linear(f"{step.module}.linear")
-        values = mapped(linear[:, :-1], values)
-        constant = constant @ linear[:, :-1].mT + linear[:, -1]
+    values = repeated(block.stream(aggregate.operands[1].ref, "values"), count)
     output = block.linear("wo") if old.has_wo else torch.eye(block.dim, block.dim + 1).double()
-    weight = output[:, :-1]
+    weight, bias = output[:, :-1], output[:, -1]
     if old.merge == "sum":
         by_head = weight.expand(count, -1, -1)
     else:
         by_head = weight.reshape(block.dim, count, -1).transpose(0, 1)
     messages = mapped(by_head, values)
-    rest = output[:, -1] + torch.einsum("hdw,hw->d", by_head, constant)
-    messages[..., -1] += rest / count
+    messages[..., -1] += bias / count  # carried by weights that sum to one
 
-    nodes = block.genome.nodes[: index + 1]
+    nodes = block.genome.nodes
     if not old.has_wv:
         # Nodes that read the token itself as v get another name for it, if there is one.
         raw = next((stream for stream in ("k", "q") if not old.has_projection(stream)), "v")
@@ -174,27 +163,12 @@ def _merge_messages(block: MatrixBlock) -> MatrixBlock:
     genome = genome.with_inputs(index, nodes[index].inputs[0], "v")
     block.check_readers(genome, index, "v")
     merged = block.rebuilt(genome, {"v": messages})
-    if bool(rest.any()) and not agree(block, merged, block.dim):
+    if not agree(block, merged, block.dim):
         raise block.refusal(
             "the output has a bias, which messages carry only where the weights of a query sum "
             "to one, and here they do not; expected no bias, or a normaliser like softmax"
         )
     return merged
-
-
-def _aggregation(block: MatrixBlock) -> tuple[Step, list[Step]]:
-    """Return the step that sums values with weights, and the linear maps after it in order."""
-    step = block.plan.steps[-1]
-    maps: list[Step] = []
-    while step.primitive.name == "linear" and isinstance(step.operands[0].ref, int):
-        maps.insert(0, step)
-        step = block.plan.steps[step.operands[0].ref]
-    if step.primitive.name != "weighted_sum":
-        raise block.refusal(
-            f"{step.module} stands between the aggregation and the output; expected weighted_sum, "
-            "followed by linear alone"
-        )
-    return step, maps
 
 
 def _label(block: MatrixBlock, rank: int, has_patterns: bool) -> str:
@@ -236,43 +210,19 @@ def _has_messages(block: MatrixBlock) -> bool:
     return values.ref == "v" and projections.has_wv and values.type.width == MODEL
 
 
-def _factor_patterns(block: MatrixBlock, rank: int, label: str, eps: float) -> MatrixBlock:
+def _factor_patterns(block: MatrixBlock, rank: int, label: str) -> MatrixBlock:
     score, scale = block.score()  # a second score would read other queries and keys
     old = block.genome.projections
     # W^P of each head, with the bias as its last row.
     rows = scale * rank**0.5 * block.stream("q").mT
-    groups = _key_heads(block, rows, eps)
-    kv_heads = old.kv_heads if groups else old.q_heads
+    values = (s.type for s in block.plan.streams if s.name == "v" and s.is_projected)
+    has_more_values = any(value.head_count(block.heads) >= len(rows) for value in values)
+    kv_heads = old.kv_heads if has_more_values else old.q_heads
     projections = replace(old, has_wk=True, kv_heads=kv_heads, qk_dim=label)
     genome = replace(block.genome, projections=projections).with_inputs(score.index, "q", "k")
     block.check_readers(genome, score.index, "q", "k")
-    # The best shared keys of a group are the keys of its stacked heads.
-    left, right = _halves(rows.reshape(groups or len(rows), -1, block.dim), rank)
-    keys = nn.functional.pad(right, (0, 1))
-    return block.rebuilt(genome, {"q": left.reshape(*rows.shape[:2], rank).mT, "k": keys})
-
-
-def _key_heads(block: MatrixBlock, rows: Float[Tensor, "h d+1 d"], eps: float) -> int | None:
-    """Return the number of key heads, or None if every head has separate keys.
-
-    The number is the number of heads of the projected values, at most the number of patterns. Heads
-    have separate keys if values are not projected, or if stacking the patterns of heads that would
-    share keys gives a matrix of a larger rank than the head width.
-
-    Args:
-        block: a block with patterns.
-        rows: the matrix of each head's patterns, with the bias as the last row.
-        eps: the relative precision with which the rank is computed.
-    """
-    values = (s.type for s in block.plan.streams if s.name == "v" and s.is_projected)
-    groups = next((value.head_count(block.heads) for value in values), None)
-    if groups is None:
-        return None
-    if groups >= len(rows):
-        return len(rows)  # repeated where the values have more heads than the patterns
-    stack = rows.reshape(groups, -1, block.dim)
-    ranks = torch.linalg.matrix_rank(stack, rtol=eps * max(stack.shape[1:]))
-    return groups if int(ranks.max()) <= block.dim // block.heads else None
+    left, right = _halves(rows, rank)
+    return block.rebuilt(genome, {"q": left.mT, "k": nn.functional.pad(right, (0, 1))})
 
 
 def _factor_messages(block: MatrixBlock) -> MatrixBlock:

@@ -16,62 +16,26 @@ from torch.nn import functional as F
 
 from nas.common.errors import GenomeError
 from nas.compiler import formula, make_plan
-from nas.genome import Genome, Node, ParamValue, Projections
+from nas.genome import Genome, Node, Projections
 from nas.genome.primitives import check_vocabulary, get
 from nas.genome.primitives.domains import Choice
 from nas.surgery.core import AttentionCore, HostSizes
 
 TOLERANCE: Final = 1e-9
+NEUTRAL: Final = ("zero_out", "identity")  # values of ``init`` with which a primitive does nothing
 _SIZES: Final = HostSizes(dim=12, heads=4, kv_heads=2, width=6, has_bias=True)
 _SEED: Final = 0
-NEUTRAL: Final = ("zero_out", "identity")  # initial values with which a primitive does nothing
 
 
-def starting_at(genome: Genome, init: str | None = None) -> Genome:
-    """Return the genome with the value ``init`` for every parameter of this name that has it.
+def preserving(genome: Genome) -> Genome:
+    """Return a genome that equals softmax attention before training.
 
-    The value ``gate`` starts with a closed gate (a factor): the one that opens over training if the
-    genome has one, else a learned one. None stands for the values of ``NEUTRAL``. A
-    primitive that has no such value keeps its own.
+    The result is the genome as it is written, or with a value of ``NEUTRAL`` for each parameter
+    ``init`` that has one (QANA: Vermillion 2025, section 4, "function-preserving").
 
     Raises:
-        GenomeError: a primitive or parameter does not exist, or all parameters ``init`` of the
-            genome lack the value.
-    """
-    genome = check_vocabulary(genome)
-    wanted = NEUTRAL if init is None else (init,)
-    chosen = [next((v for v in wanted if v in _inits(node)), None) for node in genome.nodes]
-    if init is not None and not any(chosen):
-        chosen = [init if _inits(node) else None for node in genome.nodes]  # the error names one
-    nodes = tuple(
-        node if value is None else _with_init(node, value)
-        for node, value in zip(genome.nodes, chosen, strict=True)
-    )
-    return check_vocabulary(replace(genome, nodes=nodes), f"init={init!r}")
-
-
-def _inits(node: Node) -> tuple[str, ...]:
-    """Return the values of a primitive's parameter ``init``; none without this parameter."""
-    init = get(node.op).parameters.get("init")
-    return init.values if isinstance(init, Choice) else ()
-
-
-def _with_init(node: Node, init: str) -> Node:
-    primitive = get(node.op)
-    changed: dict[str, ParamValue] = {"init": init}
-    gate = primitive.full(node.param_dict()).get("gate")
-    if init == "gate" and gate == "none":
-        changed["gate"] = "learned"
-    if init == "gate" and gate == "warmup":
-        changed["init"] = "random"  # the gate that opens over training starts closed
-    return replace(node, params=tuple(sorted((node.param_dict() | changed).items())))
-
-
-def check_preserving(genome: Genome) -> None:
-    """Raise GenomeError unless the untrained mechanism equals the attention that it replaces.
-
-    The model keeps its own projections, so the genome must have the projections of multi-head
-    attention and no window.
+        GenomeError: neither is equal; the genome has a window or other projections than multi-head
+            attention, whose projections the model keeps; or a primitive does not exist.
     """
     form = make_plan(genome).genome
     default = asdict(Projections())
@@ -85,25 +49,34 @@ def check_preserving(genome: Genome) -> None:
             "heads, concatenated) and no window, since the model keeps its own; preserve=False "
             "converts it."
         )
-    largest = difference(genome)
-    if largest > TOLERANCE:
-        reason = f"differs from softmax attention by {largest:.2g}"
-        if math.isinf(largest):
-            reason = "cannot replace softmax attention, where keys and queries differ in length"
-        raise GenomeError(
-            f"{formula(genome)} {reason} at its start, so it would change the model's outputs; "
-            "expected one that starts equal to it, such as mha or qana; preserve=False takes it as "
-            "it is."
-        )
+    if difference(genome) <= TOLERANCE:
+        return genome
+    nodes = tuple(_neutral(node) for node in check_vocabulary(genome).nodes)
+    genome = replace(genome, nodes=nodes)
+    if (largest := difference(genome)) <= TOLERANCE:
+        return genome
+    reason = f"differs from softmax attention by {largest:.2g}"
+    if math.isinf(largest):
+        reason = "cannot replace softmax attention, where keys and queries differ in length"
+    raise GenomeError(
+        f"{formula(genome)} {reason} at its start, so it would change the model's outputs; "
+        "expected one that starts equal to it, such as mha or qana; preserve=False takes it as it "
+        "is."
+    )
+
+
+def _neutral(node: Node) -> Node:
+    init = get(node.op).parameters.get("init")
+    value = next((v for v in NEUTRAL if isinstance(init, Choice) and v in init.values), None)
+    if value is None:
+        return node
+    return replace(node, params=tuple(sorted((node.param_dict() | {"init": value}).items())))
 
 
 def difference(genome: Genome) -> float:
     """Return a mechanism's largest difference from softmax attention before training.
 
     The difference is infinite if the mechanism needs as many keys as queries.
-
-    Raises:
-        GenomeError, ViolationError: the mechanism does not exist or does not type-check.
     """
     params = (get(node.op).full(node.param_dict()) for node in genome.nodes)
     integers = [v for values in params for v in values.values() if type(v) is int]

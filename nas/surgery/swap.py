@@ -4,10 +4,7 @@
     nas.swap_attention(model, "gqa", preserve=False)    # other outputs, to be trained
 
 Projections, norms, rotation, cache, masks and dropout stay the model's; the computation between
-them becomes the mechanism's graph. With ``preserve`` the mechanism must equal softmax attention
-before training, so that the outputs do not change until training changes them (QANA: Vermillion
-2025, section 4, "function-preserving"). Without ``preserve``, the fields of a genome have these
-effects:
+them becomes the mechanism's graph. Without ``preserve``, the fields of a genome have these effects:
 
 - graph: the graph runs on queries, keys and values that the model projected, normed and rotated.
   The genome's RoPE is left out on queries and keys that the model rotates, and stays on values and
@@ -18,11 +15,11 @@ effects:
   (``nas.surgery.conversion``). The number of heads never increases.
 - has_wq, has_wk, has_wv, has_wo: if the field is false, the model's projection is dropped.
 - qk_dim: each head of queries and keys keeps its first features, in modules of torch and timm that
-  neither norm nor rotate them; other models refuse the genome, since their heads have one width.
+  do not norm them; other models refuse the genome, since their heads have one width.
 - raw: shared, merge: sum: the genome is refused.
 
-In causal attention the genome is refused if the outputs of new tokens cannot be computed from the
-cached keys and values of earlier tokens.
+In causal language models the genome is refused if the outputs of new tokens cannot be computed from
+the cached keys and values of earlier tokens.
 
 The names of new parameters contain ``core.`` after the name of the attention module. Load a
 checkpoint of the original model before the swap, or with ``strict=False`` after the swap.
@@ -31,31 +28,22 @@ checkpoint of the original model before the swap, or with ``strict=False`` after
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
-from dataclasses import replace
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from nas.common.errors import GenomeError, NasError
 from nas.compiler import make_plan
 from nas.genome import Genome, Rest
 from nas.store.sources import load_genome
-from nas.surgery.conversion import convert, description, is_converted
-from nas.surgery.core import AttentionCore, HostSizes
+from nas.surgery.conversion import converted, host_shapes, new_shapes
+from nas.surgery.core import AttentionCore
 from nas.surgery.host_form import check_decodable
 from nas.surgery.hosts import CORE, HOSTS, Host
-from nas.surgery.preserving import check_preserving, starting_at
-
-Where = Callable[[str, nn.Module], bool] | Sequence[str] | None
-
-# Names of cross-attention in torch's decoder layers and in models of transformers.
-_CROSS_ATTENTION: Final = frozenset(
-    ("multihead_attn", "encoder_attn", "EncDecAttention", "crossattention", "cross_attn")
-)
+from nas.surgery.preserving import preserving
 
 
 class _Site(NamedTuple):
@@ -70,30 +58,24 @@ def swap_attention(
     model: nn.Module,
     mechanism: Genome | str,
     *,
-    where: Where = None,
-    init: str | None = None,
+    where: str | Sequence[str] | None = None,
     preserve: bool = True,
 ) -> list[str]:
     """Replace the attention of a model in place; an error leaves the model unchanged.
 
-    New weights are drawn from torch's global generator. ``nas.preview_swap`` shows beforehand what
-    would change, and by how much.
+    New weights are drawn from torch's global generator.
 
     Args:
         model: a model that contains, or is, torch's nn.MultiheadAttention, timm's Attention, or an
-            attention module of Hugging Face's transformers that uses the AttentionInterface.
+            attention module of transformers: GPT-2, ViT, Llama, Mistral, Qwen 2 and 3, Gemma.
         mechanism: a genome, or a string that names one (see ``nas.store.sources``).
-        where: the attention modules that become the mechanism: None for the layers that the
-            genome's field ``placement`` names, a function of name and module, or names and patterns
-            as in ``fnmatch``. With None, the model's attention in the other layers gets the window
-            and the key heads of the placement's ``rest``.
-        init: the initialisation of every primitive that has it: ``zero_out``, ``identity``,
-            ``gate`` (a closed gate, learned or opening over training), or ``paper_zero``, which
-            keeps the outputs exactly but never trains. The default is ``zero_out`` or
-            ``identity`` with ``preserve``, and the genome's value without it.
-        preserve: whether to accept only mechanisms that keep the outputs. If False, every mechanism
-            that the model can hold is accepted; heads, projections and window then change as this
-            module describes.
+        where: names of attention modules, or patterns as in ``fnmatch``. None stands for the layers
+            that the genome's field ``placement`` names; the model's attention in the other layers
+            then gets the window and the key heads of the placement's ``rest``.
+        preserve: whether the mechanism must equal softmax attention before training, so that the
+            outputs do not change until training changes them. Parameters ``init`` are set for this
+            if they must be. If False, every mechanism that the model can hold is accepted; heads,
+            projections and window then change as ``nas.surgery.swap`` describes.
 
     Returns:
         The names of the changed modules, in the model's order.
@@ -108,78 +90,33 @@ def swap_attention(
             than a mechanism would keep.
     """
     genome = load_genome(mechanism) if isinstance(mechanism, str) else mechanism
-    if init is not None or preserve:
-        genome = starting_at(genome, init)
     if preserve:
-        check_preserving(genome)
+        genome = preserving(genome)
     chosen = _genomes(_sites(model), where, genome)
     if preserve and any(each != genome for _, each in chosen):
         raise GenomeError(
             f"placement ({genome.placement}) changes the attention of the other layers; "
             "preserve=False converts it."
         )
-    cores = [(site, each, _core(each, site, preserve)) for site, each in chosen]
+    swaps = [(site, *_prepared(site, each)) for site, each in chosen]
     for caution in make_plan(genome).cautions:
         warnings.warn(caution, stacklevel=2)
-    for site, each, core in cores:
-        if not preserve and is_converted(each, core.sizes):
-            convert(site.module, each, core.sizes)
+    for site, core, projections in swaps:
+        if projections:
+            site.host.replace(site.module, projections)
         site.host.install(site.module, core)
+    for part in model.modules():
+        if isinstance(part, nn.TransformerEncoder):
+            part.use_nested_tensor = False  # nested tensors of padded sequences suit torch alone
     return [site.name for site, _ in chosen]
-
-
-def preview_swap(
-    model: nn.Module,
-    mechanism: Genome | str,
-    batch: Any = None,
-    *,
-    where: Where = None,
-    init: str | None = None,
-) -> dict[str, Any]:
-    """Swap the attention of a copy of the model, without ``preserve``, and describe the changes.
-
-    Args:
-        model: the model, which is not changed.
-        mechanism: see ``swap_attention``.
-        batch: the model's input: a tensor, a tuple of arguments or a mapping of named arguments.
-        where: see ``swap_attention``.
-        init: see ``swap_attention``.
-
-    Returns:
-        A dictionary. ``changes`` maps each module's name to a list of sentences. ``params`` holds
-        the numbers of parameters [before, after]. With a batch, ``outputs`` is the relative change
-        |after - before| / |before| of the first tensor that the model returns in eval mode (L2
-        norms). ``loss`` holds the losses [before, after] if the model returns a loss, as models of
-        transformers do for ``labels``. The preview draws the same new weights as a swap would draw
-        now.
-
-    Raises:
-        GenomeError, ViolationError, NasError: as ``swap_attention`` raises them.
-    """
-    devices = sorted({p.device.index or 0 for p in model.parameters() if p.is_cuda})
-    with torch.random.fork_rng(devices=devices):
-        swapped = deepcopy(model)
-        names = swap_attention(swapped, mechanism, where=where, init=init, preserve=False)
-    cores: dict[str, Any] = {name: swapped.get_submodule(name).core for name in names}
-    answer: dict[str, Any] = {
-        "changes": {name: list(core.changes) for name, core in cores.items()},
-        "params": [sum(p.numel() for p in m.parameters()) for m in (model, swapped)],
-    }
-    if batch is None:
-        return answer
-    (before, loss), (after, new_loss) = (_outputs(m, batch) for m in (model, swapped))
-    answer["outputs"] = float((after - before).norm() / before.norm())
-    if loss is not None:
-        answer["loss"] = [loss, new_loss]
-    return answer
 
 
 def _sites(model: nn.Module) -> list[_Site]:
     hosts = [host() for host in HOSTS.values()]
     sites = [
-        _Site(name, module, next(host for host in hosts if host.recognises(module)))
+        _Site(name, module, host)
         for name, module in model.named_modules()
-        if any(host.recognises(module) for host in hosts)
+        if (host := next((h for h in hosts if h.recognises(module)), None)) is not None
     ]
     if not sites:
         raise NasError(
@@ -189,96 +126,47 @@ def _sites(model: nn.Module) -> list[_Site]:
     return sites
 
 
-def _genomes(sites: list[_Site], where: Where, genome: Genome) -> list[tuple[_Site, Genome]]:
+def _genomes(
+    sites: list[_Site], where: str | Sequence[str] | None, genome: Genome
+) -> list[tuple[_Site, Genome]]:
     """Return the attention modules to replace, each with the genome that it gets."""
-    if where is not None:
-        return [(site, genome) for site in _chosen(sites, where)]
-    layers, has_rest = genome.placement.layers(len(sites)), genome.placement.rest != Rest()
-    return [
-        (site, genome if i in layers else genome.rest())
-        for i, site in enumerate(sites)
-        if i in layers or has_rest
-    ]
-
-
-def _chosen(sites: list[_Site], where: Callable[..., bool] | Sequence[str]) -> list[_Site]:
-    """Return the attention modules that ``where`` selects; NasError if a pattern matches none."""
-    expected = f"expected some of {', '.join(repr(site.name) for site in sites)}"
-    if callable(where):
-        chosen = [site for site in sites if where(site.name, site.module)]
-    else:
-        patterns = [where] if isinstance(where, str) else where
-        for pattern in patterns:
-            if not any(fnmatchcase(site.name, pattern) for site in sites):
-                raise NasError(f"where: {pattern!r} matches no known attention; {expected}.")
-        chosen = [site for site in sites if any(fnmatchcase(site.name, p) for p in patterns)]
-    if not chosen:
-        raise NasError(f"where: found {where!r}, which selects none; {expected}.")
-    return chosen
-
-
-def _sizes(site: _Site) -> HostSizes:
-    before = getattr(site.module, CORE, None)
-    if isinstance(before, AttentionCore):
+    if where is None:
+        layers, has_rest = genome.placement.layers(len(sites)), genome.placement.rest != Rest()
+        return [
+            (site, genome if i in layers else genome.rest())
+            for i, site in enumerate(sites)
+            if i in layers or has_rest
+        ]
+    patterns = [where] if isinstance(where, str) else where
+    names = [site.name for site in sites]
+    unmatched = [p for p in patterns if not any(fnmatchcase(name, p) for name in names)]
+    if unmatched or not patterns:
         raise NasError(
-            f"it was swapped before and holds {before.genome.to_json()}; its trained weights "
-            "would be lost, so leave it out by `where`, or swap a new model."
+            f"where: {unmatched or patterns} matches no known attention; expected some of "
+            f"{', '.join(map(repr, names))}."
         )
+    return [(site, genome) for site in sites if any(fnmatchcase(site.name, p) for p in patterns)]
+
+
+def _prepared(site: _Site, genome: Genome) -> tuple[AttentionCore, dict[str, nn.Module]]:
+    """Return the mechanism for a site, and the new projections if these change."""
     try:
+        before = getattr(site.module, CORE, None)
+        if isinstance(before, AttentionCore):
+            raise NasError(
+                f"it was swapped before and holds {before.genome.to_json()}, whose trained weights "
+                "would be lost; leave it out by `where`, or swap a new model."
+            )
         sizes = site.host.measure(site.module)
-    except NasError as error:
-        raise NasError(f"{error}; leave it out by `where`.") from error.__cause__
-    is_cross = sizes.is_cross or site.name.rpartition(".")[2] in _CROSS_ATTENTION
-    return replace(sizes, is_cross=is_cross, is_causal=sizes.is_causal and not is_cross)
-
-
-def _core(genome: Genome, site: _Site, preserve: bool) -> AttentionCore:
-    """Return the module that computes the mechanism at a site, on the site's device.
-
-    If the swap converts projections, it is first tried on a copy of the module.
-
-    Args:
-        genome: the mechanism.
-        site: the attention module to replace.
-        preserve: whether projections must not change.
-    """
-    like = next(p for p in site.module.parameters() if p.is_floating_point())
-    try:
-        sizes = _sizes(site)
-        changes = () if preserve else description(genome, sizes)
+        like = next(p for p in site.module.parameters() if p.is_floating_point())
         with torch.device(like.device):
-            core = AttentionCore(genome, sizes, changes)
-        core = core.to(like.dtype).train(site.module.training)
-        if not preserve and sizes.is_causal:
-            check_decodable(core.plan, sizes.is_sliding)
-        if not preserve and is_converted(genome, sizes):
-            copy = deepcopy(site.module)
-            convert(copy, genome, sizes)
-            site.host.install(copy, deepcopy(core))
-            site.host.dry_run(copy)
+            core = AttentionCore(genome, sizes).to(like.dtype).train(site.module.training)
+        if sizes.is_causal:
+            check_decodable(core.plan)
+        shapes = new_shapes(core)
+        if shapes == host_shapes(sizes):
+            return core, {}
+        return core, converted(site.host.projections(site.module), shapes, sizes)
     except NasError as error:
         where = f"the model's attention {site.name!r}"
         raise type(error)(f"{where}: {error}") from error.__cause__
-    return core
-
-
-def _outputs(model: nn.Module, batch: Any) -> tuple[Tensor, float | None]:
-    """Return the first tensor that the model returns in eval mode, and the loss that it returns."""
-    modes = {part: part.training for part in model.modules()}
-    try:
-        with torch.no_grad():
-            model.eval()
-            if isinstance(batch, Mapping):
-                result = model(**batch)
-            else:
-                result = model(*batch) if isinstance(batch, tuple) else model(batch)
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
-    loss = getattr(result, "loss", None)
-    values = result.values() if isinstance(result, Mapping) else result
-    values = [values] if isinstance(values, Tensor) else values
-    first = next((v for v in values if isinstance(v, Tensor) and v.dim() and v is not loss), None)
-    if first is None:
-        raise NasError(f"{type(model).__name__} returns no tensor for this batch.")
-    return first.double(), None if loss is None else float(loss)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.surgery.core import AttentionCore, HostSizes
-from nas.surgery.hosts import HOSTS
+from nas.surgery.hosts import HOSTS, Host
 
 
 class PlainAttention(nn.Module):
@@ -17,7 +16,7 @@ class PlainAttention(nn.Module):
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
-        self.dim, self.heads = dim, heads
+        self.dim, self.heads, self.width = dim, heads, dim // heads
         for name in ("to_q", "to_k", "to_v", "to_out"):
             self.add_module(name, nn.Linear(dim, dim))
 
@@ -25,7 +24,7 @@ class PlainAttention(nn.Module):
         """Queries, keys and values, (b, h, n, w)."""
         parts: Any = self
         streams = (part(x) for part in (parts.to_q, parts.to_k, parts.to_v))
-        return [t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in streams]
+        return [t.unflatten(-1, (-1, self.width)).transpose(1, 2) for t in streams]
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend to all tokens."""
@@ -46,27 +45,19 @@ class SwappedPlainAttention(PlainAttention):
 
 
 @HOSTS.register("plain")
-class PlainHost:
+class PlainHost(Host):
     """The class PlainAttention, without subclasses."""
 
     about = "PlainAttention"
+    names = ("to_q", "to_k", "to_v", "to_out")
 
     def recognises(self, module: nn.Module) -> bool:
-        """Whether it is a PlainAttention, swapped or not."""
         return type(module) in (PlainAttention, SwappedPlainAttention)
 
     def measure(self, module: nn.Module) -> HostSizes:
-        """The sizes of its attention."""
         assert isinstance(module, PlainAttention)
-        width = module.dim // module.heads
-        return HostSizes(module.dim, module.heads, module.heads, width, has_bias=True)
+        return HostSizes(module.dim, module.heads, module.heads, module.width, has_bias=True)
 
     def install(self, module: nn.Module, core: AttentionCore) -> None:
-        """Replace its attention by the core."""
         module.__class__ = SwappedPlainAttention
         module.core = core
-
-    def dry_run(self, module: nn.Module) -> None:
-        """Run it on two tokens."""
-        assert isinstance(module, PlainAttention)
-        module(torch.zeros(1, 2, module.dim))

@@ -28,16 +28,8 @@ def test_factoring_undoes_merging(name: str, what: str, qkv_bias: bool) -> None:
     assert_same_blocks(block, restored)
 
 
-@pytest.mark.parametrize("name", ["gqa", "rsqa"])
-def test_factoring_recovers_shared_keys(name: str) -> None:
-    block = built(MECHANISMS[name].genome, qkv_bias=True)
-    restored = factor(merge(block, "patterns"), WIDTH)
-    assert restored.wk.weight.shape == block.wk.weight.shape
-    assert_same_blocks(block, restored)
-
-
 @pytest.mark.parametrize("name", ["gqa", "rsqa", "champion_control"])
-def test_factoring_gives_each_head_its_own_values(name: str) -> None:
+def test_factoring_gives_each_head_its_own_keys_and_values(name: str) -> None:
     block = built(MECHANISMS[name].genome, qkv_bias=True)
     assert_same_blocks(block, factor(merge(block), WIDTH))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ HOSTED = {
 }
 CAUSAL = torch.ones(7, 7, dtype=torch.bool).triu(1)
 PADDING = torch.arange(7) >= torch.tensor([5, 7, 3])[:, None]
-NESTED = "ignore:The PyTorch API of nested tensors:UserWarning"
 
 MASKS: list[dict[str, Any]] = [
     {},
@@ -48,12 +46,11 @@ def encoder(**options: Any) -> nn.TransformerEncoder:
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=nests)
 
 
-@pytest.mark.filterwarnings(NESTED)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 @pytest.mark.parametrize(
     ("options", "where", "train", "grad"),
     [
         ({"batch_first": True}, None, False, False),
-        ({"batch_first": True, "activation": "gelu"}, ["layers.0.*"], False, False),
         ({"batch_first": True, "norm_first": True}, ["layers.1.*"], False, True),
         ({"batch_first": False}, None, True, True),
         ({"batch_first": True, "bias": False, "norm_first": True}, None, True, False),
@@ -69,10 +66,15 @@ def test_an_encoder_keeps_its_outputs(
     x = torch.randn(3, 7, 32) if options["batch_first"] else torch.randn(7, 3, 32)
     with torch.set_grad_enabled(grad):
         for masks in MASKS:
-            assert_same(other, model, x, **masks)
+            found, expected = other(x, **masks), model(x, **masks)
+            if "src_key_padding_mask" in masks:  # nested tensors give zeros there
+                batched = [
+                    t if options["batch_first"] else t.transpose(0, 1) for t in (found, expected)
+                ]
+                found, expected = (t[~PADDING] for t in batched)
+            torch.testing.assert_close(found, expected, **TOLERANCE)
 
 
-@pytest.mark.filterwarnings(NESTED)
 @pytest.mark.parametrize("where", [None, ["layers.1.*"]])
 def test_fast_path_of_torch_does_not_bypass_the_mechanism(where: Any) -> None:
     """Torch would compute the attention itself where it may: in eval mode, without gradients."""
@@ -84,31 +86,10 @@ def test_fast_path_of_torch_does_not_bypass_the_mechanism(where: Any) -> None:
         expected = other.train()(x, **masks).detach()
         with torch.no_grad():
             found, before = other.eval()(x, **masks), model.eval()(x, **masks)
-        if "src_key_padding_mask" in masks:  # in eval mode torch gives zeros there
+        if "src_key_padding_mask" in masks:
             found, expected, before = found[~PADDING], expected[~PADDING], before[~PADDING]
         torch.testing.assert_close(found, expected, **TOLERANCE)
         assert (found - before).abs().max() > 1e-2
-
-
-@pytest.mark.parametrize("batch_first", [True, False])
-def test_a_decoder_keeps_its_outputs(batch_first: bool) -> None:
-    torch.manual_seed(0)
-    layer = nn.TransformerDecoderLayer(32, 4, 48, dropout=0.0, batch_first=batch_first)
-    model = nn.TransformerDecoder(layer, 1)
-    other = deepcopy(model)
-    names = swap_attention(other, "qana")
-    assert names == ["layers.0.self_attn", "layers.0.multihead_attn"]
-    x, memory = torch.randn(3, 7, 32), torch.randn(3, 9, 32)
-    if not batch_first:
-        x, memory = x.transpose(0, 1), memory.transpose(0, 1)
-    given = {
-        "tgt_mask": CAUSAL,
-        "tgt_is_causal": True,
-        "tgt_key_padding_mask": PADDING,
-        "memory_key_padding_mask": torch.arange(9) >= torch.tensor([4, 9, 1])[:, None],
-    }
-    for train in (True, False):
-        assert_same(other.train(train), model.train(train), x, memory, **given)
 
 
 def draw_mask(kind: str) -> Tensor | None:

@@ -82,47 +82,14 @@ def test_streams_without_projection_merge_too(
     assert_same_blocks(block, merge(block, what))
 
 
-def test_linear_maps_and_sums_of_streams_are_merged(genome: Build) -> None:
-    found = genome(
-        ("linear", "q"),
-        ("add", ["k", "v"]),
-        ("scaled_dot_product", [0, 1]),
-        ("softmax", [2]),
-        ("linear", "v"),
-        ("weighted_sum", [3, 4]),
-        ("linear", [5]),
-        ("linear", [6]),
-        kv_heads="1/2",
-    )
-    block = built(found, qkv_bias=True)
-    merged = merge(block)
-    assert [n.op for n in merged.genome.nodes] == ["scaled_dot_product", "softmax", "weighted_sum"]
-    assert_same_blocks(block, merged)
-
-
 WEIGHTED = (DOT, ("temperature", [0]), ("topk_filter", [1], {"k": 4}), ("softmax", [2]))
 
 
-@pytest.mark.parametrize(
-    ("what", "nodes"),
-    [
-        ("messages", (*WEIGHTED, ("weighted_sum", [3, "v"]))),
-        # Operands of add are sorted anew: norms are found again by what they compute.
-        (
-            "patterns",
-            (*WEIGHTED, ("rms_norm", "v"), ("layer_norm", "v"), ("add", [5, 4]),
-             ("weighted_sum", [3, 6])),
-        ),
-        (
-            "patterns",
-            (("layer_norm", "v"), ("gelu", "v"), ("layer_norm", [1]), ("add", [0, 2]), DOT,
-             ("softmax", [4]), ("weighted_sum", [5, 3])),
-        ),
-    ],
-)  # fmt: skip
-def test_weights_of_other_operations_are_copied(genome: Build, what: str, nodes: Any) -> None:
-    block = built(genome(*nodes), qkv_bias=True)
-    assert_same_blocks(block, merge(block, what))
+def test_weights_of_other_operations_are_copied(genome: Build) -> None:
+    """Operands of add are sorted anew: operations are found again by their names."""
+    values = (("rms_norm", "v"), ("layer_norm", "v"), ("add", [5, 4]), ("weighted_sum", [3, 6]))
+    block = built(genome(*WEIGHTED, *values), qkv_bias=True)
+    assert_same_blocks(block, merge(block, "patterns"))
 
 
 def test_merging_keeps_window_and_placement(genome: Build) -> None:
@@ -138,7 +105,7 @@ def test_random_genomes_merge_exactly_or_are_refused() -> None:
     variation = Variation(space, load_policy(space.policy))
     rng = np.random.default_rng(0)
     merged = 0
-    for _ in range(60):
+    for _ in range(40):
         found = variation.mutate(variation.sample(rng), rng, 2)[0]
         block = built(found, qkv_bias=bool(rng.integers(2)))
         if not any(True for _ in block.parameters()):
@@ -150,7 +117,7 @@ def test_random_genomes_merge_exactly_or_are_refused() -> None:
                 continue
             merged += 1
             assert_same_blocks(block, other)
-    assert merged > 10
+    assert merged > 5
 
 
 # Biases that depend on the normaliser
@@ -204,18 +171,18 @@ def scored(*nodes: Any) -> tuple[Any, ...]:
         # Between queries and keys: positions, norms, neighbours.
         (scored(("rope", "q"), ("rope", "k")), {}, "patterns", r"rope_0 stands .* the queries"),
         (scored(("rms_norm", "q"), ("rms_norm", "k")), {}, "patterns", "rms_norm_0 stands"),
-        (scored(("linear", "q"), ("layer_norm", "k")), {}, "patterns", "layer_norm_1 .* keys"),
-        (scored(("linear", "q"), ("short_conv", "k")), {}, "both", "short_conv_1 .* the keys"),
+        ((("layer_norm", "k"), ("scaled_dot_product", ["q", 0]), ("softmax", [1]),
+          ("weighted_sum", [2, "v"])), {}, "patterns", "layer_norm_0 .* the keys"),
         ((DOT, *SOFTMAX, ("output_gate", [2])), {}, "messages",
          "output_gate_3 stands between the aggregation"),
         ((DOT, ("softmax", [0]), ("weighted_sum", [1, "k"])), {}, "patterns",
          "merge, patterns: k is read by weighted_sum_2 too"),
-        # Weights that do not fit the new heads, and those that cannot be told apart.
+        # Weights that do not fit the new heads, and those that might change places.
         ((("output_gate", "k"), ("scaled_dot_product", ["q", 0]), ("softmax", [1]),
           ("weighted_sum", [2, "v"])), {"kv_heads": "1/2"}, "messages",
-         r"output_gate_0 has weights of shape \(16, 32\)"),
+         r"output_gate has weights of shape \(16, 32\)"),
         ((DOT, ("temperature", [0]), ("temperature", [0]), ("add", [1, 2]), ("softmax", [3]),
-          ("weighted_sum", [4, "v"])), {}, "both", "temperature_2 has an equal operation"),
+          ("weighted_sum", [4, "v"])), {}, "both", "two operations temperature have weights"),
     ],
 )  # fmt: skip
 def test_operations_between_the_matrices_are_named(
