@@ -133,12 +133,6 @@ def check(
 @app.command(rich_help_panel="Search")
 def watch(
     run: options.RunName = "latest",
-    web: Annotated[
-        bool, typer.Option("--web", help="Serve the page of `nas report` on this machine.")
-    ] = False,
-    port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port of --web; 0 for a free one.")
-    ] = 0,
     runs: options.Runs = Path("runs"),
 ) -> None:
     """Watch a run that another process writes, until it ends.
@@ -155,15 +149,6 @@ def watch(
 
     folder = find_run(run, runs)
     label = run if runs == RUNS else str(folder)
-    if web:
-        from nas.report.page.serving import PageServer
-
-        with PageServer(folder, label, port) as server:
-            note("Ctrl-C ends it. Everyone who has this address can read the run:")
-            tell(server.url)
-            sys.stdout.flush()  # a pipe is buffered
-            server.serve_forever()
-        return
     console = output()
     with display(console, is_watching=True) as shown:
         status = follow(folder, shown)

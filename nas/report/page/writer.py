@@ -1,10 +1,9 @@
 """Write a page: one HTML file that shows runs and needs no other file.
 
 A strict content security policy allows only the page's own script and style, identified by their
-hashes; it forbids requests, other scripts and forms. A page that ``nas watch`` serves (serving.py)
-may connect to its own server. The data are encoded as base64, which cannot contain the end tag of
-the element around them. The page's script is the concatenation of all files of ``SCRIPTS``, which
-share one scope.
+hashes; it forbids requests, other scripts and forms. The data are encoded as base64, which cannot
+contain the end tag of the element around them. The page's script is the concatenation of all files
+of ``SCRIPTS``, which share one scope.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import resources
 from itertools import compress
 from pathlib import Path
@@ -47,21 +45,8 @@ HERE: Final = resources.files("nas.report.page")
 # Only functions read the constants of scripts, so the order matters only for the last script.
 SCRIPTS: Final = (
     *("dom", "run", "state", "filter", "scale", "marks", "labels", "tip", "pointer"),
-    *("front", "table", "curves", "edits", "graph", "mechanism", "timeline", "watch", "main"),
+    *("front", "table", "curves", "edits", "graph", "mechanism", "timeline", "main"),
 )
-
-
-@dataclass(frozen=True)
-class Watched:
-    """The settings of a served page, which asks its server for changes of the run.
-
-    Attributes:
-        change_token: token that identifies the state of the run that the page shows.
-        pause_seconds: time between two requests of the page.
-    """
-
-    change_token: str
-    pause_seconds: float
 
 
 def write_report(
@@ -92,20 +77,14 @@ def write_report(
     return target
 
 
-def page(views: Sequence[RunView], watched: Watched | None = None) -> str:
-    """Return the HTML of a page that shows runs.
-
-    Args:
-        views: the runs.
-        watched: settings of a page that a server serves; None for a page in a file.
-    """
+def page(views: Sequence[RunView]) -> str:
+    """Return the HTML of a page that shows runs."""
     style, script = (HERE / "page.css").read_text("utf-8"), page_script()
     tables = [page_columns(view) for view in views]
     figures = (confirmed_figure(view) for view in views)
     return render(
         "page.html",
         views=views,
-        watched=watched,
         style=Markup(style),  # noqa: S704 - ours
         style_hash=_hash(style),
         script=Markup(script),  # noqa: S704 - ours

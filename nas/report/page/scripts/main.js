@@ -20,7 +20,6 @@ async function main() {
   // Static parts are hidden once everything that replaces them exists.
   document.documentElement.classList.add("scripted");
   document.documentElement.dataset.ready = Math.round(performance.now());
-  watch();
 }
 
 /** A link to a mechanism selects it, and keeps everything else in the address. */
