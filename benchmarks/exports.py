@@ -1,14 +1,10 @@
-"""Export random legal genomes and all named mechanisms, and check each file in a clean process.
+"""Export random legal genomes and all named mechanisms, and compare each file with its block.
 
     python -m benchmarks exports --genomes 1000 --record exports.jsonl
 
 The samples are from ``attention_v2``, ``attention_causal`` and ``linear_causal``; every second one
-is mutated twice, and every second genome is exported as causal if it permits this. Graphs take both
-masks, some of whose rows mask all tokens. All weights are random, none is zero. Results in the
-record file are not computed again.
-
-An export of a graph takes seconds, so two steps are cached in the process: torch's function table
-for ONNX, and the trace of a genome whose two graphs have the same source.
+is mutated twice, and every second genome is exported as causal if it permits this. All weights are
+random, none is zero. Results in the record file are not computed again.
 """
 
 from __future__ import annotations
@@ -18,21 +14,20 @@ import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
-from functools import cache, partial
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from torch.export import ExportedProgram
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from benchmarks.figures import Figure, single
-from nas.common.errors import ExportError, NasError
+from nas.common.errors import NasError
 from nas.compiler import make_plan
-from nas.exporting import EXPORTS, MASKS, ExportRequest, Provenance, graphs, write_export
-from nas.exporting.checking import SIZES, TOLERANCE, ExpectedOutputs, differences, perturb
-from nas.exporting.request import source_text
+from nas.exporting import EXPORTS, TOLERANCE, ExportFormat, ExportRequest
+from nas.exporting.formats import add_noise
 from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS
@@ -40,47 +35,32 @@ from nas.space import load_space
 from nas.space.rules import load_policy
 from nas.space.vary import Variation
 
-FORMATS: Final = ("py", "timm", "pt2", "onnx", "hf")
+FORMATS: Final = ("py", "pt2", "onnx")
 DIM: Final = 32
 HEADS: Final = 8
-_BATCH: Final = 32  # genomes per clean process, which imports every framework once
 
 
 def exports(options: argparse.Namespace) -> list[Figure]:
     """Return share of accepted exports, number of wrong ones and largest error, per format."""
     registry: Any = ONNXRegistry
-    registry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))
-    graphs.traced = _cached(graphs.traced)
-    record, genomes = options.record, list(_genomes(options.genomes))
-    results: dict[tuple[str, str], Any] = {}
+    registry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))  # seconds a call
+    record, results = options.record, dict[tuple[str, str], Any]()
     if record is not None and record.exists():
         for line in record.read_text().splitlines():
-            key, format_, result = json.loads(line)
-            results[key, format_] = result
-    missing = [(i, g) for i, g in enumerate(genomes) if (_key(i, g), "hf") not in results]
-    for start in range(0, len(missing), _BATCH):
-        new = _try_exports(missing[start : start + _BATCH])
-        results |= new
-        if record is not None:
-            with record.open("a") as file:
-                file.writelines(json.dumps([*key, result]) + "\n" for key, result in new.items())
-        print(f"  {min(start + _BATCH, len(missing))} of {len(missing)}", flush=True)
-    wanted = {_key(i, g) for i, g in enumerate(genomes)}
-    return _table({key: result for key, result in results.items() if key[0] in wanted})
-
-
-def _cached(trace: Callable[..., ExportedProgram]) -> Callable[..., ExportedProgram]:
-    """Return ``trace`` with a cache of the last program, by export request and source."""
-    last: list[Any] = [None, "", None]
-
-    def cached(request: ExportRequest, *, fuse: bool = True) -> ExportedProgram:
-        text = source_text(request, request.plan, fuse)
-        if last[0] is not request or last[1] != text:
-            last[:] = request, text, trace(request, fuse=fuse)
-        program: ExportedProgram = last[2]
-        return program
-
-    return cached
+            key, name, result = json.loads(line)
+            results[key, name] = result
+    wanted = set()
+    for number, genome in enumerate(_genomes(options.genomes)):
+        key = f"{number} {digest(genome)}"
+        for name in FORMATS:
+            wanted.add((key, name))
+            if (key, name) in results:
+                continue
+            results[key, name] = result = _try_export(_request(number, genome), name)
+            if record is not None:
+                with record.open("a") as file:
+                    file.write(json.dumps([key, name, result]) + "\n")
+    return _table({key: result for key, result in results.items() if key in wanted})
 
 
 def _genomes(count: int) -> Iterator[Genome]:
@@ -95,65 +75,35 @@ def _genomes(count: int) -> Iterator[Genome]:
         yield variation.mutate(genome, rng, 2)[0] if number % 4 > 1 else genome
 
 
-def _key(number: int, genome: Genome) -> str:
-    return f"{number} {digest(genome)}"
-
-
 def _request(number: int, genome: Genome) -> ExportRequest:
     is_causal = number % 2 == 1 and not make_plan(genome).unsafe
-    make = partial(
-        ExportRequest,
-        genome,
-        DIM,
-        HEADS,
-        Provenance("a benchmark"),
-        is_causal=is_causal,
-        masks=MASKS,
-    )
-    weights, fresh = {}, make()
-    for layer in range(fresh.depth):
-        block = fresh.reference(layer)
-        perturb(block)
-        weights[layer] = block.float().state_dict()
-    return make(weights=weights)
+    initial = ExportRequest(genome, DIM, HEADS, is_causal=is_causal)
+    block = initial.block()
+    add_noise(block)
+    return replace(initial, weights=block.state_dict())
 
 
-def _try_exports(genomes: list[tuple[int, Genome]]) -> dict[tuple[str, str], float | str]:
-    """Return the largest error of each export, or the reason why there is none."""
-    results: dict[tuple[str, str], float | str] = {}
+def _try_export(request: ExportRequest, name: str) -> float | str:
+    """Return the largest difference of an export, or the reason why there is none."""
     with tempfile.TemporaryDirectory() as folder:
-        jobs = {}
-        for number, genome in genomes:
-            request = _request(number, genome)
-            for format_ in FORMATS:
-                key, exporter = (_key(number, genome), format_), EXPORTS.get(format_)
-                path = Path(folder) / f"{number}{format_}{exporter.suffix}"
-                try:
-                    write_export(exporter.content(request), path)
-                    assert exporter.expected is not None
-                    jobs[key] = path, exporter.loader, exporter.expected(request)
-                except NasError as error:
-                    results[key] = str(error)
-                except Exception as error:  # a bug in an exporter must not end a run of hours
-                    results[key] = f"CRASH {type(error).__name__}: {error}"
-        results |= dict(zip(jobs, _compare(list(jobs.values())), strict=True))
-    return results
+        path, export_format = Path(folder) / f"exported.{name}", EXPORTS[name]
+        try:
+            return _difference(export_format, request, path)
+        except NasError as error:
+            return str(error)
+        except Exception as error:  # a bug in an exporter must not end a run of hours
+            return f"CRASH {type(error).__name__}: {error}"
 
 
-def _compare(jobs: list[tuple[Path, str, ExpectedOutputs]]) -> list[float | str]:
-    """Return the errors of all files; bisect if a file terminates the process that runs it."""
-    try:
-        return differences(jobs) if jobs else []
-    except ExportError as error:
-        if len(jobs) == 1:
-            return [f"CRASH {error}"]
-        half = len(jobs) // 2
-        return _compare(jobs[:half]) + _compare(jobs[half:])
+def _difference(export_format: ExportFormat, request: ExportRequest, path: Path) -> float:
+    content = export_format.content(request)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    assert export_format.difference is not None
+    return export_format.difference(request, path)
 
 
 def _table(results: dict[tuple[str, str], float | str]) -> list[Figure]:
-    lengths = " and ".join(str(tokens) for _, tokens in SIZES)
-    print(f"\ndim {DIM}, {HEADS} heads; unseen lengths {lengths}; wrong is above {TOLERANCE:.0e}")
+    print(f"\ndim {DIM}, {HEADS} heads; wrong is above {TOLERANCE:.0e}")
     print(f"{'format':8}{'tried':>8}{'accepted':>10}{'share %':>9}{'wrong':>7}  largest difference")
     figures = []
     for format_ in FORMATS:

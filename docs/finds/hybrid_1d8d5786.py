@@ -6,9 +6,9 @@ An attention mechanism as a torch module; run as a program, this file tests itse
     y = block(x, attn_mask=None, key_padding_mask=None, is_causal=False)
 
 A hybrid's mechanism: 3 of every 4 layers.
-The attention of layers 0 to 3:
+The attention of a model's layers:
 
-    blocks = [attention_of_layer(layer, dim=64, heads=4) for layer in range(4)]
+    blocks = [attention_of_layer(layer, dim=64, heads=4) for layer in range(depth)]
 
 Digest: 1d8d5786e2017ec0
 Source: docs/genomes/hybrid_1d8d5786.json

@@ -6,9 +6,9 @@ An attention mechanism as a torch module; run as a program, this file tests itse
     y = block(x, attn_mask=None, key_padding_mask=None, is_causal=False)
 
 A hybrid's mechanism: first.
-The attention of layers 0 to 1:
+The attention of a model's layers:
 
-    blocks = [attention_of_layer(layer, dim=64, heads=4) for layer in range(2)]
+    blocks = [attention_of_layer(layer, dim=64, heads=4) for layer in range(depth)]
 
 Digest: 166aa689dcfcecea
 Source: docs/genomes/image_166aa689.json

@@ -4,7 +4,7 @@
     comparing.py    evaluate, benchmark: train mechanisms without a search
     explaining.py   explain: measure what each part of a mechanism contributes
     genomes.py      cost, show, validate, build_attention, and names of all mechanisms and tasks
-    exporting.py    export: write a mechanism as a file or folder
+    exporting.py    export: write a mechanism as a file
     execution.py    the arguments shared by all functions that train
 
 Functions return immutable dataclasses. ``to_dict()`` returns the JSON that the command of the same

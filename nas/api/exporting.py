@@ -1,32 +1,25 @@
-"""``nas.export``: write a mechanism as a file or folder that does not need nas."""
+"""``nas.export``: write a mechanism as a file that does not need nas."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import ExportError
 from nas.common.text import plural
-from nas.compiler import make_plan
-from nas.exporting import (
-    EXPORTS,
-    MASKS,
-    OPTIONS,
-    ExportRequest,
-    Provenance,
-    check_target,
-    read_weights,
-    save_weights,
-    write_export,
-)
+from nas.exporting import EXPORTS, ExportRequest, export_file, format_of, weights_file
 from nas.genome import Genome
 from nas.report.result import Result
 from nas.report.units import quantity
 from nas.store import find_candidate, open_run, weights_path
+from nas.store.files import write_file
 from nas.store.sources import Source, resolve
+from nas.store.weights import read_weights
 from nas.tasks import ModelTask
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MAX_DIM: Final = 4096
 
@@ -36,26 +29,21 @@ class ExportResult(Result):
     """A written export.
 
     Attributes:
-        path: the written file or folder.
-        dim: model width, in features of a token.
-        heads: number of heads of the backbone.
-        layer: index of the backbone layer whose weights are written.
-        weights: the written file of trained weights beside ``path``; None if it was not written.
+        difference: largest difference between the outputs of the file and of the compiled block for
+            random inputs, divided by the largest output if that is above 1. None for a format of a
+            plug-in whose outputs are not compared.
+        layer: index of the layer whose trained weights are written; None for initial weights.
+        weights: the file of trained weights beside ``path``; None if there is no such file.
         remarks: sentences on head counts below one, for which one head is used.
-        is_trained: whether ``path`` contains trained weights; None if it contains no weights.
-        difference: largest difference between the outputs of the export and of nas's unoptimised
-            implementation, divided by the largest output if that is above 1. None if the outputs
-            were not compared.
     """
 
     path: Path
     dim: int
     heads: int
-    layer: int = 0
+    difference: float | None = None
+    layer: int | None = None
     weights: Path | None = None
     remarks: tuple[str, ...] = ()
-    is_trained: bool | None = None
-    difference: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain data for JSON, with paths as strings."""
@@ -67,20 +55,19 @@ def export(
     source: str | Path | Genome,
     path: str | Path,
     *,
-    format: str | None = None,  # noqa: A002 - name of the option
     dim: int | None = None,
     heads: int | None = None,
     fast: bool = False,
     weights: bool = False,
     layer: int | None = None,
     causal: bool | None = None,
-    masks: Sequence[str] | None = None,
 ) -> ExportResult:
-    """Write a mechanism as a file or folder that does not need nas.
+    """Write a mechanism as a file that does not need nas, in the format of the file's suffix.
 
-    Before it is written, the export runs in a process without nas, and its outputs are compared
-    with those of nas's unoptimised implementation. Only the format ``py`` is not compared, because
-    its file contains its own test.
+    ``.py`` is a readable file that needs torch only; ``.pt2`` is a program of torch.export and
+    ``.onnx`` an ONNX graph, both functions of the tokens and a padding mask. The outputs of the
+    file, for random inputs and masks, are compared with those of the compiled block before the file
+    is written.
 
     Examples:
         >>> result = nas.export("mha", "mha.py", dim=32, heads=2)
@@ -89,45 +76,32 @@ def export(
 
     Args:
         source: a genome, or a string or path that names one (see ``nas.store.sources``).
-        path: the file or folder to write; its parent folder must exist.
-        format: ``py``, a readable file that needs torch only; ``timm``, a file with a class for
-            timm's vision transformers; ``pt2``, a program of torch.export; ``onnx``; ``hf``, a
-            folder that transformers loads; or the name of a plug-in's format. By default it is the
-            one of the path's suffix: ``.py``, ``.pt2`` or ``.onnx``.
-        dim: model width; in ``py`` and ``timm`` it is the default of a class. The width of the
-            run's task by default, or 64.
-        heads: number of heads of the backbone; in ``py`` and ``timm`` it is the default of a class.
-            The heads of the run's task by default, or 4.
-        fast: whether to write the form that trains fastest instead of the most readable form.
-        weights: whether to write also the trained weights, as safetensors, if the genome comes from
-            a run. Formats that contain weights include trained weights without this option.
+        path: the file to write.
+        dim, heads: model width and number of heads; in ``.py`` they are defaults of the class. By
+            default those of the run's task, or 64 and 4.
+        fast: in ``.py``, whether to write the form that trains fastest, not the most readable.
+        weights: whether to write the weights that a run has trained: into the file, or for ``.py``
+            into a safetensors file beside it. Otherwise weights are initial.
         layer: index from 0 of the backbone layer whose weights are written; by default the first
             layer with the mechanism.
-        causal: in ``pt2``, ``onnx`` and ``hf``, whether to hide later tokens; by default as in the
-            run's task.
-        masks: in ``pt2`` and ``onnx``, the inputs beside the tokens: some of ``attn_mask`` and
-            ``key_padding_mask``; by default ``key_padding_mask``.
+        causal: in ``.pt2`` and ``.onnx``, whether to hide later tokens; by default as in the run's
+            task.
 
     Raises:
         GenomeError, ViolationError: the mechanism does not exist at this size.
-        ExportError: the format, the path or an option cannot be used, a package is missing, there
-            are no such weights, or the compared outputs differ.
+        ExportError: the suffix or an option cannot be used, a package is missing, the mechanism
+            cannot be written in this format, or the outputs differ.
+        RunError: the run has no such weights, or their file does not have exactly the mechanism's
+            tensors.
     """
     path = Path(path)
-    if format is None:
-        names = [name for name, f in EXPORTS.items() if f.suffix == path.suffix not in ("", ".py")]
-        format = names[0] if names else "py"  # noqa: A001
-    export_format = EXPORTS.get(format)
-    options = {"is_fast": fast or None, "is_causal": causal, "masks": masks}
-    for name, value in options.items():
+    export_format = format_of(path)
+    for name, value in {"fast": fast or None, "causal": causal}.items():
         if value is not None and name not in export_format.options:
-            formats = ", ".join(n for n, f in EXPORTS.items() if name in f.options)
-            raise ExportError(f"{OPTIONS[name]} is not for {format}; expected {formats}.")
-    for name in masks or ():
-        if name not in MASKS:
-            raise ExportError(f"masks: found {name!r}; expected {' or '.join(MASKS)}, or none.")
-    export_format.check_packages()
-    check_target(path, export_format.suffix)
+            suffixes = " or ".join(f".{n}" for n, f in EXPORTS.items() if name in f.options)
+            raise ExportError(f"--{name} is not for {path.suffix} files; expected {suffixes}.")
+    if layer is not None and not weights:
+        raise ExportError("--layer selects trained weights; expected --weights, too.")
     resolved = resolve(source)
     task = resolved.task()
     model = task.main if task else None
@@ -138,79 +112,71 @@ def export(
             f"dim: found {dim}; expected at most {MAX_DIM}, at which an export is still compared "
             "with the mechanism. The class in an exported file takes any."
         )
-    weights_file = None
-    if weights or export_format.has_weights:
-        weights_file = _weights_file(resolved, model, dim, heads, is_required=weights)
-    trained, metadata = read_weights(weights_file) if weights_file else ({}, {})
-    plan = make_plan(resolved.genome)
-    if causal is None and "is_causal" in export_format.options and model:
-        causal = model.is_causal and not plan.unsafe
+    trained = None
+    if weights:
+        layer, trained = _trained(resolved, model, dim, heads, layer)
     request = ExportRequest(
-        *(resolved.genome, dim, heads, _provenance(resolved)),
+        *(resolved.genome, dim, heads, _origin(resolved)),
         qkv_bias=bool(model and model.qkv_bias),
         is_fast=fast,
-        is_causal=bool(causal),
-        masks=tuple(n for n in MASKS if n in (("key_padding_mask",) if masks is None else masks)),
-        layer=layer,
+        is_causal=bool(model and model.is_causal) if causal is None else causal,
         weights=trained,
-        task=model,
     )
-    content, difference = export_format.content(request), None
-    if not export_format.tests_itself:
-        difference = export_format.check_content(request, content)
-    write_export(content, path)
-    target = None
-    if weights_file and not export_format.has_weights:
-        target = path.with_suffix(".safetensors")
-        save_weights(request, metadata, target)
-    remarks = tuple(f"{remark}." for remark in plan.remarks(heads))
-    is_trained = bool(trained) if export_format.has_weights else None
-    written = request.written_layer
-    return ExportResult(path, dim, heads, written, target, remarks, is_trained, difference)
+    difference = export_file(request, path)
+    beside = None
+    if layer is not None and trained is not None and not export_format.has_weights:
+        beside = path.with_suffix(".safetensors")
+        write_file(beside, weights_file(resolved.genome, layer, trained))
+    remarks = tuple(f"{remark}." for remark in request.plan.remarks(heads))
+    return ExportResult(path, dim, heads, difference, layer, beside, remarks)
 
 
-def _weights_file(
-    source: Source, model: ModelTask | None, dim: int, heads: int, *, is_required: bool
-) -> Path | None:
-    """Return the file of the trained weights of a run's mechanism; None if there is none.
-
-    Raises:
-        ExportError: weights are required, and the source has no weights of this size.
-    """
-    candidate, problem = None, ""
+def _trained(
+    source: Source, model: ModelTask | None, dim: int, heads: int, layer: int | None
+) -> tuple[int, dict[str, Tensor]]:
+    """Return the index and the trained weights of a layer, by default the first that has them."""
     if model is None or source.run is None or source.digest is None:
-        problem = "has no trained weights; expected a member of a run, such as latest/best."
-    elif (dim, heads) != (model.width, model.heads):
-        problem = (
-            f"the weights were trained at dim {model.width} and heads {model.heads}, not {dim} "
-            f"and {heads}; leave dim and heads out."
+        raise ExportError(
+            f"{source.text}: has no trained weights; expected a member of a run, such as "
+            "latest/best."
         )
-    else:
-        with open_run(source.run) as run:
-            candidate = find_candidate(run, source.digest)
-        problem = "" if candidate else "was not trained, so it has no weights."
-    if is_required and problem:
-        raise ExportError(f"{source.text}: {problem}")
-    if source.run is None or candidate is None:
-        return None
+    if (dim, heads) != (model.width, model.heads):
+        raise ExportError(
+            f"{source.text}: the weights were trained at dim {model.width} and heads "
+            f"{model.heads}, not {dim} and {heads}; leave dim and heads out."
+        )
+    with open_run(source.run) as run:
+        candidate = find_candidate(run, source.digest)
+    if candidate is None:
+        raise ExportError(f"{source.text}: was not trained, so it has no weights.")
+    layers = source.genome.placement.layers(model.depth)
+    layer = layers[0] if layer is None else layer
+    if layer not in layers:
+        raise ExportError(
+            f"layer {layer} does not hold the mechanism; expected one of "
+            f"{', '.join(map(str, layers))}."
+        )
     path = weights_path(source.run, candidate.key)
-    return path if is_required or path.is_file() else None
+    return layer, read_weights(path, source.genome, model)[layer]
 
 
-def _provenance(source: Source) -> Provenance:
-    """Return the genome's name, its run and the values of its objectives, for the exported file."""
+def _origin(source: Source) -> tuple[str, ...]:
+    """Return lines that state the source and, for a run's mechanism, the run and its objectives."""
+    lines = [f"Source: {source.text}"]
     if source.run is None:
-        return Provenance(source.text)
+        return tuple(lines)
     with open_run(source.run) as run:
         setup, candidate = run.setup, find_candidate(run, source.digest or "")
         origin = f"space {setup.space.name}, task {setup.front_task.name}, seed {setup.config.seed}"
-        about = f"{run.name} ({origin})"
+        lines.append(f"Run: {run.name} ({origin})")
         if candidate is None:
-            return Provenance(source.text, about)
+            return tuple(lines)
         scored = candidate.scored
         trainings, date = plural(len(scored), "training"), run.started.date()
     seeds = ", ".join(str(training.evaluation.seed) for training in scored)
-    results = [f"{trainings} (seeds {seeds}) of task {setup.front_task.name}, run started {date}:"]
+    lines.append(
+        f"  {trainings} (seeds {seeds}) of task {setup.front_task.name}, run started {date}:"
+    )
     for objective in setup.objectives:
         name, unit = objective.name, objective.unit
         value = quantity(candidate.objectives[name], unit, candidate.errors.get(name))
@@ -221,5 +187,5 @@ def _provenance(source: Source) -> Provenance:
         else:
             mean = quantity(candidate.scores[name], unit)
             kind = f"estimate from all trainings of the run; measured mean {mean}"
-        results.append(f"{name} {value} ({kind})")
-    return Provenance(source.text, about, tuple(results))
+        lines.append(f"  {name} {value} ({kind})")
+    return tuple(lines)

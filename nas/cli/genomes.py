@@ -145,25 +145,24 @@ def _lengths(text: str) -> set[int]:
 def export(
     context: typer.Context,
     source: options.Source,
-    path: Annotated[Path, typer.Option("-o", "--output", help="The file or folder to write.")],
-    format_: Annotated[
-        str | None,
+    path: Annotated[
+        Path,
         typer.Option(
-            "--format",
-            help="py (or module): one readable torch-only file. timm: a class for its ViTs. pt2: "
-            "torch.export's. onnx. hf: a folder for transformers. Default: by the suffix.",
+            "-o",
+            "--output",
+            help="The file to write: .py, readable torch; .pt2, of torch.export; .onnx.",
         ),
-    ] = None,
+    ],
     dim: options.AnyDim = None,
     heads: options.AnyHeads = None,
     fast: Annotated[
-        bool, typer.Option(help="Write the fastest form, not the most readable.")
+        bool, typer.Option(help="In .py, the fastest form, not the most readable.")
     ] = False,
     weights: Annotated[
         bool,
         typer.Option(
-            help="Also write trained weights of a run's member, as safetensors; pt2, onnx and hf "
-            "hold them anyway where there are any."
+            help="Write the weights that a run has trained, for .py into a .safetensors file "
+            "beside it. Default: initial weights."
         ),
     ] = False,
     layer: Annotated[
@@ -178,38 +177,26 @@ def export(
         bool | None,
         typer.Option(
             "--causal/--no-causal",
-            help="In pt2, onnx and hf, hide later tokens; default: as in the run's task.",
-        ),
-    ] = None,
-    masks: Annotated[
-        str | None,
-        typer.Option(
-            help="Inputs of pt2 and onnx beside the tokens: attn_mask, key_padding_mask (the "
-            "default), both with a comma, or none.",
+            help="In .pt2 and .onnx, hide later tokens; default: as in the run's task.",
         ),
     ] = None,
 ) -> None:
-    """Write a mechanism as a file or folder that does not need nas.
+    """Write a mechanism as a file that does not need nas.
 
-    By default --dim and --heads are the sizes of the run's task, or 64 and 4. A file of the format
-    py contains its own test. An export in any other format is first compared with the mechanism in
-    a process without nas.
+    By default --dim and --heads are the sizes of the run's task, or 64 and 4. The file is compared
+    with the mechanism on random inputs and masks before it is written.
     """
     from nas.api import exporting
 
-    chosen = None if masks is None else [name for name in masks.split(",") if name != "none"]
-    arguments = options.arguments(context, "format_", "masks")
-    result = exporting.export(**arguments, format=format_, masks=chosen)
+    result = exporting.export(**options.arguments(context))
     tell(f"{path}: dim={result.dim}, heads={result.heads}.")
     for remark in result.remarks:
         tell(remark)
-    if result.is_trained is not None:
-        origin = "trained in the run" if result.is_trained else "a fresh start, not trained"
-        rest = "; all others are a fresh start" if result.is_trained and path.is_dir() else ""
-        tell(f"The mechanism's weights are {origin}{rest}.")
     if result.difference is not None:
-        tell(f"In a clean process it differs from the mechanism by {result.difference:.1e}.")
-    elif path.suffix == ".py":
+        tell(f"Its outputs differ from the mechanism's by {result.difference:.1e}.")
+    if path.suffix == ".py":
         tell(f"`python {path}` tests it.")
-    if result.weights is not None:
-        tell(f"{result.weights}: the weights of layer {result.layer}.")
+    if result.layer is not None:
+        tell(f"{result.weights or path}: the trained weights of layer {result.layer}.")
+    elif path.suffix != ".py":
+        tell("Its weights are initial, not trained.")

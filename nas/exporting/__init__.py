@@ -1,19 +1,21 @@
-"""Export: write a mechanism as a file or folder in a format that other programs read."""
+"""Export: write a mechanism as a file that does not need nas, in the format of its suffix."""
 
-from nas.exporting.formats import EXPORTS, OPTIONS, ExportFormat, check_target, write_export
-from nas.exporting.request import MASKS, SEED, ExportRequest, Provenance
-from nas.exporting.weights import read_weights, save_weights
+from nas.exporting.formats import (
+    EXPORTS,
+    TOLERANCE,
+    ExportFormat,
+    ExportRequest,
+    export_file,
+    format_of,
+)
+from nas.exporting.python_file import weights_file
 
 __all__ = [
     "EXPORTS",
-    "MASKS",
-    "OPTIONS",
-    "SEED",
+    "TOLERANCE",
     "ExportFormat",
     "ExportRequest",
-    "Provenance",
-    "check_target",
-    "read_weights",
-    "save_weights",
-    "write_export",
+    "export_file",
+    "format_of",
+    "weights_file",
 ]

@@ -1,31 +1,79 @@
-"""The registry of export formats, and functions that write exported files and folders.
+"""Export formats by the suffix of their files, and their comparison with the compiled block.
 
 Another package adds a format under the entry point group ``nas.exports``:
 
     @EXPORTS.register("dot")
-    @ExportFormat.of(".dot")
+    @ExportFormat
     def write(request: ExportRequest) -> str | bytes: ...
 """
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, TypeAlias
+from typing import Final
+
+import torch
+from torch import Tensor, nn
 
 from nas.common.errors import ExportError
 from nas.common.registry import Registry
-from nas.exporting.checking import ExpectedOutputs, check_outputs
-from nas.exporting.request import ExportRequest
-from nas.store.files import staging_for, write_whole
+from nas.compiler import Plan, build_attention, make_plan
+from nas.genome import Genome
+from nas.store.files import write_file
 
-Content: TypeAlias = str | bytes | Mapping[str, str | bytes]
-OPTIONS: Final = {"is_fast": "--fast", "is_causal": "--causal", "masks": "--masks"}
+TOLERANCE: Final = 1e-5
+_SIZES: Final = ((3, 11), (1, 29))  # (batch, tokens); graphs are traced with other sizes
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """A mechanism with the sizes, options and weights of its export.
+
+    Attributes:
+        dim, heads: width and number of heads; in a Python file they are defaults of the class.
+        origin: lines that state where the mechanism was found, and how it was measured.
+        is_fast: whether a Python file contains the classes that training uses, which are longer.
+        is_causal: whether a graph hides later tokens.
+        weights: state dict of the block; None for initial weights.
+
+    Raises:
+        ExportError: the mechanism sees later tokens, and ``is_causal`` is set.
+    """
+
+    genome: Genome
+    dim: int
+    heads: int
+    origin: tuple[str, ...] = ()
+    qkv_bias: bool = False
+    is_fast: bool = False
+    is_causal: bool = False
+    weights: Mapping[str, Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        if self.is_causal and self.plan.unsafe:
+            raise ExportError(
+                f"{', '.join(self.plan.unsafe)} sees later tokens, so the mechanism cannot be "
+                "causal; expected --no-causal."
+            )
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The list of the mechanism's primitive calls."""
+        return make_plan(self.genome)
+
+    def block(self) -> nn.Module:
+        """Return the compiled block in eval mode; initial weights are drawn from the seed 0."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)  # not the generators of GPUs
+            block = build_attention(self.plan, self.dim, self.heads, qkv_bias=self.qkv_bias)
+        if self.weights is not None:
+            block.load_state_dict(dict(self.weights))
+        return block.eval()
 
 
 @dataclass(frozen=True)
@@ -33,122 +81,114 @@ class ExportFormat:
     """A format in which a mechanism can be exported.
 
     Attributes:
-        suffix: suffix of the file; empty for a format that writes a folder.
-        content: returns the content of the file, or the content of each file of a folder by name.
-        options: keys of ``OPTIONS`` that the format supports.
-        packages: import names of the packages that the format needs and nas does not require.
+        content: returns the content of the file.
+        difference: compares the outputs of a written file with those of the compiled block, by
+            ``largest_difference``; None for a file without outputs.
+        options: the options that the format supports: "fast", "causal".
         has_weights: whether the content includes weights.
-        tests_itself: whether the file, run as a program, compares its outputs with recorded
-            outputs. Such a file is written without a check.
-        loader: name of the function in clean.py that loads the content; "" if never checked.
-        expected: returns the outputs that the loaded content must give; None if never checked.
     """
 
-    suffix: str
-    content: Callable[[ExportRequest], Content]
+    content: Callable[[ExportRequest], str | bytes]
+    difference: Callable[[ExportRequest, Path], float] | None = None
     options: tuple[str, ...] = ()
-    packages: tuple[str, ...] = ()
     has_weights: bool = False
-    tests_itself: bool = False
-    loader: str = ""
-    expected: Callable[[ExportRequest], ExpectedOutputs] | None = None
-
-    @classmethod
-    def of(cls, suffix: str) -> Callable[[Callable[[ExportRequest], Content]], ExportFormat]:
-        """Return a decorator that makes a format from a function that returns a file's content."""
-        return lambda content: cls(suffix, content)
-
-    def check_packages(self) -> None:
-        """Raise ExportError if an optional package that the format needs is not installed."""
-        missing = [name for name in self.packages if importlib.util.find_spec(name) is None]
-        if missing:
-            raise ExportError(
-                f"this export needs packages that are not installed here; "
-                f"expected `pip install {' '.join(missing)}` before it."
-            )
-
-    def check_content(self, request: ExportRequest, content: Content) -> float | None:
-        """Compare the outputs of an export with the reference interpreter, in a separate process.
-
-        Returns:
-            The largest difference, as ``nas.exporting.checking`` defines it; None for a format
-            without expected outputs.
-
-        Raises:
-            ExportError: the content cannot be run, or its outputs differ by more than the
-                tolerance.
-        """
-        if self.expected is None:
-            return None
-        with TemporaryDirectory(prefix="nas-export-") as folder:
-            path = Path(folder) / f"exported{self.suffix}"
-            write_export(content, path)
-            return check_outputs(path, self.loader, self.expected(request))
 
 
 EXPORTS: Final[Registry[ExportFormat]] = Registry(
-    "export format",
-    "nas.exports",
-    modules=tuple(f"nas.exporting.{name}" for name in ("python_file", "graphs", "hf")),
+    "export format", "nas.exports", modules=("nas.exporting.python_file", "nas.exporting.graphs")
 )
 
 
-def check_target(path: Path, suffix: str = ".py") -> None:
-    """Raise ExportError if an export cannot be written to a path.
-
-    The name may have another suffix, the path may exist and not be replaceable, or the parent
-    folder may be missing or not writable.
-
-    Args:
-        suffix: suffix of the format's files; empty for a format that writes a folder.
-    """
-    if path.suffix != suffix and suffix:
-        raise ExportError(f"{str(path)!r}: expected the name of a file that ends in {suffix}.")
-    folder = path.absolute().parent
-    try:
-        if not folder.exists():
-            raise ExportError(f"{path}: there is no folder {path.parent}; create it first.")
-        if not (folder.is_dir() and os.access(folder, os.W_OK)):
-            raise ValueError(f"{folder.name or '/'!r} is not a folder that can be written to")
-        if suffix and path.exists() and not path.is_file():
-            raise ExportError(f"{path}: exists already and is not a file.")
-        if not suffix and path.exists() and not (path.is_dir() and not any(path.iterdir())):
-            raise ExportError(f"{path}: exists already; expected the name of a new folder.")
-    except (OSError, ValueError) as error:
-        raise _write_error(path, error) from None
-
-
-def write_export(content: Content, path: Path) -> None:
-    """Write the file or folder of an export atomically, replacing a symbolic link at the path.
+def format_of(path: Path) -> ExportFormat:
+    """Return the format of a path's suffix.
 
     Raises:
-        ExportError: the path cannot be written.
+        ExportError: no format has this suffix.
     """
-    try:
-        if isinstance(content, str | bytes):
-            write_whole(path, _bytes(content))
-        else:
-            _write_folder(content, path)
-    except (OSError, ValueError) as error:
-        raise _write_error(path, error) from None
+    name = path.suffix.removeprefix(".")
+    if name not in EXPORTS:
+        suffixes = " or ".join(f".{suffix}" for suffix in EXPORTS)
+        raise ExportError(
+            f"{str(path)!r}: expected the name of a file that ends in {suffixes}."
+            f"{EXPORTS.complaints()}"
+        )
+    return EXPORTS[name]
 
 
-def _write_folder(files: Mapping[str, str | bytes], path: Path) -> None:
-    staging = staging_for(path)
-    staging.mkdir()
-    try:
-        for name, content in files.items():
-            write_whole(staging / name, _bytes(content))
-        staging.replace(path)  # replaces an empty folder, never a full one
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
+def export_file(request: ExportRequest, path: Path) -> float | None:
+    """Write a mechanism as a file, after its outputs have been compared with the compiled block's.
+
+    Returns:
+        The largest difference of outputs; None for a format without outputs.
+
+    Raises:
+        ExportError: the path's suffix is of no format, the mechanism cannot be written in the
+            format, or the outputs differ by more than ``TOLERANCE``. No file is written.
+        RunError: the path cannot be written.
+    """
+    export_format, difference = format_of(path), None
+    content = export_format.content(request)
+    data = content.encode() if isinstance(content, str) else content
+    if export_format.difference is not None:
+        with TemporaryDirectory(prefix="nas-export-") as folder:
+            draft = Path(folder) / f"draft{path.suffix}"
+            draft.write_bytes(data)
+            difference = export_format.difference(request, draft)
+        if not difference <= TOLERANCE:
+            raise ExportError(
+                f"{path}: the export differs from the mechanism by {difference:.1e} of its "
+                f"outputs; expected at most {TOLERANCE:.0e}. Nothing is written."
+            )
+    write_file(path, data)
+    return difference
 
 
-def _bytes(content: str | bytes) -> bytes:
-    return content.encode() if isinstance(content, str) else content
+def add_noise(block: nn.Module) -> None:
+    """Add noise to all weights in place, since a term with a zero weight could be wrong unseen."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in block.parameters():
+            weight.add_(0.1 * torch.randn(weight.shape, generator=generator))
 
 
-def _write_error(path: Path, error: Exception) -> ExportError:
-    reason = getattr(error, "strerror", None) or str(error)
-    return ExportError(f"{path}: cannot be written ({reason}).")
+def random_inputs(batch: int, tokens: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return random tokens, a random attention mask and a padding mask.
+
+    The padding is the last third of the first sequence, and the whole second sequence, whose
+    queries therefore see no keys.
+    """
+    generator = torch.Generator().manual_seed(tokens)
+    x = torch.randn(batch, tokens, dim, generator=generator)
+    attn_mask = torch.rand(batch, 1, tokens, tokens, generator=generator) < 0.7
+    padding = torch.zeros(batch, tokens, dtype=torch.bool)
+    padding[0, tokens - tokens // 3 :] = True
+    padding[1:2] = True
+    return x, attn_mask, padding
+
+
+def largest_difference(
+    dim: int, exported: Callable[..., Tensor], expected: Callable[..., Tensor]
+) -> float:
+    """Return the largest difference of two functions' outputs for random inputs and masks.
+
+    The difference of two outputs is max |y - y'| / max(1, max |y'|).
+
+    Args:
+        exported: a function of tokens, attention mask and padding mask, in float32.
+        expected: the same function in float64.
+
+    Raises:
+        ExportError: the expected outputs are not finite.
+    """
+    worst = 0.0
+    for batch, tokens in _SIZES:
+        x, *masks = random_inputs(batch, tokens, dim)
+        with torch.no_grad():
+            found, right = exported(x, *masks).double(), expected(x.double(), *masks)
+        if not bool(right.isfinite().all()):
+            raise ExportError("the mechanism's outputs are not finite, so nothing is compared.")
+        if found.shape != right.shape:
+            return math.inf
+        gap = (found - right).abs().nan_to_num(nan=math.inf).max()
+        worst = max(worst, float(gap) / max(1.0, float(right.abs().max())))
+    return worst

@@ -1,33 +1,40 @@
-"""Formats ``py`` and ``timm``: one readable Python file whose only import is torch.
+"""Format ``py``: one readable Python file whose only import is torch.
 
-The file contains the class ``Attention`` and copies of all functions and classes that it uses. The
-source is readable torch or, with ``--fast``, the source that training uses. The docstring contains
-the genome, its digest and its origin. A ``py`` file that runs as a program compares its outputs
-with recorded outputs. A ``timm`` file has one more class, for ``VisionTransformer(...,
-attn_layer=ViTAttention)`` of timm 1.0.31.
+The file contains the class ``Attention`` and copies of all functions and classes that it uses. Its
+docstring contains the genome, its digest and its origin. Run as a program, it compares its outputs
+with recorded outputs of the reference interpreter.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Sequence
+import runpy
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 import torch
-from torch import nn
+from safetensors.torch import save
+from torch import Tensor, nn
 
 from nas.common.errors import ExportError
-from nas.compiler import build_attention, formula_of, write
-from nas.compiler.inlining import file_source
-from nas.exporting.checking import ExpectedOutputs, block_outputs
-from nas.exporting.classes import class_sources, layer_function
-from nas.exporting.formats import EXPORTS, ExportFormat
-from nas.exporting.request import MASKS, ExportRequest
-from nas.genome import ALL, Genome
+from nas.compiler import build_attention, formula_of, make_plan, write
+from nas.compiler.inlining import file_source, inlined
+from nas.exporting.formats import (
+    EXPORTS,
+    ExportFormat,
+    ExportRequest,
+    add_noise,
+    largest_difference,
+)
+from nas.genome import ALL, Genome, Placement
 from nas.genome.canonical import digest
 
-_PY_USE: Final = """\
+_LARGEST: Final = 1e3  # of the recorded outputs, of which 1e-6 is then far above rounding
+
+_USE: Final = """\
 An attention mechanism as a torch module; run as a program, this file tests itself.
 
     block = Attention(dim={dim}, heads={heads})
@@ -36,59 +43,15 @@ An attention mechanism as a torch module; run as a program, this file tests itse
 _HYBRID_USE: Final = """
 
 A hybrid's mechanism: {placement}.
-The attention of layers 0 to {last}:
+The attention of a model's layers:
 
-    blocks = [attention_of_layer(layer, dim={dim}, heads={heads}) for layer in range({depth})]"""
+    blocks = [attention_of_layer(layer, dim={dim}, heads={heads}) for layer in range(depth)]"""
 
-_TIMM_USE: Final = """\
-An attention mechanism for timm's vision transformers; the file needs torch alone.
-
-    from timm.models.vision_transformer import VisionTransformer
-    model = VisionTransformer(embed_dim={dim}, num_heads={heads}, attn_layer=ViTAttention)"""
-
-_SOME_LAYERS: Final = """
-
-timm uses attn_layer in every layer. The mechanism was found in some layers only; its placement, as
-in the genome below, is: {placement}."""
-
-_TIMM_CLASS: Final = '''\
-class ViTAttention(Attention):
-    """The mechanism as an ``attn_layer``; parameter names are those of ``Attention``."""
-
-    def __init__(
-        self,
-        dim: int = {dim},
-        num_heads: int = {heads},
-        qkv_bias: bool = False,
-        qk_norm: bool = False,
-        scale_norm: bool = False,
-        proj_bias: bool = True,
-        attn_drop: float = 0.0,
-        proj_drop: float = 0.0,
-        norm_layer: type[nn.Module] | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        if qk_norm or scale_norm or attn_drop:
-            raise ValueError("the mechanism takes no qk_norm, scale_norm or attn_drop")
-        super().__init__(dim, num_heads, qkv_bias)
-        if not proj_bias and hasattr(self, "wo"):
-            self.wo.bias = None
-        self.qkv_bias, self.proj_drop = qkv_bias, nn.Dropout(proj_drop)
-        self.to(device=device, dtype=dtype)
-
-    def init_weights(self) -> None:
-        """Restore the initial weights of the mechanism, which timm has overwritten."""
-        initial = Attention(self.dim, self.heads, self.qkv_bias).state_dict()
-        self.load_state_dict({{name: initial[name] for name in self.state_dict()}})
-
-    def forward(
-        self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
-    ) -> Tensor:
-        """attn_mask is (n, n) or (b, 1, n, n), True where attention is allowed."""
-        if attn_mask is not None and attn_mask.dtype != torch.bool:
-            raise ValueError("attn_mask is added to scores; expected a bool mask")
-        return self.proj_drop(super().forward(x, attn_mask, None, is_causal))
+_LAYER_FUNCTION: Final = '''\
+def attention_of_layer(layer: int, dim: int = {dim}, heads: int = {heads}) -> nn.Module:
+    """Return the attention of a model's layer, numbered from 0."""
+    has_mechanism = {condition}
+    return (Attention if has_mechanism else StandardAttention)(dim, heads)
 '''
 
 _SELF_TEST: Final = '''\
@@ -114,61 +77,35 @@ if __name__ == "__main__":
 '''
 
 
-def py_content(request: ExportRequest) -> str:
-    """Return the text of a ``py`` file.
+def python_file(request: ExportRequest) -> str:
+    """Return the text of the file.
 
     Raises:
         GenomeError: the mechanism cannot be built at this size.
         ViolationError: the genome does not type-check.
         ExportError: the outputs of the mechanism are not finite, even with small weights.
     """
-    is_hybrid = request.genome.placement != ALL
-    genomes = [request.genome, *([request.genome.rest()] if is_hybrid else [])]
-    block, dim = "Attention()", "block.dim"
-    if is_hybrid:
+    sizes = {"dim": request.dim, "heads": request.heads}
+    use, block, dim = _USE.format(**sizes), "Attention()", "block.dim"
+    sources = class_sources(request)
+    placement = request.genome.placement
+    if placement != ALL:
+        use += _HYBRID_USE.format(placement=placement, **sizes)
         block, dim = "nn.Sequential(Attention(), StandardAttention())", "block[0].dim"
-    sources = class_sources(request, has_rest=is_hybrid)
-    sources += [layer_function(request)] if is_hybrid else []
-    scale, expected = _self_test_outputs(request, genomes)
+        sources.append(_LAYER_FUNCTION.format(condition=_condition(placement), **sizes))
+    scale, expected = _recorded_outputs(request)
     rows = [", ".join(map(repr, expected[i : i + 4])) for i in range(0, len(expected), 4)]
     numbers = "\n".join(f"        {row}," for row in rows)
-    test = _SELF_TEST.format(block=block, dim=dim, scale=scale, numbers=numbers)
-    return _file(request, _PY_USE + (_HYBRID_USE if is_hybrid else ""), [*sources, test])
-
-
-def timm_content(request: ExportRequest) -> str:
-    """Return the text of a ``timm`` file.
-
-    Raises:
-        GenomeError: the mechanism cannot be built at this size.
-        ViolationError: the genome does not type-check.
-    """
-    request.reference(
-        request.written_layer
-    )  # raises where the mechanism does not exist at these sizes
-    sizes = request.dim, request.heads
-    sources = write(request.plan, *sizes, qkv_bias=None, is_fast=request.is_fast).alone()
-    shim = _TIMM_CLASS.format(dim=request.dim, heads=request.heads)
-    is_hybrid = request.genome.placement != ALL
-    return _file(request, _TIMM_USE + (_SOME_LAYERS if is_hybrid else ""), [*sources, shim])
-
-
-def _file(request: ExportRequest, use: str, sources: list[str]) -> str:
+    sources.append(_SELF_TEST.format(block=block, dim=dim, scale=scale, numbers=numbers))
     plan = request.plan
     lines = [
         f'"""{formula_of(plan)}',
         "",
-        *use.format(
-            dim=request.dim,
-            heads=request.heads,
-            depth=request.depth,
-            last=request.depth - 1,
-            placement=plan.genome.placement,
-        ).splitlines(),
+        *use.splitlines(),
         "",
         f"Digest: {digest(plan.genome)}",
         *(f"Note: {remark}." for remark in plan.remarks(request.heads)),
-        *request.provenance.lines(),
+        *map(_safe, request.origin),
         "Genome:",
         *_genome_lines(plan.genome),
         '"""',
@@ -178,6 +115,52 @@ def _file(request: ExportRequest, use: str, sources: list[str]) -> str:
     return text
 
 
+def class_sources(request: ExportRequest, *, fuse: bool = True) -> list[str]:
+    """Return the definitions of a file that imports only torch; the last is ``Attention``.
+
+    The file of a hybrid defines ``StandardAttention``, of the layers without the mechanism, too.
+
+    Args:
+        fuse: whether torch's fused attention may be called; see ``nas.compiler.build_attention``.
+    """
+    classes = [
+        write(
+            make_plan(genome),
+            request.dim,
+            request.heads,
+            qkv_bias=request.qkv_bias,
+            is_fast=request.is_fast,
+            fuse=fuse,
+        )
+        for genome in reversed(_genomes(request))
+    ]
+    texts = [written.text for written in classes]
+    if len(texts) > 1:
+        texts[0] = texts[0].replace("class Attention(", "class StandardAttention(", 1)
+    return [*inlined(root for written in classes for root in written.roots), *texts]
+
+
+def _genomes(request: ExportRequest) -> list[Genome]:
+    """Return the mechanism, and for a hybrid the attention of the other layers."""
+    genome = request.genome
+    return [genome] if genome.placement == ALL else [genome, genome.rest()]
+
+
+def _condition(placement: Placement) -> str:
+    """Return the expression that is true for a ``layer`` with the mechanism."""
+    every, count, offset = placement.every, placement.count, placement.offset
+    if every is None:
+        return f"{offset} <= layer < {offset + count}" if offset else f"layer < {count}"
+    if count == 1:
+        return f"layer % {every} == {offset}"
+    return f"(layer - {offset}) % {every} < {count}" if offset else f"layer % {every} < {count}"
+
+
+def _safe(line: str) -> str:
+    """Return a line with "?" in place of characters that could end the docstring."""
+    return "".join(c if c.isprintable() and c not in '\\"' else "?" for c in line)
+
+
 def _genome_lines(genome: Genome) -> list[str]:
     data = genome.to_dict()
     nodes = ",\n".join(f"    {json.dumps(node)}" for node in data.pop("graph_def"))
@@ -185,59 +168,64 @@ def _genome_lines(genome: Genome) -> list[str]:
     return f'{{ "graph_def": [\n{nodes}\n  ],\n{rest}\n}}'.splitlines()
 
 
-def _self_test_outputs(
-    request: ExportRequest, genomes: Sequence[Genome]
-) -> tuple[float, list[float]]:
-    """Return the scale of the self-test's weights, and the outputs expected with these weights.
+def _recorded_outputs(request: ExportRequest) -> tuple[float, list[float]]:
+    """Return the scale of the self-test's weights, and the outputs with these weights.
 
-    The blocks of the genomes are computed one after another. The scale is the largest of 0.3, 0.03
-    and 0.003 for which the outputs are finite.
+    The scale is the largest of 0.3, 0.03 and 0.003 for which the outputs are not large.
     """
-    dim = request.dim
+    dim, sizes = request.dim, (request.dim, request.heads)
     with torch.random.fork_rng(devices=[]):
-        blocks = nn.Sequential(
-            *(
-                build_attention(
-                    genome, dim, request.heads, qkv_bias=request.qkv_bias, reference=True
-                )
-                for genome in genomes
-            )
-        )
-    blocks = blocks.double().eval()
+        blocks = [
+            build_attention(genome, *sizes, qkv_bias=request.qkv_bias, reference=True)
+            for genome in _genomes(request)
+        ]
+    block = nn.Sequential(*blocks).double().eval()
     x = (torch.arange(2 * 7 * dim, dtype=torch.float64) * 0.37).sin().view(2, 7, dim)
     for scale in (0.3, 0.03, 0.003):
         with torch.no_grad():
-            for number, weight in enumerate(blocks.parameters()):
+            for number, weight in enumerate(block.parameters()):
                 pattern = torch.arange(weight.numel(), dtype=weight.dtype) * 0.7 + number
                 weight.copy_(scale * pattern.cos().view_as(weight))
-            out = blocks(x).flatten()[: 2 * dim : max(1, dim // 4)]
-        if bool(out.isfinite().all()):
+            out = block(x).flatten()[: 2 * dim : max(1, dim // 4)]
+        if float(out.abs().max()) < _LARGEST:
             return scale, [float(f"{value:.12g}") for value in out.tolist()]
-    raise ExportError("the mechanism's outputs are not finite, so no self-test can be written.")
+    raise ExportError("the mechanism's outputs are too large for a self-test, with any weights.")
 
 
-def _expected(request: ExportRequest, masks: tuple[str, ...]) -> ExpectedOutputs:
-    causal = (False,) if request.plan.unsafe else (False, True)
-    return block_outputs(request, masks, causal, with_file_weights=False)
+def difference(request: ExportRequest, path: Path) -> float:
+    """Return the largest difference between a file's class and the compiled block, with all masks.
 
-
-PY: Final = ExportFormat(
-    ".py",
-    py_content,
-    options=("is_fast",),
-    tests_itself=True,
-    loader="py",
-    expected=lambda request: _expected(request, MASKS),
-)
-for _name in ("module", "py"):
-    EXPORTS.register(_name)(PY)
-EXPORTS.register("timm")(
-    ExportFormat(
-        ".py",
-        timm_content,
-        options=("is_fast",),
-        packages=("timm",),
-        loader="timm",
-        expected=lambda request: _expected(request, ("attn_mask",)),
+    Raises:
+        ExportError: the file fails its own test.
+    """
+    block = request.block()
+    add_noise(block)
+    with torch.random.fork_rng(devices=[]):
+        scope = runpy.run_path(str(path), run_name="exported")
+        if not scope["self_test"]() < 1e-6:
+            raise ExportError("the exported file fails its own test.")
+        module = scope["Attention"]().eval()
+    module.load_state_dict(block.state_dict())
+    block.double()
+    return max(
+        largest_difference(
+            request.dim, partial(module, is_causal=causal), partial(block, is_causal=causal)
+        )
+        for causal in ([False] if request.plan.unsafe else [False, True])
     )
-)
+
+
+def weights_file(genome: Genome, layer: int, weights: Mapping[str, Tensor]) -> bytes:
+    """Return the content of a safetensors file for ``Attention().load_state_dict``.
+
+    Its metadata has one entry, ``nas``, since safetensors writes several in a random order.
+
+    Args:
+        layer: index of the layer whose weights they are.
+    """
+    about = {"digest": digest(genome), "layer": layer, "genome": genome.to_dict()}
+    content: bytes = save(dict(weights), metadata={"nas": json.dumps(about)})
+    return content
+
+
+EXPORTS.register("py")(ExportFormat(python_file, difference, options=("fast",)))

@@ -1,4 +1,4 @@
-"""Check a run's folder without changing it. This module imports no torch."""
+"""Check a run's folder without changing it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from safetensors import SafetensorError, safe_open
-
 from nas.common.errors import RunError
 from nas.common.reading import read_regular
 from nas.evaluation.trial import Purpose
 from nas.searching.front_file import FRONT_FILE, run_answer
 from nas.store import Run, is_checkpointed, open_run, weights_path
 from nas.store.files import STAGING, has_content, leftovers, run_argument
+from nas.store.frozen import load_frozen_task
 from nas.store.lock import is_held
-from nas.store.weights import check_weights_file
+from nas.store.weights import read_weights
 
 MAX_BYTES: Final = 2**27  # size of a file front.json
 SHOWN: Final = 3  # largest number of listed faults of the same kind
@@ -92,20 +91,16 @@ def _is_same_front(path: Path, answer: Mapping[str, Any]) -> bool:
 
 
 def _weights_faults(run: Run) -> Iterator[str]:
-    """Yield a fault for each member of the front whose weights are missing or unreadable.
+    """Yield a fault for each member of the front whose weights are missing or not its own.
 
     A run without a folder of weights has no such faults.
     """
-    paths = [weights_path(run.folder, member.key) for member in run.front()]
-    if not any(path.parent.is_dir() for path in paths):
+    members = {weights_path(run.folder, member.key): member for member in run.front()}
+    if not any(path.parent.is_dir() for path in members):
         return
-    for path in paths:
+    task = load_frozen_task(run.setup.front_task).main
+    for path, member in members.items():
         try:
-            check_weights_file(path)
-            with safe_open(path, framework="np") as file:
-                file.keys()
-        except (OSError, SafetensorError) as error:
-            yield (
-                f"{path}: holds no weights of this member of the front ({type(error).__name__}); "
-                "its results stand, but `nas export --weights` cannot give them."
-            )
+            read_weights(path, member.proposal.genome, task)
+        except RunError as error:
+            yield f"{error} Its results stand, but `nas export --weights` cannot give its weights."

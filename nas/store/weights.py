@@ -2,7 +2,6 @@
 
 A file is written before its training is recorded, so that every recorded mechanism of the front has
 weights. When a run ends, the files of mechanisms that are unlikely to be in the front are removed.
-A worker serialises the weights; this module does not read them.
 """
 
 from __future__ import annotations
@@ -12,12 +11,20 @@ import errno
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from safetensors import SafetensorError
 
 from nas.common.errors import RunError
 from nas.common.reading import open_regular
 from nas.evaluation.trial import Evaluation
 from nas.store.files import run_argument, write_whole
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from nas.genome import Genome
+    from nas.tasks import ModelTask
 
 WEIGHTS: Final = "weights"
 SUFFIX: Final = ".safetensors"
@@ -42,17 +49,73 @@ def weights_path(folder: Path, key: str) -> Path:
     return folder / WEIGHTS / f"{key}{SUFFIX}"
 
 
-def check_weights_file(path: Path) -> None:
-    """Check the type and the sizes of a file of weights before safetensors reads it.
+def read_weights(path: Path, genome: Genome, task: ModelTask) -> list[dict[str, Tensor]]:
+    """Return the state dict of the attention of each layer of a task's trained model.
 
     Raises:
-        OSError: the file is missing, not a regular file, or larger than ``MAX_BYTES``, or its
-            header is larger than ``MAX_HEADER_BYTES``; ``strerror`` says which.
+        RunError: the file is missing, damaged, larger than ``MAX_BYTES``, or does not fit into the
+            memory; or its tensors are not those of the model: one is missing or surplus, has
+            another shape or type, or a value that is not finite.
     """
-    with open_regular(path, MAX_BYTES, follow=False) as file:
-        header = int.from_bytes(file.read(8), "little")
-    if header > MAX_HEADER_BYTES:
-        raise OSError(errno.EFBIG, f"its header has {header:,} bytes")
+    from safetensors.torch import load_file
+
+    try:
+        with open_regular(path, MAX_BYTES, follow=False) as file:
+            header = int.from_bytes(file.read(8), "little")
+        if header > MAX_HEADER_BYTES:
+            raise OSError(errno.EFBIG, f"its header has {header:,} bytes")
+        tensors = load_file(path)
+    except (OSError, MemoryError, RuntimeError, SafetensorError) as error:  # Runtime: no mmap
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise RunError(
+            f"{path}: no weights can be read ({reason}); a run saves the weights of mechanisms "
+            "that are likely in its front."
+        ) from None
+    layers = _initial_weights(genome, task)
+    expected = {
+        f"layers.{layer}.{name}": tensor
+        for layer, state in enumerate(layers)
+        for name, tensor in state.items()
+    }
+    for name in sorted(expected.keys() | tensors.keys()):
+        if problem := _problem(tensors.get(name), expected.get(name)):
+            raise RunError(f"{path}: its weights are not those of the mechanism: {name} {problem}.")
+    return [
+        {name: tensors[f"layers.{layer}.{name}"] for name in state}
+        for layer, state in enumerate(layers)
+    ]
+
+
+def _initial_weights(genome: Genome, task: ModelTask) -> list[dict[str, Tensor]]:
+    """Return the state dict of the attention of each layer of a task's untrained model."""
+    import torch
+
+    from nas.compiler import build_attention
+
+    chosen = genome.placement.layers(task.depth)
+    with torch.random.fork_rng(devices=[]):
+        blocks = [
+            build_attention(
+                genome if layer in chosen else genome.rest(),
+                task.width,
+                task.heads,
+                qkv_bias=task.qkv_bias,
+            )
+            for layer in range(task.depth)
+        ]
+    return [block.state_dict() for block in blocks]
+
+
+def _problem(found: Tensor | None, expected: Tensor | None) -> str:
+    """Return in which way a tensor of a file is not the expected one; "" if it is."""
+    if found is None:
+        return "is missing"
+    if expected is None:
+        return "is surplus"
+    if (found.shape, found.dtype) != (expected.shape, expected.dtype):
+        kinds = [f"{[*tensor.shape]} of {tensor.dtype}" for tensor in (found, expected)]
+        return f"is {kinds[0]}; expected {kinds[1]}"
+    return "" if bool(found.isfinite().all()) else "contains NaN or infinity"
 
 
 def keep_weights(folder: Path, key: str, evaluation: Evaluation) -> None:

@@ -125,10 +125,9 @@ def test_exported_file_tests_itself_and_is_a_source(nas: Any) -> None:
     assert "holds no genome" in result.err
 
 
-@pytest.mark.parametrize("format_", ["module", "py"])
-def test_fast_form_is_longer(nas: Any, format_: str) -> None:
-    assert nas("export", "qana", "-o", "plain.py", "--format", format_).status == 0
-    assert nas("export", "qana", "-o", "fast.py", "--fast", "--format", format_).status == 0
+def test_fast_form_is_longer(nas: Any) -> None:
+    assert nas("export", "qana", "-o", "plain.py").status == 0
+    assert nas("export", "qana", "-o", "fast.py", "--fast").status == 0
     lengths = [len(Path(name).read_text()) for name in ("plain.py", "fast.py")]
     assert lengths[0] < lengths[1]
 

@@ -308,7 +308,7 @@ def test_kit_detects_a_broken_cost() -> None:
 
 
 def test_kit_detects_an_export_without_content() -> None:
-    EXPORTS.register("planted")(ExportFormat(".txt", lambda subject: "attention"))
+    EXPORTS.register("planted")(ExportFormat(lambda request: "attention"))
     with pytest.raises(AssertionError, match=r"mechanisms have different contents.*mha and gqa"):
         check_export("planted")
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,17 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
 
-from nas.common.errors import ConfigError, ExportError, GenomeError
+from nas.common.errors import ExportError, GenomeError
 from nas.compiler import build_attention
 from nas.compiler.inlining import inlined
-from nas.exporting import (
-    EXPORTS,
-    ExportRequest,
-    Provenance,
-    check_target,
-    write_export,
-)
+from nas.exporting import EXPORTS, ExportRequest, export_file, weights_file
 from nas.genome import ALL, Genome
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.exported import genome_of_export
@@ -31,9 +28,8 @@ from nas.space.rules import load_policy
 from nas.space.vary import Variation
 
 
-def py_text(genome: Genome, dim: int, heads: int, provenance: Provenance, **options: Any) -> str:
-    request = ExportRequest(genome, dim, heads, provenance, **options)
-    return str(EXPORTS.get("py").content(request))
+def py_text(genome: Genome, dim: int, heads: int, *origin: str, **options: Any) -> str:
+    return str(EXPORTS["py"].content(ExportRequest(genome, dim, heads, origin, **options)))
 
 
 def loaded(text: str) -> dict[str, Any]:
@@ -48,7 +44,7 @@ def loaded(text: str) -> dict[str, Any]:
 def test_named_mechanisms_export_exactly(tmp_path: Path, name: str, is_fast: bool) -> None:
     """The self-test against the interpreter; the genome, weights' names, imports and brevity."""
     genome = MECHANISMS[name].genome
-    text = py_text(genome, 32, 4, Provenance("Genome:", "a", ("Genome:",)), is_fast=is_fast)
+    text = py_text(genome, 32, 4, "Source: Genome:", "  Genome:", is_fast=is_fast)
     path = tmp_path / "exported.py"
     path.write_text(text.replace("import torch\n", "raise SystemExit\n"))  # it is not run
     assert genome_of_export(path) == canonicalise(genome)
@@ -74,13 +70,13 @@ def test_random_genomes_export_exactly(is_fast: bool) -> None:
     for _ in range(60):
         genome = variation.sample(rng)
         seen |= {node.op for node in genome.nodes}
-        scope = loaded(py_text(genome, 32, 8, Provenance("a test"), is_fast=is_fast))
+        scope = loaded(py_text(genome, 32, 8, "Source: a test", is_fast=is_fast))
         assert scope["self_test"]() < 1e-8
     assert len(seen) > 0.8 * len(set(names()) & set(space.primitives))
 
 
 def test_the_last_class_is_attention_and_works_at_other_sizes() -> None:
-    text = py_text(MECHANISMS["sqa"].genome, 64, 8, Provenance("sqa"))
+    text = py_text(MECHANISMS["sqa"].genome, 64, 8, "sqa")
     classes = [n.name for n in ast.parse(text).body if isinstance(n, ast.ClassDef)]
     assert classes[-1] == "Attention"
     block = loaded(text)["Attention"](dim=96, heads=4)
@@ -88,11 +84,11 @@ def test_the_last_class_is_attention_and_works_at_other_sizes() -> None:
 
 
 def test_docstring_states_digest_genome_and_provenance() -> None:
-    few = ast.get_docstring(ast.parse(py_text(MECHANISMS["gqa"].genome, 64, 2, Provenance("a"))))
+    few = ast.get_docstring(ast.parse(py_text(MECHANISMS["gqa"].genome, 64, 2, "a")))
     assert "Note: 1/4 of 2 heads is less than one head: one is used." in (few or "")
     genome = MECHANISMS["champion_2025"].genome
-    origin = Provenance("abc", run="2026_x (space y)", results=("accuracy 0.31",))
-    doc = ast.get_docstring(ast.parse(py_text(genome, 64, 4, origin)))
+    text = py_text(genome, 64, 4, "Source: abc", "Run: 2026_x", "  accuracy 0.31")
+    doc = ast.get_docstring(ast.parse(text))
     assert doc is not None
     for words in (digest(genome), '"op": "sigmoid"', "2026_x", "accuracy 0.31"):
         assert words in doc
@@ -102,7 +98,7 @@ def test_file_runs_isolated_from_this_project(tmp_path: Path) -> None:
     """Isolated from this project: -I, and an empty folder as the place to stand."""
     path = tmp_path / "champion.py"
     genome = MECHANISMS["champion_2025"].genome
-    write_export(py_text(genome, 32, 4, Provenance("champion_2025")), path)
+    export_file(ExportRequest(genome, 32, 4), path)
     done = subprocess.run(
         [sys.executable, "-I", str(path)], cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -111,14 +107,14 @@ def test_file_runs_isolated_from_this_project(tmp_path: Path) -> None:
 
 
 def test_the_self_test_can_fail() -> None:
-    text = py_text(MECHANISMS["mha"].genome, 32, 4, Provenance("mha"))
+    text = py_text(MECHANISMS["mha"].genome, 32, 4, "mha")
     scope = loaded(text.replace("self.wo(", "1.1 * self.wo("))
     assert scope["self_test"]() > 1e-6
 
 
 def test_names_cannot_inject_code_into_the_file() -> None:
     evil = 'x"""\nimport os\n"""\\N \udcff'
-    text = py_text(MECHANISMS["mha"].genome, 16, 2, Provenance(evil, evil, (evil, evil)))
+    text = py_text(MECHANISMS["mha"].genome, 16, 2, evil, evil)
     statements = ast.parse(text).body
     assert ast.get_docstring(ast.parse(text))
     names = [a.name for n in statements if isinstance(n, ast.Import) for a in n.names]
@@ -131,45 +127,22 @@ def test_outputs_too_large_for_a_self_test_shrink_the_weights(genome: Any) -> No
     found = genome(
         *squared, ("scaled_dot_product", ["q", 7]), ("softmax", [8]), ("weighted_sum", [9, "v"])
     )
-    assert loaded(py_text(found, 16, 2, Provenance("x")))["self_test"]() < 1e-8
+    assert loaded(py_text(found, 16, 2, "x"))["self_test"]() < 1e-8
 
 
-@pytest.mark.parametrize("name", ["", ".", "out", "out.txt", "weights.safetensors"])
-def test_only_a_python_file_is_written(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ExportError, match=r"ends in \.py"):
-        check_target(tmp_path / name if name else Path())
-
-
-def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "out.py").mkdir()
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ExportError, match="not a file"):
-        check_target(tmp_path / "out.py")
-    with pytest.raises(ExportError, match="cannot be written"):
-        check_target(tmp_path / f"{'x' * 300}.py")
-    with pytest.raises(ExportError, match=r"cannot be written \('file' is not a folder"):
-        check_target(tmp_path / "file" / "out.py")
-    with pytest.raises(ExportError, match=r"no folder .*new"):
-        check_target(tmp_path / "new" / "out.py")
-    for name in ("out.py", "file/out.py", f"{'x' * 300}.py"):
-        with pytest.raises(ExportError, match="cannot be written"):
-            write_export("text", tmp_path / name)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "out.py"]
-
-
-def test_links_at_the_target_are_replaced_not_followed(tmp_path: Path) -> None:
-    """Neither at a name that a temporary file might have, nor at the target's own."""
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    folder = tmp_path / "exports"
-    folder.mkdir()
-    for name in (".out.py.partial", "out.py.partial", "out.py"):
-        (folder / name).symlink_to(victim)
-    write_export("text", folder / "out.py")
-    assert victim.read_text() == "precious"
-    assert (folder / "out.py").read_text() == "text"
-    assert not (folder / "out.py").is_symlink()
-    assert (folder / "out.py").stat().st_mode & 0o777 == 0o644
+@pytest.mark.parametrize("is_fast", [False, True])
+def test_file_of_weights_loads_into_the_class(tmp_path: Path, is_fast: bool) -> None:
+    genome = MECHANISMS["qana"].genome
+    block, path = build_attention(genome, 16, 2), tmp_path / "champion.safetensors"
+    path.write_bytes(weights_file(genome, 1, block.state_dict()))
+    assert path.read_bytes() == weights_file(genome, 1, block.state_dict())
+    loaded_block = loaded(py_text(genome, 16, 2, is_fast=is_fast))["Attention"]()
+    loaded_block.load_state_dict(load_file(path))
+    x = torch.randn(2, 5, 16)
+    torch.testing.assert_close(loaded_block(x), block(x))
+    with safe_open(path, framework="pt") as file:
+        about = json.loads(file.metadata()["nas"])
+    assert about == {"digest": digest(genome), "layer": 1, "genome": genome.to_dict()}
 
 
 @pytest.mark.parametrize(
@@ -187,12 +160,6 @@ def test_other_files_cannot_be_read_as_an_export(tmp_path: Path, text: str) -> N
     path.write_text('"""a\nGenome:\n{"graph": 1}\n"""')
     with pytest.raises(GenomeError, match="graph"):
         genome_of_export(path)
-
-
-def test_module_and_py_are_one_format() -> None:
-    assert EXPORTS.get("module") is EXPORTS.get("py")
-    with pytest.raises(ConfigError, match="did you mean 'module'"):
-        EXPORTS.get("modul")
 
 
 def test_two_functions_of_one_name_cannot_be_inlined() -> None:

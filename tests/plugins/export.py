@@ -7,7 +7,7 @@ from nas.genome.canonical import digest
 
 
 @EXPORTS.register("dot")
-@ExportFormat.of(".dot")
+@ExportFormat
 def graphviz(request: ExportRequest) -> str:
     """A vertex for each stream and operation, an edge for each operand."""
     nodes = [*enumerate(request.genome.nodes)]

@@ -10,13 +10,15 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
-from safetensors.numpy import save_file
+import torch
+from safetensors.torch import load_file, save_file
 
 from nas.searching.checking import check_run
 from nas.searching.front_file import write_front
 from nas.store import open_run, weights_path
+from nas.store.frozen import load_frozen_task
+from nas.training.candidate import attention_weights, build_model
 
 
 @pytest.fixture
@@ -26,9 +28,11 @@ def folder(recorded_run: Path, tmp_path: Path) -> Path:
     with open_run(own) as run:
         write_front(run)
         (own / "weights").mkdir()
+        task = load_frozen_task(run.setup.front_task, data="digits").main
+        data = task.load()
         for member in run.front():
-            path = weights_path(own, str(member.proposal.key))
-            save_file({"layers.0.q": np.zeros(1, np.float32)}, path)
+            model = build_model(task.resolve(member.proposal.genome), task, data, seed=0)
+            weights_path(own, member.key).write_bytes(attention_weights(model))
     return own
 
 
@@ -76,18 +80,21 @@ def test_missing_or_stale_front_file_is_named(folder: Path) -> None:
 
 def test_changed_copy_missing_weights_and_temporary_folder_are_named(folder: Path) -> None:
     (folder / "space.yaml").write_text("name: other")
-    lost, spoilt, *_ = sorted((folder / "weights").iterdir())
+    lost, spoilt, other, *_ = sorted((folder / "weights").iterdir())
     lost.unlink()
     spoilt.write_bytes(b"none")
+    tensors = load_file(other)
+    save_file(tensors | {"layers.0.wo.bias": tensors["layers.0.wo.bias"] * torch.nan}, other)
     left = folder.parent / f".new-{'0' * 32}"
     left.mkdir()
     os.utime(left, (0, time.time() - 7200))
     found = check_run(folder)
     for words in (
         "space.yaml: differs from the record's copy",
-        f"{lost.name}: holds no weights of this member of the front",
-        f"{spoilt.name}: holds no weights",
+        f"{lost.name}: no weights can be read",
+        f"{spoilt.name}: no weights can be read",
+        f"{other.name}: its weights are not those of the mechanism: layers.0.wo.bias contains NaN",
         f"{left.name}: was left unfinished",
     ):
         assert sum(words in fault for fault in found) == 1
-    assert len(found) == 4
+    assert len(found) == 5
