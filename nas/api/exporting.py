@@ -77,8 +77,9 @@ def export(
     Args:
         source: a genome, or a string or path that names one (see ``nas.store.sources``).
         path: the file to write.
-        dim, heads: model width and number of heads; in ``.py`` they are defaults of the class. By
-            default those of the run's task, or 64 and 4.
+        dim: model width; in ``.py`` the default of a class. By default that of the run's task, or 64.
+        heads: number of heads; in ``.py`` the default of a class. By default that of the run's task,
+            or 4.
         fast: in ``.py``, whether to write the form that trains fastest, not the most readable.
         weights: whether to write the weights that a run has trained: into the file, or for ``.py``
             into a safetensors file beside it. Otherwise weights are initial.

@@ -240,7 +240,7 @@ def test_installed_plugins_take_part_in_a_search(tmp_path: Path) -> None:
     out, err, statuses = nas(
         f"search --space space.yaml {options}",
         "front r --json",
-        "export r/best -o best.dot --format dot",
+        "export r/best -o best.dot",
     )
     assert statuses == [0, 0, 0], out + err
     assert '"overconfidence"' in out
@@ -252,7 +252,7 @@ def test_installed_plugins_take_part_in_a_search(tmp_path: Path) -> None:
     install(tmp_path, broken, version="2.0")
     out, err, statuses = nas(
         "plugins",
-        "export mha -o mha.dot --format dot",
+        "export mha -o mha.dot",
     )
     assert statuses == [1, 2], out + err
     assert "broken: ModuleNotFoundError: No module named 'no_such_module'" in out
@@ -262,4 +262,4 @@ def test_installed_plugins_take_part_in_a_search(tmp_path: Path) -> None:
         ("tasks", "pointer"),
     ):
         assert re.search(rf"nas\.{group} +{name} +plugins 2\.0 +{name}\n", out)
-    assert "there is no export format 'dot'" in err
+    assert "expected the name of a file that ends in .py or .pt2 or .onnx. The plug-in" in err
