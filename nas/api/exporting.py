@@ -64,7 +64,7 @@ def export(
 ) -> ExportResult:
     """Write a mechanism as a file that does not need nas, in the format of the file's suffix.
 
-    ``.py`` is a readable file that needs torch only; ``.pt2`` is a program of torch.export and
+    ``.py`` is a readable file that needs torch only, and takes any sizes; ``.pt2`` is a program of torch.export and
     ``.onnx`` an ONNX graph, both functions of the tokens and a padding mask. The outputs of the
     file, for random inputs and masks, are compared with those of the compiled block before the file
     is written.
@@ -77,9 +77,8 @@ def export(
     Args:
         source: a genome, or a string or path that names one (see ``nas.store.sources``).
         path: the file to write.
-        dim: model width; in ``.py`` the default of a class. By default that of the run's task, or 64.
-        heads: number of heads; in ``.py`` the default of a class. By default that of the run's task,
-            or 4.
+        dim: model width, by default that of the run's task, or 64.
+        heads: number of heads, by default that of the run's task, or 4.
         fast: in ``.py``, whether to write the form that trains fastest, not the most readable.
         weights: whether to write the weights that a run has trained: into the file, or for ``.py``
             into a safetensors file beside it. Otherwise weights are initial.
