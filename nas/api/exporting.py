@@ -64,10 +64,10 @@ def export(
 ) -> ExportResult:
     """Write a mechanism as a file that does not need nas, in the format of the file's suffix.
 
-    ``.py`` is a readable file that needs torch only, and takes any sizes; ``.pt2`` is a program of torch.export and
-    ``.onnx`` an ONNX graph, both functions of the tokens and a padding mask. The outputs of the
-    file, for random inputs and masks, are compared with those of the compiled block before the file
-    is written.
+    ``.py`` is a readable file that needs torch only, whose class takes any sizes. ``.pt2`` is a
+    program of torch.export and ``.onnx`` an ONNX graph, functions of the tokens and a padding mask.
+    Before the file is written, its outputs for random inputs and masks are compared with those of
+    the compiled block.
 
     Examples:
         >>> result = nas.export("mha", "mha.py", dim=32, heads=2)
