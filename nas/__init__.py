@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from nas.api.comparing import benchmark as benchmark
     from nas.api.comparing import evaluate as evaluate
     from nas.api.explaining import explain as explain
     from nas.api.exporting import export as export
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from nas.surgery.swap import swap_attention as swap_attention
 
 _MODULES: Final = {
-    "nas.api.comparing": ("benchmark", "evaluate"),
+    "nas.api.comparing": ("evaluate",),
     "nas.api.explaining": ("explain",),
     "nas.api.exporting": ("export",),
     "nas.api.genomes": (

@@ -42,10 +42,10 @@ epochs: 1
 train_images: 32
 validation_images: 20
 """
-TABLES = ("front", "confirm", "evaluate", "benchmark", "explain", "cost")
+TABLES = ("front", "explain", "cost")
 # In this order: later examples read the run of the first.
 EXAMPLES = (
-    *("search", "resume", "front", "confirm", "evaluate", "benchmark", "judge", "explain"),
+    *("search", "resume", "front", "confirm", "evaluate", "judge", "explain"),
     *("cost", "show", "validate", "build_attention", "export"),
 )
 
@@ -67,19 +67,18 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_results_are_json_and_tables_are_data_frames(results: dict[str, Any]) -> None:
-    for name in ("search", "front", "confirm", "evaluate", "benchmark", "explain", "cost"):
+    for name in ("search", "front", "confirm", "evaluate", "judge", "explain", "cost"):
         json.dumps(results[name].to_dict(), allow_nan=False)
     rows = {name: len(results[name].to_pandas()) for name in TABLES}
-    assert rows["evaluate"] == len(results["evaluate"].trainings) == 2
-    assert rows["benchmark"] == 2
-    assert rows["confirm"] == len(results["confirm"].members)
+    evaluated = results["evaluate"]
+    assert (len(evaluated.table), len(evaluated.trainings)) == (2, 4)
+    assert len(results["confirm"].table) == len(results["confirm"].rows)
     assert rows["cost"] == 4
     explained = results["explain"]
     assert rows["explain"] == len(explained.edits + explained.path + explained.controls)
-    frame = results["benchmark"].to_pandas().set_index("source")
-    cell = results["benchmark"].mechanisms[1].tasks["tiny"]
+    frame, cell = evaluated.table.set_index("mechanism"), evaluated.cells["tiny", "uniform"]
     assert frame.loc["uniform", "mean"] == cell.mean
-    assert frame.loc["uniform", "difference_mean"] == cell.difference["mean"]
+    assert frame.loc["uniform", "over_mean"] == cell.difference.mean
 
 
 def test_docstrings_document_every_parameter() -> None:
@@ -120,7 +119,7 @@ def test_evaluate_is_deterministic() -> None:
     def evaluations() -> dict[tuple[str, int], Any]:
         options: dict[str, Any] = {"data": "digits", "overrides": TINY, "backend": "local"}
         trained = nas.evaluate(["gqa", "mqa"], seeds=2, **options)
-        return {(t.name, t.repeat): t.evaluation for t in trained.trainings}
+        return {(t.mechanism, t.repeat): t.evaluation for t in trained.trained}
 
     first, again = evaluations(), evaluations()
     assert len(first) == 4

@@ -71,7 +71,8 @@ def test_commands_shown_exist_and_each_command_is_shown() -> None:
     for module in COMMANDS:
         __import__(f"nas.cli.{module}")
     known = {c.name or c.callback.__name__ for c in app.registered_commands if c.callback}
-    texts = [text_of(document) for document in DOCUMENTS]
+    # The log has the commands of its days.
+    texts = [text_of(document) for document in DOCUMENTS if document.name != "log.md"]
     shown = {w for t in texts for w in re.findall(r"^(?:\$ )?nas ([a-z]\w*)", t, re.MULTILINE)}
     assert shown == known
 

@@ -81,5 +81,5 @@ def test_wide_task_trains_with_few_examples(file: str, task: str, few: dict[str,
     found = parse_yaml((FOLDER / f"{file}.yaml").read_text(), file)
     changes = found.get("members", {task: found})[task]
     fields = {k: v for k, v in changes.items() if k not in ("name", "kind", "about", "gate")}
-    result = nas.evaluate(["mha"], task=task, overrides=fields | few, backend="local")
+    result = nas.evaluate("mha", tasks=task, overrides=fields | few, backend="local")
     assert result.is_ok

@@ -62,7 +62,7 @@ def test_a_slim_installation_reads_runs_and_trains_locally(tmp_path: Path) -> No
         f"show {run}/best --plot graph.svg",
         f"report {run} -o run.html",
         f"export {run}/best -o best.py",
-        "evaluate mha --task tiny.yaml --seeds 1 --backend local",
+        "evaluate mha --tasks tiny.yaml --seeds 1 --backend local",
     )
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT, *commands], cwd=tmp_path, capture_output=True, text=True

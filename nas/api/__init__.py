@@ -1,7 +1,7 @@
 """The Python API; the command line calls the same functions.
 
     runs.py         search, resume, and confirm (train members of the front with fresh seeds)
-    comparing.py    evaluate, benchmark: train mechanisms without a search
+    comparing.py    evaluate: train mechanisms without a search, and compare them
     explaining.py   explain: measure what each part of a mechanism contributes
     genomes.py      cost, show, validate, build_attention, and names of all mechanisms and tasks
     exporting.py    export: write a mechanism as a file

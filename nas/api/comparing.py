@@ -1,9 +1,9 @@
-"""``nas.evaluate`` and ``nas.benchmark``: train mechanisms without a search."""
+"""``nas.evaluate``: train mechanisms without a search, and compare them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +17,9 @@ from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import costs_under, resolve_under, study, why_not
-from nas.evaluation.trial import Evaluator, Purpose, Training
+from nas.evaluation.trial import Evaluator, Training
 from nas.genome import Genome
-from nas.report.benchmark import BenchmarkResult, make_benchmark
-from nas.report.trials import EvaluateResult, TrainingRow
+from nas.report.comparison import Comparison, TrainingRow, compare
 from nas.searching.setup import cost_context
 from nas.space.rules import load_policy
 from nas.store import RUNS
@@ -29,112 +28,51 @@ from nas.store.sources import AnyTrainable, ModuleSource, Source, resolve_traina
 from nas.tasks import Data, Task, load_task
 
 LOGGER: Final = logging.getLogger("nas")
-TASKS: Final = ("recall", "induction", "copying", "bytes", "text-classification", "vit-cifar10")
+DEFAULT_TASK: Final = "vit-cifar10"
 
 
 def evaluate(
-    sources: Sequence[str | Path | Genome],
+    sources: str | Path | Genome | Sequence[str | Path | Genome],
     *,
-    task: str = "vit-cifar10",
-    data: str | None = None,
+    tasks: str | Sequence[str] = (),
+    against: str | Path | Genome | None = None,
+    data: str | Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
     seeds: int = 1,
-    seed: int = 0,
-    policy: str = "score_normalize_aggregate",
-    record: str | Path | None = None,
-    test: bool = False,
-    runs: str | Path = RUNS,
-    on_training: Callable[[TrainingRow, int, int], None] | None = None,
-    **execution: Unpack[Executing],
-) -> EvaluateResult:
-    """Train mechanisms under one task, without a search.
-
-    Examples:
-        >>> result = nas.evaluate(["mha", "uniform"], task="tiny.yaml", backend="local")
-        >>> [training.evaluation.status for training in result.trainings]
-        ['ok', 'ok']
-        >>> sorted(result.to_pandas()["source"])
-        ['mha', 'uniform']
-
-    Args:
-        sources: genomes, or strings or paths that name genomes or users' own torch modules (see
-            ``nas.store.sources``). The file of a module, FILE.py:CLASS, is executed.
-        task: name or path of a task.
-        data: training data, in the form that the task's family accepts; the task's own data by
-            default.
-        overrides: fields of the task to change, by name.
-        seeds: number of trainings of each mechanism; all mechanisms share the seeds.
-        seed: number from which the seeds of trainings derive.
-        policy: name or path of the rules that genomes must obey. Genomes of a run are not checked.
-        record: file that stores finished trainings, so that they are not repeated.
-        test: whether to evaluate on the test set instead of examples held out of training.
-        runs: the folder of runs.
-        on_training: function called with each finished training, the number of finished trainings,
-            and the total.
-        execution: options of the workers; see ``nas.api.execution.Executing``.
-
-    Raises:
-        ViolationError: a genome is not legal.
-        ConfigError: a user's own module cannot be trained; the message names file and class.
-        NasError: an argument cannot be used; the message names it and what was expected.
-    """
-    check_count("seeds", seeds)
-    options = Execution(**execution)
-    resolved = _resolve_all(sources, policy, Path(runs))
-    loaded = load_task(task, data=data, overrides=overrides)
-    check_one_model(loaded)
-    for source in resolved.values():
-        if isinstance(source, ModuleSource) and (reason := why_not(source.mechanism, loaded)):
-            raise ConfigError(reason)
-    examples = loaded.load_test() if test else loaded.load()
-    run_record = _record_of(resolved.values(), LOGGER.warning)
-    trainings: list[TrainingRow] = []
-    arguments = ([*resolved.values()], loaded, examples, options, seeds, seed, record)
-    with closing(_train(*arguments, "evaluate", run_record)) as finished:
-        for training in finished:
-            trainings.append(training)
-            if on_training is not None:
-                on_training(training, len(trainings), seeds * len(resolved))
-    order = [*resolved]
-    trainings.sort(key=lambda training: (order.index(training.name), training.repeat))
-    return EvaluateResult(task, test, tuple(trainings))
-
-
-def benchmark(
-    sources: Sequence[str | Path | Genome],
-    *,
-    against: str | Path | Genome = "mha",
-    tasks: Sequence[str] = TASKS,
-    data: Mapping[str, str] | None = None,
-    seeds: int = 5,
     seed: int = 0,
     rates: bool = False,
     policy: str = "score_normalize_aggregate",
     record: str | Path | None = None,
     test: bool = False,
     runs: str | Path = RUNS,
-    on_training: Callable[[str, TrainingRow, int, int], None] | None = None,
+    on_training: Callable[[TrainingRow, int, int], None] | None = None,
     on_save_error: Callable[[str], None] = LOGGER.warning,
     **execution: Unpack[Executing],
-) -> BenchmarkResult:
-    """Train mechanisms under several tasks, and compare each mechanism with a reference.
+) -> Comparison:
+    """Train mechanisms under one or several tasks, and compare them with a reference.
 
-    If a source is a genome of a run, the run stores the trainings and the comparison, and its
-    report shows them. Stored trainings are not repeated.
+    If a source is a mechanism of a run, the run stores the trainings. Stored trainings are not
+    repeated.
 
     Examples:
-        >>> result = nas.benchmark(["uniform"], tasks=["tiny.yaml"], seeds=2, backend="local")
-        >>> [row.source for row in result.mechanisms], list(result.tasks)
-        (['mha', 'uniform'], ['tiny'])
+        >>> result = nas.evaluate(["mha", "uniform"], tasks="tiny.yaml", seeds=2, backend="local")
+        >>> sorted(result.table["mechanism"])
+        ['mha', 'uniform']
+        >>> result.rows[1].parts["tiny"].difference.verdict
+        'undecided'
 
     Args:
         sources: genomes, or strings or paths that name genomes or users' own torch modules (see
             ``nas.store.sources``). The file of a module, FILE.py:CLASS, is executed.
-        against: the reference mechanism. Differences are between trainings that share their seed.
-        tasks: names or paths of tasks; by default six built-in tasks on tokens and images.
-        data: training data by a task's name or path, which replace the task's own data. Tasks
-            that are not in ``tasks`` are permitted.
-        seeds: number of trainings of each mechanism under each task.
+        tasks: names or paths of tasks; by default the task and data of the run of the first source
+            that names a mechanism of a run, else vit-cifar10.
+        against: the reference; by default the first source. Differences are between trainings that
+            share their seed.
+        data: training data, in the form that the task's family accepts; with several tasks a
+            mapping from a task's name or path. By default the tasks' own data.
+        overrides: fields of the tasks to change, by name.
+        seeds: number of trainings of each mechanism under each task; all mechanisms share the
+            seeds.
         seed: number from which the seeds of trainings derive.
         rates: whether to train each mechanism at each of the task's learning rates, and to compare
             mechanisms at their best rates, see ``nas.common.rates``. ``CHOOSING_SEEDS`` further
@@ -143,73 +81,68 @@ def benchmark(
         record: file that stores finished trainings, so that they are not repeated.
         test: whether to evaluate on test sets instead of examples held out of training.
         runs: the folder of runs.
-        on_training: function called with the task's name, each finished training, the number of
-            finished trainings, and the total.
+        on_training: function called with each finished training, the number of finished trainings,
+            and the total.
         on_save_error: function called with the error message if a run cannot be written.
         execution: options of the workers; see ``nas.api.execution.Executing``.
 
     Raises:
         ViolationError: a genome is not legal.
-        ConfigError: a user's own module cannot be trained; the message names file and class.
+        ConfigError: a mechanism cannot be trained under any of the tasks.
         NasError: an argument cannot be used; the message names it and what was expected.
     """
     check_count("seeds", seeds)
-    options, data = Execution(**execution), data or {}
-    resolved = _resolve_all((against, *sources), policy, Path(runs))
-    names = [load_task(path, data=data.get(path)).name for path in tasks]
-    for name in data.keys() - {*tasks, *names}:
-        load_task(name, data=data[name])  # raises TaskError if there is no such task
-    loaded = {
-        name: load_task(path, data=data.get(path, data.get(name)))
-        for path, name in zip(tasks, names, strict=True)
-    }
-    if len(loaded) < len(tasks):
-        raise ConfigError(f"tasks: found {', '.join(tasks)}; expected each once, by its own name.")
-    for task in loaded.values():
-        check_one_model(task)
     if rates and test:
         raise ConfigError(BY_VALIDATION)
+    options = Execution(**execution)
+    given = [sources] if isinstance(sources, str | Path | Genome) else [*sources]
+    resolved = resolve_all(given if against is None else [against, *given], policy, Path(runs))
+    loaded = _load_tasks([tasks] if isinstance(tasks, str) else tasks, data, overrides, resolved)
+    # All data are loaded before the first training, so that missing data are reported at once.
+    examples = {n: task.load_test() if test else task.load() for n, task in loaded.items()}
+    absent = _untrainable(resolved, loaded)
+    repeats = seeds + CHOOSING_SEEDS if rates else seeds
     variants = [
         (name, rate, variant)
         for name, task in loaded.items()
-        for rate, variant in _variants(task, rates)
+        for rate, variant in (task.at_rates() if rates else {None: task}).items()
     ]
-    repeats = seeds + CHOOSING_SEEDS if rates else seeds
-    # All data are loaded before the first training, so that missing data are reported at once.
-    examples = {n: task.load_test() if test else task.load() for n, task in loaded.items()}
-    reasons = {
-        name: {text: why_not(source.mechanism, task) for text, source in resolved.items()}
-        for name, task in loaded.items()
+    present = {
+        name: [source for text, source in resolved.items() if name not in absent.get(text, {})]
+        for name in loaded
     }
-    absent = {n: {text: why for text, why in row.items() if why} for n, row in reasons.items()}
-    for text, source in resolved.items():
-        if isinstance(source, ModuleSource) and all(text in missing for missing in absent.values()):
-            raise ConfigError(next(iter(absent.values()))[text])
-    total = repeats * sum(len(resolved) - len(absent[name]) for name, _, _ in variants)
-    trainings: dict[str, list[TrainingRow]] = {name: [] for name in loaded}
-    run_record = _record_of(resolved.values(), on_save_error)
+    total = repeats * sum(len(present[name]) for name, _, _ in variants)
+    run_record = RunRecord([s.run for s in resolved.values() if s.run is not None], on_save_error)
+    trained: list[TrainingRow] = []
     for name, rate, task in variants:
-        present = [source for text, source in resolved.items() if text not in absent[name]]
-        if not present:
-            continue
-        arguments = (present, task, examples[name], options, repeats, seed, record)
-        with closing(_train(*arguments, "benchmark", run_record, rate)) as finished:
-            for training in finished:
-                trainings[name].append(training)
+        evaluator = make_evaluator(options, task, examples[name])
+        if record is not None:
+            evaluator = JournaledEvaluator(evaluator, Path(record), task, examples[name])
+        known = run_record.trainings("evaluate")
+        with closing(evaluator):
+            for training, row in train(
+                present[name], task, examples[name], evaluator, repeats, seed, known=known
+            ):
+                run_record.add(training)
+                trained.append(replace(row, learning_rate=rate))
                 if on_training is not None:
-                    done = sum(map(len, trainings.values()))
-                    on_training(name, training, done, total)
-    digests = {text: source.mechanism_digest for text, source in resolved.items()}
-    result = make_benchmark(digests, trainings, absent, seeds, test=test)
-    fingerprints = (task.fingerprint() + examples[name].digest for name, _, task in variants)
-    run_record.add_answer("benchmark", [*digests.values(), *fingerprints], result.to_dict())
-    return result
+                    on_training(trained[-1], len(trained), total)
+    order = [*resolved]
+    trained.sort(key=lambda row: (order.index(row.mechanism), row.repeat))
+    reference = order[0] if len(order) > 1 else None
+    return compare(
+        trained, {name: name for name in loaded}, reference, seeds, absent=absent, test=test
+    )
 
 
-def _resolve_all(
-    sources: Sequence[str | Path | Genome], policy: str, runs: Path
+def resolve_all(
+    sources: Iterable[str | Path | Genome], policy: str, runs: Path
 ) -> dict[str, AnyTrainable]:
-    """Return the named mechanisms by name; raise ViolationError if a genome breaks the policy."""
+    """Return the named mechanisms by name.
+
+    Raises:
+        ViolationError: a genome breaks a rule of the policy.
+    """
     rules, named = load_policy(policy), (resolve_trainable(each, runs) for each in sources)
     resolved = {source.text: source for source in named}
     for source in resolved.values():
@@ -218,43 +151,52 @@ def _resolve_all(
     return resolved
 
 
-def _variants(task: Task, rates: bool) -> Iterator[tuple[float | None, Task]]:
-    """Yield a task, or the task at each of its learning rates, with the rate."""
-    if rates:
-        yield from task.at_rates().items()
+def _load_tasks(
+    tasks: Sequence[str],
+    data: str | Mapping[str, str] | None,
+    overrides: Mapping[str, Any] | None,
+    sources: Mapping[str, AnyTrainable],
+) -> dict[str, Task]:
+    """Return the tasks by name."""
+    if isinstance(data, str) and len(tasks) > 1:
+        raise ConfigError(f"data: found {data!r} for several tasks; expected a text for each.")
+    of_run = next((s for s in sources.values() if isinstance(s, Source) and s.run), None)
+    task = of_run.task(data) if of_run and not tasks and not isinstance(data, Mapping) else None
+    if task is not None and not overrides:
+        loaded = [task]
     else:
-        yield None, task
+        named = {path: load_task(path).name for path in tasks or [DEFAULT_TASK]}
+        specs = data if isinstance(data, Mapping) else dict.fromkeys(named, data)
+        loaded = [
+            load_task(path, data=specs.get(path, specs.get(name)), overrides=overrides)
+            for path, name in named.items()
+        ]
+        if unknown := specs.keys() - {*named, *named.values()}:
+            raise ConfigError(f"data: {', '.join(sorted(unknown))} is none of the tasks.")
+    by_name = {task.name: task for task in loaded}
+    if len(by_name) < len(tasks):
+        raise ConfigError(f"tasks: found {', '.join(tasks)}; expected each once, by its own name.")
+    for task in loaded:
+        check_one_model(task)
+    return by_name
 
 
-def _record_of(sources: Iterable[AnyTrainable], on_error: Callable[[str], None]) -> RunRecord:
-    return RunRecord([source.run for source in sources if source.run is not None], on_error)
+def _untrainable(
+    sources: Mapping[str, AnyTrainable], tasks: Mapping[str, Task]
+) -> dict[str, dict[str, str]]:
+    """Return the reasons why mechanisms cannot be trained, by name, then by task.
 
-
-def _train(
-    sources: Sequence[AnyTrainable],
-    task: Task,
-    data: Data,
-    execution: Execution,
-    seeds: int,
-    seed: int,
-    record: str | Path | None,
-    purpose: Purpose,
-    run_record: RunRecord,
-    learning_rate: float | None = None,
-) -> Generator[TrainingRow, None, None]:
-    """Train each mechanism with each seed and yield the results; closing ends the workers."""
-    evaluator = make_evaluator(execution, task, data)
-    try:
-        if record is not None:
-            evaluator = JournaledEvaluator(evaluator, Path(record), task, data)
-        recorded = run_record.trainings(purpose)
-        for training, row in train(
-            sources, task, data, evaluator, seeds, seed, purpose=purpose, known=recorded
-        ):
-            run_record.add(training)
-            yield replace(row, learning_rate=learning_rate)
-    finally:
-        evaluator.close()
+    Raises:
+        ConfigError: a mechanism cannot be trained under any task.
+    """
+    absent: dict[str, dict[str, str]] = {}
+    for text, source in sources.items():
+        for name, task in tasks.items():
+            if reason := why_not(source.mechanism, task):
+                absent.setdefault(text, {})[name] = reason
+        if len(absent.get(text, ())) == len(tasks):
+            raise ConfigError(next(iter(absent[text].values())))
+    return absent
 
 
 def train(
@@ -276,5 +218,16 @@ def train(
     measured = {source.text for source in sources if isinstance(source, ModuleSource)}
     named = [(source.text, source.mechanism) for source in sources]
     for training in study(named, task, data, evaluator, repeats=repeats, seed=seed, **options):
-        name, result = training.name, (training.digest, training.repeat, training.evaluation)
-        yield training, TrainingRow(name, *result, costs[name], metric, name in measured)
+        yield (
+            training,
+            TrainingRow(
+                training.name,
+                training.digest,
+                task.name,
+                training.repeat,
+                training.evaluation,
+                costs[training.name],
+                metric,
+                training.name in measured,
+            ),
+        )

@@ -51,7 +51,7 @@ def check_one_model(task: Task) -> None:
         names = ",".join(member.task.name for member in task.members.values())
         raise ConfigError(
             f"task {task.name!r} is made of several; expected one that trains a single model. "
-            f"`nas benchmark --tasks {names}` compares mechanisms under each of them."
+            f"`nas evaluate --tasks {names}` compares mechanisms under each of them."
         )
 
 

@@ -20,8 +20,8 @@ from nas.evaluation.study import why_not
 from nas.evaluation.trial import Evaluator
 from nas.explaining import Bounds, Explanation, Race, plan_explanation
 from nas.genome import Genome
+from nas.report.comparison import TrainingRow
 from nas.report.explanation import ExplainResult, make_explanation
-from nas.report.trials import TrainingRow
 from nas.searching.setup import cost_context
 from nas.space.rules import Policy, PolicyFile, compile_policy, load_policy
 from nas.store import RUNS, open_run
@@ -123,9 +123,9 @@ def explain(
         for done, (training, total) in enumerate(trainings, 1):
             run_record.add(training)
             if on_training is not None:
-                key = training.key
-                result = (names[key], training.digest, training.repeat, training.evaluation)
-                on_training(TrainingRow(*result, costs=costs[key], metric=metric), done, total)
+                key, place = training.key, (model_task.name, training.repeat)
+                result = (names[key], training.digest, *place, training.evaluation)
+                on_training(TrainingRow(*result, costs[key], metric), done, total)
     finally:
         evaluator.close()
     explanation = make_explanation(resolved.text, model_task.name, race, costs)

@@ -18,8 +18,8 @@ from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import resolve_under, why_not
 from nas.evaluation.trial import training_seed
 from nas.genome import Genome
+from nas.report.comparison import TrainingRow
 from nas.report.judgement import Judgement, make_judgement
-from nas.report.trials import TrainingRow
 from nas.space.rules import load_policy
 from nas.store import RUNS
 from nas.store.sources import Source, resolve_trainable
@@ -58,7 +58,7 @@ def judge(
 
     Examples:
         >>> result = nas.judge("uniform", task="tiny.yaml", pairs=2, backend="local")
-        >>> result.verdict, len(result.values)
+        >>> result.verdict, result.pairs
         ('undecided', 2)
 
     Args:
@@ -100,7 +100,7 @@ def judge(
     if key == base_key:
         raise ConfigError(f"{judged.text} and {reference.text} are the same mechanism.")
     examples, began = loaded.load(), time.monotonic()
-    judgement = partial(make_judgement, judged, reference, loaded.name, loaded.metrics(examples)[0])
+    judgement = partial(make_judgement, judged.text, reference.text, loaded.name)
     evaluator, place, places = make_evaluator(options, loaded, examples), 1, 1
     rows: list[TrainingRow] = []
     try:

@@ -17,11 +17,11 @@ from nas.common.search_config import SearchConfig
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
 from nas.genome import Genome
-from nas.report.confirmation import ConfirmResult, make_confirmation
+from nas.report.comparison import Comparison, TrainingRow
+from nas.report.confirmation import make_confirmation, training_row
 from nas.report.display import shown_by_default
 from nas.report.front import Front
 from nas.report.run_view import RunView
-from nas.report.trials import TrainingRow
 from nas.report.verdict import verdict_of
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
@@ -204,15 +204,16 @@ def confirm(
     runs: str | Path = RUNS,
     on_training: Callable[[TrainingRow, int, int], None] | None = None,
     **execution: Unpack[Executing],
-) -> ConfirmResult:
-    """Train mechanisms of a run's front again with fresh seeds, and return the new measurements.
+) -> Comparison:
+    """Train mechanisms of a run's front again with fresh seeds, and compare them.
 
-    Standard attention is trained with the same seeds for comparison. The run stores these
+    Fresh seeds are seeds that the search never used. The parts of the comparison are "fresh" under
+    the run's task, "long" under a longer task, and "test" on the test set. The run stores the
     trainings; a repeated call trains only what is missing.
 
     Examples:
         >>> result = nas.confirm("first", members=1, seeds=2, backend="local")
-        >>> [len(row.fresh["values"]) for row in result.members]
+        >>> [row.parts["fresh"].seeds for row in result.rows]
         [2, 2, 2]
 
     Args:
@@ -227,9 +228,8 @@ def confirm(
         test: whether to train also for an evaluation on the test set, under ``long`` if given, else
             under the run's task.
         data: new place of the run's data if they were moved.
-        against: a further mechanism, or a user's own torch module, to train with the same seeds and
-            to compare all mechanisms with; see ``nas.store.sources``. The file of a module,
-            FILE.py:CLASS, is executed.
+        against: the reference, which may be a user's own torch module, see ``nas.store.sources``;
+            standard attention by default. The file of a module, FILE.py:CLASS, is executed.
         rates: whether to train each mechanism at each of the task's learning rates, and to compare
             mechanisms at their best rates, see ``nas.common.rates``. ``CHOOSING_SEEDS`` further
             trainings at each rate choose the rate.
@@ -262,13 +262,6 @@ def confirm(
         with closing(trained):  # stops the workers if ``on_training`` raises
             for done, (stage, mechanism, training) in enumerate(trained, 1):
                 if on_training is not None:
-                    name = f"{stage.part}: {training.name or mechanism.digest[:8]}"
-                    fields_ = (name, mechanism.digest, training.repeat, training.evaluation)
-                    row = TrainingRow(
-                        *fields_,
-                        costs=mechanism.costs,
-                        metric=plan.metric,
-                        learning_rate=stage.learning_rate,
-                    )
-                    on_training(row, done, total)
+                    result = training.repeat, training.evaluation
+                    on_training(training_row(plan, stage, mechanism, *result), done, total)
         return make_confirmation(writer.run, plan)

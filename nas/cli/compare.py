@@ -1,4 +1,4 @@
-"""``nas evaluate``, ``benchmark``, ``judge`` and ``explain`` train without a search."""
+"""``nas evaluate``, ``judge`` and ``explain`` train without a search."""
 
 from __future__ import annotations
 
@@ -17,43 +17,21 @@ from nas.cli.console import complain, note, print_result
 def evaluate(
     context: typer.Context,
     sources: options.Sources,
-    task: Annotated[
-        str, typer.Option(help="A task, by name or path.", autocompletion=completion.tasks)
-    ] = "vit-cifar10",
-    data: options.Data = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each mechanism.")] = 1,
-    seed: options.StudySeed = 0,
-    policy: options.Policy = "score_normalize_aggregate",
-    record: options.Record = None,
-    test: options.OnTest = False,
-    as_json: options.AsJson = False,
-    **execution: Any,
-) -> None:
-    """Train mechanisms under a task without a search, and print their metrics."""
-    from nas.api import comparing
-    from nas.report.trials import trial_line, trial_table
-
-    arguments = options.arguments(context, "as_json")
-    result = comparing.evaluate(**arguments, on_training=lambda *done: note(trial_line(*done)))
-    print_result(result, trial_table, as_json)
-    if not result.is_ok:
-        raise typer.Exit(1)
-
-
-@app.command(rich_help_panel="Compare")
-@options.with_workers
-def benchmark(
-    context: typer.Context,
-    sources: options.Sources,
-    against: Annotated[str, typer.Option(help="The reference of all differences.")] = "mha",
     tasks: Annotated[
-        str | None, typer.Option(help="Tasks, separated by commas; default: six built-in ones.")
+        str | None,
+        typer.Option(
+            help="Tasks, by name or path, separated by commas; default: RUN/ID's, or vit-cifar10.",
+            autocompletion=completion.tasks,
+        ),
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="The reference; default: the first mechanism.")
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(help="TASK=SPEC: training data of a task; repeatable."),
+        typer.Option(help="Training data; TASK=SPEC with several tasks, repeatable."),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each mechanism and task.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each mechanism and task.")] = 1,
     seed: options.StudySeed = 0,
     rates: options.Rates = False,
     policy: options.Policy = "score_normalize_aggregate",
@@ -63,26 +41,26 @@ def benchmark(
     as_json: options.AsJson = False,
     **execution: Any,
 ) -> None:
-    """Train mechanisms under several tasks and compare each with a reference.
+    """Train mechanisms without a search, and compare them under one or several tasks.
 
     Differences are between trainings with the same seed; p-values are corrected for the number of
     comparisons.
     """
     from nas.api import comparing
-    from nas.report.benchmark import benchmark_table
-    from nas.report.charts import draw_benchmark, write_figure
-    from nas.report.trials import trial_line
+    from nas.report.charts import draw_comparison, write_figure
+    from nas.report.comparison import comparison_table, training_line
 
-    result = comparing.benchmark(
+    names = [name.strip() for name in tasks.split(",")] if tasks else []
+    result = comparing.evaluate(
         **options.arguments(context, "tasks", "data", "plot", "as_json"),
-        tasks=[name.strip() for name in tasks.split(",")] if tasks else comparing.TASKS,
-        data=options.pairs(data or ()),
-        on_training=lambda task, *done: note(f"{task}: {trial_line(*done)}"),
+        tasks=names,
+        data=options.data_of(data or (), names),
+        on_training=lambda *done: note(training_line(*done)),
         on_save_error=complain,
     )
-    print_result(result, benchmark_table, as_json)
+    print_result(result, comparison_table, as_json)
     if plot is not None:
-        write_figure(draw_benchmark(result), plot)
+        write_figure(draw_comparison(result), plot)
         note(f"{plot}: the differences as a picture.")
     if not result.is_ok:
         raise typer.Exit(1)
@@ -111,12 +89,12 @@ def judge(
     first 50 mechanisms that the record compares with one reference under one task.
     """
     from nas.api import judging
+    from nas.report.comparison import training_line
     from nas.report.judgement import judgement_table
-    from nas.report.trials import trial_line
 
     result = judging.judge(
         **options.arguments(context, "as_json"),
-        on_training=lambda *done: note(trial_line(*done)),
+        on_training=lambda *done: note(training_line(*done)),
     )
     print_result(result, judgement_table, as_json)
     if not result.is_ok:
@@ -163,12 +141,12 @@ def explain(
     parameters. Prints the differences between trainings with the same seed.
     """
     from nas.api import explaining
+    from nas.report.comparison import training_line
     from nas.report.explanation import explanation_table
-    from nas.report.trials import trial_line
 
     result = explaining.explain(
         **options.arguments(context, "as_json"),
-        on_training=lambda *done: note(trial_line(*done)),
+        on_training=lambda *done: note(training_line(*done)),
         on_save_error=complain,
     )
     print_result(result, explanation_table, as_json)

@@ -147,19 +147,18 @@ def arguments(context: typer.Context, *omitted: str) -> dict[str, Any]:
     return {name: value for name, value in options if value is not None and name not in omitted}
 
 
-def pairs(texts: Sequence[str]) -> dict[str, str]:
-    """Return option values of the form TASK=SPEC as a mapping from task to data specification.
+def data_of(specs: Sequence[str], tasks: Sequence[str]) -> str | dict[str, str] | None:
+    """Return the option ``--data`` of a command with several tasks: SPEC, or TASK=SPEC for each.
 
     Raises:
-        BadParameter: a text has another form, or a task occurs twice.
+        BadParameter: several values do not all have the form TASK=SPEC, or a task occurs twice.
     """
-    specs: dict[str, str] = {}
-    for text in texts:
-        name, _, value = text.partition("=")
-        if not name or not value or name in specs:
-            raise typer.BadParameter(f"found {text!r}; expected TASK=SPEC, once a task")
-        specs[name] = value
-    return specs
+    if len(specs) == 1 and specs[0].partition("=")[0] not in tasks:
+        return specs[0]
+    named = {name: spec for name, _, spec in (text.partition("=") for text in specs)}
+    if len(named) < len(specs) or not all(named.values()):
+        raise typer.BadParameter(f"found {', '.join(specs)}; expected TASK=SPEC, once a task")
+    return named or None
 
 
 def limits(text: str) -> dict[str, float]:

@@ -183,12 +183,11 @@ def confirm(
     they were moved.
     """
     from nas.api import runs as api
-    from nas.report.confirmation import confirmation_table
-    from nas.report.trials import trial_line
+    from nas.report.comparison import comparison_table, training_line
 
     arguments = options.arguments(context, "as_json")
-    result = api.confirm(**arguments, on_training=lambda *done: note(trial_line(*done)))
-    print_result(result, confirmation_table, as_json)
+    result = api.confirm(**arguments, on_training=lambda *done: note(training_line(*done)))
+    print_result(result, comparison_table, as_json)
     if not result.is_ok:
         raise typer.Exit(1)
 

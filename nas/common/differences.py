@@ -21,7 +21,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from nas.common.objectives import Direction
 
@@ -32,14 +32,6 @@ Verdict: TypeAlias = Literal["better", "worse", "same", "unresolved"]
 CLAIMS: Final[tuple[Verdict, ...]] = ("same", "worse", "better")
 MOST_WRONG: Final = 2
 _NO_SPREAD: Final = 1e-12
-
-
-class Gain(NamedTuple):
-    """The mean gain, its standard error (None for a single pair), and the side of its own test."""
-
-    mean: float
-    error: float | None
-    side: Side
 
 
 @dataclass(frozen=True)
@@ -90,20 +82,6 @@ def side_of(mean: float, p: float, direction: Direction) -> Side:
     if p >= LEVEL:
         return "undecided"
     return "better" if (mean > 0) == (direction == "max") else "worse"
-
-
-def gain_of(gains: Sequence[float], direction: Direction, p: float | None = None) -> Gain | None:
-    """Return the mean of the gains and the result of its test; None if there are no gains.
-
-    ``p`` is the p-value of another test, by default that of Student's t test.
-    """
-    if not gains:
-        return None
-    if p is None:
-        tested = difference(gains)
-        p = tested["p"] if tested else 1.0
-    mean, error = mean_and_error(gains)
-    return Gain(mean, error, side_of(mean, p, direction))
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:

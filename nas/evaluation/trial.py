@@ -171,9 +171,7 @@ class Evaluation:
 
 _ADAPTER: Final = TypeAdapter(Evaluation)
 
-Purpose: TypeAlias = Literal[
-    "search", "target", "confirm", "evaluate", "benchmark", "explain", "reference"
-]
+Purpose: TypeAlias = Literal["search", "target", "confirm", "evaluate", "explain", "reference"]
 Stage: TypeAlias = Literal["", "search", "long", "test"]
 
 

@@ -1,4 +1,4 @@
-"""Figures of costs and benchmarks, and helpers that all figures share; plot.py draws a front.
+"""Figures of costs and comparisons, and helpers that all figures share; plot.py draws a front.
 
 No window and no global state of matplotlib is used. Lines and marks also differ in darkness, dashes
 and shape, so that figures are readable in greyscale.
@@ -21,7 +21,7 @@ from nas.report.units import FRACTION
 from nas.store.files import write_file
 
 if TYPE_CHECKING:
-    from nas.report.benchmark import BenchmarkCell, BenchmarkResult
+    from nas.report.comparison import Cell, Comparison
     from nas.report.costs import CostTable
 
 FORMATS: Final = (".png", ".svg", ".pdf")
@@ -153,14 +153,14 @@ def draw_costs(table: CostTable) -> Any:
     return axes.figure
 
 
-def draw_benchmark(result: BenchmarkResult) -> Any:
+def draw_comparison(result: Comparison) -> Any:
     """Return a matplotlib figure of the differences between mechanisms and the reference.
 
-    A panel for each task shows the mean difference of the metric with its 95 % confidence interval.
+    A panel for each part shows the mean difference of the metric with its 95 % confidence interval.
     Points to the right of zero are better than the reference, also for metrics that are minimised.
     The colour shows whether the difference is significant.
     """
-    rows = [row for row in result.mechanisms if row.source != result.against]
+    rows = [row for row in result.rows if row.mechanism != result.against]
     caption = (
         f"mean difference over {result.seeds} pairs of trainings that share a seed, with its "
         f"95 % interval · blue: better, orange: worse, p below {LEVEL} after Holm's correction"
@@ -169,30 +169,30 @@ def draw_benchmark(result: BenchmarkResult) -> Any:
         f"points of {metric.name}"
         if metric.unit == FRACTION
         else f"{'lower ' if metric.direction == 'min' else ''}{metric.name}".replace("_", " ")
-        for metric in result.tasks.values()
+        for metric in result.metrics.values()
     ]
     height = 1.6 + 0.26 * len(rows)
     with new_panels(f"Compared with {result.against}", caption, titles, height) as (figure, panels):
-        for axes, (task, metric) in zip(panels, result.tasks.items(), strict=True):
-            axes.set_title(task, fontsize=FONT + 0.5, loc="left")
+        for axes, (part, metric) in zip(panels, result.metrics.items(), strict=True):
+            axes.set_title(part, fontsize=FONT + 0.5, loc="left")
             axes.axvline(0, color=DIM, linewidth=0.8)
             axes.tick_params(labelsize=FONT - 1)
             for place, row in enumerate(rows):
-                _draw_lead(axes, -place, row.tasks.get(task), metric)
-        panels[0].set_yticks([-i for i in range(len(rows))], [row.source for row in rows])
+                _draw_lead(axes, -place, row.parts.get(part), metric)
+        panels[0].set_yticks([-i for i in range(len(rows))], [row.mechanism for row in rows])
         panels[0].set_ylim(0.7 - len(rows), 0.7)
         figure.canvas.draw()
     return figure
 
 
-def _draw_lead(axes: Any, place: int, cell: BenchmarkCell | None, metric: MetricInfo) -> None:
-    difference = cell.difference if cell else None
-    if cell is None or difference is None:
-        why = "not there" if cell is None else "not compared" if cell.is_comparable else "failed"
+def _draw_lead(axes: Any, place: int, cell: Cell | None, metric: MetricInfo) -> None:
+    lead = cell.difference if cell else None
+    if cell is None or lead is None or lead.low is None or lead.high is None:
+        why = "not there" if cell is None else "failed" if cell.failed else "one seed"
         axes.text(0, place, f" {why}", size=FONT - 1.5, color=DIM, va="center")
         return
     scale = (100.0 if metric.unit == FRACTION else 1.0) * (1 if metric.direction == "max" else -1)
-    low, high = sorted(scale * difference[end] for end in ("low", "high"))
-    mean, look = scale * difference["mean"], VERDICTS[cell.verdict or "undecided"]
-    bars = [[mean - low], [high - mean]]
-    axes.errorbar(mean, place, xerr=bars, markersize=4.5, linewidth=1.3, **look)
+    low, high = sorted((scale * lead.low, scale * lead.high))
+    bars = [[scale * lead.mean - low], [high - scale * lead.mean]]
+    look = VERDICTS[lead.verdict]
+    axes.errorbar(scale * lead.mean, place, xerr=bars, markersize=4.5, linewidth=1.3, **look)

@@ -19,6 +19,7 @@ from nas.costs import Cost, attention_cost, default_costs
 from nas.genome import Genome, ModelSizes
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS, NamedMechanism, mechanism
+from nas.report.comparison import MARK, MEASURED
 from nas.report.result import TableResult
 from nas.report.run_view import STANDARD
 from nas.report.table import (
@@ -30,7 +31,6 @@ from nas.report.table import (
     say_table,
     table_lines,
 )
-from nas.report.trials import MARK, MEASURED
 from nas.report.units import digits, header, human
 from nas.store.sources import AnyTrainable, ModuleSource
 

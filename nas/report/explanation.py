@@ -24,9 +24,9 @@ from nas.compiler import formula_of, make_plan
 from nas.explaining import Comparison, Race
 from nas.genome import Genome
 from nas.genome.canonical import digest
+from nas.report.comparison import why
 from nas.report.result import MetricInfo, Result, TableResult
 from nas.report.table import TextColumn, say, say_table
-from nas.report.trials import why
 from nas.report.units import FRACTION, amount, header, points, signed
 
 # The verdict on an edit after which the mechanism is worse, better or the same.

@@ -171,7 +171,7 @@ def _fresh(view: RunView, metric: Objective, title: str) -> Iterator[Column[Cand
     name = f"{title} {metric.name}".replace(" ", "_")
 
     def part(field: str, candidate: Candidate) -> float | None:
-        return getattr(view.spread(title, candidate.key), field, None)
+        return getattr(view.fresh[title].get(candidate.key), field, None)
 
     yield Column(
         _key(name, "mean", metric.unit),

@@ -18,7 +18,7 @@ from nas.common.objectives import Objective
 from nas.common.pareto import non_dominated
 from nas.common.text import plural
 from nas.report.charts import DIM, DPI, FONT, new_axes
-from nas.report.run_view import FRESH, RunView, Spread, task_and_data
+from nas.report.run_view import FRESH, RunView, task_and_data
 from nas.report.units import FRACTION, header
 from nas.store import Candidate
 
@@ -67,16 +67,18 @@ class FrontAxes:
         """Return the standard error of a mechanism's vertical coordinate, in units of the axis."""
         return axis_factor(self.up) * candidate.errors.get(self.up.name, 0.0)
 
-    def fresh(self, view: RunView, candidate: Candidate) -> Spread | None:
-        """Return a mechanism's mean over fresh seeds, as vertical coordinate with standard error.
+    def fresh(self, view: RunView, candidate: Candidate) -> tuple[float, float] | None:
+        """Return a mechanism's mean over fresh seeds, as vertical coordinate, and its error.
 
         Fresh seeds are seeds that the search never used; only trainings under the run's task count.
         The result is None if there are none, or if the axis does not show the run's metric.
         """
         is_up = view.metric is not None and view.metric.name == self.up.name
-        spread = view.spread(FRESH["search"], candidate.key) if is_up else None
+        cell = view.fresh.get(FRESH["search"], {}).get(candidate.key) if is_up else None
+        if cell is None or cell.mean is None:
+            return None
         scale = axis_factor(self.up)
-        return spread and Spread(scale * spread.mean, scale * (spread.error or 0.0), spread.seeds)
+        return scale * cell.mean, scale * (cell.error or 0.0)
 
     def limits(self) -> tuple[float | None, float | None]:
         """Return the coordinates of the limits of the two objectives; None for no limit."""
@@ -156,8 +158,8 @@ class _Picture:
             self._points(list(map(self._place, shown)), label, marker, colour, 6.5, errors)
         unique = {candidate.digest: candidate for candidate in self.marked}.values()
         fresh = [(self._place(c)[0], spread) for c in unique if (spread := front.fresh(view, c))]
-        places = [(x, spread.mean) for x, spread in fresh]
-        errors = [spread.error or 0.0 for _, spread in fresh]
+        places = [(x, mean) for x, (mean, _) in fresh]
+        errors = [error for _, (_, error) in fresh]
         self._points(places, "with fresh seeds", "s", GREEN, 4.5, errors)
         self.axes.legend(loc="best", frameon=True, framealpha=0.9, edgecolor="none", fontsize=FONT)
 

@@ -18,7 +18,8 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object that the command of the same name prints with ``--json``."""
-        return {name: _plain(value) for name, value in vars(self).items()}
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        return {name: _plain(getattr(self, name)) for name in names}
 
 
 class TableResult(Result):

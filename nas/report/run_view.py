@@ -14,13 +14,13 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import PurePath
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from nas.common.config import parse_yaml
-from nas.common.differences import Gain, gain_of, mean_and_error, paired, successful
-from nas.common.objectives import Objective, as_costs, beyond_limits
+from nas.common.objectives import Metric, Objective, as_costs, beyond_limits
 from nas.common.pareto import dominates, scaled_hypervolume
 from nas.evaluation.trial import Evaluation, Incident, Training
+from nas.report.comparison import Cell, Comparison, Difference, TrainingRow, compare
 from nas.report.units import duration, limit_text
 from nas.store import (
     Candidate,
@@ -41,20 +41,6 @@ CONTROLS: Final = (STANDARD, UNIFORM)
 ID_LENGTH: Final = 8
 # The title of each part of a confirmation, in JSON and above columns.
 FRESH: Final = {"search": "fresh", "long": "long", "test": "test"}
-
-
-class Spread(NamedTuple):
-    """Statistics of a metric over trainings with different seeds.
-
-    Attributes:
-        mean: mean over the seeds.
-        error: standard error of the mean; None for a single seed.
-        seeds: number of seeds.
-    """
-
-    mean: float
-    error: float | None
-    seeds: int
 
 
 def on_gpu(evaluation: Evaluation) -> bool:
@@ -86,7 +72,6 @@ class RunView:
             the tasks' own learning rates.
         incidents: worker failures.
         explained: recorded results of ``nas explain``.
-        benchmarked: recorded results of ``nas benchmark``.
         generations: completed generations of the search.
         sessions: all sessions of the search.
         counts: numbers of proposals by outcome.
@@ -107,7 +92,6 @@ class RunView:
     confirmations: tuple[Training, ...]
     incidents: tuple[Incident, ...]
     explained: tuple[Answer, ...]
-    benchmarked: tuple[Answer, ...]
     generations: tuple[Generation, ...]
     sessions: tuple[PastSession, ...]
     counts: Counts
@@ -157,7 +141,6 @@ class RunView:
                 ),
                 incidents=run.incidents(),
                 explained=run.answers("explain"),
-                benchmarked=run.answers("benchmark"),
                 generations=run.generations(),
                 sessions=run.sessions(),
                 counts=run.counts(),
@@ -227,31 +210,48 @@ class RunView:
         """Standard attention and its results in the search; None if it was not trained there."""
         return self.trained.get(self.standard_key or "")
 
-    @cached_property
-    def confirmed_parts(self) -> dict[str, dict[str, tuple[Training, ...]]]:
-        """Trainings with seeds that the search never used, also failed ones.
+    def confirmation(self, metric: Metric | Objective) -> Comparison:
+        """Return the comparison of the confirmed mechanisms with standard attention by a metric.
 
-        They are keyed by a title, then by ``Proposal.key`` of the mechanism. The title names a part
-        of the confirmation: "fresh" for the run's task, "long" for a longer task, or "test" for the
-        test set. The task's name follows if a part has several tasks.
+        The names of mechanisms are values of ``Proposal.key``. The parts are "fresh" for the run's
+        task, "long" for a longer task, and "test" for the test set. The task's name follows if a
+        part has several tasks.
         """
-        tasks = {part: {c.task for c in self.confirmations if c.stage == part} for part in FRESH}
-        parts: dict[str, dict[str, tuple[Training, ...]]] = {}
-        for training in sorted(self.confirmations, key=lambda c: [*FRESH].index(c.stage)):
-            part = FRESH[training.stage]
-            is_single = len(tasks[training.stage]) == 1
-            by_key = parts.setdefault(part if is_single else f"{part} {training.task_name}", {})
-            by_key[training.key] = (*by_key.get(training.key, ()), training)
-        return parts
+        if metric.name not in self._confirmed:
+            rows = [
+                TrainingRow(t.key, t.key, title, t.repeat, t.evaluation, {}, metric)
+                for title, t in self.confirmations_by_part
+                if not t.evaluation.is_ok or metric.name in t.evaluation.metrics
+            ]
+            tasks = {title: t.task_name for title, t in self.confirmations_by_part}
+            self._confirmed[metric.name] = compare(rows, tasks, self.standard_key, 0)
+        return self._confirmed[metric.name]
 
     @cached_property
-    def fresh(self) -> dict[str, dict[str, tuple[Training, ...]]]:
-        """The successful trainings of ``confirmed_parts``, without parts that have none."""
-        fresh: dict[str, dict[str, tuple[Training, ...]]] = {}
-        for title, by_key in self.confirmed_parts.items():
-            for key, trainings in by_key.items():
-                if succeeded := tuple(t for t in trainings if t.evaluation.is_ok):
-                    fresh.setdefault(title, {})[key] = succeeded
+    def confirmations_by_part(self) -> tuple[tuple[str, Training], ...]:
+        """Each training of ``confirmations`` with the title of its part (see ``confirmation``)."""
+        ordered = sorted(self.confirmations, key=lambda t: [*FRESH].index(t.stage))
+        tasks = {part: {t.task for t in ordered if t.stage == part} for part in FRESH}
+        return tuple(
+            (FRESH[t.stage] if len(tasks[t.stage]) == 1 else f"{FRESH[t.stage]} {t.task_name}", t)
+            for t in ordered
+        )
+
+    @cached_property
+    def _confirmed(self) -> dict[str, Comparison]:
+        return {}
+
+    @cached_property
+    def fresh(self) -> dict[str, dict[str, Cell]]:
+        """The results of the run's metric with fresh seeds, by part, then by ``Proposal.key``.
+
+        Mechanisms whose trainings all failed are left out.
+        """
+        fresh: dict[str, dict[str, Cell]] = {}
+        if self.metric is not None:
+            for (title, key), cell in self.confirmation(self.metric).cells.items():
+                if cell.mean is not None:
+                    fresh.setdefault(title, {})[key] = cell
         return fresh
 
     @cached_property
@@ -298,58 +298,20 @@ class RunView:
         base = self.standard.costs if self.standard else {}
         return {name: cost / base[name] for name, cost in candidate.costs.items() if base.get(name)}
 
-    def values(self, title: str, key: str, name: str = "") -> dict[int, float]:
-        """Return a metric in a mechanism's trainings with fresh seeds, by index of the seed.
-
-        Fresh seeds are seeds that the search never used. All mechanisms share them.
+    def lead(self, title: str, key: str) -> Difference | None:
+        """Return a mechanism's difference to standard attention with fresh seeds; None if none.
 
         Args:
             title: part of the confirmation, a key of ``fresh``.
             key: ``Proposal.key`` of the mechanism.
-            name: name of the metric; by default the run's metric.
         """
-        return successful(self._scores(title, key, name))
-
-    def spread(self, title: str, key: str) -> Spread | None:
-        """Return mean and standard error of ``values``; None if there are no values."""
-        values = [*self.values(title, key).values()]
-        return Spread(*mean_and_error(values), len(values)) if values else None
-
-    def failed(self, title: str, key: str) -> int:
-        """Return the number of a mechanism's failed trainings in a part of the confirmation."""
-        return [*self._scores(title, key).values()].count(None)
-
-    def gain(self, title: str, key: str, metric: Objective | None = None) -> Gain | None:
-        """Return a mechanism's difference to standard attention over trainings with fresh seeds.
-
-        The result is None for standard attention itself, without a common seed, and if a training
-        of either mechanism failed.
-
-        Args:
-            title: part of the confirmation, a key of ``fresh``.
-            key: ``Proposal.key`` of the mechanism.
-            metric: the metric; by default the run's metric.
-        """
-        metric = metric or self.metric
-        if metric is None or self.standard_key in (None, key):
-            return None
-        scores, base = (self._scores(title, k, metric.name) for k in (key, self.standard_key))
-        return gain_of(paired(scores, base), metric.direction)
-
-    def _scores(self, title: str, key: str, name: str = "") -> dict[int, float | None]:
-        """Return ``values``, and None for each failed training."""
-        name = name or (self.metric.name if self.metric else "")
-        trainings = self.confirmed_parts.get(title, {}).get(key, ())
-        return {
-            t.repeat: t.evaluation.metrics[name] if t.evaluation.is_ok else None
-            for t in trainings
-            if not t.evaluation.is_ok or name in t.evaluation.metrics
-        }
+        cell = self.fresh.get(title, {}).get(key)
+        return cell.difference if cell is not None else None
 
     def confirmed(self, candidate: Candidate) -> dict[str, dict[str, Any]]:
-        """Return a mechanism's mean metric, error and values in each part of the confirmation."""
-        values = {title: [*self.values(title, candidate.key).values()] for title in self.fresh}
-        return {title: spread_answer(scores) for title, scores in values.items() if scores}
+        """Return a mechanism's results in each part of the confirmation, as JSON objects."""
+        found = {title: cells.get(candidate.key) for title, cells in self.fresh.items()}
+        return {title: cell.to_dict() for title, cell in found.items() if cell is not None}
 
     def dominated_by(self, candidate: Candidate) -> dict[str, float]:
         """Return the published mechanisms that a mechanism dominates according to the estimates.
@@ -393,12 +355,6 @@ def outside_text(objectives: Sequence[Objective], values: Mapping[str, float]) -
     """
     limits = ", ".join(map(limit_text, beyond_limits(objectives, values)))
     return f"outside: {limits}" if limits else ""
-
-
-def spread_answer(values: Sequence[float]) -> dict[str, Any]:
-    """Return a JSON object with the mean, the standard error and the values themselves."""
-    mean, error = mean_and_error(values) if values else (None, None)
-    return {"mean": mean, "error": error, "values": list(values)}
 
 
 def id_length(digests: Sequence[str]) -> int:

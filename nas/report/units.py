@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from nas.common.differences import Gain
 from nas.common.objectives import Objective
 from nas.costs import cost_title
 
@@ -60,18 +59,6 @@ def limit_text(objective: Objective) -> str:
     title, way = header(objective.name), "most" if objective.direction == "min" else "least"
     percent_sign = " %" if objective.unit == FRACTION else ""
     return f"{title} at {way} {amount(objective.corner, objective.unit)}{percent_sign}"
-
-
-def gain_cell(gain: Gain | None, unit: str, ends: tuple[float, float] | None = None) -> str:
-    """Return a difference as the text of a cell: with "?" if it is undecided, "-" if it is None.
-
-    Args:
-        ends: bounds of its confidence interval, shown in place of the standard error.
-    """
-    if gain is None:
-        return "-"
-    shown = points_between(gain.mean, *ends, unit) if ends else points(gain.mean, gain.error, unit)
-    return shown + (" ?" if gain.side == "undecided" else "  ")
 
 
 def signed(value: float) -> str:

@@ -25,11 +25,12 @@ from functools import cached_property
 from statistics import fmean
 from typing import Final, NamedTuple, get_args
 
-from nas.common.differences import Gain, Side
+from nas.common.differences import Side
 from nas.common.objectives import Objective, beyond_limits
 from nas.common.text import plural
 from nas.costs import cost_noun
-from nas.report.run_view import FRESH, STANDARD, RunView, Spread, outside_text
+from nas.report.comparison import Cell, Difference
+from nas.report.run_view import FRESH, STANDARD, RunView, outside_text
 from nas.report.short_task import short_task_notes
 from nas.report.units import FRACTION, duration, percent, points, quantity
 from nas.store import Candidate
@@ -138,27 +139,27 @@ class _Confirmed:
         return sorted(candidates, key=rank)
 
     @cached_property
-    def gains(self) -> dict[str, Gain]:
+    def gains(self) -> dict[str, Difference]:
         """Each confirmed mechanism's difference to standard attention, by ``Proposal.key``.
 
         A mechanism that is not compared with standard attention is absent.
         """
-        pairs = ((c.key, self.view.gain(SEARCHED, c.key)) for c in self.mechanisms)
+        pairs = ((c.key, self.view.lead(SEARCHED, c.key)) for c in self.mechanisms)
         return {key: gain for key, gain in pairs if gain is not None}
 
     def verdict(self) -> Verdict:
         view, best, unit = self.view, self.mechanisms[0], self.metric.unit
-        later = [(title, view.gain(title, best.key)) for title in view.fresh if title != SEARCHED]
+        later = [(title, view.lead(title, best.key)) for title in view.fresh if title != SEARCHED]
         gain, fresh = self.gains.get(best.key), self._fresh(best)
-        reached = _value(fresh.mean, fresh.error, unit)
+        reached = _value(fresh.mean or 0.0, fresh.error, unit)
         figures = [Figure(reached, f"{_words(self.metric)}, fresh seeds", "fresh")]
         for title, lead in [(SEARCHED, gain), *later]:
             if lead is not None:
                 label = f"over {STANDARD}, {'fresh seeds' if title == SEARCHED else title}"
-                kind = "lead" if lead.side == "better" else "fresh"
+                kind = "lead" if lead.verdict == "better" else "fresh"
                 figures.append(Figure(self._text(lead), label, kind))
         leading = [c for c in self.mechanisms if c.key in self.gains]
-        leading = [c for c in leading if self.gains[c.key].side == "better"]
+        leading = [c for c in leading if self.gains[c.key].verdict == "better"]
         sentences = (
             self._means(best, fresh, gain),
             *(self._longer(best, title, lead, gain) for title, lead in later),
@@ -177,26 +178,24 @@ class _Confirmed:
             (*figures, *_cost_figures(view, best)),
         )
 
-    def _text(self, gain: Gain) -> str:
+    def _text(self, gain: Difference) -> str:
         return _points(gain.mean, gain.error, self.metric.unit)
 
-    def _fresh(self, candidate: Candidate) -> Spread:
-        spread = self.view.spread(SEARCHED, candidate.key)
-        assert spread is not None
-        return spread
+    def _fresh(self, candidate: Candidate) -> Cell:
+        return self.view.fresh[SEARCHED][candidate.key]
 
     def _headline(
         self,
         best: Candidate,
-        fresh: Spread,
-        gain: Gain | None,
-        later: list[tuple[str, Gain | None]],
+        fresh: Cell,
+        gain: Difference | None,
+        later: list[tuple[str, Difference | None]],
     ) -> str:
         name, seeds = self.view.called(best.key), plural(fresh.seeds, "fresh seed")
         if gain is None:
-            reached = _value(fresh.mean, fresh.error, self.metric.unit)
+            reached = _value(fresh.mean or 0.0, fresh.error, self.metric.unit)
             return f"{name} reaches {reached} with {seeds}"
-        if gain.side == "undecided":
+        if gain.verdict == "undecided":
             unresolved = f"No difference between {name} and standard attention is established"
             shares = self.view.shares(best)
             names = [o.name for o in self.view.setup.objectives if o.name in shares]
@@ -204,39 +203,43 @@ class _Confirmed:
             is_cheaper = least and shares[least] <= CHEAPER
             cost = f"; it has {shares[least]:.2f} of the {cost_noun(least)}" if is_cheaper else ""
             return f"{unresolved} with {seeds}{cost}"
-        verb, size = LEADS[gain.side], self._text(gain).lstrip("+−")
+        verb, size = LEADS[gain.verdict], self._text(gain).lstrip("+−")
         headline = f"{name} {verb} standard attention by {size}"
         title, last = later[-1] if later else ("", None)
-        if gain.side == "better" and last is not None:
+        if gain.verdict == "better" and last is not None:
             where = "on the test set" if title.startswith("test") else "trained longer"
-            headline += f"; {where}, {AFTER_LEAD[last.side]}"
+            headline += f"; {where}, {AFTER_LEAD[last.verdict]}"
         return headline
 
-    def _means(self, best: Candidate, fresh: Spread, gain: Gain | None) -> str:
+    def _means(self, best: Candidate, fresh: Cell, gain: Difference | None) -> str:
         view, unit = self.view, self.metric.unit
         sentence = (
             f"Of the confirmed mechanisms the best by "
             f"{'estimate' if best.is_estimated else 'score'}, {view.called(best.key)}, reaches "
-            f"{_words(self.metric)} {_value(fresh.mean, fresh.error, unit)} over "
+            f"{_words(self.metric)} {_value(fresh.mean or 0.0, fresh.error, unit)} over "
             f"{plural(fresh.seeds, 'fresh seed')}"
         )
-        base = view.spread(SEARCHED, view.standard_key or "")
+        base = view.fresh[SEARCHED].get(view.standard_key or "")
         if base is None or gain is None:
             return f"{sentence}."
-        standard = f"standard attention {_value(base.mean, base.error, unit)}"
+        standard = f"standard attention {_value(base.mean or 0.0, base.error, unit)}"
         return f"{sentence}, {standard}: {self._text(gain)} between equal seeds."
 
-    def _longer(self, best: Candidate, title: str, later: Gain | None, first: Gain | None) -> str:
-        spread = self.view.spread(title, best.key)
+    def _longer(
+        self, best: Candidate, title: str, later: Difference | None, first: Difference | None
+    ) -> str:
+        spread = self.view.fresh[title].get(best.key)
         if spread is None:
             return ""
-        task = next(iter(self.view.fresh[title].values()))[0].task_name
+        task = self.view.confirmation(self.metric).tasks[title]
         where = "On the test set" if title.startswith("test") else f"Trained longer (task {task})"
-        sentence = f"{where} it reaches {_value(spread.mean, spread.error, self.metric.unit)}"
+        sentence = (
+            f"{where} it reaches {_value(spread.mean or 0.0, spread.error, self.metric.unit)}"
+        )
         if later is None:
             return f"{sentence}."
-        words = AFTER_LEAD if first and first.side == "better" else AFTER_NONE
-        return f"{sentence}, {self._text(later)} over standard attention: {words[later.side]}."
+        words = AFTER_LEAD if first and first.verdict == "better" else AFTER_NONE
+        return f"{sentence}, {self._text(later)} over standard attention: {words[later.verdict]}."
 
     def _counts(self, leading: list[Candidate]) -> str:
         """Return a sentence on how many mechanisms lead, fall behind, or are undecided.
@@ -246,7 +249,7 @@ class _Confirmed:
         """
         if len(self.mechanisms) < 2 or not self.gains:
             return ""
-        counts = Counter(gain.side for gain in self.gains.values())
+        counts = Counter(gain.verdict for gain in self.gains.values())
         lead, behind, undecided = (counts[side] for side in get_args(Side))
         names = ", ".join(self.view.called(c.key) for c in leading[:3])
         names += f" and {len(leading) - 3} more" if len(leading) > 3 else ""
@@ -258,7 +261,7 @@ class _Confirmed:
             f"{'leads' if lead == 1 else 'lead'} "
             f"standard attention{f' ({names})' if names else ''}, {behind} "
             f"{'falls' if behind == 1 else 'fall'} behind, {undecided} "
-            f"{'is' if undecided == 1 else 'are'} undecided{uncompared}; each is tested alone."
+            f"{'is' if undecided == 1 else 'are'} undecided{uncompared}; p is corrected for all."
         )
 
     def _cheapest(self, best: Candidate, leading: list[Candidate]) -> str:
@@ -284,7 +287,7 @@ class _Confirmed:
         """
         name, unit = self.metric.name, self.metric.unit
         sign = 1 if self.metric.direction == "max" else -1
-        means = [self._fresh(c).mean for c in self.mechanisms]
+        means = [self._fresh(c).mean or 0.0 for c in self.mechanisms]
         pairs = [*zip(self.mechanisms, means, strict=True)]
         scores = sign * fmean(c.scores[name] - mean for c, mean in pairs)
         estimates = sign * fmean(c.objectives[name] - mean for c, mean in pairs)
@@ -303,9 +306,10 @@ class _Confirmed:
     def _failed(self, best: Candidate) -> str:
         """Return a sentence on failed trainings of ``best`` and of standard attention, else ""."""
         view, standard = self.view, self.view.standard_key or ""
+        cells = view.confirmation(self.metric).cells
         counts = {
-            view.called(best.key): view.failed(SEARCHED, best.key),
-            "standard attention": view.failed(SEARCHED, standard),
+            name: sum(cells[SEARCHED, key].failed.values()) if (SEARCHED, key) in cells else 0
+            for name, key in ((view.called(best.key), best.key), ("standard attention", standard))
         }
         failures = " and ".join(f"{n} of {name}" for name, n in counts.items() if n)
         if not failures:

@@ -52,7 +52,6 @@ def _database_faults(run: Run) -> Iterator[str]:
     for read in (run.sessions, run.generations, run.summary, run.incidents):
         read()
     run.answers("explain")
-    run.answers("benchmark")
 
 
 def _folder_faults(run: Run) -> Iterator[str]:

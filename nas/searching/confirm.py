@@ -205,8 +205,8 @@ def plan_confirmation(
         if isinstance(task, Suite) and not isinstance(load_task(long), Suite):
             raise ConfigError(
                 f"long: the run's task {task.name!r} is a suite; expected another suite. "
-                f"`nas benchmark {run_argument(run.folder)}/ID --tasks {long}` trains a member and "
-                "standard attention under another task."
+                f"`nas evaluate mha {run_argument(run.folder)}/ID --tasks {long}` trains standard "
+                "attention and a member under another task."
             )
         longer = longer_task(long, task, "long")
         data_of_longer = longer.load()

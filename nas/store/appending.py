@@ -1,6 +1,6 @@
 """Record trainings of commands other than the search, and the JSON that these commands print.
 
-``nas evaluate``, ``nas benchmark`` and ``nas explain`` of RUN/ID (a mechanism of a run) add such
+``nas evaluate`` and ``nas explain`` of RUN/ID (a mechanism of a run) add such
 records to that run. They need no lock, since SQLite serialises transactions, so that a search may
 write the run at the same time.
 """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DATABASE_FILE: Final = "run.sqlite"
 
-Command: TypeAlias = Literal["explain", "benchmark"]
+Command: TypeAlias = Literal["explain"]
 
 # Errors of functions that read a damaged row.
 _DAMAGE: Final = (
@@ -227,7 +227,7 @@ class Run(AbstractContextManager["Run"]):
         return scaled_hypervolume(self.setup.objectives, [c.objectives for c in members])
 
     def answers(self, command: Command) -> tuple[dict[str, Any], ...]:
-        """Return the JSON results of ``nas explain`` or ``nas benchmark`` that the run recorded."""
+        """Return the JSON results of ``nas explain`` that the run recorded."""
         statement = "SELECT answer FROM answers WHERE command = :command ORDER BY question"
         answers = self._all(lambda row: json.loads(row["answer"]), statement, command=command)
         if not all(isinstance(answer, dict) for answer in answers):

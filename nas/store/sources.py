@@ -58,12 +58,16 @@ class Source:
             return self.digest[:8]
         return self.text if self.text.partition(":")[0] in MECHANISMS else Path(self.text).stem
 
-    def task(self) -> Task | None:
-        """Return the task of the run; None unless the argument is RUN/ID (a mechanism of a run)."""
+    def task(self, data: str | None = None) -> Task | None:
+        """Return the task of the run; None unless the argument is RUN/ID (a mechanism of a run).
+
+        Args:
+            data: where the run's data are now, if they were moved.
+        """
         if self.run is None:
             return None
         with open_run(self.run) as run:
-            return load_frozen_task(run.setup.front_task)
+            return load_frozen_task(run.setup.front_task, data)
 
     @property
     def mechanism(self) -> Genome:
@@ -133,7 +137,7 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
     if is_user_module(text):
         raise GenomeError(
             f"{text}: is a torch module, which has no genome; expected a genome here. A torch "
-            "module is for `nas evaluate`, `nas benchmark`, `nas confirm --against` and `nas cost`."
+            "module is for `nas evaluate`, `nas judge`, `nas confirm --against` and `nas cost`."
         )
     if _is_file(text):
         path = Path(text)

@@ -1,4 +1,4 @@
-"""``nas evaluate``, ``benchmark`` and ``explain``: trainings of small tasks, and refusals."""
+"""``nas evaluate`` and ``explain``: trainings of small tasks, and refusals."""
 
 from __future__ import annotations
 
@@ -46,22 +46,23 @@ def at_sequences(at_tasks: Path) -> Path:
 
 
 @pytest.mark.usefixtures("at_sequences")
-def test_benchmark_trains_each_mechanism_under_each_task_once(nas: Any) -> None:
+def test_evaluate_trains_each_mechanism_under_each_task_once(nas: Any) -> None:
     command = (
-        *("benchmark", "uniform", "patterns_and_messages", "--seeds", 2, *LOCAL),
+        *("evaluate", "mha", "uniform", "patterns_and_messages", "--seeds", 2, *LOCAL),
         *("--tasks", "induction.yaml,copying.yaml", "--record", "record.jsonl"),
     )
     first = nas(*command, "--json")
     assert first.status == 0, first.err
     answer = json.loads(first.out)
     assert answer["against"] == "mha"
-    assert list(answer["tasks"]) == ["tiny-induction", "tiny-copying"]
-    mha, uniform, _ = answer["mechanisms"]
-    assert len(mha["tasks"]["tiny-copying"]["values"]) == 2
-    assert uniform["tasks"]["tiny-induction"]["verdict"] in {"better", "worse", "undecided"}
+    assert list(answer["metrics"]) == ["tiny-induction", "tiny-copying"]
+    mha, uniform, _ = answer["rows"]
+    assert len(mha["parts"]["tiny-copying"]["values"]) == 2
+    lead = uniform["parts"]["tiny-induction"]["difference"]
+    assert lead["verdict"] in {"better", "worse", "undecided"}
     recorded = Path("record.jsonl").read_text()
     again = nas(*command)
-    assert "tiny-copying: accuracy %, higher is better" in again.out
+    assert "accuracy % (higher is better); tiny-induction, tiny-copying" in again.out
     assert "[12/12]" in again.err
     assert Path("record.jsonl").read_text() == recorded
     assert json.loads(nas(*command, "--json").out) == answer
@@ -70,9 +71,9 @@ def test_benchmark_trains_each_mechanism_under_each_task_once(nas: Any) -> None:
 @pytest.mark.parametrize(
     ("command", "fact"),
     [
-        ("benchmark uniform --tasks recall --data byte=file:here", "did you mean 'bytes'?"),
-        ("benchmark gqa --tasks bytes-and-recall", "nas benchmark --tasks recall,bytes"),
-        ("evaluate uniform --task copying --test", "has no test set"),
+        ("evaluate gqa --tasks recall,bytes --data file:here", "for several tasks"),
+        ("evaluate gqa --tasks bytes-and-recall", "nas evaluate --tasks recall,bytes"),
+        ("evaluate uniform --tasks copying --test", "has no test set"),
         ("explain mha --most-seeds 4", "expected a number from seeds, 5,"),
         ("explain mha --task bytes-and-recall", "is made of several"),
     ],
@@ -90,17 +91,13 @@ def test_arguments_are_refused_before_anything_is_trained(
 
 @pytest.mark.usefixtures("at_tasks")
 def test_the_test_set_is_used_on_request_only(nas: Any) -> None:
-    command = ("evaluate", "uniform", "--task", "tiny.yaml", *LOCAL, "--record", "record")
+    command = ("evaluate", "uniform", "--tasks", "tiny.yaml", *LOCAL, "--record", "record")
     held_out = json.loads(nas(*command, "--json").out)
     tested = json.loads(nas(*command, "--test", "--json").out)
     assert [held_out["test"], tested["test"]] == [False, True]
-    scores = [answer["evaluations"][0]["objectives"] for answer in (held_out, tested)]
+    scores = [answer["trained"][0]["metrics"] for answer in (held_out, tested)]
     assert scores[0] != scores[1]
     assert "test set" in nas(*command, "--test").out
-    options = ("--tasks", "tiny.yaml", "--seeds", 1, *LOCAL, "--record", "record", "--test")
-    result = nas("benchmark", "uniform", *options)
-    assert "[1/2] uniform, seed 0" in result.err  # recorded by `evaluate`
-    assert "test set" in result.out
 
 
 @pytest.mark.slow
@@ -137,7 +134,7 @@ def test_explain_trains_edits_path_and_controls(nas: Any) -> None:
 
 
 @pytest.mark.slow
-def test_explain_and_benchmark_of_a_member_are_kept_in_its_run(
+def test_trainings_of_a_member_are_kept_in_its_run(
     nas: Any, at_tasks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ("--gens", 1, "--pop", 2, "--run", "a", "--algorithm", "random", *LOCAL)
@@ -147,7 +144,7 @@ def test_explain_and_benchmark_of_a_member_are_kept_in_its_run(
     folder = at_tasks / "runs" / "a"
     monkeypatch.setattr(LocalEvaluator, "calibrate", refuse)  # the run's unit times are used
     explain = ("explain", "a/best", "--seeds", 2, *LOCAL, "--json")
-    benchmark = ("benchmark", "a/best", "--tasks", "tiny.yaml", "--seeds", 2, *LOCAL, "--json")
+    evaluate = ("evaluate", "mha", "a/best", "--seeds", 2, *LOCAL, "--json")
     first = nas(*explain)
     assert first.status == 0, first.err
     answer = json.loads(first.out)
@@ -160,18 +157,17 @@ def test_explain_and_benchmark_of_a_member_are_kept_in_its_run(
     assert answers_of(folder, "explain") == [answer]
     assert nas("report", "a", "-o", "a.html").status == 0
     assert "Edits of " in Path("a.html").read_text()
-    compared = json.loads(nas(*benchmark).out)
-    assert compared["mechanisms"][1]["id"] == answer["id"]
-    assert answers_of(folder, "benchmark") == [compared]
+    compared = json.loads(nas(*evaluate).out)  # under the run's task
+    assert (compared["rows"][1]["id"], [*compared["tasks"]]) == (answer["id"], ["tiny"])
     with open_run(folder) as run:
         trained = run.trainings("explain")
+        assert len(run.trainings("evaluate")) == 4
     assert len(trained) == len({(t.key, t.repeat) for t in trained}) >= 4
     monkeypatch.setattr(appending, "append_answer", refuse)
-    for command in (explain, benchmark):
-        again = nas(*command)
-        assert again.status == 0
-        assert answer["id"] in again.out
-        assert "cannot be kept" in again.err.splitlines()[-1]
+    again = nas(*explain)
+    assert again.status == 0
+    assert answer["id"] in again.out
+    assert "cannot be kept" in again.err.splitlines()[-1]
     with open_run(folder) as run:
         assert len(run.trainings("explain")) == len(trained)
     assert "nowhere" in nas("explain", "a/best", "--data", "imagefolder:nowhere", *LOCAL).err

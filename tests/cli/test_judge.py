@@ -28,25 +28,33 @@ class Broken(nn.Module):
 pytestmark = pytest.mark.usefixtures("at_tasks")
 
 
+def parts(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the results of the reference and of the judged mechanism."""
+    return [row["parts"]["tiny"] for row in answer["comparison"]["rows"]]
+
+
 def test_judgement_stops_at_its_budget_and_continues_from_its_record(nas: Any) -> None:
     command = (*UNIFORM, "--record", "record.jsonl", "--json")
     first = nas(*command, "--pairs", 2)
     assert first.status == 0, first.err
     answer = json.loads(first.out)
-    assert (answer["verdict"], len(answer["values"])) == ("undecided", 2)
+    assert (answer["verdict"], answer["pairs"]) == ("undecided", 2)
     assert (answer["place"], answer["places"], answer["needed"]) == (1, 50, 2000)
-    assert answer["costs"]["uniform"]["macs"] < answer["costs"]["mha"]["macs"]
+    mha, uniform = parts(answer)
+    assert uniform["costs"]["macs"] < mha["costs"]["macs"]
     longer = json.loads(nas(*command, "--pairs", 3).out)
-    assert longer["values"][:2] == answer["values"]
+    mha, uniform = parts(longer)
+    assert uniform["values"][:2] == parts(answer)[1]["values"]
     assert len(Path("record.jsonl").read_text().splitlines()) == 6
-    gains = [a - b for a, b in zip(longer["values"], longer["reference_values"], strict=True)]
+    gains = [a - b for a, b in zip(uniform["values"], mha["values"], strict=True)]
     assert longer["difference"]["mean"] == pytest.approx(sum(gains) / 3)
 
 
 def test_judgement_stops_when_it_is_decided(nas: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sequential, "LEVEL", 1.9)  # nearly any difference is a claim
     answer = json.loads(nas(*UNIFORM, "--pairs", 30, "--json").out)
-    gains = [a - b for a, b in zip(answer["values"], answer["reference_values"], strict=True)]
+    mha, uniform = (part["values"] for part in parts(answer))
+    gains = [a - b for a, b in zip(uniform, mha, strict=True)]
     assert len(gains) < 30
     sides = [sequential.decide(gains[:n], "max").side for n in range(1, len(gains) + 1)]
     assert {*sides[:-1]} <= {"undecided"}
@@ -57,7 +65,7 @@ def test_judgement_of_a_failed_training_is_no_verdict(nas: Any) -> None:
     Path("mine.py").write_text(BROKEN)
     result = nas("judge", "mine.py:Broken", "--task", "tiny.yaml", *LOCAL)
     assert result.status == 1
-    assert "mine.py:Broken, seed 0: diverged" in result.out
+    assert "mine.py:Broken, tiny: 1 training failed, diverged" in result.out
     assert "undecided" not in result.out
     limited = nas(*UNIFORM, "--time-limit", 1e-6)
     assert limited.status == 1

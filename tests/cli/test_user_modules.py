@@ -126,20 +126,22 @@ def test_exported_file_trains_like_its_genome(nas: Any) -> None:
     """Seeds, initial weights and order are equal; sums of the two forms differ in their order."""
     assert nas("export", "mha", "-o", "mha.py").status == 0
     sources = ("mha", "mha.py:Attention")
-    command = ("evaluate", *sources, "--task", "tiny.yaml", "--seeds", 2, "--json", *LOCAL)
+    command = ("evaluate", *sources, "--tasks", "tiny.yaml", "--seeds", 2, "--json", *LOCAL)
     result = nas(*command, "--record", "record")
     assert result.status == 0, result.err
-    trained = {(t["source"], t["repeat"]): t for t in json.loads(result.out)["evaluations"]}
+    answer = json.loads(result.out)
+    trained = {(t["mechanism"], t["repeat"]): t for t in answer["trained"]}
     for repeat in (0, 1):
         genome, module = (trained[source, repeat] for source in sources)
         assert module["seed"] == genome["seed"]
-        assert (module["measured"], genome["measured"]) == (True, False)
         assert module["id"] != genome["id"]
-        costs, counted = module["objectives"], genome["objectives"]
-        assert costs["log_loss"] == pytest.approx(counted["log_loss"], rel=1e-5)
-        for name in ("accuracy", "macs", "params"):
-            assert costs[name] == counted[name], name
-        assert "kv_cache_bytes_per_token" not in costs
+        losses = [training["metrics"]["log_loss"] for training in (genome, module)]
+        assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    genome, module = (row["parts"]["tiny"] for row in answer["rows"])
+    assert (module["is_measured"], genome["is_measured"]) == (True, False)
+    for name in ("macs", "params"):
+        assert module["costs"][name] == genome["costs"][name], name
+    assert "kv_cache_bytes_per_token" not in module["costs"]
     lines = [json.loads(line) for line in Path("record").read_text().splitlines()]
     recorded = [line["module"] for line in lines if "module" in line]
     digest = trained[sources[1], 0]["id"]
@@ -148,19 +150,19 @@ def test_exported_file_trains_like_its_genome(nas: Any) -> None:
 
 
 @pytest.mark.usefixtures("at_modules")
-def test_benchmark_passes_masks_and_leaves_out_what_sees_later_tokens(nas: Any) -> None:
-    command = ("benchmark", "mine.py:Mixer", "mine.py:Heedless", "--against", "uniform")
+def test_masks_are_passed_and_what_sees_later_tokens_is_left_out(nas: Any) -> None:
+    command = ("evaluate", "mine.py:Mixer", "mine.py:Heedless", "--against", "uniform")
     options = ("--tasks", "causal.yaml,tiny.yaml", "--seeds", 1, "--json", *LOCAL)
     result = nas(*command, *options)
     assert result.status == 0, result.err
-    _, mixer, heedless = json.loads(result.out)["mechanisms"]
-    assert [*mixer["tasks"]] == ["causal", "tiny"]
-    assert [*heedless["tasks"]] == ["tiny"]
+    _, mixer, heedless = json.loads(result.out)["rows"]
+    assert [*mixer["parts"]] == ["causal", "tiny"]
+    assert [*heedless["parts"]] == ["tiny"]
     assert (
         "mine.py:Heedless: the output for a token depends on later" in heedless["absent"]["causal"]
     )
-    assert set(mixer["tasks"]["tiny"]["costs"]) == {"macs", "params"}
-    alone = nas("benchmark", "mine.py:Heedless", "--tasks", "causal.yaml", "--seeds", 1, *LOCAL)
+    assert set(mixer["parts"]["tiny"]["costs"]) == {"macs", "params"}
+    alone = nas("evaluate", "mine.py:Heedless", "--tasks", "causal.yaml", "--seeds", 1, *LOCAL)
     assert alone.status == 2
     assert "depends on later tokens" in alone.err
 
@@ -173,15 +175,17 @@ def test_confirm_compares_a_front_with_a_module(nas: Any) -> None:
     result = nas(*command, "mine.py:Mixer", "--json")
     assert result.status == 0, result.err
     answer = json.loads(result.out)
-    *members, mixer = answer["members"]
-    assert (mixer["name"], mixer["measured"]) == ("mine.py:Mixer", True)
-    assert set(mixer["costs"]) == {"macs", "params"}
+    *members, mixer = answer["rows"]
+    own = mixer["parts"]["fresh"]
+    assert (mixer["mechanism"], own["is_measured"]) == ("mine.py:Mixer", True)
+    assert set(own["costs"]) == {"macs", "params"}
     for member in members:
-        pairs = zip(member["fresh"]["values"], mixer["fresh"]["values"], strict=True)
-        assert member["over_against"]["fresh"]["values"] == [a - b for a, b in pairs]
+        part = member["parts"]["fresh"]
+        gains = [a - b for a, b in zip(part["values"], own["values"], strict=True)]
+        assert part["difference"]["mean"] == pytest.approx(sum(gains) / len(gains))
     again = nas(*command, "mine.py:Mixer")
     assert "[" not in again.err  # all trainings are recorded
-    assert "over mine.py:Mixer: difference in points" in again.out
+    assert "over mine.py:Mixer: mean difference in points" in again.out
     assert "* measured on a torch module" in again.out
     assert nas("front", "a").status == 0
     assert nas("report", "a", "-o", "a.html").status == 0
@@ -197,7 +201,7 @@ def test_unusable_module_is_one_sentence(nas: Any, case: str) -> None:
     changes, words = BAD[case]
     fields = {**FORWARD, "forward": "return self.linear(x)", **changes}
     Path("bad.py").write_text(TEMPLATE.format(**fields))
-    result = nas("evaluate", "mha", "bad.py:Bad", "--task", "tiny.yaml", *LOCAL)
+    result = nas("evaluate", "mha", "bad.py:Bad", "--tasks", "tiny.yaml", *LOCAL)
     assert (result.status, result.out) == (2, "")
     assert result.err.startswith(f"nas: bad.py:Bad: {words}"), result.err
     assert result.err.count("\n") == 1
@@ -213,7 +217,7 @@ def test_unusable_file_is_one_sentence(nas: Any, source: str) -> None:
     text, words = FILES[source]
     if text is not None:
         Path("a.py").write_text(text)
-    result = nas("evaluate", source, "--task", "tiny.yaml", *LOCAL)
+    result = nas("evaluate", source, "--tasks", "tiny.yaml", *LOCAL)
     assert result.status == 2
     assert result.err.startswith(f"nas: {source}: ")
     assert words in result.err
@@ -235,7 +239,7 @@ def test_module_that_ignores_padding_is_refused_for_texts(nas: Any, name: str, w
     fields = "width: 8, heads: 2, depth: 1, epochs: 1, length: 8, words: 64"
     sizes = "train_examples: 16, validation_examples: 8, batch_size: 8"
     Path("texts.yaml").write_text(f"{{name: tiny, kind: texts, {fields}, {sizes}}}")
-    command = ("--task", "texts.yaml", "--json", *LOCAL)
+    command = ("--tasks", "texts.yaml", "--json", *LOCAL)
     result = nas("evaluate", "mine.py:Mixer", f"mine.py:{name}", *command)
     assert result.status == 2
     assert result.err.startswith(f"nas: mine.py:{name}: {words}"), result.err

@@ -47,3 +47,26 @@ def tuned_side_by_scipy(
         found = {side_by_scipy(chosen[choosing:], row, direction) for row in rows}
         sides += [side] if found == {"better"} else []
     return sides[0] if sides else "undecided"
+
+
+def corrected_sides(
+    scores: Mapping[str, Sequence[Any]], reference: str, direction: str = "max"
+) -> dict[str, str | None]:
+    """Return the side of each mechanism's difference to a reference, after Holm's correction."""
+    sides = {
+        name: side_by_scipy(own, scores[reference], direction)
+        for name, own in scores.items()
+        if name != reference
+    }
+    is_tested = {name: side is not None and len(scores[name]) > 1 for name, side in sides.items()}
+    tested = {
+        name: ttest_rel(scores[name], scores[reference]).pvalue
+        for name, is_one in is_tested.items()
+        if is_one
+    }
+    ordered = sorted(tested, key=tested.__getitem__)
+    for rank, name in enumerate(ordered):
+        if not tested[name] * (len(ordered) - rank) < 0.05:
+            sides |= dict.fromkeys(ordered[rank:], "undecided")
+            break
+    return sides

@@ -6,24 +6,25 @@ import io
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from nas.common.differences import mean_and_error
 from nas.common.errors import ConfigError, NasError, RunError
 from nas.common.rates import CHOOSING_SEEDS
 from nas.common.search_config import SearchConfig
 from nas.evaluation.trial import Evaluation, Trial, training_seed
-from nas.report.confirmation import ConfirmResult, confirmation_table, make_confirmation
+from nas.report.comparison import Comparison, comparison_table
+from nas.report.confirmation import make_confirmation
 from nas.report.run_view import RunView
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import run_search
 from nas.store import named_members, open_run, open_writer
 from nas.store.sources import resolve_trainable
-from tests.report.claims import side_by_scipy, tuned_side_by_scipy
+from tests.report.claims import corrected_sides, tuned_side_by_scipy
 
 from .conftest import SPACE, Table, hashed, small_task
 
@@ -47,7 +48,7 @@ def confirm(folder: Any, table: Any, **options: Any) -> dict[str, Any]:
     return confirmed(folder, table, **options).to_dict()
 
 
-def confirmed(folder: Any, table: Any, **options: Any) -> ConfirmResult:
+def confirmed(folder: Any, table: Any, **options: Any) -> Comparison:
     if "against" in options:
         options["against"] = resolve_trainable(options["against"])
     with open_writer(folder, None) as writer:
@@ -66,23 +67,23 @@ def test_confirmation_trains_members_with_fresh_seeds(folder: Any, make_table: A
         searched = {found.seed for found in (t.evaluation for t in run.trainings())}
         assert run.status == "finished"
         assert len(run.sessions()) == 1
-    assert named <= {one["id"] for one in answer["members"]}
-    assert [one["name"] for one in answer["members"]][-2:] == ["mha", "uniform"]
+    assert named <= {one["id"] for one in answer["rows"]}
+    assert [one["mechanism"] for one in answer["rows"]][-2:] == ["mha", "uniform"]
     seeds = {seed for _, seed in table.trained}
     assert seeds == {training_seed(4, "confirm", repeat) for repeat in range(3)}
     assert not seeds & searched
-    assert len(table.trained) == len(recorded) == 3 * len(answer["members"])
+    assert len(table.trained) == len(recorded) == 3 * len(answer["rows"])
     assert {(one.stage, one.task_name) for one in recorded} == {("search", "vit-cifar10")}
-    *_, mha, uniform = answer["members"]
-    assert mha["over_mha"] is uniform["long"] is uniform["over_mha"]["long"] is None
-    for one in answer["members"]:
-        own, base = one["fresh"]["values"], mha["fresh"]["values"]
-        if own and base and one is not mha:
+    assert answer["against"] == "mha"
+    *_, mha, uniform = answer["rows"]
+    assert mha["parts"]["fresh"]["difference"] is None
+    assert [*uniform["parts"]] == ["fresh"]
+    assert mha["found"]["estimate"] is not None
+    for one in answer["rows"]:
+        own, base = (row["parts"]["fresh"]["values"] for row in (one, mha))
+        if None not in own and one is not mha:
             gains = [a - b for a, b in zip(own, base, strict=True)]
-            mean, error = mean_and_error(gains)
-            verdict = side_by_scipy(own, base)
-            expected = {"mean": mean, "error": error, "values": gains, "verdict": verdict}
-            assert one["over_mha"]["fresh"] == expected
+            assert one["parts"]["fresh"]["difference"]["mean"] == pytest.approx(fmean(gains))
 
 
 class Drawn(Table):
@@ -112,18 +113,14 @@ def test_table_marks_undecided_differences_and_compares_no_failed(folder: Any) -
             scores.setdefault(t.key, []).append(value)
     standard = next(c.key for c in plan.candidates if c.proposal.name == "mha")
     console = Console(file=io.StringIO(), width=400, color_system=None)
-    confirmation_table(console, result)
+    comparison_table(console, result)
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    for key, row in zip(plan.trained, result.members, strict=True):
-        line = next(x for x in text.splitlines() if x.startswith(row.name or row.id[:8]))
-        if key == standard:
-            assert row.over_mha is None
-            continue
-        assert row.over_mha is not None
-        side = side_by_scipy(scores[key], scores[standard])
-        assert row.over_mha["fresh"]["verdict"] == side
-        assert ("?" in line) == (side == "undecided")
-        assert (row.over_mha["fresh"]["mean"] is None) == (side is None)
+    sides = corrected_sides(scores, standard)
+    for key, row in zip(plan.trained, result.rows, strict=True):
+        line = next(x for x in text.splitlines() if x.startswith(row.mechanism))
+        lead = row.parts["fresh"].difference
+        assert (lead and lead.verdict) == sides.get(key)
+        assert ("?" in line) == (sides.get(key) == "undecided")
 
 
 def test_difference_at_best_rates_is_marked_by_its_test(folder: Any) -> None:
@@ -139,19 +136,14 @@ def test_difference_at_best_rates_is_marked_by_its_test(folder: Any) -> None:
             value = t.evaluation.metrics["accuracy"] if t.evaluation.is_ok else None
             scores[t.key].setdefault(rates[t.task], []).append(value)
     standard = next(c.key for c in plan.candidates if c.proposal.name == "mha")
-    console = Console(file=io.StringIO(), width=400, color_system=None)
-    confirmation_table(console, result)
-    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    for key, row in zip(plan.trained, result.members, strict=True):
-        if row.over_mha is None:
-            assert key == standard
+    for key, row in zip(plan.trained, result.rows, strict=True):
+        lead = row.parts["fresh"].difference
+        if key == standard:
+            assert lead is None
             continue
         side = tuned_side_by_scipy(scores[key], scores[standard], CHOOSING_SEEDS)
-        assert row.over_mha["fresh"]["verdict"] == side
-        assert (row.over_mha["fresh"]["mean"] is None) == (side is None)
-        line = next(x for x in lines if x.startswith(row.name or row.id[:8]))
-        assert ("?" in line) == (side == "undecided")
-        assert ("[" in line) == (side is not None)
+        assert (lead is None) == (side is None)
+        assert lead is None or lead.verdict in (side, "undecided")  # p is corrected
 
 
 def test_interrupted_confirmation_resumes_without_repeating(folder: Any, make_table: Any) -> None:
@@ -161,11 +153,11 @@ def test_interrupted_confirmation_resumes_without_repeating(folder: Any, make_ta
     assert first.closed
     answer = confirm(folder, second)
     assert not set(first.trained) & set(second.trained)
-    assert len(first.trained + second.trained) == 3 * len(answer["members"])
+    assert len(first.trained + second.trained) == 3 * len(answer["rows"])
     assert confirm(folder, third) == answer
     assert third.trained == []
     more = confirm(folder, third, seeds=4)
-    assert len(third.trained) == len(more["members"])
+    assert len(third.trained) == len(more["rows"])
 
 
 def test_lost_trainings_are_repeated(folder: Any, make_table: Any) -> None:
@@ -180,7 +172,7 @@ def test_lost_trainings_are_repeated(folder: Any, make_table: Any) -> None:
 
 def test_confirmation_by_id_under_other_tasks(folder: Any, make_table: Any) -> None:
     answer = confirm(folder, make_table(), ids=["cheapest"], long="comparison", is_tested=True)
-    assert len(answer["members"]) <= 3
+    assert len(answer["rows"]) <= 3
     assert answer["tasks"] == {"fresh": "vit-cifar10", "long": "comparison", "test": "comparison"}
     with open_run(folder) as run:
         found = run.trainings("confirm")
@@ -192,21 +184,21 @@ def test_confirmation_by_id_under_other_tasks(folder: Any, make_table: Any) -> N
 def test_confirmation_compares_with_a_further_mechanism(folder: Any, make_table: Any) -> None:
     table, again = make_table(), make_table()
     answer = confirm(folder, table, against="sqa:window=4")
-    *members, other = answer["members"]
-    assert (answer["against"], other["name"]) == ("sqa:window=4", "sqa:window=4")
-    assert other["over_against"] is other["score"] is other["p"] is None
-    assert {seed for key, seed in table.trained} == {
-        training_seed(4, "confirm", i) for i in range(3)
-    }
-    successful = [one for one in members if one["fresh"]["values"]]
+    *members, other = answer["rows"]
+    assert answer["against"] == other["mechanism"] == "sqa:window=4"
+    assert other["parts"]["fresh"]["difference"] is None
+    assert other["found"] == {}
+    assert {seed for _, seed in table.trained} == {training_seed(4, "confirm", i) for i in range(3)}
+    successful = [one["parts"]["fresh"] for one in members]
+    successful = [part for part in successful if None not in part["values"]]
     assert successful
-    for one in successful:
-        pairs = zip(one["fresh"]["values"], other["fresh"]["values"], strict=True)
-        assert one["over_against"]["fresh"]["values"] == [a - b for a, b in pairs]
+    for part in successful:
+        pairs = zip(part["values"], other["parts"]["fresh"]["values"], strict=True)
+        assert part["difference"]["mean"] == pytest.approx(fmean(a - b for a, b in pairs))
     same = confirm(folder, again, against="mha")
     assert again.trained == []
-    assert [one["id"] for one in same["members"]] == [one["id"] for one in members]
-    assert all(one["over_against"] == one["over_mha"] for one in same["members"])
+    assert [one["id"] for one in same["rows"]] == [one["id"] for one in members]
+    assert same == confirm(folder, again)
 
 
 def test_test_set_of_images_keeps_the_training_images(task: Any) -> None:
@@ -238,28 +230,26 @@ def test_rates_are_trained_with_all_seeds_and_recorded_apart(folder: Any, make_t
     first, again = make_table(), make_table()
     answer = confirm(folder, first, rates=True)
     num_rates, repeats = 3, FEW["seeds"] + CHOOSING_SEEDS
-    assert len(first.trained) == num_rates * repeats * len(answer["members"])
+    assert len(first.trained) == num_rates * repeats * len(answer["rows"])
     assert confirm(folder, again, rates=True) == answer
     plain = confirm(folder, again)
     assert again.trained == []
-    assert plain["tuning"] is plain["members"][0]["rates"] is None
-    *_, mha, _ = answer["members"]
-    trained = [one for one in answer["members"] if not one["failed"]]
+    assert plain["tuning"] is None
+    *_, mha, _ = answer["rows"]
+    trained = [one for one in answer["rows"] if not one["parts"]["fresh"]["failed"]]
     assert mha in trained
-    for one in answer["members"]:
-        rates, own = one["rates"]["fresh"], one["fresh"]["values"]
+    for one in answer["rows"]:
+        part = one["parts"]["fresh"]
         if one not in trained:
-            assert (rates, own) == ({"chosen": None, "means": {}}, [])
+            assert (part["learning_rate"], part["rates"], part["mean"]) == (None, {}, None)
             continue
-        assert list(rates["means"]) == ["0.001", "0.003", "0.01"]
-        assert one["fresh"]["mean"] == pytest.approx(rates["means"][f"{rates['chosen']:g}"])
-        assert len(own) == FEW["seeds"]
+        assert list(part["rates"]) == ["0.001", "0.003", "0.01"]
+        assert part["mean"] == pytest.approx(part["rates"][f"{part['learning_rate']:g}"])
+        assert len(part["values"]) == FEW["seeds"]
         if one is not mha:
-            gains = [a - b for a, b in zip(own, mha["fresh"]["values"], strict=True)]
-            over = one["over_mha"]["fresh"]
-            assert over["values"] == gains
-            assert over["low"] <= over["mean"] <= over["high"]
-            assert over["verdict"] == "undecided"
+            lead = part["difference"]
+            assert lead["low"] <= lead["mean"] <= lead["high"]
+            assert lead["verdict"] == "undecided"
     further = len(first.trained) - FEW["seeds"] * len(trained)
     assert answer["tuning"]["trainings"] == further
     with open_run(folder) as run:

@@ -21,9 +21,7 @@ def test_same_question_replaces_its_answer(writer):
     append_answer(folder, "explain", ["a", "b"], {"seeds": 2, "text": "Σ\ud800"})
     append_answer(folder, "explain", ["a", "b"], {"seeds": 5})
     append_answer(folder, "explain", ["a", "c"], {"seeds": 3})
-    append_answer(folder, "benchmark", ["a", "b"], {"seeds": 4})
     assert sorted(answer["seeds"] for answer in writer.run.answers("explain")) == [3, 5]
-    assert writer.run.answers("benchmark") == ({"seeds": 4},)
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", "[" * 100_000])

@@ -149,7 +149,7 @@ def _mark(view: RunView, axes: FrontAxes, key: str, at: Point, y: Scale) -> dict
         "x": at[0],
         "y": at[1],
         "half_bar": abs(y(axes.error(mechanism)) - y(0.0)),
-        "fresh_y": y(fresh.mean) if fresh else None,
+        "fresh_y": y(fresh[0]) if fresh else None,
         "is_named": key in view.names,
         "name": name,
         "words": f"{name}: {mechanism.proposal.formula}",
@@ -201,8 +201,8 @@ def confirmed_figure(view: RunView) -> dict[str, Any] | None:
 def _row(view: RunView, metric: Objective, key: str) -> dict[str, Any]:
     """Return the data of a mechanism's row in the figure of confirmed mechanisms."""
     mechanism, unit = view.trained[key], axis_factor(metric)
-    fresh = view.spread(FRESH["search"], key)
-    assert fresh is not None
+    fresh = view.fresh[FRESH["search"]][key]
+    mean = fresh.mean or 0.0
     score = mechanism.scores.get(metric.name, float("nan"))
     estimate = mechanism.objectives.get(metric.name, score)
     error = mechanism.errors.get(metric.name, 0.0)
@@ -215,12 +215,12 @@ def _row(view: RunView, metric: Objective, key: str) -> dict[str, Any]:
         "score": unit * score,
         "estimate": unit * estimate,
         "error": unit * error,
-        "mean": unit * fresh.mean,
+        "mean": unit * mean,
         "mean_error": unit * (fresh.error or 0.0),
         "words": (
             f"score {amount(score, metric.unit)}",
             f"estimate {amount(estimate, metric.unit, error)}",
-            f"fresh {amount(fresh.mean, metric.unit, fresh.error)} ({fresh.seeds} seeds)",
+            f"fresh {amount(mean, metric.unit, fresh.error)} ({fresh.seeds} seeds)",
         ),
         "costs": "   ".join(
             f"{ratio[o.name]:.2f}" if ratio[o.name] >= 0.01 else "<0.01"
@@ -245,10 +245,10 @@ def _gains(
     """
     unit, gains = axis_factor(metric), []
     for place, row in enumerate(rows):
-        if (gain := view.gain(title, row["key"])) is not None:
-            text = f"{points(gain.mean, gain.error, metric.unit)}, {gain.side}"
-            bar = unit * (gain.error or 0.0)
-            gains.append((place, unit * gain.mean, bar, text, gain.side))
+        if (lead := view.lead(title, row["key"])) is not None:
+            text = f"{points(lead.mean, lead.error, metric.unit)}, {lead.verdict}"
+            bar = unit * (lead.error or 0.0)
+            gains.append((place, unit * lead.mean, bar, text, lead.verdict))
     return gains
 
 

@@ -16,7 +16,6 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.config import parse_yaml
-from nas.common.differences import mean_and_error
 from nas.common.errors import NasError
 from nas.common.objectives import Objective, of_metric
 from nas.common.text import last_line
@@ -121,9 +120,7 @@ def _run(view: RunView, table: Table) -> dict[str, Any]:
         "fresh": _fresh(view),
         "confirmations": [
             _confirmation(view, title, training, [*curves])
-            for title, by_key in view.confirmed_parts.items()
-            for confirmations in by_key.values()
-            for training in confirmations
+            for title, training in view.confirmations_by_part
             if training.key in trained
         ],
         "size": len(view.mechanisms),
@@ -345,26 +342,23 @@ def _fresh(view: RunView) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
 
     They are keyed by the mechanism's digest, by the confirmation's part (a key of
     ``RunView.fresh``), and by the metric's name. The entry "lead" is the difference to standard
-    attention as text, empty if there is none, and "side" its side.
+    attention as text, empty if there is none, and "side" its verdict.
     """
-    objectives = {objective.name: objective for objective in view.setup.objectives}
     fresh: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
-    for title, by_key in view.fresh.items():
-        for key in (key for key in by_key if key in view.trained):
+    for metric in view.setup.metrics:
+        for (title, key), cell in view.confirmation(metric).cells.items():
+            if key not in view.trained or cell.mean is None:
+                continue
             entry = fresh.setdefault(view.trained[key].digest, {}).setdefault(title, {})
-            for name in by_key[key][0].evaluation.metrics:
-                metric = objectives.get(name)
-                values, unit = view.values(title, key, name), metric.unit if metric else ""
-                mean, error = mean_and_error([*values.values()])
-                lead = metric and view.gain(title, key, metric)
-                entry[name] = {
-                    "mean": mean,
-                    "error": error,
-                    "seeds": len(values),
-                    "text": amount(mean, unit, error),
-                    "lead": gain(lead.mean, lead.error, unit) if lead else "",
-                    "side": lead.side if lead else "",
-                }
+            lead = cell.difference
+            entry[metric.name] = {
+                "mean": cell.mean,
+                "error": cell.error,
+                "seeds": cell.seeds,
+                "text": amount(cell.mean, metric.unit, cell.error),
+                "lead": gain(lead.mean, lead.error, metric.unit) if lead else "",
+                "side": lead.verdict if lead else "",
+            }
     return fresh
 
 

@@ -1,4 +1,4 @@
-"""Data of the sections of a page on explanations, benchmarks, operators, and failures."""
+"""Data of the sections of a page on explanations, operators, and failures."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from nas.common.errors import RunError
 from nas.common.objectives import Objective
 from nas.common.text import last_line, plural
 from nas.evaluation.trial import Incident
-from nas.report.benchmark import SENSE
 from nas.report.explanation import ROWS, TITLES
 from nas.report.page.figures import Scale
 from nas.report.page.rendering import gain
 from nas.report.run_view import RunView
-from nas.report.units import FRACTION, amount, header, points, quantity, signed
+from nas.report.units import FRACTION, header, points, quantity, signed
 from nas.store import Candidate
 
 if TYPE_CHECKING:
@@ -37,19 +36,6 @@ def explanations(views: Sequence[RunView]) -> list[dict[str, Any]]:
     """
     return [
         _read("explain", _explanation, view, answer) for view in views for answer in view.explained
-    ]
-
-
-def benchmarks(views: Sequence[RunView]) -> list[dict[str, Any]]:
-    """Return the data of a section for each recorded benchmark of the runs.
-
-    Raises:
-        RunError: a recorded benchmark is damaged.
-    """
-    return [
-        _read("benchmark", _benchmark, view, answer)
-        for view in views
-        for answer in view.benchmarked
     ]
 
 
@@ -154,43 +140,6 @@ def _line(row: Answer, costs: Sequence[str], unit: str) -> dict[str, Any]:
 def _gain(row: Answer, unit: str) -> str:
     difference = row["difference"]
     return gain(difference["mean"], difference["error"], unit) if difference else "–"
-
-
-def _benchmark(view: RunView, answer: Answer) -> dict[str, Any]:
-    tasks = answer["tasks"]
-    heads = [
-        (f"{task}: {header(about['metric'], about['unit'])}", SENSE[about["direction"]])
-        for task, about in tasks.items()
-    ]
-    rows = []
-    for row in answer["mechanisms"]:
-        cells = [
-            _cell(row["tasks"].get(task), row["absent"].get(task), about["unit"])
-            for task, about in tasks.items()
-        ]
-        link = row["id"] if row["id"] in view.by_digest else ""
-        rows.append((_name(view, row["id"]) or row["source"], link, cells))
-    return {
-        "run": view.name,
-        "digests": [str(row["id"]) for row in answer["mechanisms"]],
-        "heads": heads,
-        "rows": rows,
-        "against": answer["against"],
-        "seeds": answer["seeds"],
-    }
-
-
-def _cell(cell: Answer | None, absent: str | None, unit: str) -> tuple[str, str, str]:
-    """Return the text of a cell of a benchmark, its verdict, and the reason for a missing value.
-
-    Args:
-        cell: results of a mechanism under a task; None if the mechanism cannot be trained.
-        absent: reason why the mechanism cannot be trained.
-        unit: unit of the metric.
-    """
-    if cell is None or cell["mean"] is None:
-        return "–", "", absent or "every training failed"
-    return amount(cell["mean"], unit, cell["error"]), cell["verdict"] or "", ""
 
 
 @dataclass(frozen=True)

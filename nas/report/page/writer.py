@@ -25,7 +25,6 @@ from nas.report.page.figures import confirmed_figure, course_figure, front_figur
 from nas.report.page.packing import pack_page, page_columns, shared_columns
 from nas.report.page.rendering import render
 from nas.report.page.sections import (
-    benchmarks,
     explanations,
     failures_of,
     incidents_of,
@@ -94,7 +93,6 @@ def page(views: Sequence[RunView]) -> str:
         front=front_figure(views),
         members=_members(views, tables),
         confirmed=[figure for figure in figures if figure],
-        benchmarks=benchmarks(views),
         explanations=explanations(views),
         courses=[course_figure(views, over_time=over_time) for over_time in (False, True)],
         searches=[

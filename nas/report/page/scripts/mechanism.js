@@ -18,7 +18,7 @@ class Mechanism {
   all(run, i) {
     const steps = lineage(run, i);
     const genome = run.genome(i);
-    const [why, elsewhere] = [this.answers(run, i, "explanation"), this.answers(run, i, "benchmark")];
+    const why = this.explanations(run, i);
     const titles = [...(run.titles[run.digests[i]] ?? []), run.isMember[i] && "in the front", this.runs.length > 1 && `run ${run.name}`];
     const isNew = steps[0].from >= 0 && "thick edge: not in its parent";
     return [
@@ -33,8 +33,7 @@ class Mechanism {
         panel("Where it came from", this.lineage(run, steps), "lineage"),
         panel("Learning curves", this.curves(run, i), "curves"),
         panel("Trainings", this.trainings(run, i), "trainings"),
-        why.length > 0 && panel("Why it works", why, "why"),
-        elsewhere.length > 0 && panel("Under other tasks", elsewhere, "elsewhere")),
+        why.length > 0 && panel("Why it works", why, "why")),
     ];
   }
 
@@ -116,9 +115,9 @@ class Mechanism {
     ];
   }
 
-  /** Copies of the sections of `nas explain` or `nas benchmark` that contain the mechanism. */
-  answers(run, i, kind) {
-    return [...document.querySelectorAll(`section:not(#mechanism) .${kind}`)]
+  /** Copies of the sections of `nas explain` that contain the mechanism. */
+  explanations(run, i) {
+    return [...document.querySelectorAll("section:not(#mechanism) .explanation")]
       .filter(({ dataset }) => dataset.of === run.name && dataset.about.split(" ").includes(run.digests[i]))
       .map((answer) => {
         const copy = answer.cloneNode(true);

@@ -1,0 +1,538 @@
+"""Mechanisms compared with a reference: the result of ``nas.evaluate`` and ``nas.confirm``.
+
+The parts of a comparison are tasks: those of ``nas.evaluate``, or "fresh", "long" and "test" of
+``nas.confirm``. In each part all mechanisms are trained with the same seeds. The difference between
+a mechanism and the reference is the mean difference of the metric over pairs of trainings that
+share their seed, with its 95 % confidence interval and p-value by Student's t test
+(``nas.common.differences``). If learning rates were tried, it is the difference at the best rates
+(``nas.common.rates``). A mechanism is better or worse if p is below .05 after Holm's correction
+over the mechanisms of the part.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+
+from nas.common.differences import (
+    LEVEL,
+    Side,
+    difference,
+    holm,
+    mean_and_error,
+    paired,
+    side_of,
+    successful,
+)
+from nas.common.objectives import Metric, Objective
+from nas.common.rates import CHOOSING_SEEDS, TunedScores, tune, tuned_difference
+from nas.common.text import last_line, plural
+from nas.evaluation.trial import Evaluation
+from nas.report.result import MetricInfo, Result, data_frame
+from nas.report.table import TextColumn, say, say_table
+from nas.report.units import FRACTION, amount, header, points, points_between, quantity
+
+if TYPE_CHECKING:
+    import pandas
+
+SENSE: Final = {"max": "higher is better", "min": "lower is better"}
+MARK: Final = "*"
+MEASURED: Final = (
+    f"{MARK} measured on a torch module: multiply-adds that torch's FlopCounterMode counted, and "
+    "weights; what decoding would cost is not known."
+)
+
+
+@dataclass(frozen=True)
+class TrainingRow:
+    """One training of one mechanism in a comparison.
+
+    Attributes:
+        mechanism: name of the mechanism, as the user or the run names it.
+        digest: digest of the mechanism.
+        part: part of the comparison.
+        repeat: index among the trainings of this mechanism, from 0.
+        costs: total costs of the attention layers of the model, by name of the cost; costs that are
+            not known are missing.
+        metric: first metric of the task, by which mechanisms are compared.
+        is_measured: whether costs were measured, because the mechanism is a user's torch module.
+        learning_rate: the learning rate, if the task's rates are tried; else None.
+    """
+
+    mechanism: str
+    digest: str
+    part: str
+    repeat: int
+    evaluation: Evaluation
+    costs: Mapping[str, float]
+    metric: Metric | Objective
+    is_measured: bool = False
+    learning_rate: float | None = None
+
+    @property
+    def value(self) -> float | None:
+        """The value of the metric after the training; None if the training failed."""
+        return self.evaluation.metrics[self.metric.name] if self.evaluation.is_ok else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the training as a JSON object."""
+        result = self.evaluation
+        return {
+            "mechanism": self.mechanism,
+            "id": self.digest,
+            "part": self.part,
+            "repeat": self.repeat,
+            "seed": result.seed,
+            "learning_rate": self.learning_rate,
+            "status": result.status,
+            "reason": result.reason,
+            "metrics": dict(result.metrics),
+            "core_seconds": result.core_seconds,
+            "wall_seconds": result.wall_seconds,
+            "peak_memory_bytes": result.peak_memory_bytes,
+            "budget": asdict(result.budget),
+            "hardware": result.hardware,
+            "error": result.error,
+        }
+
+
+@dataclass(frozen=True)
+class Difference(Result):
+    """The difference of a mechanism's metric to the reference's.
+
+    ``error`` is the standard error of the mean, ``low`` and ``high`` bound its 95 % confidence
+    interval, ``p`` is the p-value of its own test, ``p_holm`` the corrected one. A single pair has
+    a mean alone, and is undecided.
+    """
+
+    mean: float
+    error: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    p_holm: float | None
+    verdict: Side
+
+
+@dataclass(frozen=True)
+class Cell(Result):
+    """The trainings of one mechanism in one part of a comparison.
+
+    Attributes:
+        mean: mean of the metric over the successful trainings; None if all trainings failed.
+        error: standard error of ``mean``; None for fewer than two successful trainings.
+        values: value of the metric by repeat; None for a failed training. If learning rates were
+            tried, the values at the chosen rate of the seeds that did not choose it.
+        failed: number of failed trainings by reason, at all rates.
+        core_seconds: mean processor time of a successful training; None if all failed.
+        costs, is_measured: see ``TrainingRow``.
+        difference: difference to the reference. None for the reference itself, and if a training of
+            either mechanism failed (at each rate, if rates were tried).
+        learning_rate: the chosen learning rate; None if rates were not tried, or if a training
+            failed at each rate.
+        rates: mean of the metric at each rate without a failed training; empty if rates were not
+            tried.
+    """
+
+    mean: float | None
+    error: float | None
+    values: Mapping[int, float | None]
+    failed: Mapping[str, int]
+    core_seconds: float | None
+    costs: Mapping[str, float]
+    is_measured: bool
+    difference: Difference | None
+    learning_rate: float | None
+    rates: Mapping[str, float]
+
+    @property
+    def seeds(self) -> int:
+        """The number of trainings of which ``mean`` is the mean."""
+        return len(successful(self.values))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the cell as a JSON object, in which ``values`` is a list."""
+        return super().to_dict() | {"values": [*self.values.values()]}
+
+
+@dataclass(frozen=True)
+class Row(Result):
+    """The results of one mechanism in all parts of a comparison.
+
+    Attributes:
+        mechanism: name of the mechanism.
+        id: digest of the mechanism.
+        parts: results by part; a part in which the mechanism was not trained is missing.
+        absent: reasons why the mechanism cannot be trained, by part.
+        found: what the search had found, in a confirmation: ``score`` (mean of the search's own
+            trainings), ``estimate`` of the search's model with its standard ``error``, and ``p``
+            (see ``nas.store.records.Estimate``). None if it is not known.
+    """
+
+    mechanism: str
+    id: str
+    parts: Mapping[str, Cell]
+    absent: Mapping[str, str] = field(default_factory=dict)
+    found: Mapping[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Comparison(Result):
+    """Mechanisms compared with a reference under one or several tasks.
+
+    Attributes:
+        against: name of the reference; None if there is only one mechanism.
+        seeds: number of trainings of which each mean in each part is a mean.
+        metrics: metric of each part, by which mechanisms are compared.
+        tasks: name of the task of each part.
+        rows: the mechanisms.
+        tuning: if learning rates were tried, ``trainings``, the number of further trainings (at
+            other rates, or to choose the rate), and their ``core_seconds``; else None.
+        test: whether metrics were measured on test sets instead of on validation examples.
+        run: name of the run whose mechanisms were confirmed; else None.
+        trained: all trainings.
+    """
+
+    against: str | None
+    seeds: int
+    metrics: Mapping[str, MetricInfo]
+    tasks: Mapping[str, str]
+    rows: tuple[Row, ...]
+    tuning: Mapping[str, float] | None
+    test: bool
+    run: str | None
+    trained: tuple[TrainingRow, ...]
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether at least one training succeeded."""
+        return any(row.evaluation.is_ok for row in self.trained)
+
+    @cached_property
+    def cells(self) -> Mapping[tuple[str, str], Cell]:
+        """All results, by part and name of the mechanism."""
+        return {
+            (part, row.mechanism): cell for row in self.rows for part, cell in row.parts.items()
+        }
+
+    @cached_property
+    def table(self) -> pandas.DataFrame:
+        """One row for each mechanism and part, as a DataFrame."""
+        return data_frame(self._records())
+
+    @cached_property
+    def trainings(self) -> pandas.DataFrame:
+        """One row for each training, with its metrics and the mechanism's costs."""
+        records = [row.to_dict() | dict(row.costs) for row in self.trained]
+        return data_frame([{**r, **r.pop("metrics"), **r.pop("budget")} for r in records])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object that the command prints with ``--json``."""
+        return super().to_dict() | {"trained": [row.to_dict() for row in self.trained]}
+
+    def _records(self) -> list[dict[str, Any]]:
+        none = dict.fromkeys(field.name for field in fields(Difference))
+        return [
+            {
+                "mechanism": row.mechanism,
+                "id": row.id,
+                "part": part,
+                "task": self.tasks[part],
+                "metric": self.metrics[part].name,
+                **row.found,
+                "mean": cell.mean,
+                "error": cell.error,
+                "seeds": cell.seeds,
+                "failed": sum(cell.failed.values()),
+                "learning_rate": cell.learning_rate,
+                **{
+                    f"over_{k}": v
+                    for k, v in (vars(cell.difference) if cell.difference else none).items()
+                },
+                "core_seconds": cell.core_seconds,
+                **cell.costs,
+            }
+            for row in self.rows
+            for part, cell in row.parts.items()
+        ]
+
+
+def compare(
+    trained: Sequence[TrainingRow],
+    tasks: Mapping[str, str],
+    against: str | None,
+    seeds: int,
+    *,
+    absent: Mapping[str, Mapping[str, str]] | None = None,
+    found: Mapping[str, Mapping[str, float | None]] | None = None,
+    test: bool = False,
+    run: str | None = None,
+) -> Comparison:
+    """Return the comparison of mechanisms, computed from their finished trainings.
+
+    Args:
+        trained: all trainings. Mechanisms have the order of their first trainings.
+        tasks: name of the task of each part, in the order of the parts.
+        against: name of the reference; None for no differences.
+        seeds: number of reported trainings of each mechanism in each part.
+        absent: reasons why mechanisms cannot be trained, by name, then by part.
+        found: see ``Row``, by name.
+        test, run: see ``Comparison``.
+    """
+    groups: dict[tuple[str, str], list[TrainingRow]] = {}
+    for row in sorted(trained, key=lambda row: row.repeat):
+        groups.setdefault((row.part, row.mechanism), []).append(row)
+    metrics = {part: MetricInfo.of(group[0].metric) for (part, _), group in groups.items()}
+    cells, tuned = {}, {}
+    for key, group in groups.items():
+        tuned[key] = _tuned(group, seeds, metrics[key[0]])
+        cells[key] = _cell(group, tuned[key])
+    for part, metric in metrics.items():
+        own = {name: cell for (of, name), cell in cells.items() if of == part}
+        base = own.pop(against or "", None)
+        rates = {name: scores for (of, name), scores in tuned.items() if of == part}
+        for name, lead in _differences(own, base, rates, against, metric).items():
+            cells[part, name] = replace(own[name], difference=lead)
+    names = dict.fromkeys([*(row.mechanism for row in trained), *(absent or {})])
+    digests = {row.mechanism: row.digest for row in trained}
+    shown = {key: _reported(group, tuned[key]) for key, group in groups.items()}
+    return Comparison(
+        against=against,
+        seeds=seeds,
+        metrics={part: metrics[part] for part in tasks if part in metrics},
+        tasks=dict(tasks),
+        rows=tuple(
+            Row(
+                name,
+                digests.get(name, ""),
+                {part: cells[part, name] for part in tasks if (part, name) in cells},
+                (absent or {}).get(name, {}),
+                (found or {}).get(name, {}),
+            )
+            for name in names
+        ),
+        tuning=_cost_of_tuning(groups, shown),
+        test=test,
+        run=run,
+        trained=tuple(trained),
+    )
+
+
+def _tuned(group: Sequence[TrainingRow], seeds: int, metric: MetricInfo) -> TunedScores | None:
+    scores: dict[float, dict[int, float | None]] = {}
+    for row in group:
+        if row.learning_rate is not None:
+            scores.setdefault(row.learning_rate, {})[row.repeat] = row.value
+    return tune(scores, seeds + CHOOSING_SEEDS, metric.direction)
+
+
+def _reported(group: Sequence[TrainingRow], tuned: TunedScores | None) -> list[TrainingRow]:
+    """Return the trainings whose values are reported: all, or those at the chosen rate."""
+    if tuned is None:
+        return [row for row in group if row.learning_rate is None]
+    return [r for r in group if r.learning_rate == tuned.rate and r.repeat in tuned.values]
+
+
+def _cell(group: Sequence[TrainingRow], tuned: TunedScores | None) -> Cell:
+    values = {row.repeat: row.value for row in _reported(group, tuned)}
+    scores = [*successful(values).values()]
+    seconds = [row.evaluation.core_seconds for row in group if row.evaluation.is_ok]
+    mean, error = mean_and_error(scores) if scores else (None, None)
+    return Cell(
+        mean=mean,
+        error=error,
+        values=values,
+        failed=Counter(why(row.evaluation) for row in group if not row.evaluation.is_ok),
+        core_seconds=fmean(seconds) if seconds else None,
+        costs=dict(group[0].costs),
+        is_measured=group[0].is_measured,
+        difference=None,
+        learning_rate=tuned.rate if tuned else None,
+        rates={f"{r:g}": fmean(v.values()) for r, v in tuned.by_rate.items()} if tuned else {},
+    )
+
+
+def _differences(
+    cells: Mapping[str, Cell],
+    base: Cell | None,
+    tuned: Mapping[str, TunedScores | None],
+    against: str | None,
+    metric: MetricInfo,
+) -> dict[str, Difference]:
+    """Return the differences of mechanisms to the reference in one part, by name.
+
+    Args:
+        cells: results of all mechanisms but the reference, whose result is ``base``.
+        tuned: values at the chosen rates, by name of the mechanism.
+    """
+    differences: dict[str, Difference] = {}
+    if base is None:
+        return differences
+    for name, cell in cells.items():
+        gains = paired(cell.values, base.values)
+        if not gains:
+            continue
+        if cell.rates or base.rates:
+            tested = tuned_difference(tuned[name], tuned[str(against)], metric.direction)
+        else:
+            tested = difference(gains)
+        mean, error = mean_and_error(gains)
+        bounds = {bound: (tested or {}).get(bound) for bound in ("low", "high", "p")}
+        differences[name] = Difference(mean, error, **bounds, p_holm=None, verdict="undecided")
+    tested_ones = {name: lead.p for name, lead in differences.items() if lead.p is not None}
+    for name, p in zip(tested_ones, holm([*tested_ones.values()]), strict=True):
+        side = side_of(differences[name].mean, p, metric.direction)
+        differences[name] = replace(differences[name], p_holm=p, verdict=side)
+    return differences
+
+
+def _cost_of_tuning(
+    groups: Mapping[tuple[str, str], Sequence[TrainingRow]],
+    shown: Mapping[tuple[str, str], Sequence[TrainingRow]],
+) -> dict[str, float] | None:
+    """Return number and core-seconds of the trainings that are not reported; None without rates."""
+    rows = [(key, row) for key, group in groups.items() for row in group]
+    if all(row.learning_rate is None for _, row in rows):
+        return None
+    further = [row.evaluation.core_seconds for key, row in rows if row not in shown[key]]
+    return {"trainings": len(further), "core_seconds": sum(further)}
+
+
+def why(evaluation: Evaluation) -> str:
+    """Return why a training failed, or which gate (bound on a task's metric) stopped it."""
+    text = last_line(evaluation.error)
+    if evaluation.status == "stopped":
+        return f"stopped at the {text.partition(':')[0]}"
+    return f"{evaluation.reason}: {text}"
+
+
+def training_line(training: TrainingRow, done: int, total: int) -> str:
+    """Return one line on a finished training: part, mechanism, seed, result and time."""
+    result, metric, value = training.evaluation, training.metric, training.value
+    outcome = f"{result.status} ({result.reason})" if result.reason else why(result)
+    if value is not None:
+        outcome = f"{metric.name} {quantity(value, metric.unit)}"
+    rate = "" if training.learning_rate is None else f" at rate {training.learning_rate:g}"
+    return (
+        f"[{done}/{total}] {training.part}: {training.mechanism}{rate}, seed {training.repeat}: "
+        f"{outcome}, {result.core_seconds:.1f} core s"
+    )
+
+
+def difference_text(lead: Difference | None, unit: str) -> str:
+    """Return a difference with its interval: with "?" if it is undecided, "-" if it is None."""
+    if lead is None:
+        return "-"
+    is_single = lead.low is None or lead.high is None
+    shown = points(lead.mean, None, unit)
+    if not is_single:
+        shown = points_between(lead.mean, lead.low, lead.high, unit)  # type: ignore[arg-type]
+    return shown + (" ?" if lead.verdict == "undecided" else "  ")
+
+
+def comparison_columns(result: Comparison) -> list[TextColumn]:
+    """Return the columns of the table of a comparison."""
+    rows = result.rows
+    columns = [TextColumn("mechanism", [row.mechanism for row in rows])]
+    first = next(iter(result.metrics.values()))
+    for name in ("score", "estimate") if result.run else ():
+        errors = [row.found.get("error") if name == "estimate" else None for row in rows]
+        values = [row.found.get(name) for row in rows]
+        cells = [
+            "-" if value is None else amount(value, first.unit, error)
+            for value, error in zip(values, errors, strict=True)
+        ]
+        columns.append(TextColumn(name, cells, "right", rank=2))
+    is_alone = len(result.metrics) == 1 and not result.run
+    for part, metric in result.metrics.items():
+        found = [row.parts.get(part) for row in rows]
+        means = ["-" if c is None or c.mean is None else _mean(c, metric.unit) for c in found]
+        title = header(metric.name, metric.unit) if is_alone else part
+        columns.append(TextColumn(title, means, "right"))
+        leads = ["" if c is None else difference_text(c.difference, metric.unit) for c in found]
+        if any(c is not None and c.difference is not None for c in found):
+            columns.append(TextColumn(f"over {result.against}", leads, "right", rank=1))
+        if result.tuning is not None:
+            rates = [c.learning_rate if c is not None else None for c in found]
+            shown = ["-" if rate is None else f"{rate:g}" for rate in rates]
+            columns.append(TextColumn("rate", shown, "right", rank=2))
+    part = next(iter(result.metrics))
+    found = [row.parts.get(part) for row in rows]
+    for cost in dict.fromkeys(cost for cell in found if cell is not None for cost in cell.costs):
+        cells = ["-" if cell is None else _cost(cell, cost) for cell in found]
+        columns.append(TextColumn(header(cost), cells, "right", rank=3))
+    seconds = ["-" if c is None or not c.core_seconds else f"{c.core_seconds:.1f}" for c in found]
+    return [*columns, TextColumn("core s", seconds, "right", rank=4)]
+
+
+def _mean(cell: Cell, unit: str) -> str:
+    return f"{amount(cell.mean or 0.0, unit, cell.error)} ({cell.seeds})"
+
+
+def _cost(cell: Cell, name: str) -> str:
+    return amount(cell.costs[name]) + MARK * cell.is_measured if name in cell.costs else "-"
+
+
+def comparison_table(console: Console, result: Comparison) -> None:
+    """Print each mechanism's mean metrics, differences to the reference, costs and failures."""
+    under = ", ".join(
+        task if part == task else f"{part}: task {task}" for part, task in result.tasks.items()
+    )
+    metrics = [f"{header(m.name, m.unit)} ({SENSE[m.direction]})" for m in result.metrics.values()]
+    of_run = f" in run {result.run}" if result.run else ""
+    if result.metrics:
+        say(console, f"{', '.join(dict.fromkeys(metrics))}{of_run}; {under}", "")
+        say_table(console, comparison_columns(result))
+        say(console, "", *comparison_legend(result))
+    for row in result.rows:
+        for part, cell in row.parts.items():
+            for reason, count in cell.failed.items():
+                say(
+                    console,
+                    f"{row.mechanism}, {part}: {plural(count, 'training')} failed, {reason}",
+                )
+        for part, reason in row.absent.items():
+            say(console, f"{row.mechanism}, {part}: not trained, {reason}")
+
+
+def comparison_legend(result: Comparison) -> list[str]:
+    """Return the legend of the table of a comparison."""
+    cells = [*result.cells.values()]
+    leads = [cell.difference for cell in cells if cell.difference is not None]
+    lines = []
+    if result.run:
+        lines.append("score: mean of the search's own trainings; estimate: of the search's model.")
+    lines.append("±: standard error of a mean over so many (in brackets) seeds.")
+    if leads:
+        what = "points (or the metric's unit)"
+        units = {metric.unit for metric in result.metrics.values()}
+        if units == {FRACTION} or FRACTION not in units:
+            what = "points" if FRACTION in units else "the metric's unit"
+        between = "trainings that share their seed"
+        if result.tuning is not None:
+            between = "mechanisms at their best learning rates, with equal seeds"
+        lines += [
+            f"over {result.against}: mean difference in {what} between {between}, and its 95 % "
+            "interval.",
+            f"?: undecided, which is not equal: p is {LEVEL} or more after Holm's correction over "
+            "the mechanisms of a column.",
+        ]
+    if any(cell.failed for cell in cells):
+        lines.append("A mechanism with a failed training (at each rate) has no difference.")
+    if result.tuning is not None:
+        lines.append(
+            f"rate: learning rate, chosen for each mechanism by {CHOOSING_SEEDS} further seeds. "
+            f"Trainings whose values are not shown: {result.tuning['trainings']:.0f}, "
+            f"{result.tuning['core_seconds']:.0f} core s."
+        )
+    if any(cell.is_measured for cell in cells):
+        lines.append(MEASURED)
+    if result.test or "test" in result.tasks:
+        lines.append("Judged on the test set, which no search sees.")
+    return lines
