@@ -14,18 +14,17 @@ their variance is the variance of the estimate plus the variance of this mean.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.figures import Figure
 from benchmarks.peers.ours import archive_of, context_of, search_into
 from benchmarks.peers.problem import Problem
 from benchmarks.peers.recorded import Recorded, recorded
-from nas.common.differences import mean_and_error
+from benchmarks.rows import Mean, Row, Spread
 from nas.common.objectives import limits_of
 from nas.common.pareto import non_dominated
 from nas.searching.archive import Archive, front_members
@@ -40,8 +39,8 @@ DECILES: Final = np.linspace(0, 1, 11)
 Array = NDArray[np.float64]
 
 
-def beliefs(options: argparse.Namespace) -> list[Figure]:
-    """Return bias, coverage and calibration over ``options.seeds`` searches."""
+def beliefs(options: argparse.Namespace) -> Iterator[Row]:
+    """Yield bias, coverage and calibration over ``options.seeds`` searches."""
     measure = recorded(options.table)
     estimate_biases, score_biases, coverages, shares = [], [], [], []
     probabilities, outcomes, all_keys = [], [], []
@@ -65,15 +64,15 @@ def beliefs(options: argparse.Namespace) -> list[Figure]:
         outcomes.append(_members(np.column_stack([truths, means[:, 1]]), archive))
         all_keys.append(keys)
         shares.append(_exhaustive_share(recording))
-    unit = measure(0).bench.objectives[0].unit
-    scale, unit = (100, "points") if unit == "fraction" else (1, f"{unit}s")
-    return [
-        _figure("best estimate better than truth", [scale * x for x in estimate_biases], unit),
-        _figure("best score better than truth", [scale * x for x in score_biases], unit),
-        _figure("truths inside 80 % intervals", [100 * x for x in coverages], "%"),
-        _figure("hypervolume of an exhaustive search", shares, "of the whole"),
-        *_calibration(*map(np.concatenate, (probabilities, outcomes, all_keys))),
-    ]
+    scale = 100 if measure(0).bench.objectives[0].unit == "fraction" else 1  # points, or bits
+    yield {
+        "searches": options.seeds,
+        "best estimate better than truth": Mean.of([scale * x for x in estimate_biases]),
+        "best score better than truth": Mean.of([scale * x for x in score_biases]),
+        "truths inside 80 % intervals, %": Mean.of([100 * x for x in coverages]),
+        "exhaustive search": Mean.of(shares),
+    }
+    yield from _calibration(*map(np.concatenate, (probabilities, outcomes, all_keys)))
 
 
 def _exhaustive_share(recording: Recorded) -> float:
@@ -119,30 +118,26 @@ def _members(rows: Array, archive: Archive) -> NDArray[np.bool_]:
 
 def _calibration(
     probabilities: Array, outcomes: NDArray[np.bool_], keys: NDArray[np.str_]
-) -> list[Figure]:
-    """Return the share of non-dominated mechanisms in each decile of the probability.
+) -> Iterator[Row]:
+    """Yield the share of non-dominated mechanisms in each decile of the probability.
 
     Mechanisms recur in the searches of one table with the same ground truth. So the spread is the
     interquartile range of a bootstrap over mechanisms.
     """
-    rng, figures = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
     for low, high in pairwise(DECILES):
         inside = (probabilities >= low) & ((probabilities < high) | (high == 1))
         if not inside.any():
             continue
-        mean, num = probabilities[inside].mean(), int(inside.sum())
         _, index, sizes = np.unique(keys[inside], return_inverse=True, return_counts=True)
         members = np.bincount(index, weights=outcomes[inside])
         draws = rng.integers(len(sizes), size=(DRAWS, len(sizes)))
-        low_share, high_share = np.quantile(
-            members[draws].sum(axis=1) / sizes[draws].sum(axis=1), (0.25, 0.75)
-        )
-        name = f"members at a mean p(front) of {mean:.2f} ({num}, of {len(sizes)} mechanisms)"
-        share = float(outcomes[inside].mean())
-        figures.append(Figure(name, share, "of them", float(low_share), float(high_share)))
-    return figures
-
-
-def _figure(name: str, values: Sequence[float], unit: str) -> Figure:
-    mean, error = mean_and_error(values)
-    return Figure(name, mean, unit, mean - (error or 0.0), mean + (error or 0.0))
+        shares = members[draws].sum(axis=1) / sizes[draws].sum(axis=1)
+        yield {
+            "mean p(front)": float(probabilities[inside].mean()),
+            "predictions": int(inside.sum()),
+            "mechanisms": len(sizes),
+            "share of members": Spread(
+                float(outcomes[inside].mean()), *np.quantile(shares, (0.25, 0.75)).tolist()
+            ),
+        }

@@ -13,12 +13,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from benchmarks.figures import Figure, single
+from benchmarks.rows import Row
 from nas.store import open_run
 
 NODES: Final = 3
@@ -146,8 +147,8 @@ def run_with_kills(
     return killed, time.monotonic() - start
 
 
-def chaos(options: argparse.Namespace) -> list[Figure]:
-    """Return the number of trainings lost, repeated or changed by kills of nodes."""
+def chaos(options: argparse.Namespace) -> Iterator[Row]:
+    """Yield the number of trainings lost, repeated or changed by kills of nodes."""
     with TemporaryDirectory() as name, closing(Site()) as site:
         folder = Path(name)
         start = time.monotonic()
@@ -157,24 +158,18 @@ def chaos(options: argparse.Namespace) -> list[Figure]:
         run = folder / "runs" / "fire"
         results, failures = outcome(run), incidents(run)
     trainings = results["trainings"]
-    wrong = sum(expected["trainings"].get(name) != result for name, result in trainings.items())
-    failed = sum(status == "failed" for status, *_ in trainings.values())
-    missing = expected["trainings"].keys() - trainings.keys()
+    different = [n for n, r in trainings.items() if expected["trainings"].get(n) != r]
     values = {
         "nodes killed": kills,
         "trainings recorded": len(trainings),
-        "missing, compared with the undisturbed run": len(missing),
-        "with a different result": wrong,
-        "failed": failed,
+        "missing, compared with the undisturbed run": len(expected["trainings"].keys() - trainings),
+        "with a different result": len(different),
+        "failed": sum(status == "failed" for status, *_ in trainings.values()),
         "restarted after the loss of a node": failures["node"],
-        "restarted after another failure": sum(
-            failures[kind] for kind in ("process", "memory", "error")
-        ),
+        "restarted after another failure": sum(failures[k] for k in ("process", "memory", "error")),
         "members of the front": len(results["front"]),
-        "fronts that differ": float(results["front"] != expected["front"]),
+        "fronts that differ": int(results["front"] != expected["front"]),
+        "seconds undisturbed, in one process": calm_seconds,
+        "seconds with kills": seconds,
     }
-    return [
-        *(single(name, value, "") for name, value in values.items()),
-        single("seconds undisturbed, in one process", calm_seconds, "s"),
-        single("seconds with kills", seconds, "s"),
-    ]
+    yield from ({"": name, "number": value} for name, value in values.items())

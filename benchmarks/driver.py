@@ -1,9 +1,8 @@
 """The processor time and memory of a search's own process, with simulated trainings.
 
-Proposals, records, estimates and the dispatch of trainings are those of `nas search`; only the
-workers are simulated. A simulated clock advances by the processor time that the search takes, and
-by the seconds of the trainings, so that the busy share of the workers shows whether proposals come
-in time.
+Proposals, records and estimates are those of `nas search`; only the workers are simulated. A
+simulated clock advances by the processor time that the search takes, and by the seconds of the
+trainings, so that the busy share of the workers shows whether proposals come in time.
 """
 
 from __future__ import annotations
@@ -11,70 +10,75 @@ from __future__ import annotations
 import argparse
 import heapq
 import resource
-import sys
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from benchmarks.figures import Figure, single
-from benchmarks.peers.synthetic import NOISE, _normal, _total
+from benchmarks.peers.synthetic import NOISE, normal, total_effect
+from benchmarks.rows import Row
 from nas.common.search_config import SearchConfig
-from nas.evaluation.dispatch import Dispatcher
 from nas.evaluation.local import LocalEvaluator
-from nas.evaluation.trial import Budget, Evaluation, Report, Trial
-from nas.genome.primitives import Role, get
+from nas.evaluation.trial import Budget, Evaluation, Incident, Report, Trial, log
 from nas.searching.driver import run_search
 from nas.searching.listener import Evaluated, Listener
 from nas.space import load_space
 from nas.tasks import load_task
-from tests.evaluation.simulated import SimulatedPool
 
 WORKERS: Final = 16
 SECONDS: Final = 0.16  # of a training: 16 workers end 100 of them in a second
-STEPS: Final = 20  # lines of the table
+STEPS: Final = 20  # rows of the table
 
 
-class Pool(SimulatedPool):
-    """Simulated workers on a clock that also counts this process's processor time."""
+class Simulated:
+    """An evaluator of simulated workers, on a clock that also counts this process's time."""
 
-    def __init__(self) -> None:
-        super().__init__(evaluation, start_seconds=0.0)
-        self._cpu = time.process_time()
-
-    def wait(self, timeout: float | None) -> Iterable[Any]:
-        """Let time pass until the next answer."""
-        cpu = time.process_time()
-        self.now, self._cpu = self.now + cpu - self._cpu, cpu
-        moment, *ref = heapq.heappop(self._coming)
-        self.now = max(self.now, moment)
-        self.busy += SECONDS if isinstance(ref[1], Trial) else 0.0
-        return [tuple(ref)]
-
-    def submit(self, worker: Any, trial: Trial | None, *, is_alone: bool = False) -> Any:
-        """A training takes the same time for every mechanism."""
-        return self._expect(SECONDS, trial)
-
-
-class Simulated(Dispatcher):
-    """Simulated workers; only the calibration of times is measured."""
+    workers = WORKERS
 
     def __init__(self, task: Any, data: Any) -> None:
         self._local = LocalEvaluator(task, data)
-        self.pool = Pool()
-        super().__init__(
-            self.pool,
-            WORKERS,
-            Budget(1, 1, "float32"),
-            patience=1800.0,
-            start_seconds=300.0,
-            clock=lambda: self.pool.now,
-        )
+        self.on_incident: Callable[[Incident], None] = log
+        self.now = self.busy = 0.0
+        self._cpu = time.process_time()
+        self._waiting: deque[Trial] = deque()
+        self._running: list[tuple[float, int, Trial]] = []
+        self._num_begun = 0
 
     def calibrate(self) -> Any:
         """Measure unit times in this process."""
         return self._local.calibrate()
+
+    def submit(self, trials: Sequence[Trial]) -> None:
+        """Queue trials, and start as many as there are idle workers."""
+        self._waiting.extend(trials)
+        self._start()
+
+    def wait(self) -> list[tuple[Trial, Evaluation]]:
+        """Return the trial that ends next; an empty list if none runs."""
+        if not self._running:
+            return []
+        self._advance()
+        moment, _, trial = heapq.heappop(self._running)
+        self.now = max(self.now, moment)
+        self.busy += SECONDS
+        self._start()
+        return [(trial, evaluation(trial))]
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _start(self) -> None:
+        self._advance()
+        while self._waiting and len(self._running) < WORKERS:
+            self._num_begun += 1
+            trial = self._waiting.popleft()
+            heapq.heappush(self._running, (self.now + SECONDS, self._num_begun, trial))
+
+    def _advance(self) -> None:
+        cpu = time.process_time()
+        self.now, self._cpu = self.now + cpu - self._cpu, cpu
 
 
 def evaluation(trial: Trial) -> Evaluation:
@@ -82,68 +86,56 @@ def evaluation(trial: Trial) -> Evaluation:
 
     A search refuses a task under which a mean of all tokens is as good as standard attention.
     """
-    has_scores = any(get(node.op).role is Role.SCORE for node in trial.mechanism.nodes)
-    quality = 0.0 if has_scores else -0.15
-    quality += 0.05 * _total(trial.mechanism, 0) + NOISE * _normal("noise", trial.key, trial.repeat)
+    quality = -0.15 if any(node.op == "uniform" for node in trial.mechanism.nodes) else 0.0
+    quality += 0.05 * total_effect(trial.mechanism, 0)
+    quality += NOISE * normal("noise", trial.key, trial.repeat)
     metrics = {"accuracy": min(max(0.2 + quality, 0.0), 1.0), "log_loss": 1.7}
     reports = tuple(Report(epoch, 2.0, metrics, 0.05 * epoch) for epoch in (1, 2, 3))
-    return Evaluation(
-        status="ok",
-        reason=None,
-        metrics=metrics,
-        reports=reports,
-        seed=trial.seed,
-        budget=Budget(3, 2880, "float32"),
-        wall_seconds=SECONDS,
-        core_seconds=SECONDS,
-        peak_memory_bytes=2**29,
-        worker="simulated:1",
-        hardware="simulated",
-        execution="simulated",
-    )
+    budget, size = Budget(3, 2880, "float32"), 2**29
+    rest = (reports, trial.seed, budget, SECONDS, SECONDS, size, "simulated:1", "simulated")
+    return Evaluation("ok", None, metrics, *rest)
 
 
 class Watch(Listener):
-    """Prints processor time a training, memory and the busy share, ``STEPS`` times."""
+    """Collects processor time a training, memory and the busy share, ``STEPS`` times."""
 
-    def __init__(self, pools: list[Simulated], every: int) -> None:
-        self._pools, self._every, self._count = pools, every, 0
-        # Trainings, processor seconds, simulated seconds and busy worker-seconds so far.
-        self._states = [(0, time.process_time(), 0.0, 0.0)]
+    def __init__(self, evaluators: list[Simulated], every: int) -> None:
+        self._evaluators, self._every, self._count = evaluators, every, 0
+        self._state = (0, time.process_time(), 0.0, 0.0)
+        self.rows: list[Row] = []
 
     def on_evaluation(self, event: Evaluated) -> None:
-        """Print a line after each ``every`` trainings."""
+        """Add a row after each ``every`` trainings."""
         self._count += 1
-        if self._count % self._every == 0:
-            pool = self._pools[-1].pool
-            self._states.append((self._count, time.process_time(), pool.now, pool.busy))
-            cpu, share = self.since(1)
-            line = f"{self._count:8,} trainings {cpu:8.1f} ms each {_resident_mib():8.0f} MiB"
-            print(f"{line} {share:8.1%} busy", flush=True)
+        if self._count % self._every:
+            return
+        found = self._evaluators[-1]
+        state = (self._count, time.process_time(), found.now, found.busy)
+        count, cpu, now, busy = (b - a for a, b in zip(self._state, state, strict=True))
+        self._state = state
+        self.rows.append(
+            {
+                "trainings": self._count,
+                "ms each": 1e3 * cpu / count,
+                "MiB": _resident_mib(),
+                "workers busy, %": 100 * busy / (WORKERS * now),
+            }
+        )
 
-    def since(self, lines: int) -> tuple[float, float]:
-        """Return milliseconds a training and the busy share over the last lines."""
-        before, last = self._states[-1 - lines], self._states[-1]
-        count, cpu, now, busy = (b - a for a, b in zip(before, last, strict=True))
-        return 1e3 * cpu / count, busy / (WORKERS * now)
 
-
-def driver(options: argparse.Namespace) -> list[Figure]:
-    """Simulate a search of ``--trainings``; return time, memory and busy share at its end."""
-    pools: list[Simulated] = []
+def driver(options: argparse.Namespace) -> Iterator[Row]:
+    """Simulate a search of ``--trainings``; yield time, memory and busy share in its course."""
+    evaluators: list[Simulated] = []
 
     def make_evaluator(task: Any, data: Any) -> Simulated:
-        pools.append(Simulated(task, data))
-        return pools[-1]
+        evaluators.append(Simulated(task, data))
+        return evaluators[-1]
 
+    generations = -(-options.trainings // options.population)
     config = SearchConfig(
-        "surrogate",
-        options.population,
-        -(-options.trainings // options.population),
-        options.seed,
-        lag=options.lag,
+        "surrogate", options.population, generations, options.seed, lag=options.lag
     )
-    watch = Watch(pools, max(1, options.trainings // STEPS))
+    watch = Watch(evaluators, max(1, options.trainings // STEPS))
     few = {"train_images": 64, "validation_images": 32}
     with TemporaryDirectory() as root:
         run_search(
@@ -154,16 +146,9 @@ def driver(options: argparse.Namespace) -> list[Figure]:
             root=Path(root),
             listener=watch,
         )
-    name, (cpu, share) = f"{options.trainings:,} trainings", watch.since(STEPS // 4)
-    return [
-        single(f"{name}: the last quarter", cpu, "ms each"),
-        single(f"{name}: memory", _resident_mib(), "MiB"),
-        single(f"{name}: {WORKERS} workers, the last quarter", share, "busy"),
-    ]
+    yield from watch.rows
 
 
 def _resident_mib() -> float:
-    if sys.platform == "linux":
-        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-        return int(pages) * resource.getpagesize() / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * resource.getpagesize() / 2**20

@@ -16,8 +16,7 @@ from zlib import crc32
 import numpy as np
 import torch
 
-from benchmarks.figures import Figure
-from benchmarks.validator import samples
+from benchmarks.rows import Row
 from nas.common.config import named_files
 from nas.compiler import resolve
 from nas.compiler.interpreter import ReferenceAttention
@@ -40,11 +39,8 @@ MOST_ASSIGNMENTS: Final = 24
 SPREADS: Final = (0.5, 0.15)  # standard deviations of the weights
 
 
-def duplicates(options: argparse.Namespace) -> list[Figure]:
-    """Return the share of duplicates among the distinct random genomes of each search space."""
-    print(f"\n{COUNT:,} random genomes of each space, at {SIZES}")
-    print(f"{'space':18}{'renumbered unlike':>19}{'distinct':>10}{'duplicates':>12}")
-    figures = []
+def duplicates(options: argparse.Namespace) -> Iterator[Row]:
+    """Yield the number of duplicates among the distinct random genomes of each search space."""
     for name in named_files("search_spaces"):
         space, rng = load_space(name), np.random.default_rng(1)
         genomes = samples(Variation(space, load_policy(space.policy)), COUNT)
@@ -54,10 +50,18 @@ def duplicates(options: argparse.Namespace) -> list[Figure]:
             found = resolve(genome, SIZES, is_causal=space.causal)
             resolved[found.key] = found
         twins = len(resolved) - len({_function(each) for each in resolved.values()})
-        share = twins / len(resolved)
-        print(f"{name:18}{unlike:19,}{len(resolved):10,}{twins:12,}")
-        figures.append(Figure(f"{name}: duplicates", 100 * share, "%", 100 * share, 100 * share))
-    return figures
+        yield {
+            "space": name,
+            "renumbered unlike": unlike,
+            "distinct": len(resolved),
+            "duplicates": twins,
+        }
+
+
+def samples(variation: Variation, count: int) -> list[Genome]:
+    """Return random samples, each mutated once."""
+    rng = np.random.default_rng(0)
+    return [variation.mutate(variation.sample(rng), rng)[0] for _ in range(count)]
 
 
 def renumbered(genome: Genome, rng: np.random.Generator) -> Genome:

@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
-from benchmarks.figures import Figure, single
+from benchmarks.rows import Row
 from nas.common.errors import NasError
 from nas.compiler import make_plan
 from nas.exporting import EXPORTS, TOLERANCE, ExportFormat, ExportRequest
@@ -40,8 +40,8 @@ DIM: Final = 32
 HEADS: Final = 8
 
 
-def exports(options: argparse.Namespace) -> list[Figure]:
-    """Return share of accepted exports, number of wrong ones and largest error, per format."""
+def exports(options: argparse.Namespace) -> Iterator[Row]:
+    """Yield share of accepted exports, number of wrong ones and largest error, per format."""
     registry: Any = ONNXRegistry
     registry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))  # seconds a call
     record, results = options.record, dict[tuple[str, str], Any]()
@@ -60,7 +60,7 @@ def exports(options: argparse.Namespace) -> list[Figure]:
             if record is not None:
                 with record.open("a") as file:
                     file.write(json.dumps([key, name, result]) + "\n")
-    return _table({key: result for key, result in results.items() if key in wanted})
+    yield from _rows({key: result for key, result in results.items() if key in wanted})
 
 
 def _genomes(count: int) -> Iterator[Genome]:
@@ -102,26 +102,17 @@ def _difference(export_format: ExportFormat, request: ExportRequest, path: Path)
     return export_format.difference(request, path)
 
 
-def _table(results: dict[tuple[str, str], float | str]) -> list[Figure]:
-    print(f"\ndim {DIM}, {HEADS} heads; wrong is above {TOLERANCE:.0e}")
-    print(f"{'format':8}{'tried':>8}{'accepted':>10}{'share %':>9}{'wrong':>7}  largest difference")
-    figures = []
+def _rows(results: dict[tuple[str, str], float | str]) -> Iterator[Row]:
     for format_ in FORMATS:
         outcomes = [result for (_, name), result in results.items() if name == format_]
         numbers = [result for result in outcomes if not isinstance(result, str)]
-        right = [number for number in numbers if number <= TOLERANCE]
-        share = 100 * len(right) / max(len(outcomes), 1)
-        wrong, worst = len(numbers) - len(right), max(numbers, default=0.0)
-        print(
-            f"{format_:8}{len(outcomes):8,}{len(right):10,}{share:9.1f}{wrong:7}  {worst:.1e}",
-            flush=True,
-        )
+        yield {
+            "format": format_,
+            "tried": len(outcomes),
+            "accepted": len(numbers),
+            f"wrong, above {TOLERANCE:.0e}": sum(number > TOLERANCE for number in numbers),
+            "largest difference": max(numbers, default=0.0),
+        }
         reasons = Counter(re.sub(r"\d+", "N", r)[:150] for r in outcomes if isinstance(r, str))
         for reason, count in reasons.most_common():
             print(f"  {count} x {reason}")
-        figures += [
-            single(f"{format_}, accepted", share, "%"),
-            single(f"{format_}, wrong", wrong, "exports"),
-            single(f"{format_}, largest difference", 1e7 * worst, "1e-7"),
-        ]
-    return figures

@@ -2,7 +2,7 @@
 
 The parts are listed in ``PARTS``, the cheapest and most important first. Each part runs in a
 process of its own, so that a failure in one part leaves the others; a part that takes too long is
-ended. The figures are also written as JSON into the file ``--out``, after each part. The option
+ended. The rows are also written as JSON into the file ``--out``, after each part. The option
 ``--part NAME`` runs one part. docs/operations.md says what each part decides.
 
 Times are elapsed times, median over rounds, because processor time does not measure a GPU.
@@ -31,8 +31,9 @@ from typing import Any, Final
 import torch
 
 from benchmarks import gpu_blocks
-from benchmarks.figures import Figure, median, single
-from benchmarks.gpu_blocks import Work, elapsed, ratio_of_rounds, show
+from benchmarks.gpu_blocks import Work, elapsed
+from benchmarks.interleaving import median, median_ratio
+from benchmarks.rows import Row, print_rows, to_json
 from nas.common.errors import DeviceError, NasError
 from nas.compiler import build_attention
 from nas.evaluation.execution import Execution, mps_runs
@@ -58,19 +59,19 @@ PART_SECONDS: Final = 240.0  # a part is ended after this time
 MPS: Final = "nvidia-cuda-mps-control"
 
 
-def gpu(options: argparse.Namespace) -> list[Figure]:
-    """Run all parts, or those named by ``--part``; return their figures; none without a GPU."""
+def gpu(options: argparse.Namespace) -> Iterator[Row]:
+    """Run all parts, or those named by ``--part``; yield what each took, or its error."""
     if not torch.cuda.is_available():
-        print("\ngpu: skipped, because PyTorch finds no CUDA device.")
-        return []
+        print("skipped, because PyTorch finds no CUDA device.")
+        return
     settings = {"data": options.data, "rounds": options.rounds, "genome": options.genome}
-    return run_parts(options.part or list(PARTS), settings, options.out)
+    yield from run_parts(options.part or list(PARTS), settings, options.out)
 
 
 def run_parts(
     names: Sequence[str], settings: Mapping[str, Any], out: Path, minutes: float = MINUTES
-) -> list[Figure]:
-    """Run parts in processes of their own, and write their figures or errors after each part.
+) -> Iterator[Row]:
+    """Run parts in processes of their own, and write their rows or errors after each part.
 
     Args:
         settings: values of the options ``data``, ``rounds`` and ``genome``.
@@ -79,26 +80,21 @@ def run_parts(
     """
     start = time.monotonic()
     parts: dict[str, Any] = {}
-    figures = []
     for name in names:
         begin = time.monotonic()
         if begin - start > 60 * minutes:
             parts[name] = {"error": f"not begun within {minutes:g} minutes"}
         else:
-            print(f"\n== {name} (after {begin - start:.0f} s)", flush=True)
             parts[name] = _run(name, settings)
-            parts[name]["seconds"] = round(time.monotonic() - begin, 1)
-        if error := parts[name].get("error"):
-            print(f"  {name} failed: {error}", flush=True)
-        figures += [Figure(*values) for values in parts[name].get("figures", [])]
+        seconds = round(time.monotonic() - begin, 1)
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        found = json.dumps({"date": date, "parts": parts}, indent=1)
-        out.write_text(found + "\n", encoding="utf-8")
-    return figures
+        text = json.dumps({"date": date, "parts": parts}, indent=1)
+        out.write_text(text + "\n", encoding="utf-8")
+        yield {"part": name, "seconds": seconds, "error": parts[name].get("error", "")}
 
 
 def _run(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a part in a new process; return its figures, or the error that ended it."""
+    """Run a part in a new process; return its rows, or the error that ended it."""
     with tempfile.TemporaryDirectory() as folder:
         result, log = Path(folder, "result.json"), Path(folder, "log")
         command = [sys.executable, "-m", "benchmarks.gpu", name, json.dumps(settings), str(result)]
@@ -120,15 +116,14 @@ def _run(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure one part, and write its figures: the process that ``run_parts`` starts."""
+    """Measure one part, and write its rows: the process that ``run_parts`` starts."""
     name, settings, result = sys.argv[1:]
     torch.set_num_threads(1)
     sys.stdout.reconfigure(line_buffering=True)
     torch.backends.cuda.enable_cudnn_sdp(False)  # as in trainings
-    figures = PARTS[name](argparse.Namespace(**json.loads(settings)), torch.device("cuda"))
-    show(figures)
-    rows = [[f.name, f.value, f.unit, f.low, f.high] for f in figures]
-    found = {"machine": _machine(), "figures": rows}
+    measure = PARTS[name]
+    rows = print_rows(measure(argparse.Namespace(**json.loads(settings)), torch.device("cuda")))
+    found = {"machine": _machine(), "rows": to_json(rows)}
     Path(result).write_text(json.dumps(found), encoding="utf-8")
 
 
@@ -152,27 +147,21 @@ def _vit(options: argparse.Namespace) -> tuple[ModelTask, Data]:
 
 def steps(
     task: ModelTask, data: Data, device: torch.device, rounds: int, count: int = STEPS
-) -> list[Figure]:
-    """Return milliseconds of a training step, eagerly and as a CUDA graph, and their ratio."""
+) -> Iterator[Row]:
+    """Yield milliseconds of a training step, eagerly and as a CUDA graph, and their ratio."""
     precision = resolve_precision(task.precision, device, task.width)
-    figures = []
     for name in GENOMES:
         works = {
             form: _training(task, data, name, precision, form, device, count)
             for form in (EAGER, GRAPH)
         }
-        samples = elapsed(works, rounds, device)
-        figures += [_per_step(f"{name}, {form}", samples[form], count) for form in works]
-        ratio = ratio_of_rounds(f"{name}, {EAGER} / {GRAPH}", samples[EAGER], samples[GRAPH])
-        figures.append(ratio)
-    return figures
+        yield {"mechanism": name, **_per_step(works, rounds, device, count)}
 
 
 def precisions(
     task: ModelTask, data: Data, device: torch.device, rounds: int, count: int = STEPS
-) -> list[Figure]:
-    """Return milliseconds of a training step in float32 and bfloat16, at several widths."""
-    figures = []
+) -> Iterator[Row]:
+    """Yield milliseconds of a training step in float32 and bfloat16, at several widths."""
     for width in WIDTHS:
         sized = task.model_copy(update={"width": width, "heads": 4})
         for name in GENOMES:
@@ -180,17 +169,18 @@ def precisions(
                 precision: _training(sized, data, name, precision, GRAPH, device, count)
                 for precision in ("float32", "bfloat16")
             }
-            samples = elapsed(works, rounds, device)
-            label = f"{name}, width {width}"
-            figures += [_per_step(f"{label}, {form}", samples[form], count) for form in works]
-            figures.append(
-                ratio_of_rounds(f"{label}, float32 / bfloat16", *(samples[form] for form in works))
-            )
-    return figures
+            times = _per_step(works, rounds, device, count)
+            yield {"mechanism": name, "width": width, **times}
 
 
-def _per_step(name: str, samples: Sequence[float], count: int) -> Figure:
-    return median(name, [1e3 * seconds / count for seconds in samples], "ms per step")
+def _per_step(works: Mapping[str, Work], rounds: int, device: torch.device, count: int) -> Row:
+    """Return the time of a step of both works, and the ratio of the first to the second."""
+    samples = elapsed(works, rounds, device)
+    times = {
+        f"{form}, ms": median([1e3 * s / count for s in taken]) for form, taken in samples.items()
+    }
+    first, second = samples
+    return times | {f"{first} / {second}": median_ratio(samples[first], samples[second])}
 
 
 def _training(
@@ -224,24 +214,22 @@ def _training(
     return work
 
 
-def trainings(task: ModelTask, data: Data, device: torch.device) -> list[Figure]:
-    """Return the durations of whole trainings, and the GPU memory that each leaves reserved."""
-    figures = []
-    for number, name in enumerate(("mha", "qana", "additive", "mha")):
+def trainings(task: ModelTask, data: Data, device: torch.device) -> Iterator[Row]:
+    """Yield the durations of whole trainings, and the GPU memory that each leaves reserved."""
+    for name in ("mha", "qana", "additive", "mha"):
         trial = Trial("", task.resolve(mechanism(name).genome).genome, 1)
         evaluation = train_candidate(trial, task, data, device=str(device))
         if not evaluation.is_ok:
             raise RuntimeError(f"{name}: {evaluation.error}")
-        label = f"training {number + 1}, {name}"
-        print(f"  {label}: {evaluation.execution}, {evaluation.budget}, {evaluation.metrics}")
         reserved = torch.cuda.memory_reserved(device) if device.type == "cuda" else 0
-        figures += [
-            single(label, evaluation.wall_seconds, "s"),
-            single(f"{label}, processor", evaluation.core_seconds, "s"),
-            single(f"{label}, peak", evaluation.peak_memory_bytes / 2**20, "MiB"),
-            single(f"{label}, reserved after", reserved / 2**20, "MiB"),
-        ]
-    return figures
+        yield {
+            "mechanism": name,
+            "s": evaluation.wall_seconds,
+            "processor, s": evaluation.core_seconds,
+            "peak, MiB": evaluation.peak_memory_bytes / 2**20,
+            "reserved after, MiB": reserved / 2**20,
+            "execution": f"{evaluation.execution}, {evaluation.budget}",
+        }
 
 
 def candidates(
@@ -250,12 +238,11 @@ def candidates(
     evaluator: Callable[[ModelTask, Data, int], Evaluator],
     numbers: Sequence[int] = WORKERS,
     count: int = CANDIDATES,
-) -> list[Figure]:
-    """Return candidates per hour by number of workers, over the named mechanisms.
+) -> Iterator[Row]:
+    """Yield candidates per hour by number of workers, over the named mechanisms.
 
     Numbers of workers for which the machine has too few cores are left out.
     """
-    figures = []
     for workers in numbers:
         try:
             pool = evaluator(task, data, workers)
@@ -273,11 +260,12 @@ def candidates(
             pool.close()
         failed = sum(not evaluation.is_ok for evaluation in evaluations)
         execution = ", ".join(sorted({evaluation.execution for evaluation in evaluations}))
-        print(f"  {workers} workers: {failed} failed; {execution or 'unknown execution'}")
-        figures.append(
-            single(f"{workers} workers", 3600 * len(evaluations) / seconds, "candidates/h")
-        )
-    return figures
+        yield {
+            "workers": workers,
+            "candidates/h": 3600 * len(evaluations) / seconds,
+            "failed": failed,
+            "execution": execution or "unknown",
+        }
 
 
 def _shared(task: ModelTask, data: Data, workers: int) -> Evaluator:
@@ -299,11 +287,10 @@ def _trials(task: ModelTask, count: int, seed: int) -> list[Trial]:
     ]
 
 
-def _under_mps(options: argparse.Namespace) -> list[Figure]:
-    """Return candidates per hour of four workers and more under MPS, which is started if needed."""
+def _under_mps(options: argparse.Namespace) -> Iterator[Row]:
+    """Yield candidates per hour of four workers and more under MPS, which is started if needed."""
     with mps():
-        figures = candidates(*_vit(options), _shared, [n for n in WORKERS if n >= 4])
-    return [single(f"{f.name}, MPS", f.value, f.unit) for f in figures]
+        yield from candidates(*_vit(options), _shared, [n for n in WORKERS if n >= 4])
 
 
 @contextmanager
@@ -327,8 +314,8 @@ def mps() -> Iterator[None]:
             subprocess.run([MPS], input=b"quit\n", check=False)
 
 
-def _tests(_: argparse.Namespace, __: torch.device) -> list[Figure]:
-    """Run the tests that need a GPU; return how many passed."""
+def _tests(_: argparse.Namespace, __: torch.device) -> Iterator[Row]:
+    """Run the tests that need a GPU; yield how many passed."""
     folders = ["tests/training", "tests/evaluation"]
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", *folders]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -336,20 +323,20 @@ def _tests(_: argparse.Namespace, __: torch.device) -> list[Figure]:
     if ended.returncode:
         raise RuntimeError(ended.stdout.strip().splitlines()[-1])
     passed = re.search(r"(\d+) passed", ended.stdout)
-    return [single("tests passed", float(passed[1]) if passed else 0.0, "")]
+    yield {"tests passed": int(passed[1]) if passed else 0}
 
 
-def _attention(options: argparse.Namespace, device: torch.device) -> list[Figure]:
+def _attention(options: argparse.Namespace, device: torch.device) -> Iterator[Row]:
     genomes = {name: load_genome(name) for name in (*GENOMES, *options.genome)}
     return gpu_blocks.attention(genomes, device, options.rounds)
 
 
-def _calibration(options: argparse.Namespace, device: torch.device) -> list[Figure]:
+def _calibration(options: argparse.Namespace, device: torch.device) -> Iterator[Row]:
     task, _ = _vit(options)
     return gpu_blocks.calibration(task.sizes, task.batch_size, device)
 
 
-PARTS: Final[dict[str, Callable[[argparse.Namespace, torch.device], list[Figure]]]] = {
+PARTS: Final[dict[str, Callable[[argparse.Namespace, torch.device], Iterator[Row]]]] = {
     "numerics": lambda _, device: gpu_blocks.numerics(device),
     "steps": lambda o, device: steps(*_vit(o), device, o.rounds),
     "trainings": lambda o, device: trainings(*_vit(o), device),

@@ -6,7 +6,7 @@ import copy
 import gc
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import nas
-from benchmarks.figures import TIMES, Figure, interleaved, median, single
+from benchmarks.interleaving import interleaved, median, median_ratio
+from benchmarks.rows import Row
 from nas.common.errors import NasError
-from nas.compiler import build_attention, resolve
-from nas.costs import CostContext, costs_of
+from nas.compiler import build_attention
+from nas.costs import CostContext
 from nas.costs.timing import calibrate
 from nas.costs.timing.measuring import Passes, fastest
 from nas.genome import Genome, ModelSizes
@@ -36,24 +37,23 @@ FUSED: Final = "F.scaled_dot_product_attention"
 Work = Callable[[], None]
 
 
-def numerics(device: torch.device, sizes: ModelSizes = CHECKED) -> list[Figure]:
-    """Return the largest errors of all named mechanisms: of outputs and of gradients.
+def numerics(device: torch.device, sizes: ModelSizes = CHECKED) -> Iterator[Row]:
+    """Yield the largest errors of all named mechanisms: of outputs and of gradients.
 
     An error is the largest difference to the interpreter in float64 on the processor, divided by
     the largest number there, or by 1 if that is greater.
     """
-    errors: dict[str, dict[str, float]] = {}
-    for name in MECHANISMS:
-        for precision in ("float32", "bfloat16"):
-            found = _errors(mechanism(name).genome, sizes, precision, device)
-            for what, error in zip(("outputs", "gradients"), found, strict=True):
-                errors.setdefault(f"{precision}, {what}", {})[name] = error
-    figures = []
-    for label, of_names in errors.items():
-        worst = max(of_names, key=lambda name: (math.isnan(of_names[name]), of_names[name]))
-        print(f"  {label}: worst is {worst}, {of_names[worst]:.1e}")
-        figures.append(single(f"numerics, {label}", of_names[worst], ""))
-    return figures
+    for precision in ("float32", "bfloat16"):
+        errors = {n: _errors(mechanism(n).genome, sizes, precision, device) for n in MECHANISMS}
+        for number, what in enumerate(("outputs", "gradients")):
+            of_names = {name: pair[number] for name, pair in errors.items()}
+            worst = max(of_names, key=lambda n: (math.isnan(of_names[n]), of_names[n]))
+            yield {
+                "precision": precision,
+                "of": what,
+                "largest error": of_names[worst],
+                "mechanism": worst,
+            }
 
 
 def _errors(
@@ -94,9 +94,12 @@ def _outcome(block: nn.Module, x: Tensor, above: Tensor) -> dict[str, Tensor]:
 
 def calibration(
     sizes: ModelSizes, batch: int, device: torch.device, seconds: float = 2.5
-) -> list[Figure]:
-    """Return errors of the times that a calibration predicts for all named mechanisms."""
-    from benchmarks.timing import agreement  # imports SciPy's statistics, which takes a second
+) -> Iterator[Row]:
+    """Yield the times that a calibration predicts for all named mechanisms, and their errors."""
+    from benchmarks.timing import (  # imports SciPy's statistics, which takes a second
+        agreement,
+        predict,
+    )
 
     begin = time.perf_counter()
     options: dict[str, Any] = {"precision": "float32", "device": str(device), "is_causal": False}
@@ -118,22 +121,15 @@ def calibration(
     measured = [1e3 * value for value in fastest(list(named.values()), seconds)]
     layer = sizes._replace(depth=1)
     context = CostContext(layer, calibration=units)
-    predicted = [
-        costs_of(resolve(mechanism(name).genome, layer), context, ["time_ms"])["time_ms"]
-        for name in named
-    ]
-    for row in zip(named, predicted, measured, strict=True):
-        print("  {:28}predicted {:8.4f} ms, measured {:8.4f} ms".format(*row))
-    return [
-        single("calibration, duration", taken, "s"),
-        *agreement("calibration", predicted, measured),
-    ]
+    predicted = predict([mechanism(name).genome for name in named], context)
+    for name, predicted_ms, measured_ms in zip(named, predicted, measured, strict=True):
+        yield {"mechanism": name, "predicted, ms": predicted_ms, "measured, ms": measured_ms}
+    yield {"calibration, s": taken, **agreement(predicted, measured)}
 
 
-def swap(device: torch.device, rounds: int, width: int = DIM) -> list[Figure]:
-    """Return the change of outputs by swaps that preserve them, and the ratio of times."""
+def swap(device: torch.device, rounds: int, width: int = DIM) -> Iterator[Row]:
+    """Yield the change of outputs by swaps that preserve them, and the ratio of times."""
     x = torch.randn(8, 128, width, device=device)
-    figures = []
     for name in ("mha", "qana"):
         torch.manual_seed(0)
         layer = nn.TransformerEncoderLayer(width, HEADS, dropout=0.0, batch_first=True)
@@ -144,42 +140,43 @@ def swap(device: torch.device, rounds: int, width: int = DIM) -> list[Figure]:
             change = float((swapped(x) - layer(x)).abs().max())
         works: dict[str, Work] = {"before": partial(layer, x), "after": partial(swapped, x)}
         samples = elapsed(works, rounds, device)
-        label = f"swap to {name}"
-        figures += [
-            single(f"{label}, largest change", change, ""),
-            ratio_of_rounds(f"{label}, after / before", samples["after"], samples["before"]),
-        ]
-    return figures
+        yield {
+            "swap to": name,
+            "largest change": change,
+            "after / before": median_ratio(samples["after"], samples["before"]),
+        }
 
 
 def cudnn(
     device: torch.device, rounds: int, lengths: Sequence[int] = (65, 257, 513)
-) -> list[Figure]:
-    """Return the time of the first pass of a new length, and of a pass, with cuDNN and without.
+) -> Iterator[Row]:
+    """Yield the time of the first pass of a new length, and the ratio of later passes.
 
-    A pass is attention of dimension 256 in bfloat16, forward and backward.
+    A pass is attention of dimension 256 in bfloat16, forward and backward, with cuDNN and without.
     """
-    figures, works = [], {}
+    firsts: dict[tuple[bool, int], float] = {}
+    works: dict[str, Work] = {}
     before = torch.backends.cuda.cudnn_sdp_enabled()
     try:
-        for is_on, label in ((True, "cuDNN on"), (False, "cuDNN off")):
+        for is_on in (True, False):
             torch.backends.cuda.enable_cudnn_sdp(is_on)
             block = build_attention(mechanism("mha").genome, 256, 4)
             block.to(device, torch.bfloat16)
-            firsts = []
             for length in (33, *lengths):  # the first one loads libraries
                 x = torch.randn(64, length, 256, device=device, dtype=torch.bfloat16)
                 work = partial(_switched, _pass(block, x.requires_grad_()), is_on)
-                firsts.append(_seconds(work, device))
-                works[f"{label}, {length} tokens"] = work
-            figures.append(median(f"{label}, first pass of a length", firsts[1:], "s"))
+                firsts[is_on, length] = _seconds(work, device)
+                works[f"{is_on} {length}"] = work
         samples = elapsed(works, rounds, device)
     finally:
         torch.backends.cuda.enable_cudnn_sdp(before)
     for length in lengths:
-        on, off = (samples[f"cuDNN {state}, {length} tokens"] for state in ("on", "off"))
-        figures.append(ratio_of_rounds(f"cuDNN off / on, {length} tokens", off, on))
-    return figures
+        yield {
+            "tokens": length,
+            "first pass with cuDNN, s": firsts[True, length],
+            "without, s": firsts[False, length],
+            "without / with": median_ratio(samples[f"False {length}"], samples[f"True {length}"]),
+        }
 
 
 def _switched(work: Work, is_on: bool) -> None:
@@ -201,15 +198,12 @@ def attention(
     device: torch.device,
     rounds: int,
     lengths: Sequence[int] = TOKENS,
-) -> list[Figure]:
-    """Return times of one sequence forward and backward, and the ratio to fused attention."""
-    print(f"\none sequence, dim {DIM}, {HEADS} heads, bfloat16: ms forward and backward, peak MiB")
-    figures = []
+) -> Iterator[Row]:
+    """Yield times of one sequence forward and backward, and the ratio to fused attention."""
     for tokens in lengths:
         forms: dict[str, nn.Module] = {FUSED: Fused()}
         forms |= {name: build_attention(genome, DIM, HEADS) for name, genome in genomes.items()}
-        figures += compare(forms, tokens, device, rounds)
-    return figures
+        yield from compare(forms, tokens, device, rounds)
 
 
 class Fused(nn.Module):
@@ -229,30 +223,31 @@ class Fused(nn.Module):
 
 def compare(
     forms: Mapping[str, nn.Module], tokens: int, device: torch.device, rounds: int
-) -> list[Figure]:
-    """Return the times of all blocks that fit into memory, at one length."""
+) -> Iterator[Row]:
+    """Yield the times of all blocks that fit into memory, at one length, in bfloat16."""
     works: dict[str, Work] = {}
+    mib: dict[str, float] = {}
     for name, form in forms.items():
         form.to(device, torch.bfloat16)
         x = torch.randn(1, tokens, DIM, device=device, dtype=torch.bfloat16)
         work = _pass(form, x.requires_grad_())
         try:
-            mib = _peak_mib(work, device)
+            mib[name] = _peak_mib(work, device)
         except torch.OutOfMemoryError:
             gc.collect()
             torch.cuda.empty_cache()
-            print(f"  {tokens:6,} tokens  {name:34}out of memory")
+            print(f"{name}, {tokens} tokens: out of memory")
             continue
         works[name] = work
-        print(f"  {tokens:6,} tokens  {name:34}{mib:10.1f} MiB")
     samples = elapsed(works, rounds, device)
-    figures = []
     for name, taken in samples.items():
-        label = f"{name}, {tokens} tokens"
-        figures.append(median(label, [1e3 * s for s in taken], "ms"))
-        if name != FUSED and FUSED in samples:
-            figures.append(ratio_of_rounds(f"{label} / fused", taken, samples[FUSED]))
-    return figures
+        yield {
+            "block": name,
+            "tokens": tokens,
+            "ms": median([1e3 * s for s in taken]),
+            "to fused": median_ratio(taken, samples[FUSED]) if FUSED in samples else "",
+            "peak, MiB": mib[name],
+        }
 
 
 def _pass(form: nn.Module, x: Tensor) -> Work:
@@ -291,18 +286,7 @@ def elapsed(works: Mapping[str, Work], rounds: int, device: torch.device) -> dic
     return interleaved(timed, rounds, clock=time.perf_counter)
 
 
-def ratio_of_rounds(name: str, slow: Sequence[float], fast: Sequence[float]) -> Figure:
-    """Return the median of the rounds' ratios."""
-    return median(name, [a / b for a, b in zip(slow, fast, strict=True)], TIMES)
-
-
 def synchronise(device: torch.device) -> None:
     """Wait for a GPU; do nothing for a processor."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def show(figures: Sequence[Figure]) -> None:
-    """Print figures with their spread."""
-    for figure in figures:
-        print(f"  {figure.name:52}{figure!s:>20}   {figure.spread}", flush=True)

@@ -8,12 +8,12 @@ different seeds. This noise differs between mechanisms, so its distribution has 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from benchmarks.figures import Figure
+from benchmarks.rows import Mean, Row
 from benchmarks.tabular.table import load_table
 from nas.api.judging import PLACES
 from nas.common.sequential import evidence, needed
@@ -29,25 +29,24 @@ TABLES: Final = ("attention-bench", "attention-bench-quick", "recall-bench")
 EFFECTS: Final = (1.0, 2.0, 3.0)  # in standard deviations of the noise of one training
 
 
-def judging(options: argparse.Namespace) -> list[Figure]:
-    """Return shares of false claims, and the number of pairs until a true claim."""
+def judging(options: argparse.Namespace) -> Iterator[Row]:
+    """Yield shares of false claims, and the number of pairs until a true claim."""
     rng = np.random.default_rng(options.seed)
     noises = {"normal": rng.standard_normal} | {name: recorded(name, rng) for name in TABLES}
-    figures = []
     for name, noise in noises.items():
         sessions = np.array([_claims(noise, PLACES, PLACES).any() for _ in range(SESSIONS)])
-        figures += [
-            _share(f"{name}: sessions with a false claim", sessions),
-            _share(f"{name}: judgements with a false claim", _claims(noise, SINGLE, 1)),
-        ]
+        row: dict[str, object] = {
+            "noise": name,
+            "sessions with a false claim, %": _share(sessions),
+            "judgements with a false claim, %": _share(_claims(noise, SINGLE, 1)),
+        }
         for effect in EFFECTS:
             is_claimed = evidence(_gains(noise, SESSIONS) + effect) >= needed(PLACES)
             share = float(is_claimed.any(axis=1).mean())
             pairs = np.where(is_claimed.any(axis=1), 1 + is_claimed.argmax(axis=1), np.inf)
-            low, median, high = np.quantile(pairs, (0.25, 0.5, 0.75), method="higher").tolist()
-            label = f"{name}: {effect:g} deviations better, {share:.0%} claimed within {PAIRS}"
-            figures.append(Figure(label, median, "pairs", low, high))
-    return figures
+            median = float(np.quantile(pairs, 0.5, method="higher"))
+            row[f"{effect:g} deviations, claimed of {PAIRS}"] = f"{share:.0%}, median {median:g}"
+        yield row
 
 
 def recorded(table: str, rng: np.random.Generator) -> Noise:
@@ -76,6 +75,5 @@ def _claims(noise: Noise, edits: int, places: int) -> Array:
     return is_claimed
 
 
-def _share(label: str, is_wrong: Array) -> Figure:
-    share, error = 100 * is_wrong.mean(), 100 * is_wrong.std() / np.sqrt(len(is_wrong))
-    return Figure(label, float(share), "%", float(share - error), float(share + error))
+def _share(is_wrong: Array) -> Mean:
+    return Mean(100 * is_wrong.mean(), 100 * is_wrong.std() / np.sqrt(len(is_wrong)))

@@ -15,7 +15,7 @@ import json
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -25,8 +25,9 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.figures import Figure, interleaved, ratio
+from benchmarks.interleaving import interleaved, ratio
 from benchmarks.naive import naive, named_with_naive_form
+from benchmarks.rows import Row
 from nas.compiler import build_attention
 from nas.genome.mechanisms import MECHANISMS
 
@@ -35,63 +36,50 @@ HEADS: Final = 8
 # Batch and tokens: part of a training step on small images, and one long sequence.
 SIZES: Final = ((32, 65), (1, 512))
 SAMPLE_SECONDS: Final = 0.02
-# Tokens and mechanisms of the benchmark of chunks. KDA's pairs with 2,048 tokens need 8 GB.
+# One long sequence in chunks of 64 tokens. KDA's pairs with 2,048 tokens need 8 GB.
 CHUNKED: Final = 2048
 CHUNKED_MECHANISMS: Final = ("retnet", "mamba2", "deltanet", "gated_deltanet")
 
 
-def kernels(options: argparse.Namespace) -> list[Figure]:
-    """Return the speed-up of each mechanism over its naive form; print times and peak memory."""
-    figures = []
+def kernels(options: argparse.Namespace) -> Iterator[Row]:
+    """Yield time and peak memory of each mechanism's block and of its naive form."""
+    jobs = [(name, *size) for size in SIZES for name in named_with_naive_form()]
+    jobs += [(name, 1, CHUNKED) for name in CHUNKED_MECHANISMS]
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
         1, spawn, torch.set_num_threads, (1,), max_tasks_per_child=1
     ) as processes:
-        for batch, tokens in SIZES:
-            print(
-                f"\nbatch {batch}, {tokens} tokens, dim {DIM}, {HEADS} heads: forward and "
-                f"backward, fastest of {options.rounds} interleaved rounds, peak memory beyond "
-                f"weights and input\n  {'':26}{'ms':>9}{'naive':>9}{'ratio':>8}  "
-                f"{'middle half':15}{'MiB':>8}{'naive':>8}",
-                flush=True,
-            )
-            arguments = [(name, batch, tokens, options.rounds) for name in named_with_naive_form()]
-            figures += processes.map(_compare, *zip(*arguments, strict=True))
-    return figures
+        yield from processes.map(partial(compare, options.rounds), *zip(*jobs, strict=True))
 
 
-def chunks(options: argparse.Namespace) -> list[Figure]:
-    """Return the speed-up of chunks over all pairs, of mechanisms with gates and the delta rule.
+def compare(rounds: int, name: str, batch: int, tokens: int) -> Row:
+    """Compare one mechanism's block with its naive form, forward and backward.
 
-    All pairs is the reference interpreter, which calls one primitive after another.
+    The naive form of mechanisms with gates or the delta rule, which are causal here, is the
+    reference interpreter: it calls one primitive after another, on all pairs.
     """
-    print(
-        f"\n{CHUNKED:,} tokens, causal, dim {DIM}, {HEADS} heads: forward and backward, fastest of "
-        f"{options.rounds} interleaved rounds, peak memory beyond weights and input\n"
-        f"  {'':18}{'ms':>9}{'pairs':>9}{'ratio':>8}  {'middle half':15}{'MiB':>8}{'pairs':>8}"
-    )
-    figures = []
-    for name in CHUNKED_MECHANISMS:
-        torch.manual_seed(0)
-        genome = MECHANISMS[name].genome
-        block = build_attention(genome, DIM, HEADS)
-        pairs = build_attention(genome, DIM, HEADS, reference=True)
-        x = torch.randn(1, CHUNKED, DIM, requires_grad=True)
-        works = {
-            form: _pass(partial(module, is_causal=True), x, [x, *module.parameters()])
-            for form, module in (("block", block), ("pairs", pairs))
-        }
-        mib = [peak_mib(work) for work in works.values()]
-        samples = interleaved(works, options.rounds, SAMPLE_SECONDS)
-        figure = ratio(f"{name}: pairs / chunks", samples["pairs"], samples["block"])
-        block_ms, pairs_ms = (1e3 * min(samples[form]) for form in ("block", "pairs"))
-        print(
-            f"  {name:18}{block_ms:9.1f}{pairs_ms:9.1f}{figure.value:8.2f}  {figure.spread:15}"
-            f"{mib[0]:8.0f}{mib[1]:8.0f}",
-            flush=True,
-        )
-        figures.append(figure)
-    return figures
+    torch.manual_seed(0)
+    genome, is_causal = MECHANISMS[name].genome, name in CHUNKED_MECHANISMS
+    block = build_attention(genome, DIM, HEADS)
+    plain: Callable[[Tensor], Tensor] = partial(naive, block)
+    if is_causal:
+        reference = build_attention(genome, DIM, HEADS, reference=True)
+        reference.load_state_dict(block.state_dict())
+        plain = partial(reference, is_causal=True)
+    x = torch.randn(batch, tokens, DIM, requires_grad=True)
+    works = {
+        "block": _pass(partial(block, is_causal=is_causal), x, [x, *block.parameters()]),
+        "naive": _pass(plain, x, [x, *(reference if is_causal else block).parameters()]),
+    }
+    mib = {form: peak_mib(work) for form, work in works.items()}
+    samples = interleaved(works, rounds, SAMPLE_SECONDS)
+    return {
+        "mechanism": name,
+        "tokens": tokens,
+        **{f"{form}, ms": 1e3 * min(taken) for form, taken in samples.items()},
+        "naive / block": ratio(samples["naive"], samples["block"]),
+        **{f"{form}, MiB": value for form, value in mib.items()},
+    }
 
 
 def peak_mib(work: Callable[[], object]) -> float:
@@ -112,27 +100,6 @@ def peak_mib(work: Callable[[], object]) -> float:
         held += change
         peak = max(peak, held)
     return peak / 2**20
-
-
-def _compare(name: str, batch: int, tokens: int, rounds: int) -> Figure:
-    torch.manual_seed(0)
-    block = build_attention(MECHANISMS[name].genome, DIM, HEADS)
-    x = torch.randn(batch, tokens, DIM, requires_grad=True)
-    weights = [x, *block.parameters()]
-    works = {
-        "block": _pass(block, x, weights),
-        "naive": _pass(lambda x: naive(block, x), x, weights),
-    }
-    mib = [peak_mib(work) for work in works.values()]
-    samples = interleaved(works, rounds, SAMPLE_SECONDS)
-    figure = ratio(f"{name}, {tokens} tokens: naive / block", samples["naive"], samples["block"])
-    block_ms, naive_ms = (1e3 * min(samples[form]) for form in ("block", "naive"))
-    print(
-        f"  {name:26}{block_ms:9.2f}{naive_ms:9.2f}{figure.value:8.2f}  {figure.spread:15}"
-        f"{mib[0]:8.1f}{mib[1]:8.1f}",
-        flush=True,
-    )
-    return figure
 
 
 def _pass(

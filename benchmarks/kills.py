@@ -14,11 +14,11 @@ import math
 import random
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from benchmarks.figures import Figure, single
 from benchmarks.life import (
     BACKENDS,
     EXPORTING,
@@ -31,14 +31,15 @@ from benchmarks.life import (
     Life,
     Pace,
 )
+from benchmarks.rows import Row
 
 MOST_KILLS: Final = 4  # per phase of a life cycle
 RAY_PERIOD: Final = 4  # every fourth life cycle uses Ray
 START_SHARE: Final = 0.25  # of the kills are timed from the start of the command
 
 
-def kills(options: argparse.Namespace) -> list[Figure]:
-    """Kill ``options.kills`` times; return the number of losses, repetitions and differences."""
+def kills(options: argparse.Namespace) -> Iterator[Row]:
+    """Kill ``options.kills`` times; yield the number of losses, repetitions and differences."""
     for name in IMPORTED:
         importlib.import_module(name)
     rng, counts, lives, slowest = random.Random(options.seed), Counter[str](), 0, 0.0
@@ -60,8 +61,8 @@ def kills(options: argparse.Namespace) -> list[Figure]:
     places = ["start", *(phase.name for phase in PHASES), *(f"by {name}" for name in BACKENDS)]
     names = ["kills", *(f"kills: {place}" for place in places), *MUST_BE_ZERO, "temporary files"]
     values = {"lives": lives} | {name: counts[name] for name in names}
-    figures = [single(name, value, "") for name, value in values.items()]
-    return [*figures, Figure("until all processes ended", slowest, "s", 0.0, slowest)]
+    values["seconds until all processes ended"] = round(slowest)
+    yield from ({"": name, "number": value} for name, value in values.items())
 
 
 def run_with_kills(life: Life, rng: random.Random, paces: dict[str, Pace], most: int) -> None:

@@ -16,17 +16,18 @@ import io
 import multiprocessing
 import os
 import random
-import statistics
 import sys
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from benchmarks.figures import TIMES, Figure
+from benchmarks.interleaving import median_ratio
 from benchmarks.plain import PerImage
+from benchmarks.rows import Row
 from nas.common.errors import NasError
 from nas.compiler import make_plan
 from nas.evaluation.trainer import train_candidate
@@ -51,47 +52,39 @@ STANDARD: Final = {
 }
 
 
-def published(options: argparse.Namespace) -> list[Figure]:
-    """Return the ratio of core-seconds of both systems, measured alternately on each genome."""
+def published(options: argparse.Namespace) -> Iterator[Row]:
+    """Yield the core-seconds of both systems, measured alternately on each genome."""
     if options.published is None:
-        print("\npublished: skipped; it needs a copy of the published code, --published FOLDER")
-        return []
+        print("skipped; it needs a copy of the published code, --published FOLDER")
+        return
     task = load_task("published-proxy", data=options.data)
     data = task.load()
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn, _initialise, (options.published, options.data)) as process:
-        return _compare(task, data, process)
-
-
-def _compare(task: Task, data: Data, process: ProcessPoolExecutor) -> list[Figure]:
-    genomes = process.submit(_sample, task).result()
-    _ours(task, data, STANDARD, 0)  # imports and first calls
-    process.submit(_evaluate, STANDARD, 0).result()
-    print(f"\n{task.name}, {task.data}: core-seconds of one evaluation, {GENOMES} genomes in turn")
-    print(f"  {'published':>10}{'ours':>8}{'ratio':>8}  accuracies   operations")
-    ours, theirs = [], []
-    for number, chromosome in enumerate(genomes):
-        accuracy, seconds = _ours(task, data, chromosome, number)
-        their_accuracy, their_seconds = process.submit(_evaluate, chromosome, number).result()
-        assert their_accuracy > 0, "the published code could not train on these images"
-        ours.append(seconds)
-        theirs.append(their_seconds)
-        operations = ", ".join(node["op"] for node in chromosome["graph_def"])
-        print(
-            f"  {their_seconds:10.2f}{seconds:8.2f}{their_seconds / seconds:8.2f}  "
-            f"{their_accuracy:.3f} {accuracy:.3f}  {operations}",
-            flush=True,
-        )
-    whole = sum(theirs) / sum(ours)
-    low, middle, high = statistics.quantiles([a / b for a, b in zip(theirs, ours, strict=True)])
-    print(
-        f"  all: {sum(theirs):.1f} core-seconds against {sum(ours):.1f}, {whole:.2f} times; "
-        f"genome by genome {middle:.2f} ({low:.2f} to {high:.2f})"
-    )
-    return [
-        Figure(f"published / ours, {GENOMES} genomes", whole, TIMES, low, high),
-        Figure("published / ours, median genome", middle, TIMES, low, high),
-    ]
+        genomes = process.submit(_sample, task).result()
+        _ours(task, data, STANDARD, 0)  # imports and first calls
+        process.submit(_evaluate, STANDARD, 0).result()
+        ours, theirs = [], []
+        for number, chromosome in enumerate(genomes):
+            accuracy, seconds = _ours(task, data, chromosome, number)
+            their_accuracy, their_seconds = process.submit(_evaluate, chromosome, number).result()
+            assert their_accuracy > 0, "the published code could not train on these images"
+            ours.append(seconds)
+            theirs.append(their_seconds)
+            yield {
+                "published, s": their_seconds,
+                "ours, s": seconds,
+                "ratio": their_seconds / seconds,
+                "published accuracy": their_accuracy,
+                "our accuracy": accuracy,
+                "operations": ", ".join(node["op"] for node in chromosome["graph_def"]),
+            }
+    yield {
+        "published, s": sum(theirs),
+        "ours, s": sum(ours),
+        "ratio of sums": sum(theirs) / sum(ours),
+        "median ratio": median_ratio(theirs, ours),
+    }
 
 
 def _ours(task: Task, data: Data, chromosome: Any, seed: int) -> tuple[float, float]:

@@ -9,14 +9,14 @@ bootstrap over mechanisms.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
-from benchmarks.figures import Figure
+from benchmarks.rows import Row, Spread
 from benchmarks.tabular.table import Table, load_table
 from nas.costs import size_costs
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 DRAWS: Final = 1000  # samples of the bootstrap
 
 
-def ranking(options: argparse.Namespace) -> list[Figure]:
-    """Return Kendall's tau over all mechanisms and over the better half, by score."""
+def ranking(options: argparse.Namespace) -> Iterator[Row]:
+    """Yield Kendall's tau over all mechanisms and over the better half, by score."""
     short, long = load_table(options.table), load_table(f"{options.table}-long")
     metric = next(name for name in short.metrics if name != "log_loss")
     keys = {short.setting.resolve(genome).key: key for key, genome in long.mechanisms.items()}
@@ -40,17 +40,19 @@ def ranking(options: argparse.Namespace) -> list[Figure]:
             scores[name] = -_scores(short, list(keys), name), truth
     for name in size_costs():
         costs = [long.cost(key, name) for key in keys.values()]
-        scores[name] = np.array([costs]), truth
+        scores[name] = np.array(costs), truth
     if len(every) > 1:
         others = (every.sum(axis=0) - every) / (len(every) - 1)
         scores["another long training"] = every, others
     better = truth >= np.median(truth)
-    print(f"\n{len(keys)} mechanisms of {short.name} beside {long.name}")
-    return [
-        _tau(f"{name}: {label}", *(np.broadcast_to(x, a.shape)[:, rows] for x in (a, b)))
-        for name, (a, b) in scores.items()
-        for label, rows in (("all", slice(None)), ("better half", better))
-    ]
+    for name, pair in scores.items():
+        all_scores, truths = np.broadcast_arrays(*map(np.atleast_2d, pair))
+        yield {
+            "score of one training": name,
+            "mechanisms": len(keys),
+            "tau": _tau(all_scores, truths),
+            "tau of the better half": _tau(all_scores[:, better], truths[:, better]),
+        }
 
 
 def _scores(table: Table, keys: Sequence[str], name: str) -> Values:
@@ -59,10 +61,10 @@ def _scores(table: Table, keys: Sequence[str], name: str) -> Values:
     return table.scores(name)[[rows.index(key) for key in keys]].T
 
 
-def _tau(name: str, scores: Values, truths: Values) -> Figure:
+def _tau(scores: Values, truths: Values) -> Spread:
     rng, num = np.random.default_rng(0), scores.shape[1]
     draws = [np.arange(num), *(rng.integers(num, size=num) for _ in range(DRAWS))]
     pairs = list(zip(scores, truths, strict=True))
     value, *rest = (np.mean([kendalltau(s[i], t[i]).statistic for s, t in pairs]) for i in draws)
     low, high = np.nanpercentile(rest, (2.5, 97.5))
-    return Figure(name, float(value), "tau", float(low), float(high))
+    return Spread(float(value), float(low), float(high))

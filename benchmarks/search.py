@@ -14,10 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from benchmarks.figures import TIMES, Figure, single
+from benchmarks.rows import Row
 from nas.report.run_view import RunView
 from nas.store import open_run
 
@@ -37,18 +38,27 @@ POLL_SECONDS: Final = 1.0
 PUBLISHED: Final = {"graphs": 12_588 / 134, "legal mechanisms": 12_588 / 81}
 
 
-def search(options: argparse.Namespace) -> list[Figure]:
-    """Return core-seconds per mechanism, busy share of workers and overhead of one search."""
+def search(options: argparse.Namespace) -> Iterator[Row]:
+    """Yield core-seconds per mechanism, busy share of workers and overhead of one search."""
     with tempfile.TemporaryDirectory() as folder:
-        print(f"\n{SPACE}, {TASK}, {GENERATIONS} generations of {POPULATION}, {WORKERS} workers")
-        seconds = run_and_measure(folder, options.data)
+        total = run_and_measure(folder, options.data)
         with open_run(Path(folder) / "benchmark") as run:
             view = RunView.read(run)
-    return _figures(view, seconds)
+    count = len(view.candidates)
+    assert view.busy is not None
+    assert view.overhead is not None
+    yield {
+        "mechanisms": count,
+        "failed": sum(view.failures.values()),
+        "core-seconds each": total / count,
+        **{f"published {kind} / ours": s * count / total for kind, s in PUBLISHED.items()},
+        "workers busy, %": 100 * view.busy,
+        "search itself, %": 100 * view.overhead,
+    }
 
 
-def run_and_measure(folder: str, data: str) -> dict[str, float]:
-    """Run a search in ``folder``; return the core-seconds of its processes by name of program."""
+def run_and_measure(folder: str, data: str) -> float:
+    """Run a search in ``folder``; return the core-seconds of all its processes."""
     options = {
         "space": SPACE, "task": TASK, "data": data, "pop": POPULATION, "gens": GENERATIONS,
         "workers": WORKERS, "seed": 0, "runs": folder, "run": "benchmark",
@@ -73,7 +83,7 @@ class Family:
 
     def __init__(self, pid: int) -> None:
         self._pids = {pid}
-        self._ticks: dict[tuple[int, int], tuple[str, int]] = {}
+        self._ticks: dict[tuple[int, int], int] = {}
 
     def is_alive(self) -> bool:
         """Return whether any process existed at the last poll."""
@@ -87,16 +97,12 @@ class Family:
             self._pids |= new
         for stat in stats.values():
             if stat.pid in self._pids:
-                self._ticks[stat.pid, stat.started] = stat.name, stat.ticks
+                self._ticks[stat.pid, stat.started] = stat.ticks
         self._pids &= {s.pid for s in stats.values() if not s.has_ended}
 
-    def core_seconds(self) -> dict[str, float]:
-        """Return core-seconds by name of program, in descending order."""
-        second = os.sysconf("SC_CLK_TCK")
-        totals: dict[str, float] = {}
-        for name, ticks in self._ticks.values():
-            totals[name] = totals.get(name, 0.0) + ticks / second
-        return dict(sorted(totals.items(), key=lambda item: -item[1]))
+    def core_seconds(self) -> float:
+        """Return the core-seconds of all processes."""
+        return sum(self._ticks.values()) / os.sysconf("SC_CLK_TCK")
 
 
 class Stat:
@@ -104,7 +110,7 @@ class Stat:
 
     def __init__(self, text: str) -> None:
         head, _, tail = text.rpartition(")")
-        pid, _, self.name = head.partition(" (")
+        pid = head.partition(" (")[0]
         fields = tail.split()
         self.pid, self.parent, self.started = int(pid), int(fields[1]), int(fields[19])
         self.has_ended = fields[0] == "Z"
@@ -117,25 +123,3 @@ class Stat:
             return cls((folder / "stat").read_text(encoding="utf-8", errors="replace"))
         except OSError:
             return None
-
-
-def _figures(view: RunView, spent: dict[str, float]) -> list[Figure]:
-    total = sum(spent.values())
-    count = len(view.candidates)
-    assert view.busy is not None
-    assert view.overhead is not None
-    values = {
-        "core-seconds per mechanism": (total / count, "core-seconds"),
-        **{
-            f"published {kind} / ours": (seconds * count / total, TIMES)
-            for kind, seconds in PUBLISHED.items()
-        },
-        "workers busy": (100 * view.busy, "%"),
-        "search itself": (100 * view.overhead, "%"),
-    }
-    print(f"  {count} mechanisms trained, {sum(view.failures.values())} failed")
-    for name, seconds in spent.items():
-        print(f"  {name:26}{seconds:9.1f} core-seconds")
-    for name, (value, unit) in values.items():
-        print(f"  {name:26}{value:9.2f} {unit}")
-    return [single(name, value, unit) for name, (value, unit) in values.items()]

@@ -8,19 +8,17 @@ smaller on an idle machine.
 from __future__ import annotations
 
 import argparse
-import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import quantiles
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 import torch
 from scipy.stats import spearmanr
 
-from benchmarks.figures import Figure, single
+from benchmarks.interleaving import median
+from benchmarks.rows import Row
 from nas.common.errors import NasError
 from nas.compiler import build_attention, make_plan
 from nas.compiler import resolve as resolve_genome
@@ -51,53 +49,44 @@ class LayerSetting:
 SETTINGS: Final = {
     "vit-cifar10": LayerSetting(ModelSizes(64, 4, 1, 65), 64, is_causal=False),
     "recall": LayerSetting(ModelSizes(64, 4, 1, 48), 80, is_causal=True),
+    "bytes": LayerSetting(ModelSizes(64, 4, 1, 64), 16, is_causal=True),
 }
 
 
-BYTES: Final = LayerSetting(ModelSizes(64, 4, 1, 64), 16, is_causal=True)
+def timing(options: argparse.Namespace) -> Iterator[Row]:
+    """Yield the agreement of predicted and measured times at two tasks' sizes.
 
-
-def timing(options: argparse.Namespace) -> list[Figure]:
-    """Return errors and rank correlation of predicted times at two tasks' sizes."""
+    With ``--genome`` it is the time of each of these genomes, relative to standard attention.
+    """
     if options.genome:
-        return relative_to_mha(options.genome, options.rounds)
-    figures = []
-    for name, setting in SETTINGS.items():
-        begin = time.process_time()
-        context = calibrated(setting)
-        seconds = time.process_time() - begin
+        yield from relative_to_mha(options.genome, options.rounds)
+        return
+    for name in ("vit-cifar10", "recall"):
+        setting = SETTINGS[name]
         genomes = sample_genomes(GENOMES, setting)
-        measured = measure(genomes, setting, options.rounds)
-        predicted = predict(genomes, context)
-        figures += [
-            single(f"{name}, calibration", seconds, "s"),
-            *agreement(name, predicted, measured),
-        ]
-        print(f"\n{name}: {len(genomes)} genomes, measured best of {options.rounds} rounds")
-        for figure in figures[-3:]:
-            print(f"  {figure.name:44}{figure!s:>10}   {figure.spread}", flush=True)
-    return figures
+        predicted, measured = compare(genomes, setting, options.rounds)
+        yield {"task": name, **agreement(predicted, measured)}
 
 
-def relative_to_mha(sources: Sequence[str], rounds: int) -> list[Figure]:
-    """Return measured and predicted times of a layer, relative to standard attention."""
-    figures = []
-    for name, setting in {"vit-cifar10": SETTINGS["vit-cifar10"], "bytes": BYTES}.items():
-        figures += _relative(f"{name}, ", setting, sources, rounds)
-    return figures
-
-
-def _relative(
-    task: str, setting: LayerSetting, sources: Sequence[str], rounds: int
-) -> list[Figure]:
+def relative_to_mha(sources: Sequence[str], rounds: int) -> Iterator[Row]:
+    """Yield measured and predicted times of a layer, relative to standard attention."""
     genomes = [resolve(source).genome for source in ("mha", *sources)]
-    predicted = predict(genomes, calibrated(setting))
-    measured = measure(genomes, setting, rounds)
-    figures = []
-    for source, predicted_ms, measured_ms in zip(sources, predicted[1:], measured[1:], strict=True):
-        figures.append(single(f"{task}{source}, predicted", predicted_ms / predicted[0], "x mha"))
-        figures.append(single(f"{task}{source}, measured", measured_ms / measured[0], "x mha"))
-    return figures
+    for task in ("vit-cifar10", "bytes"):
+        predicted, measured = compare(genomes, SETTINGS[task], rounds)
+        for number, source in enumerate(sources, 1):
+            yield {
+                "task": task,
+                "genome": source,
+                "predicted, x mha": predicted[number] / predicted[0],
+                "measured, x mha": measured[number] / measured[0],
+            }
+
+
+def compare(
+    genomes: Sequence[Genome], setting: LayerSetting, rounds: int
+) -> tuple[list[float], list[float]]:
+    """Return predicted and measured milliseconds of a layer with each genome."""
+    return predict(genomes, calibrated(setting)), measure(genomes, setting, rounds)
 
 
 def calibrated(setting: LayerSetting) -> CostContext:
@@ -115,25 +104,23 @@ def predict(genomes: Sequence[Genome], context: CostContext) -> list[float]:
     return [costs_of(each, context, ["time_ms"])["time_ms"] for each in resolved]
 
 
-def agreement(name: str, predicted: Sequence[float], measured: Sequence[float]) -> list[Figure]:
+def agreement(predicted: Sequence[float], measured: Sequence[float]) -> Row:
     """Return the median error of predicted times in percent, and Spearman's correlation."""
-    errors = [abs(p / m - 1) for p, m in zip(predicted, measured, strict=True)]
-    low, middle, high = (100 * value for value in quantiles(errors, n=4))
-    return [
-        Figure(f"{name}, error of {len(predicted)} genomes", middle, "%", low, high),
-        single(f"{name}, Spearman", float(spearmanr(predicted, measured).statistic), ""),
-    ]
+    errors = [100 * abs(p / m - 1) for p, m in zip(predicted, measured, strict=True)]
+    return {
+        "genomes": len(errors),
+        "median error, %": median(errors),
+        "Spearman": float(spearmanr(predicted, measured).statistic),
+    }
 
 
-def sample_genomes(
-    count: int, setting: LayerSetting, shares: Mapping[str, float] = MappingProxyType(SHARES)
-) -> list[Genome]:
+def sample_genomes(count: int, setting: LayerSetting) -> list[Genome]:
     """Return all named mechanisms and random genomes that can be built at these sizes."""
     rng = np.random.default_rng(5)
     genomes: dict[Genome, None] = {}
     for named in MECHANISMS.values():
         _add(named.genome, setting, genomes)
-    for name, share in shares.items():
+    for name, share in SHARES.items():
         space = load_space(name)
         variation = Variation(space, load_policy(space.policy), setting.is_causal)
         least = len(genomes) + round(share * count)

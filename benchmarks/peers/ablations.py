@@ -1,4 +1,4 @@
-"""The algorithm ``surrogate`` without one of its parts, or with one more, to measure its worth.
+"""The algorithm ``surrogate`` without one of its parts, to measure its worth.
 
 A variant replaces a constant or a function of nas.searching or of nas.space.vary while its
 search runs.
@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 from unittest.mock import patch
 
 import numpy as np
 
 from benchmarks.peers.ours import ours
-from benchmarks.tabular.table import load_table
 from nas.searching import archive, gaussian_process, quality_model, surrogate
 from nas.searching.algorithm import SearchContext
 from nas.space.vary.mutation import GRAPH_OPERATORS
@@ -53,38 +52,6 @@ def _fit_without_linear_part(*args: Any) -> gaussian_process.Kernel:
         return replace(_FIT(*args), linear_variance=0.0)
 
 
-@cache
-def _earlier(is_shuffled: bool) -> quality_model.NoisyGP:
-    """Return a model of an earlier run: one training each of random mechanisms.
-
-    Args:
-        is_shuffled: whether scores are exchanged among mechanisms, so that the model misleads.
-    """
-    table, rng = load_table(EARLIER), np.random.default_rng(0)
-    keys = rng.permutation(list(table.mechanisms))[:NUM_EARLIER]
-    scores = np.array([table.trainings[key][0].metrics["accuracy"] for key in keys])
-    if is_shuffled:
-        scores = rng.permutation(scores)
-    model = quality_model.NoisyGP()
-    for key, score in zip(keys, scores, strict=True):
-        model.tell(key, quality_model.features(table.mechanisms[key], {}), -float(score))
-    return model
-
-
-def _with_earlier(
-    weight: float, is_shuffled: bool, genome: Genome, costs: Mapping[str, float]
-) -> dict[str, float]:
-    """Return features with the quality that the model of an earlier run predicts."""
-    row = quality_model.features(genome, {})
-    name = is_shuffled, str(sorted(row.items()))
-    if name not in _PREDICTED:
-        _PREDICTED[name] = float(_earlier(is_shuffled).predict([row])[0][0])
-    return quality_model.features(genome, costs) | {"earlier": weight * _PREDICTED[name]}
-
-
-EARLIER: Final = "attention-bench-quick"  # a table of the space attention_bench
-NUM_EARLIER: Final = 100  # trainings of the earlier run
-_PREDICTED: Final[dict[tuple[bool, str], float]] = {}
 _FIT: Final = gaussian_process._fit
 _UNPAIRED: Final = {name: f for name, f in GRAPH_OPERATORS.items() if name != "insert_pair"}
 
@@ -98,19 +65,6 @@ CHANGES: Final[Mapping[str, tuple[Change, ...]]] = {
     ),
     "no insert_pair": (partial(patch.dict, GRAPH_OPERATORS, _UNPAIRED, clear=True),),
     "all screened": (partial(patch.object, surrogate, "UNSCREENED", 0.0),),
-}
-
-
-# A feature that an earlier run under another task predicts, by its weight; for attention-bench.
-ADDITIONS: Final[Mapping[str, tuple[Change, ...]]] = {
-    f"{name} {weight}": (
-        partial(patch.object, archive, "features", partial(_with_earlier, weight, is_shuffled)),
-    )
-    for name, weight, is_shuffled in (
-        ("earlier run", 30, False),
-        ("earlier run", 100, False),
-        ("misleading run", 100, True),
-    )
 }
 
 
@@ -137,12 +91,7 @@ def _search(changes: tuple[Change, ...], problem: Problem, seed: int) -> None:
         problem.report = report
 
 
-WITHOUT: Final = (*CHANGES, "all of these")  # the versions that ``ablation`` compares
 ABLATIONS: Final[Mapping[str, Callable[[Problem, int], None]]] = {
-    name: partial(_search, changes)
-    for name, changes in {
-        **CHANGES,
-        "all of these": tuple(change for changes in CHANGES.values() for change in changes),
-        **ADDITIONS,
-    }.items()
+    **{name: partial(_search, changes) for name, changes in CHANGES.items()},
+    "all of these": partial(_search, tuple(change for c in CHANGES.values() for change in c)),
 }

@@ -11,43 +11,33 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import cycle
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from scipy.stats import wilcoxon
 
-from benchmarks.figures import Figure
-from benchmarks.peers.ablations import ABLATIONS, WITHOUT
-from benchmarks.peers.ours import ours, plain
+from benchmarks.peers.ablations import ABLATIONS
+from benchmarks.peers.ours import ours
 from benchmarks.peers.problem import Measure, Problem, SpentError, bench
 from benchmarks.peers.recorded import recorded
-from nas.common.differences import mean_and_error
-from nas.report.charts import COLOURS, DASHES, FONT, new_axes, write_figure
+from benchmarks.rows import Mean, Row, Spread
 
 Search = Callable[[Problem, int], None]
 
-BUDGETS: Final = (24, 36, 60, 120, 200, 600)
-STARTS: Final = ("own", "random", "named")
-# Ticks of the picture: missing shares of the hypervolume.
-MISSED: Final = (0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2)
 POINTS: Final = (12, 24, 36, 48, 60, 84, 120, 160, 200, 250, 300, 400, 500, 600)
-REDISCOVERING: Final = ("surrogate", "nsga2", "random", "gp-ehvi")
-MOST_REDISCOVERING: Final = 200  # trainings of a search
+BUDGETS: Final = (24, 36, 60, 120, 200, 600)  # points that are printed
 BY_POINT: Final = ("hypervolumes", "gaps")  # fields of a curve by number of trainings
-BASELINE: Final = "nsga2"
 CHOSEN: Final = "surrogate"
 OURS: Final[Mapping[str, Search]] = {
     "nsga2": ours("nsga2"),
-    "nsga2-plain": plain,
     "random": ours("random"),
     "regularized-evolution": ours("regularized-evolution"),
     "local-search": ours("local-search"),
@@ -58,12 +48,9 @@ OURS: Final[Mapping[str, Search]] = {
 PEERS: Final[Mapping[str, tuple[str, str, str]]] = {
     "optuna-nsga2": ("optuna", "optuna_peer", "nsga2"),
     "optuna-tpe": ("optuna", "optuna_peer", "tpe"),
-    "pyglove-nsga2": ("pyglove", "pyglove_peer", "nsga2"),
     "gp-ehvi": ("sklearn", "gp_peer", "ehvi"),
     "gp-ehvi-pool": ("sklearn", "gp_peer", "ehvi_of_pools"),
     "pymoo-nsga2": ("pymoo", "pymoo_peer", "nsga2"),
-    "syne-tune-evolution": ("syne_tune", "syne_tune_peer", "regularized_evolution"),
-    "archai-evolution": ("archai", "archai_peer", "evolution_pareto"),
     "smac-parego": ("smac", "smac_peer", "parego"),
 }
 # Largest number of trainings of algorithms whose proposals would take days.
@@ -81,7 +68,7 @@ class SearchCurve:
             space, in the unit of the metric, by number of trainings; infinite if nothing
             within the region is reported.
         seconds: processor time of the search, in seconds.
-        start: kind of first generation, an element of ``STARTS``.
+        start: kind of first generation, see ``run``.
     """
 
     algorithm: str
@@ -122,18 +109,16 @@ def run(
     budget: int,
     seed: int,
     *,
-    is_free: bool = False,
     start: str = "own",
 ) -> Problem:
     """Run one search until its budget is spent.
 
     Args:
-        is_free: see ``Problem``.
         start: first generation. "own": the initial design of the algorithm; "random": the same
             random mechanisms for all algorithms; "named": the named mechanisms of the space,
             then the same random ones.
     """
-    problem = Problem(measure, budget, is_free)
+    problem = Problem(measure, budget)
     if start != "own":
         problem.initial = problem.bench.initial(seed, with_named=start == "named")
     with suppress(SpentError):
@@ -163,13 +148,12 @@ def run_and_score(
     seed: int,
     measure: Callable[[int], Measure],
     points: Sequence[int],
-    is_free: bool,
     start: str,
 ) -> SearchCurve:
     """Run one search, and score its reports after each number of trainings in ``points``."""
     began = time.process_time()
     within = [point for point in points if point <= MOST_TRAININGS.get(name, point)]
-    problem = run(search_of(name), measure(seed), max(within), seed, is_free=is_free, start=start)
+    problem = run(search_of(name), measure(seed), max(within), seed, start=start)
     seconds = time.process_time() - began
     scores = {point: score_of(problem, point) for point in within}
     hypervolumes, gaps = ({point: score[i] for point, score in scores.items()} for i in (0, 1))
@@ -182,7 +166,6 @@ def compare(
     seeds: Sequence[int],
     points: Sequence[int],
     *,
-    is_free: bool = False,
     start: str = "own",
     record: Path | None = None,
 ) -> list[SearchCurve]:
@@ -190,7 +173,6 @@ def compare(
 
     Args:
         measure: returns the trainings for a seed, the same for all algorithms.
-        is_free: see ``Problem``.
         start: kind of first generation, see ``run``.
         record: file of finished searches, which are not repeated.
     """
@@ -199,9 +181,7 @@ def compare(
     todo = [(name, seed) for seed in seeds for name in names if (name, seed) not in done]
     # Forked workers would inherit locks of the peers' libraries.
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        running = [
-            pool.submit(run_and_score, *search, measure, points, is_free, start) for search in todo
-        ]
+        running = [pool.submit(run_and_score, *search, measure, points, start) for search in todo]
         for number, future in enumerate(as_completed(running), 1):
             curve = future.result()
             curves.append(curve)
@@ -217,94 +197,51 @@ def compare(
     ]
 
 
-def summary(curves: Sequence[SearchCurve], budgets: Sequence[int] = BUDGETS) -> dict[str, Any]:
-    """Return means and paired differences at each budget that the curves contain.
+def summary(
+    curves: Sequence[SearchCurve], tolerance: float, points: Sequence[int] = BUDGETS
+) -> Iterator[Row]:
+    """Yield means and paired differences after each number of trainings that the curves contain.
 
-    The result holds a document for each budget and algorithm: mean hypervolume and its standard
-    error, the mean gap of the best reported mechanism and its standard error, the surrogate's mean
-    lead over the algorithm in the same searches (pairs of equal seed) and its standard error, and
-    Wilcoxon's paired p against the surrogate and against NSGA-II.
+    A lead is the surrogate's over the algorithm in the same searches (pairs of equal seed), p is by
+    Wilcoxon's paired test. The gap is the best reported mechanism's to the best of the space.
     """
-    results: dict[str, Any] = {}
-    for budget in budgets:
-        values = {name: _values(curves, name, budget) for name in _names(curves)}
-        results[str(budget)] = {
-            name: _summary_of(row, values) | _gaps_of(curves, name, budget)
-            for name, row in values.items()
-            if row
+    for point in points:
+        values = {name: _values(curves, name, point) for name in _names(curves)}
+        for name, row in values.items():
+            if not row:
+                continue
+            gaps = [c.gaps[point] for c in curves if c.algorithm == name and point in c.gaps]
+            chosen = values.get(CHOSEN, []) if name != CHOSEN else []
+            yield {
+                "algorithm": name,
+                "trainings": point,
+                "hypervolume": Mean.of(row),
+                "lead of surrogate": Mean.of(np.subtract(chosen, row).tolist()) if chosen else "",
+                "p": _p(row, chosen) if chosen else "",
+                "gap": Mean.of(gaps),
+                f"within {tolerance:g}, %": float(100 * np.mean(np.array(gaps) <= tolerance)),
+            }
+
+
+def rediscovery(curves: Sequence[SearchCurve], tolerance: float) -> Iterator[Row]:
+    """Yield how many trainings a search needs until it reports about the best mechanism."""
+    for name in _names(curves):
+        soon = [
+            min((point for point, gap in curve.gaps.items() if gap <= tolerance), default=np.inf)
+            for curve in curves
+            if curve.algorithm == name
+        ]
+        low, median, high = np.quantile(soon, (0.25, 0.5, 0.75), method="higher").tolist()
+        yield {
+            "algorithm": name,
+            f"trainings until within {tolerance:g} of the best": Spread(median, low, high),
         }
-    return {"budgets": {budget: rows for budget, rows in results.items() if rows}}
 
 
-def _summary_of(
-    row: Sequence[float], values: Mapping[str, Sequence[float]]
-) -> dict[str, float | None]:
-    mean, error = mean_and_error(row)
-    document: dict[str, float | None] = {"hypervolume": mean, "error": error}
-    if (chosen := values.get(CHOSEN)) and chosen is not row:
-        lead, lead_error = mean_and_error(np.subtract(chosen, row).tolist())
-        document |= {"lead_of_surrogate": lead, "error_of_lead": lead_error}
-        document["p_against_surrogate"] = _p(row, chosen)
-    if baseline := values.get(BASELINE):
-        document["p_against_nsga2"] = _p(row, baseline)
-    return document
-
-
-def _gaps_of(curves: Sequence[SearchCurve], name: str, budget: int) -> dict[str, float | None]:
-    gaps = [c.gaps[budget] for c in curves if c.algorithm == name and budget in c.gaps]
-    mean, error = mean_and_error(gaps)
-    return {"gap": mean, "error_of_gap": error}
-
-
-def _chosen(options: argparse.Namespace) -> list[str]:
-    """Return the names in ``--algorithms``; an unknown name ends the program."""
-    names = options.algorithms.split(",") if options.algorithms else []
-    known = (*OURS, *ABLATIONS, *PEERS)
-    for name in names:
-        if name not in known:
-            sys.exit(f"--algorithms: there is no algorithm {name!r}; expected {', '.join(known)}.")
-    return names
-
-
-def peers(options: argparse.Namespace) -> list[Figure]:
+def peers(options: argparse.Namespace) -> Iterator[Row]:
     """Compare algorithms on a table; a search's seed draws the order of its trainings."""
-    curves = compare(
-        recorded(options.table),
-        _chosen(options) or algorithms(),
-        range(options.seeds),
-        [point for point in POINTS if point <= options.budget],
-        is_free=options.free,
-        start=options.start,
-        record=options.record,
-    )
-    results = summary(curves)
-    if options.plot is not None:
-        draw(curves, options.plot)
-    if options.json:
-        print(json.dumps(results))
-    return [
-        Figure(f"{name} after {budget}{label}", 100 * mean, "% of the best", low, high)
-        for budget, rows in results["budgets"].items()
-        for name, row in rows.items()
-        for label, key, error_key in (
-            ("", "hypervolume", "error"),
-            (": lead of surrogate", "lead_of_surrogate", "error_of_lead"),
-        )
-        if (mean := row.get(key)) is not None
-        for low, high in [_interval(mean, row[error_key])]
-    ]
-
-
-def ablation(options: argparse.Namespace) -> list[Figure]:
-    """Compare the surrogate with versions that lack one of its parts, and with all of them."""
-    names = options.algorithms or ",".join([CHOSEN, *WITHOUT])
-    return peers(argparse.Namespace(**{**vars(options), "algorithms": names}))
-
-
-def rediscovery(options: argparse.Namespace) -> list[Figure]:
-    """Measure how soon searches report a mechanism about as good as the best of a table."""
-    names = _chosen(options) or REDISCOVERING
-    points = [point for point in POINTS if point <= min(options.budget, MOST_REDISCOVERING)]
+    names = options.algorithms.split(",") if options.algorithms else algorithms()
+    points = [point for point in POINTS if point <= options.budget]
     curves = compare(
         recorded(options.table),
         names,
@@ -313,55 +250,15 @@ def rediscovery(options: argparse.Namespace) -> list[Figure]:
         start=options.start,
         record=options.record,
     )
-    metric = bench(options.table).encoding.metric
     tolerance = bench(options.table).encoding.tolerance
-    unit = "of the metric" if metric.unit == "fraction" else f"{metric.unit}s"
-    figures = []
-    for name in names:
-        chosen = [curve for curve in curves if curve.algorithm == name]
-        soon = [min((p for p in points if c.gaps[p] <= tolerance), default=np.inf) for c in chosen]
-        low, median, high = np.quantile(soon, (0.25, 0.5, 0.75), method="higher").tolist()
-        label = f"{name}: within {tolerance:g} of the best"
-        figures.append(Figure(label, median, "trainings", low, high))
-        for point in (p for p in BUDGETS if p in points):
-            mean, error = mean_and_error([curve.gaps[point] for curve in chosen])
-            share = float(np.mean([curve.gaps[point] <= tolerance for curve in chosen]))
-            label = f"{name}: gap after {point}, {share:.0%} within {tolerance:g}"
-            figures.append(Figure(label, mean, unit, mean - (error or 0.0), mean + (error or 0.0)))
-    return figures
+    yield from summary(curves, tolerance)
+    yield from rediscovery(curves, tolerance)
 
 
-def _interval(mean: float, error: float | None) -> tuple[float, float]:
-    return 100 * (mean - (error or 0.0)), 100 * (mean + (error or 0.0))
-
-
-def draw(curves: Sequence[SearchCurve], path: Path) -> None:
-    """Draw the missing share of the hypervolume by number of trainings."""
-    label = "missing share of the true hypervolume"
-    seeds = len({curve.seed for curve in curves})
-    with new_axes("Anytime curves", f"means over {seeds} searches", "trainings", label) as axes:
-        axes.set(xscale="log", yscale="log")
-        styles = zip(cycle(COLOURS), cycle(DASHES), strict=False)
-        last: dict[str, float] = {}
-        for name, (colour, dashes) in zip(_names(curves), styles, strict=False):
-            rows = {point: _values(curves, name, point) for point in POINTS}
-            points = [point for point, values in rows.items() if values]
-            missing = [1 - float(np.mean(rows[point])) for point in points]
-            style = {"linestyle": dashes, "linewidth": 1.3}
-            if name == CHOSEN:
-                style = {"linewidth": 3}
-            axes.plot(points, missing, label=name, color=colour, **style)
-            last[name] = missing[-1]
-        end = max(max(curve.hypervolumes) for curve in curves)
-        ticks = [point for point in (12, 24, 60, 120, 200, 300, 600) if point <= end]
-        axes.set_xticks(ticks, [f"{x}" for x in ticks])
-        missed = [y for y in MISSED if min(last.values()) <= y]
-        axes.set_yticks(missed, [f"{y:g}" for y in missed])
-        axes.minorticks_off()
-        lines = sorted(axes.lines, key=lambda line: -last[line.get_label()])
-        position = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-        axes.legend(handles=lines, **position, frameon=False, fontsize=FONT, handlelength=3.5)
-    write_figure(axes.figure, path)
+def ablation(options: argparse.Namespace) -> Iterator[Row]:
+    """Compare the surrogate with versions that lack one of its parts, and with all of them."""
+    names = options.algorithms or ",".join([CHOSEN, *ABLATIONS])
+    return peers(argparse.Namespace(**{**vars(options), "algorithms": names}))
 
 
 def _read(record: Path) -> list[SearchCurve]:

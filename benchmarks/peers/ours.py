@@ -1,8 +1,7 @@
 """Our algorithms on the same budget of trainings, on genomes.
 
 They run as in ``nas search``: they start from named mechanisms, know costs before a training,
-re-evaluate, and report the front of their estimates. ``plain`` is NSGA-II under the conditions of
-the peers: it starts from random samples, never re-evaluates, and reports mean scores.
+re-evaluate, and report the front of their estimates.
 """
 
 from __future__ import annotations
@@ -34,11 +33,6 @@ def ours(
         search_into(results, name, context_of(problem, seed, population, lag), problem)
 
     return search
-
-
-def plain(problem: Problem, seed: int) -> None:
-    """Run NSGA-II without named mechanisms, re-evaluations and estimates."""
-    search_into([], "nsga2", context_of(problem, seed, is_plain=True), problem)
 
 
 def archive_of(bench: Bench, results: Sequence[TrialResult]) -> Archive:
@@ -73,27 +67,23 @@ def context_of(
     seed: int,
     population: int = POPULATION,
     lag: int | None = None,
-    *,
-    is_plain: bool = False,
 ) -> SearchContext:
     """Return the space, operators and settings of a search.
 
     Args:
         population: number of proposals in a generation.
         lag: see ``nas.common.search_config.SearchConfig``.
-        is_plain: whether the search starts from random samples and never re-evaluates.
     """
     bench = problem.bench
     space, policy, objectives = bench.space, bench.policy, bench.objectives
-    named = () if is_plain else seeds(space, policy, bench.table.setting.is_causal)
+    named = seeds(space, policy, bench.table.setting.is_causal)
     mechanisms = tuple((m.name, m.genome) for m in named)
     if problem.initial:
         mechanisms = tuple((key, bench.mechanisms[key][0]) for key in problem.initial)
     candidate_filter = TableFilter(policy, bench.table)
     candidate_filter._inspected = bench.filter._inspected  # a cache shared by all searches
     operators = Variation(space, policy, bench.table.setting.is_causal)
-    most_trainings = 1 if is_plain else problem.measure.most_trainings
-    archive = Archive(objectives, most_trainings=most_trainings)
+    archive = Archive(objectives, most_trainings=problem.measure.most_trainings)
     return SearchContext(
         operators, mechanisms, population, objectives, seed, candidate_filter, archive, lag
     )

@@ -168,8 +168,6 @@ class Problem:
 
     Attributes:
         history: digest, quality and cost of each training.
-        is_free: whether a repeated mechanism costs nothing and returns its first score, in favour
-            of optimisers that do not recognise equal assignments.
         initial: digests of the first generation; if it is empty, each algorithm starts from its own
             initial design.
         report: returns the digests that the search reports after a number of trainings, the best
@@ -179,7 +177,6 @@ class Problem:
 
     measure: Measure
     budget: int
-    is_free: bool = False
     initial: tuple[str, ...] = ()
     history: list[tuple[str, float, float]] = field(default_factory=list)
     report: Callable[[int], list[str]] | None = None
@@ -205,11 +202,6 @@ class Problem:
         """Number of trainings left in the budget."""
         return self.budget - len(self.history)
 
-    @property
-    def is_stuck(self) -> bool:
-        """Whether the number of requests exceeds the limit."""
-        return self.num_requests > MAX_REQUESTS * self.budget
-
     def train(self, assignment: Assignment) -> Score | None:
         """Train the mechanism of an assignment; return None without cost if it is illegal.
 
@@ -217,14 +209,10 @@ class Problem:
             SpentError: the budget is spent, or there were too many requests.
         """
         self.num_requests += 1
-        if self.is_stuck:
+        if self.num_requests > MAX_REQUESTS * self.budget:
             raise SpentError
         key = self.bench.decode(assignment)
-        if key is None:
-            return None
-        previous = (score for name, *score in self.history if self.is_free and name == key)
-        quality, cost = next(previous, None) or self.evaluate(key)
-        return quality, cost
+        return None if key is None else self.evaluate(key)
 
     def evaluate(self, key: str) -> Score:
         """Train a mechanism, with the next seed if it was trained before.

@@ -32,31 +32,28 @@ def data(task: Task) -> Data:
 
 
 def test_gpu_steps_compares_eager_and_graph(task: Task, data: Data) -> None:
-    figures = gpu.steps(task, data, CPU, rounds=2, count=2)
-    names = [figure.name for figure in figures]
-    assert len(set(names)) == len(names) == 3 * len(gpu.GENOMES)
-    assert "mha, eager / cuda graph" in names
-    assert all(figure.low <= figure.value <= figure.high for figure in figures)
+    rows = list(gpu.steps(task, data, CPU, rounds=2, count=2))
+    assert [row["mechanism"] for row in rows] == list(gpu.GENOMES)
+    for row in rows:
+        spreads = [row[name] for name in ("eager, ms", "cuda graph, ms", "eager / cuda graph")]
+        assert all(spread.low <= spread.value <= spread.high for spread in spreads)
 
 
-def test_gpu_candidates_reports_rate_per_number_of_workers(
-    task: Task, data: Data, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_gpu_candidates_reports_rate_per_number_of_workers(task: Task, data: Data) -> None:
     worker_counts = []
 
     def local(task: Task, data: Data, workers: int) -> LocalEvaluator:
         worker_counts.append(workers)
         return LocalEvaluator(task, data)
 
-    figures = gpu.candidates(task, data, local, numbers=(1, 2), count=3)
-    assert worker_counts == [1, 2]
-    assert [figure.unit for figure in figures] == ["candidates/h"] * 2
-    assert "2 workers: 0 failed" in capsys.readouterr().out
+    rows = list(gpu.candidates(task, data, local, numbers=(1, 2), count=3))
+    assert worker_counts == [row["workers"] for row in rows] == [1, 2]
+    assert all(row["candidates/h"] > 0 and row["failed"] == 0 for row in rows)
 
 
 def test_gpu_numerics_finds_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = ModelSizes(128, 8, 1, 9)
-    values = [figure.value for figure in gpu_blocks.numerics(CPU, sizes)]
+    values = [row["largest error"] for row in gpu_blocks.numerics(CPU, sizes)]
     assert values[0] < 1e-5
     assert values[1] < 1e-4
     assert 1e-4 < values[2] < 0.1
@@ -69,43 +66,37 @@ def test_gpu_numerics_finds_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         return block
 
     monkeypatch.setattr(gpu_blocks, "build_attention", wrong)
-    assert gpu_blocks.numerics(CPU, sizes)[0].value > 1e-3
+    assert next(gpu_blocks.numerics(CPU, sizes))["largest error"] > 1e-3
 
 
 @pytest.mark.slow
 def test_gpu_blocks_on_a_processor() -> None:
     sizes = ModelSizes(16, 4, 1, 9)
-    figures = gpu_blocks.calibration(sizes, 2, CPU, seconds=0.0)
-    assert [figure.name for figure in figures][:2] == [
-        "calibration, duration", f"calibration, error of {len(MECHANISMS)} genomes",
-    ]  # fmt: skip
-    figures = gpu_blocks.swap(CPU, rounds=1, width=32)
-    assert figures[0].value < 1e-5
-    assert len(gpu_blocks.cudnn(CPU, rounds=1, lengths=(5,))) == 3
+    *times, summary = gpu_blocks.calibration(sizes, 2, CPU, seconds=0.0)
+    assert len(times) == summary["genomes"] == len(MECHANISMS)
+    assert next(gpu_blocks.swap(CPU, rounds=1, width=32))["largest change"] < 1e-5
+    assert len(list(gpu_blocks.cudnn(CPU, rounds=1, lengths=(5,)))) == 1
 
 
 @pytest.mark.slow
-def test_gpu_parts_survive_each_other(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_gpu_parts_survive_each_other(tmp_path: Path) -> None:
     """Both fail; and no part begins after the last minute."""
     settings = {"data": "digits", "rounds": 1, "genome": []}
     out = tmp_path / "gpu.json"
-    assert gpu.run_parts(["no such part", "nor this"], settings, out) == []
+    assert len(list(gpu.run_parts(["no such part", "nor this"], settings, out))) == 2
     parts = json.loads(out.read_text())["parts"]
     assert [part["error"] for part in parts.values()] == [
         "KeyError: 'no such part' (1)", "KeyError: 'nor this' (1)",
     ]  # fmt: skip
-    assert gpu.run_parts(["steps"], settings, out, minutes=-1) == []
-    assert "steps failed: not begun within" in capfd.readouterr().out
+    [row] = gpu.run_parts(["steps"], settings, out, minutes=-1)
+    assert str(row["error"]).startswith("not begun within")
 
 
 def test_gpu_attention_compares_blocks_with_fused_attention() -> None:
     genomes = {name: mechanism(name).genome for name in ("mha", "uniform")}
-    figures = gpu_blocks.attention(genomes, CPU, rounds=1, lengths=(32,))
-    assert [figure.name for figure in figures] == [
-        "F.scaled_dot_product_attention, 32 tokens",
-        "mha, 32 tokens", "mha, 32 tokens / fused",
-        "uniform, 32 tokens", "uniform, 32 tokens / fused",
-    ]  # fmt: skip
+    rows = list(gpu_blocks.attention(genomes, CPU, rounds=1, lengths=(32,)))
+    assert [row["block"] for row in rows] == [gpu_blocks.FUSED, "mha", "uniform"]
+    assert rows[0]["to fused"].value == 1.0
 
 
 def test_gpu_fused_equals_block_of_standard_attention() -> None:

@@ -16,11 +16,10 @@ from benchmarks.life import MUST_BE_ZERO
 @pytest.mark.slow
 @pytest.mark.parametrize(("victim", "most"), [("command", 5), ("raylet", 3)])
 def test_kills_lose_and_change_nothing(tmp_path: Path, victim: str, most: int) -> None:
-    history = tmp_path / "history.jsonl"
+    tables = tmp_path / "tables.json"
     command = [sys.executable, "-m", "benchmarks", "kills", "--kills", str(most)]
-    options = ["--victim", victim, "--history", str(history)]
+    options = ["--victim", victim, "--json", str(tables)]
     subprocess.run([*command, *options], cwd=ROOT, check=True)
-    figures = json.loads(history.read_text())["figures"]
-    counts = {name: value for name, (value, *_) in figures.items()}
+    counts = {row[""]: row["number"] for row in json.loads(tables.read_text())["tables"]["kills"]}
     assert counts["kills"] == most
     assert {name: counts[name] for name in MUST_BE_ZERO} == dict.fromkeys(MUST_BE_ZERO, 0)

@@ -11,9 +11,9 @@ from benchmarks.peers.comparing import (
     OURS,
     PEERS,
     compare,
-    draw,
     hypervolume,
     is_installed,
+    rediscovery,
     run,
     search_of,
     summary,
@@ -72,12 +72,9 @@ def test_repeats_cost_a_training_and_illegal_assignments_nothing():
     with pytest.raises(SpentError):
         problem.train(MHA)
     assert problem.reported() == [bench().decode(MHA)]
-    free = Problem(Landscape(0), budget=2, is_free=True)
-    assert free.train(MHA) == free.train(MHA) == first
-    assert free.left == 1
 
 
-@pytest.mark.parametrize("name", ["nsga2", "nsga2-plain", "random"])
+@pytest.mark.parametrize("name", ["nsga2", "random"])
 def test_our_algorithms_spend_the_budget(name):
     problem = run(OURS[name], Landscape(1), 24, 1)
     assert len(problem.history) == 24
@@ -90,13 +87,10 @@ def test_comparison_records_searches_and_summarises_them(tmp_path):
     compare(Landscape, names, range(1), [12, 13], record=record)
     searches = compare(Landscape, names, range(2), [12, 13], record=record)  # one is recorded
     assert len(record.read_text().splitlines()) == len(searches) == 4
-    draw(searches, tmp_path / "curves.png")
-    results = summary(searches, [13])["budgets"]["13"]
-    assert set(results) == set(names)
-    assert set(results["random"]) == {
-        *("hypervolume", "error", "gap", "error_of_gap", "p_against_nsga2")
-    }
-    assert results["nsga2"]["p_against_nsga2"] == 1.0
+    rows = {row["algorithm"]: row for row in summary(searches, 0.01, [13])}
+    assert set(rows) == set(names)
+    assert rows["nsga2"]["hypervolume"].error > 0
+    assert {row["algorithm"] for row in rediscovery(searches, 0.01)} == set(names)
 
 
 @pytest.mark.filterwarnings("ignore")

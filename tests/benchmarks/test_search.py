@@ -23,4 +23,4 @@ def test_time_of_orphans_is_counted() -> None:
         while family.is_alive():
             family.poll()
         assert process.wait() == 0
-    assert sum(family.core_seconds().values()) > 0.9
+    assert family.core_seconds() > 0.9
