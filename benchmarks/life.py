@@ -74,12 +74,7 @@ MUST_BE_ZERO: Final = (
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a life cycle.
-
-    Attributes:
-        command: command line, without the program.
-        count: returns the number of finished steps in a folder.
-    """
+    """A phase of a life cycle; ``count`` returns the number of finished steps in a folder."""
 
     name: str
     command: str

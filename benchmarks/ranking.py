@@ -44,14 +44,14 @@ def ranking(options: argparse.Namespace) -> Iterator[Row]:
     if len(every) > 1:
         others = (every.sum(axis=0) - every) / (len(every) - 1)
         scores["another long training"] = every, others
-    better = truth >= np.median(truth)
-    for name, pair in scores.items():
-        all_scores, truths = np.broadcast_arrays(*map(np.atleast_2d, pair))
+    for name, (rows, truths) in scores.items():
+        pairs = list(zip(*np.broadcast_arrays(*map(np.atleast_2d, (rows, truths))), strict=True))
+        better = [(s[t >= np.median(t)], t[t >= np.median(t)]) for s, t in pairs]
         yield {
             "score of one training": name,
             "mechanisms": len(keys),
-            "tau": _tau(all_scores, truths),
-            "tau of the better half": _tau(all_scores[:, better], truths[:, better]),
+            "tau": _tau(pairs),
+            "tau of the better half": _tau(better),
         }
 
 
@@ -61,10 +61,10 @@ def _scores(table: Table, keys: Sequence[str], name: str) -> Values:
     return table.scores(name)[[rows.index(key) for key in keys]].T
 
 
-def _tau(scores: Values, truths: Values) -> Spread:
-    rng, num = np.random.default_rng(0), scores.shape[1]
+def _tau(pairs: Sequence[tuple[Values, Values]]) -> Spread:
+    """Return the mean tau over seeds; a draw of the bootstrap is the same for all seeds."""
+    rng, num = np.random.default_rng(0), len(pairs[0][0])
     draws = [np.arange(num), *(rng.integers(num, size=num) for _ in range(DRAWS))]
-    pairs = list(zip(scores, truths, strict=True))
     value, *rest = (np.mean([kendalltau(s[i], t[i]).statistic for s, t in pairs]) for i in draws)
     low, high = np.nanpercentile(rest, (2.5, 97.5))
     return Spread(float(value), float(low), float(high))

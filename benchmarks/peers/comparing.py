@@ -26,8 +26,8 @@ from scipy.stats import wilcoxon
 
 from benchmarks.peers.ablations import ABLATIONS
 from benchmarks.peers.ours import ours
-from benchmarks.peers.problem import Measure, Problem, SpentError, bench
-from benchmarks.peers.recorded import recorded
+from benchmarks.peers.problem import Problem, SpentError, bench
+from benchmarks.peers.recorded import Recorded, recorded
 from benchmarks.rows import Mean, Row, Spread
 
 Search = Callable[[Problem, int], None]
@@ -105,7 +105,7 @@ def algorithms() -> list[str]:
 
 def run(
     search: Search,
-    measure: Measure,
+    measure: Recorded,
     budget: int,
     seed: int,
     *,
@@ -146,7 +146,7 @@ def score_of(problem: Problem, after: int | None = None) -> tuple[float, float]:
 def run_and_score(
     name: str,
     seed: int,
-    measure: Callable[[int], Measure],
+    measure: Callable[[int], Recorded],
     points: Sequence[int],
     start: str,
 ) -> SearchCurve:
@@ -161,7 +161,7 @@ def run_and_score(
 
 
 def compare(
-    measure: Callable[[int], Measure],
+    measure: Callable[[int], Recorded],
     names: Sequence[str],
     seeds: Sequence[int],
     points: Sequence[int],

@@ -71,18 +71,13 @@ class Candidates:
         return cls(keys, x, costs / most, worst)
 
 
-def ehvi(problem: Problem, seed: int) -> None:
-    """Search in batches of twelve by expected hypervolume improvement, until none is left."""
-    _ehvi(problem, seed)
-
-
 def ehvi_of_pools(problem: Problem, seed: int) -> None:
     """Search in batches of twelve by expected hypervolume improvement over pools of offspring."""
-    _ehvi(problem, seed, context_of(problem, seed))
+    ehvi(problem, seed, context_of(problem, seed))
 
 
-def _ehvi(problem: Problem, seed: int, context: SearchContext | None = None) -> None:
-    """Search in batches.
+def ehvi(problem: Problem, seed: int, context: SearchContext | None = None) -> None:
+    """Search in batches of twelve by expected hypervolume improvement, until none is left.
 
     Args:
         context: a source of offspring from which batches are selected; None for all mechanisms.

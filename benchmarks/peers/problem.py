@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from nas.space import SearchSpace
 from nas.space.rules import Policy
 from nas.space.space import seeds
 
+if TYPE_CHECKING:
+    from benchmarks.peers.recorded import Recorded
+
 Score = tuple[float, float]  # quality and cost; lower is better, so accuracy is negated
 
 DEFAULT: Final = "attention-bench"
@@ -35,26 +38,6 @@ MAX_REQUESTS: Final = 100  # requests per training of the budget, after which a 
 
 class SpentError(Exception):
     """Raised if the budget is spent, or if the optimiser requests no legal mechanism."""
-
-
-class Measure(Protocol):
-    """Trainings, recorded or synthetic, by the mechanism's digest at the task's sizes.
-
-    Attributes:
-        bench: the space and its mechanisms.
-        most_trainings: largest number of trainings of one mechanism.
-    """
-
-    bench: Bench
-    most_trainings: float
-
-    def evaluate(self, key: str, repeat: int) -> Score:
-        """Return the score of a mechanism's training; the last one if there are no more."""
-        ...
-
-    def truth(self, key: str) -> Score:
-        """Return the ground truth that scores a report; no search sees it."""
-        ...
 
 
 class TableFilter(CandidateFilter):
@@ -175,7 +158,7 @@ class Problem:
         num_requests: number of assignments requested so far.
     """
 
-    measure: Measure
+    measure: Recorded
     budget: int
     initial: tuple[str, ...] = ()
     history: list[tuple[str, float, float]] = field(default_factory=list)

@@ -20,8 +20,8 @@ from benchmarks.peers.comparing import (
 )
 from benchmarks.peers.encodings import attention_genome
 from benchmarks.peers.gp_peer import Candidates, expected_improvement
-from benchmarks.peers.problem import Problem, SpentError, bench
-from benchmarks.peers.synthetic import Landscape
+from benchmarks.peers.problem import DEFAULT, Problem, SpentError, bench
+from benchmarks.peers.recorded import recorded
 from benchmarks.tabular.table import load_table
 from nas.common.pareto import hypervolume as volume
 from nas.genome import FLAGS
@@ -62,7 +62,7 @@ def test_assignment_gives_expected_graph():
 
 
 def test_repeats_cost_a_training_and_illegal_assignments_nothing():
-    problem = Problem(Landscape(0), budget=2)
+    problem = Problem(recorded(DEFAULT)(0), budget=2)
     first, second = problem.train(MHA), problem.train(MHA)
     assert first is not None
     assert second is not None
@@ -76,7 +76,7 @@ def test_repeats_cost_a_training_and_illegal_assignments_nothing():
 
 @pytest.mark.parametrize("name", ["nsga2", "random"])
 def test_our_algorithms_spend_the_budget(name):
-    problem = run(OURS[name], Landscape(1), 24, 1)
+    problem = run(OURS[name], recorded(DEFAULT)(1), 24, 1)
     assert len(problem.history) == 24
     assert hypervolume(problem) > 0
 
@@ -84,8 +84,9 @@ def test_our_algorithms_spend_the_budget(name):
 @pytest.mark.slow
 def test_comparison_records_searches_and_summarises_them(tmp_path):
     names, record = ["nsga2", "random"], tmp_path / "searches.jsonl"
-    compare(Landscape, names, range(1), [12, 13], record=record)
-    searches = compare(Landscape, names, range(2), [12, 13], record=record)  # one is recorded
+    measure = recorded(DEFAULT)
+    compare(measure, names, range(1), [12, 13], record=record)
+    searches = compare(measure, names, range(2), [12, 13], record=record)  # one is recorded
     assert len(record.read_text().splitlines()) == len(searches) == 4
     rows = {row["algorithm"]: row for row in summary(searches, 0.01, [13])}
     assert set(rows) == set(names)
@@ -98,7 +99,7 @@ def test_comparison_records_searches_and_summarises_them(tmp_path):
 def test_peer_spends_the_budget_and_is_deterministic(peer):
     if not is_installed(peer):
         pytest.skip(f"{PEERS[peer][0]} is not installed")
-    first, second = (run(search_of(peer), Landscape(1), 26, 1) for _ in range(2))
+    first, second = (run(search_of(peer), recorded(DEFAULT)(1), 26, 1) for _ in range(2))
     assert len(first.history) == 26
     assert first.history == second.history
     assert hypervolume(first) > 0
@@ -107,9 +108,9 @@ def test_peer_spends_the_budget_and_is_deterministic(peer):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_ablation_changes_its_search_alone(name):
-    before = run(search_of("surrogate"), Landscape(1), 60, 1)
-    changed = run(search_of(name), Landscape(1), 60, 1)
-    after = run(search_of("surrogate"), Landscape(1), 60, 1)
+    before = run(search_of("surrogate"), recorded(DEFAULT)(1), 60, 1)
+    changed = run(search_of(name), recorded(DEFAULT)(1), 60, 1)
+    after = run(search_of("surrogate"), recorded(DEFAULT)(1), 60, 1)
     assert changed.history != before.history
     assert after.history == before.history
     assert hypervolume(changed) > 0
