@@ -5,13 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from pydantic import Field, StrictBool, StrictInt, field_validator
+
+from nas.common.config import Frozen, parse_model
+from nas.common.errors import ConfigError
 from nas.genome import Genome, ModelSizes
 
 if TYPE_CHECKING:
     from nas.compiler import ResolvedGenome
-    from nas.costs.timing.prediction import Calibration
+
+
+Time = Annotated[float, Field(ge=0.0, allow_inf_nan=False, strict=True)]
+
+
+class Calibration(Frozen):
+    """Unit times in milliseconds by kind of work, with the conditions of their measurement."""
+
+    version: Literal[1] = 1
+    hardware: str  # name of the processor or GPU
+    torch: str  # version
+    device: str
+    precision: str  # of matrix products, ``float32`` or ``bfloat16``
+    batch: Annotated[StrictInt, Field(ge=1)]
+    is_causal: StrictBool
+    qkv_bias: StrictBool
+    dim: StrictInt
+    heads: StrictInt
+    tokens: StrictInt
+    units: dict[str, Time]  # of a forward and backward pass
+
+    @field_validator("units")
+    @classmethod
+    def _some_work_takes_time(cls, value: dict[str, float]) -> dict[str, float]:
+        if not any(value.values()):
+            raise ValueError("no work takes any time")
+        return value
 
 
 @dataclass(frozen=True)
@@ -41,9 +71,16 @@ class CostContext:
         Raises:
             ConfigError: the calibration is invalid, or was measured with other sizes or calls.
         """
-        from nas.costs.timing.prediction import checked_calibration
-
-        return checked_calibration(self)
+        calibration = parse_model(dict(self.calibration), Calibration, "calibration")
+        dim, heads, _, tokens = self.sizes
+        calls = {"is_causal": self.is_causal, "qkv_bias": self.qkv_bias}
+        for name, value in ({"dim": dim, "heads": heads, "tokens": tokens} | calls).items():
+            if getattr(calibration, name) != value:
+                raise ConfigError(
+                    f"calibration, {name}: measured with {getattr(calibration, name)}, asked with "
+                    f"{value}; expected what nas.costs.timing.calibrate measured in this context."
+                )
+        return calibration
 
     @property
     def decoded(self) -> ModelSizes:

@@ -20,10 +20,11 @@ from torch import nn
 from nas.common.errors import NasError
 from nas.common.processor import processor_name
 from nas.compiler import Plan, build_attention, make_plan
+from nas.costs.context import Calibration
 from nas.costs.operations import ELEMENTWISE
 from nas.costs.profile import profile
 from nas.costs.timing.measuring import Passes, fastest, one_thread
-from nas.costs.timing.prediction import Calibration, fitted
+from nas.costs.timing.prediction import fitted
 from nas.costs.timing.work import amounts
 from nas.genome import Genome, ModelSizes
 from nas.genome.primitives import Kind, Primitive, Signature, get, names

@@ -8,56 +8,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, Literal
+from typing import Final
 
-from pydantic import Field, StrictBool, StrictInt, field_validator
-
-from nas.common.config import Frozen, parse_model
-from nas.common.errors import ConfigError
 from nas.compiler import Plan
 from nas.costs.context import CostContext
 from nas.costs.timing.work import amounts
 
 _RIDGE: Final = 0.02
-Time = Annotated[float, Field(ge=0.0, allow_inf_nan=False, strict=True)]
-
-
-class Calibration(Frozen):
-    """Unit times in milliseconds by kind of work, with the conditions of their measurement."""
-
-    version: Literal[1] = 1
-    hardware: str  # name of the processor or GPU
-    torch: str  # version
-    device: str
-    precision: str  # of matrix products, ``float32`` or ``bfloat16``
-    batch: Annotated[StrictInt, Field(ge=1)]
-    is_causal: StrictBool
-    qkv_bias: StrictBool
-    dim: StrictInt
-    heads: StrictInt
-    tokens: StrictInt
-    units: dict[str, Time]  # of a forward and backward pass
-
-    @field_validator("units")
-    @classmethod
-    def _some_work_takes_time(cls, value: dict[str, float]) -> dict[str, float]:
-        if not any(value.values()):
-            raise ValueError("no work takes any time")
-        return value
-
-
-def checked_calibration(context: CostContext) -> Calibration:
-    """Return a context's calibration; ConfigError if invalid or measured in another context."""
-    calibration = parse_model(dict(context.calibration), Calibration, "calibration")
-    dim, heads, _, tokens = context.sizes
-    calls = {"is_causal": context.is_causal, "qkv_bias": context.qkv_bias}
-    for name, value in ({"dim": dim, "heads": heads, "tokens": tokens} | calls).items():
-        if getattr(calibration, name) != value:
-            raise ConfigError(
-                f"calibration, {name}: measured with {getattr(calibration, name)}, asked with "
-                f"{value}; expected what nas.costs.timing.calibrate measured in this context."
-            )
-    return calibration
 
 
 def layer_ms(plan: Plan, context: CostContext) -> float:
