@@ -10,7 +10,6 @@ AssertionError with the broken promise, the case and the finding.
 """
 
 from nas.testing.algorithms import check_algorithm
-from nas.testing.costs import check_cost
 from nas.testing.exports import check_export
 from nas.testing.hosts import check_host
 from nas.testing.mechanisms import check_mechanism
@@ -19,7 +18,6 @@ from nas.testing.tasks import check_task
 
 __all__ = [
     "check_algorithm",
-    "check_cost",
     "check_export",
     "check_host",
     "check_mechanism",

@@ -78,14 +78,8 @@ def make_context(
 ) -> SearchContext:
     """Return what a search algorithm is created with, for a small space and a small model.
 
-    Args:
-        policy: the rules that genomes must obey; the policy of the space by default.
-        seed: seed of the search.
-        population: number of proposals in a generation.
-        space: the search space.
-        objectives: objectives of the search.
-        most_trainings: largest number of trainings of a mechanism.
-        lag: lag of the search.
+    ``population`` is the number of proposals in a generation, ``most_trainings`` the largest number
+    of trainings of a mechanism. The default of ``policy`` is the policy of the space.
     """
     policy = policy or load_policy(space.policy)
     return SearchContext(
@@ -121,14 +115,9 @@ def result_of(proposal: Proposal, width: int = 2) -> TrialResult:
 def drive(proposer: Proposer, count: int, width: int = 2) -> list[list[Proposal]]:
     """Run a search without training, in which each result arrives only when the proposer needs it.
 
-    Args:
-        proposer: the proposer of a new search.
-        count: number of proposals.
-        width: number of objectives.
-
     Returns:
-        The attempts of each proposal: the genomes that the algorithm tried, of which only the last
-        one is trained.
+        The attempts of each of ``count`` proposals: the genomes that the algorithm tried, of which
+        only the last one is trained.
     """
     drawn: list[list[Proposal]] = []
     results: list[TrialResult] = []
@@ -147,10 +136,7 @@ def new_proposals(drawn: Sequence[Sequence[Proposal]]) -> list[Proposal]:
 
 @lru_cache(maxsize=32)
 def driven(name: str, lag: int | None = None) -> list[list[Proposal]]:
-    """Return what ``drive`` returns for ``COUNT`` proposals by an algorithm with seed 0.
-
-    The result is cached.
-    """
+    """Return what ``drive`` returns for ``COUNT`` proposals by an algorithm with seed 0."""
     return drive(proposer_of(name, lag=lag), COUNT)
 
 
@@ -197,17 +183,6 @@ def resumes_from_any_point(name: str) -> None:
             require(same, f"proposals differ from number {begin} on with lag {lag}")
 
 
-def proposes_without_changing(name: str) -> None:
-    """Proposing changes no state: with equal random generators, repeated proposals are equal."""
-    context = make_context()
-    algorithm = ALGORITHMS.get(name)(context)
-    results = [result_of(p) for p in new_proposals(driven(name)[:20])]
-    context.archive.tell(results)
-    algorithm.tell(results)
-    attempts = [algorithm.propose(context.generator(20), 0) for _ in range(3)]
-    require(attempts[0] == attempts[1] == attempts[2], "the attempts differ")
-
-
 def survives_failures(name: str) -> None:
     """The algorithm proposes new mechanisms even if all trainings fail."""
     proposer = proposer_of(name)
@@ -226,24 +201,11 @@ def takes_any_number_of_objectives(name: str) -> None:
         require(count == 25, f"{count} of 25 mechanisms are new with {width} objectives")
 
 
-def has_parents_with_results(name: str) -> None:
-    """The parents of a proposed mechanism are mechanisms whose training has a result."""
-    for lag in LAGS:
-        drawn = driven(name, lag)
-        digests = [attempts[-1].digest for attempts in drawn]
-        for number, attempts in enumerate(drawn):
-            finished = digests[: number - number % 10 if lag is None else max(0, number - lag + 1)]
-            named = {digest for p in attempts for digest in p.parents}
-            require(named <= set(finished), f"proposal {number} has other parents with lag {lag}")
-
-
 PROMISES: Final[tuple[Promise, ...]] = (
     ends_each_proposal_with_a_new_mechanism,
     proposes_legal_genomes,
     follows_its_seed,
     resumes_from_any_point,
-    proposes_without_changing,
     survives_failures,
     takes_any_number_of_objectives,
-    has_parents_with_results,
 )

@@ -21,19 +21,12 @@ from nas.genome.primitives.base import Kind, Port, Primitive, Signature
 from nas.genome.primitives.domains import Choice, Domain, Flag, Integer
 
 BATCH: Final = 2
-SMALL: Final = Sizes(dim=8, heads=2, width=4, tokens=5)
-LARGE: Final = Sizes(dim=24, heads=4, width=6, tokens=9)
+SIZES: Final = Sizes(dim=24, heads=4, width=6, tokens=9)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A primitive with a value of each parameter and with one of its signatures.
-
-    Attributes:
-        primitive: the primitive.
-        params: the value of each parameter by name.
-        signature: the kinds of operands and of the result.
-    """
+    """A primitive with a value of each parameter and with one of its signatures."""
 
     primitive: Primitive
     params: dict[str, Any]
@@ -45,13 +38,6 @@ class Case:
         has_several = len(self.primitive.signatures) > 1
         kinds = [str(port.kind) for port in self.signature.inputs] if has_several else []
         return "-".join([self.primitive.name, *changed, *kinds])
-
-    def described(self) -> str:
-        """Return the primitive's name, all parameters and the signature, for an error message."""
-        ports = ", ".join(f"{port.name}: {port.kind}" for port in self.signature.inputs)
-        values = [f"{name}={value}" for name, value in self.params.items()]
-        call = "; ".join([*values, f"{ports} -> {self.signature.output.kind}"])
-        return f"the primitive {self.primitive.name} ({call})"
 
 
 def cases(primitive: Primitive) -> list[Case]:
@@ -72,7 +58,7 @@ def cases(primitive: Primitive) -> list[Case]:
 
 def _values(name: str, domain: Domain) -> tuple[Any, ...]:
     if name == "tokens":  # a module built for a length must accept the sequences of all cases
-        return (domain.default, LARGE.tokens, LARGE.tokens + 1)
+        return (domain.default, SIZES.tokens, SIZES.tokens + 1)
     if isinstance(domain, Choice):
         return tuple(sorted(domain.values, key=lambda value: value != domain.default))
     if isinstance(domain, Flag):
@@ -90,13 +76,10 @@ def _is_allowed(primitive: Primitive, params: Mapping[str, Any]) -> bool:
     return True
 
 
-def build(case: Case, sizes: Sizes, *, randomised: bool = True) -> nn.Module:
+def build(case: Case, sizes: Sizes = SIZES, *, randomised: bool = True) -> nn.Module:
     """Return the module of a case in float64.
 
-    Args:
-        case: the case.
-        sizes: sizes of the model and the sequence.
-        randomised: whether to add noise to the parameters, since zero weights could hide errors.
+    If ``randomised``, its parameters have noise, since zero weights could hide errors.
     """
     available = {
         "dim": sizes.dim,
@@ -125,10 +108,8 @@ def build(case: Case, sizes: Sizes, *, randomised: bool = True) -> nn.Module:
 class Inputs:
     """Inputs of a call of a primitive.
 
-    Attributes:
-        operands: the operands in the order of the signature.
-        x: input of the attention block, (batch, tokens, dim).
-        mask: boolean mask, True where attention is allowed; None for no mask.
+    ``x`` is the input of the attention block, (batch, tokens, dim); ``mask`` is boolean, True where
+    attention is allowed.
     """
 
     operands: list[Tensor]
@@ -136,16 +117,16 @@ class Inputs:
     mask: Tensor | None
 
     def tensors(self) -> list[Tensor]:
-        """Return the operands and the input of the block."""
+        """Return the operands and ``x``."""
         return [*self.operands, self.x]
 
     def with_tensors(self, tensors: Iterable[Tensor]) -> Inputs:
-        """Return inputs with other tensors, in the order of ``tensors()``, and the same mask."""
+        """Return inputs with other tensors, in the order of ``tensors()``."""
         *operands, x = tensors
         return Inputs(operands, x, self.mask)
 
 
-def draw(signature: Signature, sizes: Sizes, mask: Tensor | None = None) -> Inputs:
+def draw(signature: Signature, sizes: Sizes = SIZES, mask: Tensor | None = None) -> Inputs:
     """Return random inputs; attention weights among them are zero where the mask hides a key."""
     generator = torch.Generator().manual_seed(11)
     n = sizes.tokens
@@ -165,48 +146,18 @@ def draw(signature: Signature, sizes: Sizes, mask: Tensor | None = None) -> Inpu
     return Inputs(operands, normal(BATCH, n, sizes.dim), mask)
 
 
-def features(kind: Kind, sizes: Sizes) -> int:
+def features(kind: Kind, sizes: Sizes = SIZES) -> int:
     """Return the size of the last axis of a tensor."""
     return sizes.tokens if kind.is_paired else 1 if kind is Kind.GATES else sizes.width
 
 
-def changed_at(
-    inputs: Inputs, signature: Signature, tokens: Tensor, *, are_padding: bool = False
-) -> Inputs:
-    """Return the inputs with other values at marked tokens.
+def call(
+    module: nn.Module, case: Case, inputs: Inputs, part: slice = slice(None), **options: Any
+) -> Tensor:
+    """Return the output of a case's module, for a part of the tokens, or of the queries.
 
-    An attention score changes if its query or its key is marked, an attention weight only if its
-    query is marked.
-
-    Args:
-        inputs: the inputs.
-        signature: the signature of the primitive.
-        tokens: boolean tensor (tokens), True at marked tokens.
-        are_padding: whether marked tokens are padding, whose forget gates are always 1.
+    ``options`` are further arguments of ``forward``.
     """
-
-    def change(tensor: Tensor, kind: Kind) -> Tensor:
-        where = tokens[:, None] | tokens[None, :] if kind is Kind.SCORES else tokens[:, None]
-        if kind.is_gates and are_padding:
-            return tensor
-        if kind.is_gates:  # the gate of a token is a part of all later sums
-            changed = torch.where(where, torch.rand_like(tensor), torch.zeros_like(tensor))
-            return tensor - changed.cumsum(dim=2)
-        return torch.where(where, tensor + torch.randn_like(tensor), tensor)
-
-    pairs = zip(inputs.operands, signature.inputs, strict=True)
-    operands = [change(tensor, port.kind) for tensor, port in pairs]
-    return Inputs(operands, change(inputs.x, Kind.TOKENS), inputs.mask)
-
-
-def call(module: nn.Module, case: Case, inputs: Inputs) -> Tensor:
-    """Return the output of a case's module for these inputs."""
-    result: Tensor = module(*arguments(case, inputs), **extras(case, inputs))
-    return result
-
-
-def arguments(case: Case, inputs: Inputs, part: slice = slice(None)) -> list[Tensor]:
-    """Return the operands as ``forward`` takes them, at a part of the tokens, or of the queries."""
     is_paired, unread = case.signature.is_paired, case.primitive.unread(case.params)
 
     def is_cut(port: Port) -> bool:
@@ -214,27 +165,23 @@ def arguments(case: Case, inputs: Inputs, part: slice = slice(None)) -> list[Ten
         return is_by_query or not is_paired
 
     pairs = ((inputs.operands[slot], port) for slot, port in case.signature.arguments())
-    return [tensor[:, :, part] if is_cut(port) else tensor for tensor, port in pairs]
+    operands = [tensor[:, :, part] if is_cut(port) else tensor for tensor, port in pairs]
+    result: Tensor = module(*operands, **extras(case, inputs, part), **options)
+    return result
 
 
-def extras(case: Case, inputs: Inputs) -> dict[str, Any]:
+def extras(case: Case, inputs: Inputs, part: slice = slice(None)) -> dict[str, Any]:
     """Return the arguments, by name, that ``forward`` takes after the operands."""
-    available = {"x": inputs.x, "mask": inputs.mask}
+    mask = inputs.mask if inputs.mask is None else inputs.mask[..., part, :]
+    available = {"x": inputs.x[:, part], "mask": mask}
     return {name: available[name] for name in case.primitive.extras}
 
 
-def causal(n: int) -> Tensor:
+def causal(n: int = SIZES.tokens) -> Tensor:
     """Return a causal mask (n, n)."""
     return torch.ones(n, n, dtype=torch.bool).tril()
 
 
-def padding(n: int, count: int = 2) -> Tensor:
+def padding(n: int = SIZES.tokens, count: int = 2) -> Tensor:
     """Return a key padding mask (``BATCH``, 1, 1, n) that hides the last ``count`` keys."""
     return (torch.arange(n) < n - count).expand(BATCH, 1, 1, n)
-
-
-def without_row(n: int, row: int = 1) -> Tensor:
-    """Return a mask (n, n) that hides all keys from the query of index ``row``."""
-    mask = torch.ones(n, n, dtype=torch.bool)
-    mask[row] = False
-    return mask

@@ -24,11 +24,7 @@ def require(condition: object, finding: str) -> None:
 def require_same(actual: Tensor, expected: Tensor, what: str, tolerance: float = 1e-12) -> None:
     """Raise AssertionError unless two tensors have equal shapes and close numbers.
 
-    Args:
-        actual: the tensor to check.
-        expected: the reference.
-        what: what the error message calls the tensor.
-        tolerance: largest difference, relative for numbers above one, else absolute.
+    The tolerance is relative for numbers above one, else absolute; ``what`` names the tensor.
     """
     shape, expected_shape = tuple(actual.shape), tuple(expected.shape)
     require(shape == expected_shape, f"{what} has the shape {shape}; expected {expected_shape}")
@@ -39,12 +35,7 @@ def require_same(actual: Tensor, expected: Tensor, what: str, tolerance: float =
 
 
 def keep(subject: object, promises: Iterable[Promise], *arguments: Any) -> None:
-    """Test promises: call each function with the arguments.
-
-    Args:
-        subject: what the error message calls the extension.
-        promises: functions that raise AssertionError.
-        arguments: arguments of each function.
+    """Call each promise with the arguments.
 
     Raises:
         AssertionError: a promise is broken; the message names subject, promise and finding.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from nas.evaluation.local import LocalEvaluator
-from nas.evaluation.trial import Evaluation, Trial, run_trials
+from nas.evaluation.trial import Trial, run_trials
 from nas.genome.mechanisms import mechanism
 from nas.tasks import Data, ModelTask, Task, parse_task
 from nas.testing.promises import Promise, keep, require, require_same
@@ -40,8 +40,7 @@ def check_task(task: Task) -> None:
 class Mean(nn.Module):
     """A substitute for attention that returns the mean of visible tokens and records its calls.
 
-    Attributes:
-        calls: for each call the shape (tokens, features) of the input, and ``is_causal``.
+    A call is recorded as the shape (tokens, features) of its input, and ``is_causal``.
     """
 
     def __init__(self) -> None:
@@ -70,13 +69,13 @@ def has_a_fingerprint(task: Task, data: Data) -> None:
 
 
 def loads_the_same_data(task: Task, data: Data) -> None:
-    """Loading twice gives equal arrays and equal digests."""
+    """Loading twice gives equal data, with equal digests."""
     again = task.load()
     require(again.digest == data.digest, f"digests {again.digest} and {data.digest}")
     for side in ("train", "validation"):
         for name, column in getattr(data, side).items():
-            other = getattr(again, side)[name]
-            require(np.array_equal(column, other), f"the column {name} of {side} differs")
+            is_same = np.array_equal(column, getattr(again, side)[name])
+            require(is_same, f"the column {name} of {side} differs")
 
 
 def names_its_metrics(task: Task, data: Data) -> None:
@@ -91,21 +90,17 @@ def names_its_metrics(task: Task, data: Data) -> None:
 
 def trains_the_same_twice(task: Task, data: Data) -> None:
     """Standard attention trains without failure; a second training gives equal numbers."""
-    first, second = (_train(task, data) for _ in range(2))
+    resolved = task.resolve(mechanism("mha").genome)
+    trial = Trial(resolved.key, resolved.genome, 0)
+    evaluator = LocalEvaluator(task, data)
+    first, second = (e for _ in range(2) for _, e in run_trials(evaluator, [trial]))
+    evaluator.close()
     require(first.is_ok, f"it failed: {first.error}")
     finding = f"{dict(first.metrics)}, then {dict(second.metrics)}"
     require(first.metrics == second.metrics, finding)
     names = {metric.name for metric in task.metrics(data)}
     finding = f"measured {sorted(first.metrics)}, declared {sorted(names)}"
     require(set(first.metrics) == names, finding)
-
-
-def _train(task: Task, data: Data) -> Evaluation:
-    resolved = task.resolve(mechanism("mha").genome)
-    evaluator = LocalEvaluator(task, data)
-    ((_, evaluation),) = run_trials(evaluator, [Trial(resolved.key, resolved.genome, 0)])
-    evaluator.close()
-    return evaluation
 
 
 def orders_its_examples(task: ModelTask, data: Data) -> None:
@@ -161,14 +156,9 @@ def starts_no_better_than_chance(task: ModelTask, data: Data) -> None:
 
 
 def _evaluate(task: ModelTask, data: Data, size: int) -> tuple[float, int, Tensor]:
-    """Return loss, number of targets and tally (sums behind metrics) of an untrained model.
+    """Return loss, number of targets and tally of an untrained model on the validation examples.
 
-    The model has ``Mean`` in place of attention. The sums are over the validation examples.
-
-    Args:
-        task: the task.
-        data: the data of the task.
-        size: number of examples in a batch.
+    The model has ``Mean`` in place of attention; ``size`` is the number of examples in a batch.
     """
     model = task.build_model(data, lambda _: Mean(), 0).eval()
     examples = task.examples(data, "validation", CPU, torch.float32)

@@ -26,7 +26,7 @@ from nas.costs.profile import (
 from nas.genome import Genome, ModelSizes, Node, Projections, Visibility
 from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import MECHANISMS
-from nas.testing.primitives import OPERATION_COUNTS
+from tests.operation_counts import OPERATION_COUNTS
 from tests.samples import samples
 
 if TYPE_CHECKING:

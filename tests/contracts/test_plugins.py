@@ -27,7 +27,6 @@ from nas.genome.mechanisms.base import scored
 from nas.tasks import TASKS
 from nas.testing import (
     check_algorithm,
-    check_cost,
     check_export,
     check_mechanism,
     check_primitive,
@@ -98,14 +97,13 @@ def moving_average(module: Any, tokens: Tensor, mask: Tensor | None) -> Tensor:
 
 @pytest.mark.usefixtures("restored_registries")
 def test_examples_pass_the_conformance_kit() -> None:
-    for name in ("primitive", "mechanism", "metric", "objective", "algorithm", "export"):
+    for name in ("primitive", "mechanism", "metric", "algorithm", "export"):
         import_module(f"tests.plugins.{name}")
     check_primitive("squared_score", squared)
     check_mechanism(build(("squared_score", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"])))
     check_mechanism("gated_mha")
     for kind in ("pointer", "honest_pointer"):
         check_task(TASKS[kind](name="tiny", **TINY))  # type: ignore[call-arg]
-    check_cost("cache_bytes_at_4096")
     check_algorithm("hill-climbing")
     check_export("dot")
 

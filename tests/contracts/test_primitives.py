@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from nas.compiler.inlining import file_source, inlined
@@ -14,7 +16,13 @@ from nas.testing.promises import keep
 CASES = [case for name in names() for case in cases(get(name))]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+def once_each() -> list[Any]:
+    """All cases; in the plain suite the first of each primitive."""
+    first = {case.primitive.name: case for case in reversed(CASES)}.values()
+    return [pytest.param(case, marks=() if case in first else pytest.mark.slow) for case in CASES]
+
+
+@pytest.mark.parametrize("case", once_each(), ids=str)
 def test_primitive(case: Case) -> None:
     keep(case, PROMISES, case)
 

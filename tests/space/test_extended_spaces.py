@@ -18,7 +18,7 @@ from nas.genome.mechanisms import MECHANISMS
 from nas.space import load_space
 from nas.space.rules import load_policy
 from nas.space.vary import Variation
-from nas.testing.primitives import OPERATION_COUNTS
+from tests.operation_counts import OPERATION_COUNTS
 
 DIM, HEADS = 32, 4
 # Kernels of learned scores multiply element by element, which torch does not count.
