@@ -177,6 +177,28 @@ def extras(case: Case, inputs: Inputs, part: slice = slice(None)) -> dict[str, A
     return {name: available[name] for name in case.primitive.extras}
 
 
+def backward(
+    module: nn.Module, case: Case, inputs: Inputs, dtype: torch.dtype | None = None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the output, and the gradients of a weighted sum of its finite numbers.
+
+    The gradients are those of the operands, ``x`` and the parameters that the output depends on, by
+    name. ``dtype`` is a type for autocast.
+    """
+    leaves = [t.detach().clone().requires_grad_() for t in inputs.tensors()]
+    names = [*(port.name for port in case.signature.inputs), "x"]
+    tensors = dict(zip(names, leaves, strict=True)) | dict(module.named_parameters())
+    with torch.autocast("cpu", dtype, enabled=dtype is not None):
+        result = call(module, case, inputs.with_tensors(leaves))
+    if not result.requires_grad:
+        return result, {}
+    finite = torch.where(torch.isfinite(result), result, 0.0).double()
+    above = torch.linspace(-1.0, 1.0, finite.numel(), dtype=finite.dtype).view_as(finite)
+    gradients = torch.autograd.grad((finite * above).sum(), [*tensors.values()], allow_unused=True)
+    pairs = zip(tensors, gradients, strict=True)
+    return result.detach(), {name: gradient for name, gradient in pairs if gradient is not None}
+
+
 def causal(n: int = SIZES.tokens) -> Tensor:
     """Return a causal mask (n, n)."""
     return torch.ones(n, n, dtype=torch.bool).tril()

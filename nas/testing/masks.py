@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nas.genome.primitives import Role
 from nas.genome.primitives.base import Kind, Signature
-from nas.testing.cases import SIZES, Case, Inputs, build, call, causal, draw, padding
+from nas.testing.cases import SIZES, Case, Inputs, backward, build, call, causal, draw, padding
 from nas.testing.promises import require
 
 
@@ -93,7 +93,7 @@ def survives_a_row_that_sees_no_key(case: Case) -> None:
         "a mask that hides all keys from all queries": torch.zeros(n, n).bool(),
     }
     for name, mask in masks.items():
-        result = _run_backward(case, draw(case.signature, mask=mask), f"under {name}")
+        result = _finite(case, draw(case.signature, mask=mask), f"under {name}")
         if case.signature.role is Role.NORMALIZE:
             require(
                 not result.masked_select(~mask).any(),
@@ -110,7 +110,7 @@ def leaves_excluded_scores_excluded(case: Case) -> None:
     excluded[0, 2] = excluded[3, :4] = excluded[1] = True
     inputs.operands[0] = inputs.operands[0].masked_fill(excluded, -math.inf)
     for name, inputs.mask in (("no mask", None), ("a mask", _without_row(2))):
-        results = _run_backward(case, inputs, f"with scores of -inf and {name}")
+        results = _finite(case, inputs, f"with scores of -inf and {name}")
         if case.signature.output.kind is Kind.SCORES:
             is_excluded = (results.masked_select(excluded) == -math.inf).all()
             require(is_excluded, f"with {name}, an excluded score comes back; expected -inf")
@@ -126,27 +126,16 @@ def _without_row(row: int) -> Tensor:
     return mask
 
 
-def _run_backward(case: Case, inputs: Inputs, name: str) -> Tensor:
+def _finite(case: Case, inputs: Inputs, name: str) -> Tensor:
     """Return the result; raise AssertionError if the result or a gradient has NaN."""
-    module = build(case)
-    leaves = [t.detach().clone().requires_grad_() for t in inputs.tensors()]
-    result = call(module, case, inputs.with_tensors(leaves))
+    result, gradients = backward(build(case), case, inputs)
     require(not result.isnan().any(), f"{name}, the result has NaN; expected numbers")
-    if result.requires_grad:
-        finite = torch.where(torch.isfinite(result), result, 0.0)
-        (finite * torch.randn_like(finite)).sum().backward()
-    require_finite_gradients(case, leaves, module, name)
-    return result.detach()
+    require_finite(gradients, name)
+    return result
 
 
-def require_finite_gradients(
-    case: Case, leaves: list[Tensor], module: nn.Module, name: str
-) -> None:
-    """Raise AssertionError if a gradient of operands, of ``x`` or of a parameter is not finite."""
-    names = [*(port.name for port in case.signature.inputs), "x"]
-    tensors = dict(zip(names, leaves, strict=True)) | dict(module.named_parameters())
-    wrong = [n for n, t in tensors.items() if t.grad is not None and not t.grad.isfinite().all()]
-    require(
-        not wrong,
-        f"{name}, a gradient of {', '.join(wrong)} has NaN or infinity; expected finite gradients",
-    )
+def require_finite(gradients: dict[str, Tensor], name: str) -> None:
+    """Raise AssertionError, which begins with ``name``, if a gradient is not finite."""
+    wrong = [n for n, gradient in gradients.items() if not gradient.isfinite().all()]
+    finding = f"{name}, a gradient of {', '.join(wrong)} has NaN or infinity"
+    require(not wrong, f"{finding}; expected finite gradients")
