@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import ExportError
 from nas.common.text import plural
-from nas.exporting import EXPORTS, ExportRequest, export_file, format_of, weights_file
+from nas.exporting import EXPORTS, ExportRequest, export_file, weights_file
 from nas.genome import Genome
 from nas.report.result import Result
 from nas.report.units import quantity
@@ -44,11 +44,6 @@ class ExportResult(Result):
     layer: int | None = None
     weights: Path | None = None
     remarks: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as plain data for JSON, with paths as strings."""
-        weights = None if self.weights is None else str(self.weights)
-        return super().to_dict() | {"path": str(self.path), "weights": weights}
 
 
 def export(
@@ -89,17 +84,21 @@ def export(
 
     Raises:
         GenomeError, ViolationError: the mechanism does not exist at this size.
-        ExportError: the suffix or an option cannot be used, a package is missing, the mechanism
+        ConfigError: no format has the suffix.
+        ExportError: an option cannot be used, a package is missing, the mechanism
             cannot be written in this format, or the outputs differ.
         RunError: the run has no such weights, or their file does not have exactly the mechanism's
             tensors.
     """
     path = Path(path)
-    export_format = format_of(path)
-    for name, value in {"fast": fast or None, "causal": causal}.items():
-        if value is not None and name not in export_format.options:
-            suffixes = " or ".join(f".{n}" for n, f in EXPORTS.items() if name in f.options)
-            raise ExportError(f"--{name} is not for {path.suffix} files; expected {suffixes}.")
+    export_format = EXPORTS.get(path.suffix.removeprefix("."))
+    if fast and export_format.is_graph:
+        raise ExportError(f"--fast is not for {path.suffix} files; expected .py.")
+    if causal is not None and not export_format.is_graph:
+        raise ExportError(
+            f"--causal is not for {path.suffix} files; the class in a .py file has the argument "
+            "is_causal."
+        )
     if layer is not None and not weights:
         raise ExportError("--layer selects trained weights; expected --weights, too.")
     resolved = resolve(source)
@@ -124,7 +123,7 @@ def export(
     )
     difference = export_file(request, path)
     beside = None
-    if layer is not None and trained is not None and not export_format.has_weights:
+    if layer is not None and trained is not None and not export_format.is_graph:
         beside = path.with_suffix(".safetensors")
         write_file(beside, weights_file(resolved.genome, layer, trained))
     remarks = tuple(f"{remark}." for remark in request.plan.remarks(heads))

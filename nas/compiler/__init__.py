@@ -103,7 +103,7 @@ def write(
     dim: int,
     heads: int,
     *,
-    qkv_bias: bool | None = False,
+    qkv_bias: bool = False,
     is_fast: bool = True,
     fuse: bool = True,
 ) -> Written:
@@ -111,10 +111,9 @@ def write(
 
     Args:
         dim, heads: defaults of the constructor's arguments.
-        qkv_bias: as in ``build_attention``; None makes it an argument of the constructor.
         is_fast: whether to use all faster classes of ``nas.compiler.kernels``, as in training, or
             only those that consist of a few torch operations.
-        fuse: as in ``build_attention``.
+        qkv_bias, fuse: as in ``build_attention``.
     """
     return Source(plan, lower(plan) if fuse else {}, is_fast=is_fast).write(dim, heads, qkv_bias)
 

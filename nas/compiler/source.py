@@ -102,18 +102,17 @@ class Source:
         self.fused = [call for call in calls.values() if call.is_fused]
         self.linear = [call for call in calls.values() if not call.is_fused]
 
-    def write(self, dim: int, heads: int, qkv_bias: bool | None) -> Written:
+    def write(self, dim: int, heads: int, qkv_bias: bool) -> Written:
         """Return the source of the class."""
         forward = self._forward()
         needed = {s.index for s in self.steps} - {*self.calls, *self.expressions}
         # Weights that no result depends on are kept, so that initial weights are drawn alike.
         built = [s for s in self.plan.steps if s.index in needed or s.primitive.is_parametric]
-        constructor = self._constructor(built, "qkv_bias" if qkv_bias is None else str(qkv_bias))
-        more = ", qkv_bias: bool = False" if qkv_bias is None else ""
+        constructor = self._constructor(built, str(qkv_bias))
         lines = [
             "class Attention(nn.Module):",
             *(f"    {line}".rstrip() for line in (*_docstring(self.plan), "")),
-            f"    def __init__(self, dim: int = {dim}, heads: int = {heads}{more}) -> None:",
+            f"    def __init__(self, dim: int = {dim}, heads: int = {heads}) -> None:",
             *indented(constructor, 2),
             "",
             *indented(_SIGNATURE),

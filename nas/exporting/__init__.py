@@ -6,7 +6,6 @@ from nas.exporting.formats import (
     ExportFormat,
     ExportRequest,
     export_file,
-    format_of,
 )
 from nas.exporting.python_file import weights_file
 
@@ -16,6 +15,5 @@ __all__ = [
     "ExportFormat",
     "ExportRequest",
     "export_file",
-    "format_of",
     "weights_file",
 ]

@@ -84,35 +84,17 @@ class ExportFormat:
         content: returns the content of the file.
         difference: compares the outputs of a written file with those of the compiled block, by
             ``largest_difference``; None for a file without outputs.
-        options: the options that the format supports: "fast", "causal".
-        has_weights: whether the content includes weights.
+        is_graph: whether the file contains weights, and always or never hides later tokens.
     """
 
     content: Callable[[ExportRequest], str | bytes]
     difference: Callable[[ExportRequest, Path], float] | None = None
-    options: tuple[str, ...] = ()
-    has_weights: bool = False
+    is_graph: bool = False
 
 
 EXPORTS: Final[Registry[ExportFormat]] = Registry(
     "export format", "nas.exports", modules=("nas.exporting.python_file", "nas.exporting.graphs")
 )
-
-
-def format_of(path: Path) -> ExportFormat:
-    """Return the format of a path's suffix.
-
-    Raises:
-        ExportError: no format has this suffix.
-    """
-    name = path.suffix.removeprefix(".")
-    if name not in EXPORTS:
-        suffixes = " or ".join(f".{suffix}" for suffix in EXPORTS)
-        raise ExportError(
-            f"{str(path)!r}: expected the name of a file that ends in {suffixes}."
-            f"{EXPORTS.complaints()}"
-        )
-    return EXPORTS[name]
 
 
 def export_file(request: ExportRequest, path: Path) -> float | None:
@@ -122,11 +104,12 @@ def export_file(request: ExportRequest, path: Path) -> float | None:
         The largest difference of outputs; None for a format without outputs.
 
     Raises:
-        ExportError: the path's suffix is of no format, the mechanism cannot be written in the
-            format, or the outputs differ by more than ``TOLERANCE``. No file is written.
+        ConfigError: no format has the path's suffix.
+        ExportError: the mechanism cannot be written in the format, or the outputs differ by more
+            than ``TOLERANCE``. No file is written.
         RunError: the path cannot be written.
     """
-    export_format, difference = format_of(path), None
+    export_format, difference = EXPORTS.get(path.suffix.removeprefix(".")), None
     content = export_format.content(request)
     data = content.encode() if isinstance(content, str) else content
     if export_format.difference is not None:

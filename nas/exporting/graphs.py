@@ -9,11 +9,8 @@ x and y have the shape (batch, tokens, dim); key_padding_mask is (batch, tokens)
 from __future__ import annotations
 
 import io
-import logging
 import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -65,7 +62,7 @@ def _traced(request: ExportRequest, *, fuse: bool = True) -> ExportedProgram:
     x, _, padding = random_inputs(*_SIZES, request.dim)
     shape = {0: Dim("batch"), 1: Dim("tokens")}
     try:
-        with _without_warnings():
+        with warnings.catch_warnings(action="ignore"):
             return torch.export.export(
                 _Graph(block, request.is_causal).eval(),
                 (x, padding),
@@ -87,7 +84,7 @@ def pt2(request: ExportRequest) -> bytes:
         ExportError: torch.export cannot trace the mechanism.
     """
     file = io.BytesIO()
-    with _without_warnings():
+    with warnings.catch_warnings(action="ignore"):
         torch.export.save(_traced(request), file, extra_files=_metadata(request))
     return file.getvalue()
 
@@ -111,7 +108,7 @@ def onnx(request: ExportRequest) -> bytes:
     # ONNX's translation of fused attention is wrong for queries without visible keys.
     program = _traced(request, fuse=False)
     try:
-        with _without_warnings():
+        with warnings.catch_warnings(action="ignore"):
             exported: Any = torch.onnx.export(
                 program,
                 dynamo=True,
@@ -166,19 +163,5 @@ def _metadata(request: ExportRequest) -> dict[str, str]:
     }
 
 
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Hide the warnings and log messages of torch's exporters."""
-    logger = logging.getLogger("onnxscript")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
-
-
-for _name, _content, _compare in (("pt2", pt2, pt2_difference), ("onnx", onnx, onnx_difference)):
-    EXPORTS.register(_name)(ExportFormat(_content, _compare, options=("causal",), has_weights=True))
+EXPORTS.register("pt2")(ExportFormat(pt2, pt2_difference, is_graph=True))
+EXPORTS.register("onnx")(ExportFormat(onnx, onnx_difference, is_graph=True))

@@ -228,4 +228,4 @@ def weights_file(genome: Genome, layer: int, weights: Mapping[str, Tensor]) -> b
     return content
 
 
-EXPORTS.register("py")(ExportFormat(python_file, difference, options=("fast",)))
+EXPORTS.register("py")(ExportFormat(python_file, difference))

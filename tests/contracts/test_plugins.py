@@ -260,4 +260,4 @@ def test_installed_plugins_take_part_in_a_search(tmp_path: Path) -> None:
         ("tasks", "pointer"),
     ):
         assert re.search(rf"nas\.{group} +{name} +plugins 2\.0 +{name}\n", out)
-    assert "expected the name of a file that ends in .py or .pt2 or .onnx. The plug-in" in err
+    assert "there is no export format 'dot'" in err
