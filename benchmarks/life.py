@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Modules that the commands use; imported once, before the forks.
 IMPORTED: Final = (
     *("nas.api.runs", "nas.api.exporting", "nas.report.confirmation", "nas.report.front"),
-    *("nas.cli.display", "nas.searching.surrogate", "nas.tasks.sequences.synthetic"),
+    *("nas.report.display", "nas.searching.surrogate", "nas.tasks.sequences.synthetic"),
 )
 RUN: Final = Path("runs/life")
 SEARCH: Final = "search --space quickstart --task tiny.yaml --gens 2 --pop 4 --run life"
