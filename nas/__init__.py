@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from nas.common.errors import NasError as NasError
     from nas.common.registry import load_plugin as load_plugin
     from nas.genome import Genome as Genome
-    from nas.report.events import Tracker as Tracker
     from nas.report.front import front as front
     from nas.report.page import write_report as write_report
     from nas.store.sources import load_genome as load_genome
@@ -56,7 +55,6 @@ _MODULES: Final = {
     "nas.common.errors": ("NasError",),
     "nas.common.registry": ("load_plugin",),
     "nas.genome": ("Genome",),
-    "nas.report.events": ("Tracker",),
     "nas.report.front": ("front",),
     "nas.report.page": ("write_report",),
     "nas.store.sources": ("load_genome",),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -22,10 +22,11 @@ from nas.report.confirmation import make_confirmation, training_row
 from nas.report.display import shown_by_default
 from nas.report.front import Front
 from nas.report.run_view import RunView
+from nas.report.trackers import Tracker
 from nas.report.verdict import verdict_of
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
-from nas.searching.listener import Listener, SearchResult
+from nas.searching.listener import CompositeListener, Listener, SearchResult
 from nas.searching.setup import target_task
 from nas.space import load_space
 from nas.store import RUNS, find_run, open_run, open_writer
@@ -71,6 +72,7 @@ def search(
     run: str | None = None,
     runs: str | Path = RUNS,
     listener: Listener | None = None,
+    track: str | None = None,
     command: str = "nas.search",
     **execution: Unpack[Executing],
 ) -> SearchResult:
@@ -107,6 +109,8 @@ def search(
         runs: the folder of runs.
         listener: object that receives events, see ``nas.searching.listener``; by default a
             display in a terminal or a notebook, and none elsewhere.
+        track: "wandb", "mlflow" or "tensorboard", which receives numbers of each generation; see
+            ``nas.report.trackers``.
         command: the command line, which the run records.
         execution: options of the workers; see ``nas.api.execution.Executing``.
 
@@ -126,7 +130,7 @@ def search(
         repeats=repeats,
         lag=lag,
     )
-    with shown_by_default(listener) as shown:
+    with _listening(listener, track) as shown:
         result = run_search(
             chosen,
             short,
@@ -149,6 +153,7 @@ def resume(
     retry_failed: bool = False,
     runs: str | Path = RUNS,
     listener: Listener | None = None,
+    track: str | None = None,
     command: str = "nas.resume",
     **execution: Unpack[Executing],
 ) -> SearchResult:
@@ -167,6 +172,8 @@ def resume(
         runs: the folder of runs.
         listener: object that receives events, see ``nas.searching.listener``; by default a
             display in a terminal or a notebook, and none elsewhere.
+        track: "wandb", "mlflow" or "tensorboard", which receives numbers of each generation; see
+            ``nas.report.trackers``.
         command: the command line, which the run records.
         execution: options of the workers; see ``nas.api.execution.Executing``.
 
@@ -177,7 +184,7 @@ def resume(
         RunError: there is no such run, another process writes it, or its data have changed.
         NasError: another argument cannot be used.
     """
-    with shown_by_default(listener) as shown:
+    with _listening(listener, track) as shown:
         result = resume_search(
             find_run(run, Path(runs)),
             make_evaluator=partial(make_evaluator, Execution(**execution)),
@@ -265,3 +272,10 @@ def confirm(
                     result = training.repeat, training.evaluation
                     on_training(training_row(plan, stage, mechanism, *result), done, total)
         return make_confirmation(writer.run, plan)
+
+
+@contextmanager
+def _listening(listener: Listener | None, track: str | None) -> Iterator[Listener]:
+    tracker = Listener() if track is None else Tracker(track)
+    with shown_by_default(listener) as shown:
+        yield CompositeListener(shown, tracker)

@@ -68,12 +68,8 @@ Rates: TypeAlias = Annotated[
     bool,
     typer.Option("--rates", help="Compare at the best of the task's learning rates; more seeds."),
 ]
-EventFolder: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--tensorboard", help="Also write event files for TensorBoard into this folder."),
-]
 Track: TypeAlias = Annotated[
-    str | None, typer.Option(help="Also send numbers to a tracker: wandb or mlflow.")
+    str | None, typer.Option(help="Also send numbers to wandb, mlflow or tensorboard.")
 ]
 Runs: TypeAlias = Annotated[Path, typer.Option(help="The folder of runs.")]
 

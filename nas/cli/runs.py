@@ -163,23 +163,3 @@ def watch(
         complain(no_front(view))
         raise typer.Exit(1)
     show_front(console, view)
-
-
-@app.command(rich_help_panel="Develop")
-def tensorboard(
-    run: options.RunName,
-    folder: Annotated[Path, typer.Argument(help="The folder to write.")],
-    runs: options.Runs = Path("runs"),
-) -> None:
-    """Write a run as event files for TensorBoard.
-
-    The files contain hypervolume, best estimated metric, size of the front and failures over
-    trainings, and learning curves and costs of the front's mechanisms. If FOLDER has files of the
-    run, the command adds only what is new. `nas search --tensorboard DIR` writes the same files
-    during the search.
-    """
-    from nas.report.events import write_events
-    from nas.store import find_run
-
-    where, written = write_events(find_run(run, runs), folder)
-    note(f"{where}: {written} event files written; `tensorboard --logdir {folder}` shows them.")

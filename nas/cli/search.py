@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,26 +11,10 @@ import typer
 
 from nas.cli import completion, options
 from nas.cli.app import StoppedError, app
-from nas.cli.console import complain, note, output, print_result
+from nas.cli.console import note, output, print_result
 from nas.common.errors import ConfigError
 from nas.common.search_config import SearchConfig
-from nas.searching.listener import Listener, SearchResult
-
-
-@contextmanager
-def _display(tensorboard: Path | None, track: str | None) -> Iterator[Listener]:
-    """Return a listener that shows a search, writes event files and sends numbers to a tracker."""
-    from nas.report.display import display
-    from nas.report.events import EventFiles, Tracker
-    from nas.searching.listener import CompositeListener
-
-    others: list[Listener] = []
-    if tensorboard is not None:
-        others.append(EventFiles(tensorboard, complain))
-    if track is not None:
-        others.append(Tracker.named(track, complain))
-    with display(output()) as shown:
-        yield CompositeListener(shown, *others)
+from nas.searching.listener import SearchResult
 
 
 @app.command(rich_help_panel="Search")
@@ -88,24 +70,24 @@ def search(
     ] = None,
     run: Annotated[str | None, typer.Option(help="The run's name.")] = None,
     runs: options.Runs = Path("runs"),
-    tensorboard: options.EventFolder = None,
     track: options.Track = None,
     **execution: Any,
 ) -> None:
     """Search a space for attention mechanisms."""
     from nas.api import runs as api
+    from nas.report.display import display
 
     if space is None:
         names = ", ".join(completion.spaces())
         raise ConfigError(
             f"--space is missing; expected {names}, or a file. `nas spaces` describes them."
         )
-    arguments = options.arguments(context, "tensorboard", "track", "objectives", "region")
+    arguments = options.arguments(context, "objectives", "region")
     if objectives is not None:
         arguments["objectives"] = objectives.split(",")
     if region is not None:
         arguments["region"] = options.limits(region)
-    with _display(tensorboard, track) as listener:
+    with display(output()) as listener:
         result = api.search(**arguments, listener=listener, command=_command_line())
     _show_end(result, runs)
 
@@ -123,7 +105,6 @@ def resume(
         bool, typer.Option("--retry-failed", help="Repeat all failed trainings.")
     ] = False,
     runs: options.Runs = Path("runs"),
-    tensorboard: options.EventFolder = None,
     track: options.Track = None,
     **execution: Any,
 ) -> None:
@@ -132,9 +113,10 @@ def resume(
     --data is the new place of the run's data, if they were moved; other data are refused.
     """
     from nas.api import runs as api
+    from nas.report.display import display
 
-    arguments = options.arguments(context, "tensorboard", "track")
-    with _display(tensorboard, track) as listener:
+    arguments = options.arguments(context)
+    with display(output()) as listener:
         result = api.resume(**arguments, listener=listener, command=_command_line())
     _show_end(result, runs)
 

@@ -6,7 +6,7 @@
     charts.py         figures of costs and comparisons     plot.py       figure of a front
     graph.py          figure of a genome's graph           drawing.py    genome's graph as text
     result.py         base classes of API results          units.py      formats of numbers
-    page/             HTML page that shows runs            events.py     files for TensorBoard
+    page/             HTML page that shows runs            trackers.py   wandb, MLflow, TensorBoard
 
 Each other module contains the result of one command, such as comparison.py for ``nas evaluate``.
 The package exports nothing, so that imports of run_view, front and plot do not load torch.

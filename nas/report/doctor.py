@@ -31,7 +31,7 @@ from nas.store import RUNS, this_session
 from nas.tasks.images.folder import cache_folder
 
 State = Literal["ok", "note", "broken"]
-EXTRAS: Final = ("hf", "export", "tensorboard")
+EXTRAS: Final = ("hf", "export")
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "firefox")
 VARIABLES: Final = (
     "NAS_CACHE", "NAS_DATA", "HF_HOME", "RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN",
