@@ -140,9 +140,8 @@ def watch(
     The command only reads, and never delays the writer. Exit status 1 if the run was stopped or the
     writer no longer exists.
     """
-    from nas.report.display import display, follow, why_stopped
+    from nas.report.display import display, follow, generation_line, why_stopped
     from nas.report.front import no_front, show_front
-    from nas.report.progress import change_line
     from nas.report.run_view import RunView
     from nas.report.table import say
     from nas.store import RUNS, find_run, open_run
@@ -150,12 +149,12 @@ def watch(
     folder = find_run(run, runs)
     label = run if runs == RUNS else str(folder)
     console = output()
-    with display(console, is_watching=True) as shown:
+    with display(console) as shown:
         status = follow(folder, shown)
     with open_run(folder) as opened:
         if status != "finished":
-            if shown.is_panel and shown.progress:  # a pipe has this line already
-                say(console, change_line(shown.progress, time.time()))
+            if shown.is_live and shown.progress:  # a pipe has this line already
+                say(console, generation_line(shown.progress, time.time()))
             complain(why_stopped(opened))
             raise typer.Exit(1)
         view = RunView.read(opened, label)

@@ -1,67 +1,186 @@
-"""The live display of a search: a panel on a terminal, plain lines in a pipe.
+"""The live display of a search: rich's progress and a table on a terminal, plain lines in a pipe.
 
-    with display(Console()) as listener:
-        result = nas.search(..., listener=listener)
-
-The searching process and a watching process show the same display. They read the progress from the
-run's database by the module ``nas.report.progress``. The panel disappears when the context ends.
+The searching process and a watching process show the same, which they read from the run's database.
+Reading takes milliseconds and never delays the writer.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from rich import progress as bars
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.progress_bar import ProgressBar
-from rich.segment import Segment
+from rich.live import Live
 from rich.text import Text
 
-from nas.common.text import message, plural, printable
-from nas.evaluation.trial import Incident
-from nas.report.progress import (
-    LEADERS,
-    Progress,
-    change_line,
-    end_text,
-    generation_line,
-    headline,
-    pace,
-    read_progress,
-    value_of,
-)
-from nas.report.table import TextColumn, cut, named_values, say, table_lines
-from nas.report.units import duration, quantity
+from nas.common.objectives import Objective
+from nas.common.text import message, plural
+from nas.evaluation.trial import Incident, Training
+from nas.report.front import run_line
+from nas.report.table import TextColumn, say, table_lines
+from nas.report.units import header, quantity
 from nas.searching.listener import Evaluated, GenerationDone, Listener, Started
-from nas.store import Run, change_token, open_run
+from nas.store import (
+    Candidate,
+    Counts,
+    Proposal,
+    Run,
+    RunSetup,
+    change_token,
+    named_members,
+    open_run,
+)
 from nas.store.files import run_argument
 from nas.store.records import RunStatus
 
-SECONDS_BETWEEN_LINES: Final = 30.0
-SECONDS_BETWEEN_READINGS: Final = 1.0  # for the panel
-FRAMES_PER_SECOND: Final = 4
+LAST_RESULTS: Final = 5
+# Trainings over which the rate is computed: recent ones, since candidates grow or shrink.
+RATE_WINDOW: Final = 40
+SECONDS_BETWEEN_READINGS: Final = 1.0
 PAUSE_SECONDS: Final = 2.0
 MAX_READING_SHARE: Final = 0.05  # share of a core that a watching process may use
-BARS: Final = "▁▂▃▄▅▆▇█"
-MAX_BARS: Final = 40
-MAX_BAR_WIDTH: Final = 60
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a run at one moment.
+
+    Attributes:
+        done: number of finished trainings, including trainings of earlier sessions.
+        hypervolumes: hypervolume of the front after each complete generation.
+        leaders: "best" (in the first objective), "knee" (the best compromise) and "cheapest" (in
+            the first cost) of the front, as far as they exist.
+        last: the most recent trainings, newest last, each after the proposal that it trained.
+        times: when the last ``RATE_WINDOW`` trainings of the last session ended, in seconds since
+            the epoch; after the start of the session if fewer trainings have ended in it.
+    """
+
+    run: str
+    setup: RunSetup
+    workers: int
+    done: int
+    counts: Counts
+    hypervolumes: tuple[float, ...]
+    leaders: Mapping[str, Candidate]
+    last: tuple[tuple[Proposal, Training], ...]
+    times: tuple[float, ...]
+
+    @property
+    def total(self) -> int:
+        """Number of trainings of the whole run."""
+        config = self.setup.config
+        return config.generations * config.population * config.repeats
+
+    @property
+    def generations(self) -> str:
+        """The number of complete generations, such as "3 of 10"."""
+        return f"{len(self.hypervolumes)} of {self.setup.config.generations}"
+
+    @property
+    def per_minute(self) -> float | None:
+        """Number of trainings per minute, from ``times``; None before the first training."""
+        if len(self.times) < 2 or self.times[-1] <= self.times[0]:
+            return None
+        return 60 * (len(self.times) - 1) / (self.times[-1] - self.times[0])
+
+
+def read_progress(run: Run, before: Progress | None = None) -> Progress:
+    """Return the progress of a run, read from its database.
+
+    Args:
+        run: an open run.
+        before: an earlier progress of the run. Its leaders are reused if no generation was
+            completed since, which saves reading the front.
+    """
+    with run.snapshot():
+        setup, sessions, generations = run.setup, run.sessions(), run.generations()
+        is_known = before and before.hypervolumes and len(before.hypervolumes) == len(generations)
+        leaders = before.leaders if before and is_known else None
+        trainings = run.trainings(last=RATE_WINDOW)
+        proposals = run.new_proposals([training.key for training in trainings[-LAST_RESULTS:]])
+        since = sessions[-1].started if sessions else run.started
+        recent = [t.recorded for t in trainings if t.recorded >= since]
+        return Progress(
+            run=run.name,
+            setup=setup,
+            workers=sessions[-1].session.workers if sessions else 1,
+            done=run.num_trainings(),
+            counts=run.counts(),
+            hypervolumes=tuple(generation.hypervolume for generation in generations),
+            leaders=named_members(setup.objectives, run.front()) if leaders is None else leaders,
+            last=tuple(
+                (proposals[training.key], training)
+                for training in trainings[-LAST_RESULTS:]
+                if training.key in proposals
+            ),
+            times=tuple(
+                moment.timestamp()
+                for moment in (recent if len(recent) == RATE_WINDOW else [since, *recent])
+            ),
+        )
+
+
+def headline(progress: Progress) -> str:
+    """Return a line with run, space, task, algorithm and number of workers."""
+    return run_line(progress.run, progress.setup, plural(progress.workers, "worker"))
+
+
+def generation_line(progress: Progress, now: float) -> str:
+    """Return a line with generations, trainings, hypervolume, best mechanisms and expected end."""
+    first = progress.setup.objectives[0]
+    cost = next((o for o in progress.setup.objectives if not o.is_metric), first)
+    leaders = progress.leaders.items()
+    values = [(title, member, cost if title == "cheapest" else first) for title, member in leaders]
+    parts = [
+        f"{progress.done} of {plural(progress.total, 'training')}",
+        *(f"{title} {_value(member, objective)}" for title, member, objective in values),
+        *_facts(progress, now),
+    ]
+    return f"generation {progress.generations}: {', '.join(parts)}"
+
+
+def _facts(progress: Progress, now: float) -> list[str]:
+    counts = progress.counts
+    return [
+        *(f"hypervolume {value:.4f}" for value in progress.hypervolumes[-1:]),
+        f"{counts.failed} failed",
+        *([f"{counts.stopped} stopped at a gate"] if counts.stopped else []),
+        f"{counts.repeated} repeated",
+        f"{counts.replayed} replayed",
+        *pace(progress, now),
+    ]
+
+
+def pace(progress: Progress, now: float) -> list[str]:
+    """Return trainings per minute and expected end; nothing if unknown, done or overdue."""
+    rate, to_go = progress.per_minute, progress.total - progress.done
+    if not rate or to_go <= 0:
+        return []
+    end = progress.times[-1] + 60 * to_go / rate
+    if end <= now:
+        return []
+    is_today = datetime.fromtimestamp(end).date() == datetime.fromtimestamp(now).date()
+    when = f"{datetime.fromtimestamp(end):{'%H:%M' if is_today else '%Y-%m-%d %H:%M'}}"
+    return [f"{rate:.3g} a minute", f"expected end {when}"]
+
+
+def _value(member: Candidate, objective: Objective) -> str:
+    name = objective.name
+    return quantity(member.objectives[name], objective.unit, member.errors.get(name))
 
 
 @contextlib.contextmanager
-def display(
-    console: Console, clock: Callable[[], float] = time.time, *, is_watching: bool = False
-) -> Iterator[Display]:
-    """Return a display that is a panel on a terminal and prints lines elsewhere."""
-    shown = Display(console, clock, is_watching=is_watching)
-    if not shown.is_panel:
-        yield shown
-        return
-    from rich.live import Live
-
-    with Live(shown, console=console, refresh_per_second=FRAMES_PER_SECOND, transient=True):
+def display(console: Console, clock: Callable[[], float] = time.time) -> Iterator[Display]:
+    """Return a display, which on a terminal disappears when the context ends."""
+    shown = Display(console, clock)
+    live = Live(shown, console=console, transient=True)
+    with live if shown.is_live else contextlib.nullcontext():
         yield shown
 
 
@@ -84,160 +203,115 @@ def shown_by_default(listener: Listener | None) -> Iterator[Listener]:
 
 
 class Display(Listener):
-    """Displays the progress of a search.
-
-    On a terminal the display is a panel, which rich draws several times a second from another
-    thread. Elsewhere it prints a line for each generation, and a line every half minute in long
-    generations.
+    """Displays the progress of a search: on a terminal continuously, elsewhere by lines.
 
     Args:
         console: where to print.
         clock: function that returns the seconds since the epoch.
-        is_watching: whether another process searches. The display then also shows busy workers and
-            the expected end.
 
     Attributes:
-        is_panel: whether the display is a panel.
+        is_live: whether ``rich.live`` draws the display, from another thread.
         progress: the progress when the database was last read; None before the run exists.
-        notice: the message of the last worker failure; empty after the next training.
     """
 
-    def __init__(
-        self,
-        console: Console,
-        clock: Callable[[], float] = time.time,
-        *,
-        is_watching: bool = False,
-    ) -> None:
-        self.is_panel = console.is_terminal and not console.is_dumb_terminal
+    def __init__(self, console: Console, clock: Callable[[], float] = time.time) -> None:
+        self.is_live = console.is_terminal and not console.is_dumb_terminal
         self.progress: Progress | None = None
-        self.notice = ""
-        self._preparing = "preparing ..."
-        self._console, self._clock, self._is_watching = console, clock, is_watching
-        self._last_shown = clock()
+        self._console, self._clock, self._last_reading = console, clock, clock()
+        self._bar = bars.Progress(
+            bars.TextColumn("{task.description}", markup=False),
+            bars.BarColumn(bar_width=None),
+            bars.MofNCompleteColumn(),
+            expand=True,
+        )
+        self._task = self._bar.add_task("preparing", total=None)
 
-    def read(self, run: Run) -> Progress:
-        """Read the progress of a run, store it in ``progress``, and return it.
+    def read(self, run: Run) -> bool:
+        """Read the progress of a run, and return whether a generation was completed since."""
+        before, self.progress = self.progress, read_progress(run, self.progress)
+        self._last_reading = self._clock()
+        self._bar.update(
+            self._task,
+            description=f"generation {self.progress.generations}",
+            completed=self.progress.done,
+            total=self.progress.total,
+        )
+        return before is None or len(before.hypervolumes) < len(self.progress.hypervolumes)
 
-        The function also prints a line about the progress if another process searches.
-        """
-        self.progress = read_progress(run, self.progress)
-        if self._is_watching:
-            self._say(change_line(self.progress, self._clock()))
-        return self.progress
+    def say_generation(self) -> None:
+        """Print a line on the last progress, unless the display is live."""
+        if not self.is_live and self.progress is not None:
+            say(self._console, generation_line(self.progress, self._clock()))
 
     def on_reference(self, done: int, total: int) -> None:
         """Show how many trainings of the mechanisms to compare with are finished."""
-        self._preparing = f"mha and uniform, to compare with: {done} of {total} trainings"
-        self._say(self._preparing)
+        about = "mha and uniform, to compare with"
+        self._bar.update(self._task, description=about, completed=done, total=total)
+        if not self.is_live:
+            say(self._console, f"{about}: {done} of {total} trainings")
 
     def on_start(self, event: Started) -> None:
         """Show run, space, task and number of trainings."""
         self._folder = event.folder
         progress = self._refresh()
         recorded = f", {event.num_recorded} recorded already" if event.num_recorded else ""
-        self._say(f"{headline(progress)}; {plural(progress.total, 'training')}{recorded}")
+        say(
+            self._console,
+            f"{headline(progress)}; {plural(progress.total, 'training')}{recorded}",
+        )
 
     def on_evaluation(self, event: Evaluated) -> None:
-        """Show the progress, unless it was shown a moment ago."""
-        self.notice = ""
-        pause = SECONDS_BETWEEN_READINGS if self.is_panel else SECONDS_BETWEEN_LINES
-        if self._clock() - self._last_shown >= pause:
-            progress = self._refresh()
-            done = f"{progress.done} of {plural(progress.total, 'training')} done"
-            self._say(f"  {done}, {pace(progress, self._clock())}")
+        """Show the progress on a terminal, unless it was shown a moment ago."""
+        if self.is_live and self._clock() - self._last_reading >= SECONDS_BETWEEN_READINGS:
+            self._refresh()
 
     def on_incident(self, event: Incident) -> None:
-        """Show a worker failure, which the panel keeps until the next training ends."""
-        self.notice = event.text
-        self._say(f"  {message(event.text)}")
+        """Print a worker failure."""
+        say(self._console, f"  {message(event.text)}")
 
     def on_generation(self, event: GenerationDone) -> None:
         """Show the progress after a generation, unless it ended before the run was resumed."""
         if not event.is_replayed:
-            self._say(generation_line(self._refresh(), self._clock()))
+            self._refresh()
+            self.say_generation()
 
     def _refresh(self) -> Progress:
         with open_run(self._folder) as run:
-            return self.read(run)
-
-    def _say(self, line: str) -> None:
-        self._last_shown = self._clock()
-        if not self.is_panel:
-            say(self._console, line)
+            self.read(run)
+        assert self.progress is not None
+        return self.progress
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
-        """Return the lines of the panel, which are not wider than the terminal."""
-        progress, width = self.progress, options.max_width
-        if progress is None:
-            yield Text(self._preparing, "dim")
-            return
-        total = max(1, progress.done + progress.to_go)
-        yield Text(cut(printable(headline(progress)), width), "bold")
-        yield ProgressBar(total, progress.done, width=min(width, MAX_BAR_WIDTH))
-        yield Segment.line()
-        yield from table_lines(named_values(self._rows(progress)), width)
-        yield Text()
-        yield from table_lines(_results(progress), width)
-        if self.notice:
-            yield Text(cut(message(self.notice), width), "yellow")
+        yield self._bar
+        if (progress := self.progress) is not None:
+            yield Text(", ".join(_facts(progress, self._clock())), "dim")
+            yield from table_lines(_columns(progress), options.max_width)
 
-    def _rows(self, progress: Progress) -> list[tuple[str, str]]:
-        counts, now = progress.counts, self._clock()
-        latest = f"{progress.hypervolumes[-1]:.4f}" if progress.hypervolumes else "-"
-        leaders = dict.fromkeys(LEADERS, "-")
-        for title, (candidate, objective) in progress.leaders.items():
-            value = value_of(candidate, objective)
-            leaders[title] = f"{value}  {candidate.digest[:8]}  {candidate.proposal.formula}"
-        generations = f"{progress.generations_done} of {progress.setup.config.generations} complete"
-        rows = [
-            ("generations", generations),
-            ("trainings", f"{progress.done} done, {pace(progress, now)}"),
-            *leaders.items(),
-            ("hypervolume", f"{latest}  {sparkline(progress.hypervolumes)}"),
-            (
-                "repeated",
-                f"{counts.repeated}; replayed {counts.replayed}; rejected {counts.rejected}; "
-                f"failed {counts.failed}; stopped at a gate {counts.stopped}",
-            ),
+
+def _columns(progress: Progress) -> list[TextColumn]:
+    """Return a table of the estimates of the best mechanisms and of the last trainings' results."""
+    rows = []
+    for title, member in progress.leaders.items():
+        values = [_value(member, objective) for objective in progress.setup.objectives]
+        rows.append((title, member.proposal, values))
+    for proposal, training in progress.last:
+        evaluation = training.evaluation
+        known = {**proposal.costs, **evaluation.metrics}
+        values = [
+            quantity(known[objective.name], objective.unit) if objective.name in known else "-"
+            for objective in progress.setup.objectives
         ]
-        if self._is_watching:
-            workers = f"{progress.busy} of {progress.workers} busy"
-            rows += [("workers", workers), ("expected end", end_text(progress, now))]
-        return rows
-
-
-def sparkline(values: tuple[float, ...]) -> str:
-    """Return a string of bars whose heights are the last ``MAX_BARS`` values.
-
-    The string is empty for fewer than two values.
-    """
-    shown = values[-MAX_BARS:]
-    if len(shown) < 2:
-        return ""
-    low, high = min(shown), max(shown)
-    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(BARS[round((value - low) * scale)] for value in shown)
-
-
-def _results(progress: Progress) -> list[TextColumn]:
-    proposals = [proposal for proposal, _ in progress.last]
-    evaluations = [training.evaluation for _, training in progress.last]
-
-    outcomes = []
-    for proposal, evaluation in zip(proposals, evaluations, strict=True):
-        if evaluation.is_ok:
-            values = {**proposal.costs, **evaluation.metrics}
-            texts = [quantity(values[o.name], o.unit) for o in progress.setup.objectives]
-            outcomes.append("  ".join(texts))
-        else:
-            outcomes.append((evaluation.reason or evaluation.status).replace("_", " "))
+        outcome = "" if evaluation.is_ok else (evaluation.reason or evaluation.status)
+        rows.append((outcome.replace("_", " "), proposal, values))
+    if not rows:
+        return []
+    titles, proposals, texts = zip(*rows, strict=True)
+    cells = zip(progress.setup.objectives, zip(*texts, strict=True), strict=True)
     return [
-        TextColumn("", [proposal.digest[:8] for proposal in proposals], style="cyan"),
-        TextColumn("", outcomes, "right"),
-        TextColumn("", [duration(evaluation.wall_seconds) for evaluation in evaluations], "right"),
-        TextColumn("", [proposal.operator for proposal in proposals], style="dim", rank=2),
-        TextColumn("", [proposal.formula for proposal in proposals], rank=1, least=20),
+        TextColumn("", titles),
+        TextColumn("id", [proposal.digest[:8] for proposal in proposals], style="cyan"),
+        *(TextColumn(header(o.name), column, "right", rank=1) for o, column in cells),
+        TextColumn("formula", [proposal.formula for proposal in proposals], rank=2, least=20),
     ]
 
 
@@ -248,11 +322,6 @@ def follow(
 
     The database is opened only after its files changed, and closed after reading, since an open
     reader would keep the writer from merging SQLite's log into the database.
-
-    Args:
-        folder: folder of the run.
-        shown: the display.
-        sleep: function that waits for a number of seconds.
 
     Returns:
         "finished" or "stopped".
@@ -266,7 +335,8 @@ def follow(
         if token != before or status == "stopped":
             last = status
             with open_run(folder) as run:
-                shown.read(run)
+                if shown.read(run):
+                    shown.say_generation()
                 status = run.status
             # A stopped run is read twice, since a writer may be starting.
             if status == "finished" or status == last == "stopped":

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nas.report.progress import change_line, read_progress
+from nas.report.display import generation_line, read_progress
 from nas.report.run_view import session_seconds
 from nas.searching.checking import check_run
 from nas.store import open_run
@@ -32,4 +32,4 @@ def test_no_time_is_negative(folder: Path) -> None:
     with open_run(folder) as run:
         assert min(session_seconds(run)) >= 0
         progress = read_progress(run)
-    assert "-" not in change_line(progress, NOON.timestamp())
+    assert "-" not in generation_line(progress, NOON.timestamp())
