@@ -230,8 +230,7 @@ def list_tasks() -> dict[str, str]:
 def list_plugins() -> dict[str, Any]:
     """Import all plug-ins of installed packages, and return them by group.
 
-    The result is the JSON object of ``nas plugins``. The ``fault`` of a broken plug-in says why it
-    cannot be used.
+    The ``fault`` of a broken plug-in says why it cannot be used.
     """
     from nas.exporting import EXPORTS
     from nas.searching.algorithm import ALGORITHMS

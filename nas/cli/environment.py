@@ -1,55 +1,42 @@
-"""``nas doctor`` and ``nas plugins``: resources of this machine, and installed plug-ins."""
+"""``nas doctor``: this machine, its plug-ins, and the faults of a run."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from nas.cli import options
+from nas.cli import completion, options
 from nas.cli.app import app
 from nas.cli.console import output, print_json
 
 
 @app.command(rich_help_panel="Develop")
-def plugins(as_json: options.AsJson = False) -> None:
-    """List the plug-ins of other packages, a group at a time; exit status 1 if one is broken."""
-    from nas.api.genomes import list_plugins
-    from nas.report.table import TextColumn, say_table
+def doctor(
+    run: Annotated[
+        str | None,
+        typer.Argument(help="Also check this run.", autocompletion=completion.runs),
+    ] = None,
+    as_json: options.AsJson = False,
+    runs: options.Runs = Path("runs"),
+) -> None:
+    """Look at this machine: versions, devices, data, disk and plug-ins; and for faults of a RUN.
 
-    answer = list_plugins()
-    rows = []
-    for group in answer["groups"]:
-        for plugin in group["plugins"]:
-            members, fault = ", ".join(plugin["members"]), plugin["fault"]
-            package = f"{plugin['package']} {plugin['version']}"
-            names = f"broken: {fault}" if fault else members
-            rows.append((group["group"], plugin["name"], package, names))
-        if not group["plugins"]:
-            rows.append((group["group"], "none", "", ""))
-    if as_json:
-        print_json(answer)
-    else:
-        titles, cells = ("group", "plug-in", "package", "names"), zip(*rows, strict=True)
-        say_table(output(), [TextColumn(*column) for column in zip(titles, cells, strict=True)])
-    if any(plugin["fault"] for group in answer["groups"] for plugin in group["plugins"]):
-        raise typer.Exit(1)
-
-
-@app.command(rich_help_panel="Develop")
-def doctor(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> None:
-    """Look at this machine: versions, hardware, data, folders, and what a search would use.
-
-    Uses no network. Exit status 1 if something that a search needs is broken; the output then says
-    how to mend it.
+    Uses no network and changes nothing. Exit status 1 if something is broken; the output then says
+    what helps. `nas resume RUN` restores derived files of a run.
     """
-    from nas.report.doctor import doctor_answer, examine_machine, show_doctor
+    from nas.api.doctor import examine
+    from nas.report.table import say
 
-    findings = examine_machine(runs)
-    answer = doctor_answer(findings)
+    findings = examine(run, runs)
+    works = not any(finding.is_broken for finding in findings)
     if as_json:
-        print_json(answer)
+        print_json({"works": works, "findings": [asdict(finding) for finding in findings]})
     else:
-        show_doctor(output(), findings)
-    if not answer["works"]:
+        for finding in findings:
+            state = "broken: " if finding.is_broken else ""
+            say(output(), f"{finding.about}: {state}{finding.found}")
+    if not works:
         raise typer.Exit(1)

@@ -11,7 +11,7 @@ import typer
 
 from nas.cli import completion, options
 from nas.cli.app import app
-from nas.cli.console import complain, note, output, print_json, tell
+from nas.cli.console import complain, note, output, print_json
 from nas.common.errors import NasError
 
 RUNS_SHOWN: Final = typer.Argument(
@@ -102,32 +102,6 @@ def report(
 
     written = write_report(runs or ["latest"], path)
     note(f"{written}: {written.stat().st_size / 1e6:.2f} MB; open it in a browser.")
-
-
-@app.command(rich_help_panel="Develop")
-def check(
-    run: options.RunName = "latest",
-    as_json: options.AsJson = False,
-    runs: options.Runs = Path("runs"),
-) -> None:
-    """Check a run's folder, and print each fault with what helps.
-
-    Exit status 1 if the folder has a fault. The command changes nothing; `nas resume RUN` restores
-    derived files.
-    """
-    from nas.searching.checking import check_run
-    from nas.store import find_run
-
-    folder = find_run(run, runs)
-    faults = check_run(folder)
-    if as_json:
-        print_json({"run": folder.resolve().name, "faults": faults})
-    elif faults:
-        tell("\n".join(faults))
-    else:
-        tell(f"{folder}: nothing is wrong.")
-    if faults:
-        raise typer.Exit(1)
 
 
 @app.command(rich_help_panel="Search")

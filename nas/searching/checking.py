@@ -11,14 +11,13 @@ from nas.common.errors import RunError
 from nas.common.reading import read_regular
 from nas.evaluation.trial import Purpose
 from nas.searching.front_file import FRONT_FILE, run_answer
-from nas.store import Run, is_checkpointed, open_run, weights_path
-from nas.store.files import STAGING, has_content, leftovers, run_argument
+from nas.store import Run, open_run, weights_path
+from nas.store.files import STAGING, leftovers, run_argument
 from nas.store.frozen import load_frozen_task
 from nas.store.lock import is_held
 from nas.store.weights import read_weights
 
 MAX_BYTES: Final = 2**27  # size of a file front.json
-SHOWN: Final = 3  # largest number of listed faults of the same kind
 
 
 def check_run(folder: Path) -> list[str]:
@@ -37,40 +36,22 @@ def check_run(folder: Path) -> list[str]:
 
 
 def _database_faults(run: Run) -> Iterator[str]:
-    restore = "Restore the database from a copy."
     if (fault := run.integrity()) != "ok":
-        yield f"{run.folder}: its database is damaged ({fault}). {restore}"
-    proposals = run.proposals()
-    trainings = {purpose: run.trainings(purpose) for purpose in get_args(Purpose)}
-    keys = {proposal.key for proposal in proposals if proposal.is_trained}
-    for key in sorted({training.key for training in trainings["search"]} - keys)[:SHOWN]:
-        yield f"{run.folder}: holds a training of {key}, which was never proposed. {restore}"
-    digests = {proposal.digest for proposal in proposals}
-    parents = {parent for proposal in proposals for parent in proposal.parents}
-    for digest in sorted(parents - digests)[:SHOWN]:
-        yield f"{run.folder}: {digest} was varied, but never proposed. {restore}"
-    for read in (run.sessions, run.generations, run.summary, run.incidents):
+        yield f"{run.folder}: its database is damaged ({fault}). Restore the database from a copy."
+    for purpose in get_args(Purpose):
+        run.trainings(purpose)  # raises RunError if a record cannot be read, as the others do
+    for read in (run.proposals, run.sessions, run.generations, run.summary, run.incidents):
         read()
     run.answers("explain")
 
 
 def _folder_faults(run: Run) -> Iterator[str]:
     folder, resume = run.folder, f"`nas resume {run_argument(run.folder)}`"
-    if run.status == "finished" and not is_checkpointed(folder):
-        yield f"{folder}: its log is not folded into run.sqlite; {resume} does it."
     path = folder / FRONT_FILE
     if run.generations() and not path.is_file():
         yield f"{path}: is missing; {resume} writes it."
     elif path.is_file() and not _is_same_front(path, run_answer(run)):
         yield f"{path}: does not say what the record says; {resume} writes it again."
-    for kind, document in run.setup.documents.items():
-        copy = folder / f"{kind}.yaml"
-        text = document.text.encode("utf-8", "replace")
-        if not has_content(copy, text):
-            yield (
-                f"{copy}: differs from the record's copy, which is the one that counts; `nas "
-                f"report {run_argument(folder)} -o run.html` shows that."
-            )
     yield from _weights_faults(run)
     for path in (*leftovers(folder.parent, STAGING), *leftovers(folder)):
         yield f"{path}: was left unfinished by a process that was killed; it can be removed."

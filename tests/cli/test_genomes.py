@@ -1,4 +1,4 @@
-"""Commands about genomes: show, validate, cost, export; and doctor."""
+"""Commands about genomes: show, validate, cost, export."""
 
 from __future__ import annotations
 
@@ -32,16 +32,6 @@ def test_show_plots_the_graph_beside_its_answer(nas: Any, tmp_path: Path) -> Non
     assert err == "new/graph.svg: the graph as a picture.\n"
     assert (tmp_path / "new/graph.svg").read_text().startswith("<svg")
     assert nas("show", "qana", "--plot", "graph.txt").status == 2
-
-
-def test_doctor_looks_at_this_machine(nas: Any, tmp_path: Path) -> None:
-    status, out, _ = nas("doctor", "--json")
-    assert status == 0
-    assert json.loads(out)["works"] is True
-    (tmp_path / "file").touch()
-    status, out, _ = nas("doctor", "--runs", "file")
-    assert status == 1
-    assert "broken  0 runs in file, which cannot be written" in out
 
 
 @pytest.mark.parametrize("policy", ["score_normalize_aggregate", "published_2025"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -129,14 +128,3 @@ def test_signal_exits_with_130() -> None:
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert err.strip() == "nas: interrupted; what was recorded is kept."
-
-
-def test_groups_of_plugins_are_listed(nas: Callable[..., Any]) -> None:
-    status, out, err = nas("plugins", "--json")
-    assert (status, err) == (0, "")
-    groups = json.loads(out)["groups"]
-    assert [group["group"] for group in groups] == [
-        f"nas.{name}"
-        for name in ("primitives", "mechanisms", "tasks", "costs", "algorithms", "exports", "hosts")
-    ]
-    assert all(group["plugins"] == [] for group in groups)

@@ -30,9 +30,8 @@ def read_only(recorded_run: Path, tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("read_only")
-@pytest.mark.parametrize("command", ["front example", "check example"])
-def test_commands_that_read_work_on_a_read_only_folder(nas: Any, command: str) -> None:
-    assert nas(*command.split()).status == 0
+def test_commands_that_read_work_on_a_read_only_folder(nas: Any) -> None:
+    assert nas("front", "example").status == 0
 
 
 @pytest.mark.usefixtures("read_only")

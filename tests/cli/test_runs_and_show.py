@@ -1,9 +1,8 @@
-"""`nas front`, `nas show`, `nas runs`, `nas mechanisms` and `nas check`."""
+"""`nas front`, `nas show`, `nas runs` and `nas mechanisms`."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,17 +109,3 @@ def test_mechanism_is_explained(nas: Any, name: str) -> None:
     assert answer["formula"] in result.out
     assert answer["sizes"]["heads"] == 8
     assert answer["costs"]["macs"] > 0
-
-
-def test_check_lists_faults_and_exits_with_1(nas: Any, at_runs: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(at_runs, tmp_path / "example")
-    (copy / "front.json").write_text("{}")
-    result = nas("check", copy)
-    assert (result.status, result.err) == (1, "")
-    assert "front.json: does not say what the record says" in result.out
-    assert nas("check", "example", "--runs", tmp_path, "--json").status == 1
-    (copy / "space.yaml").write_text("\x1b[2J")
-    faults = json.loads(nas("check", copy, "--json").out)["faults"]
-    assert len(faults) == 2
-    result = nas("check", "example")
-    assert (result.status, result.out) == (0, "runs/example: nothing is wrong.\n")

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import nas
+from nas.api.doctor import examine
 from nas.common.captures import CudaGraphs
 from nas.compiler import build_attention
 from nas.costs.timing import calibrate, calibration
@@ -16,7 +17,6 @@ from nas.evaluation.trainer import train_candidate
 from nas.evaluation.trial import Evaluation, Trial
 from nas.genome import ModelSizes
 from nas.genome.mechanisms import MECHANISMS, mechanism
-from nas.report.doctor import examine_machine
 from nas.surgery.preserving import difference
 from nas.tasks import load_task
 from nas.tasks.images.task import ImageTask
@@ -105,5 +105,5 @@ def test_swaps_and_exports_leave_the_generator_of_the_gpu(tmp_path: Any) -> None
 
 
 def test_doctor_names_the_gpu() -> None:
-    findings = {finding.about: finding.found for finding in examine_machine()}
+    findings = {finding.about: finding.found for finding in examine()}
     assert torch.cuda.get_device_name() in findings["GPU"]

@@ -1,0 +1,136 @@
+"""The findings of ``nas doctor``: versions, devices, data, disk, plug-ins, and faults of a run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from nas.api.genomes import list_plugins
+from nas.common.errors import NasError
+from nas.common.processor import multiplies_in_bfloat16, processor_name
+from nas.common.text import last_line, plural
+from nas.evaluation.execution import Execution, Machine, allocate, mps_runs
+from nas.report.units import human
+from nas.searching.checking import check_run
+from nas.store import RUNS, find_run, this_session
+from nas.tasks.images.folder import cache_folder
+
+# File systems on which SQLite's locks are unreliable.
+NETWORK: Final = frozenset({
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs",
+    "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check.
+
+    Attributes:
+        about: subject of the check, such as "GPU".
+        found: result of the check, with what helps if the subject is broken.
+        is_broken: whether a search, or the run, needs the subject and cannot use it.
+    """
+
+    about: str
+    found: str
+    is_broken: bool = False
+
+
+def examine(run: str | None = None, runs: Path = RUNS) -> list[Finding]:
+    """Return the findings about this machine and about a run; uses no network.
+
+    Raises:
+        RunError: there is no such run.
+    """
+    versions = ", ".join(f"{name} {text}" for name, text in this_session("").versions.items())
+    precision = "bfloat16" if multiplies_in_bfloat16() else "float32"
+    findings = [
+        Finding("versions", versions),
+        Finding("processor", f"{processor_name()}; trains in {precision}"),
+        *_devices(),
+        _data(),
+        _disk(runs),
+        *_plugins(),
+    ]
+    if run is not None:
+        folder = find_run(run, runs)
+        faults = [Finding(f"run {folder.name}", fault, True) for fault in check_run(folder)]
+        findings += faults or [Finding(f"run {folder.name}", "no faults")]
+    return findings
+
+
+def _devices() -> Iterator[Finding]:
+    """Yield findings on the GPUs, and on the workers that a search would use by default."""
+    import torch
+
+    from nas.training.hardware import usable_gpus
+
+    try:
+        gpus = usable_gpus()
+    except NasError as error:
+        yield Finding("GPU", str(error), True)
+        return
+    except (OSError, RuntimeError) as error:  # torch does not match the driver
+        yield Finding("GPU", f"{last_line(str(error))}; install torch again", True)
+        return
+    names = ", ".join(torch.cuda.get_device_name(i) for i in range(gpus))
+    mps = "MPS runs" if mps_runs() else "without MPS, so that workers take turns"
+    yield Finding("GPU", f"{names}; CUDA {torch.version.cuda}; {mps}" if gpus else "none")
+    try:
+        workers = allocate(Execution(), [Machine(os.cpu_count() or 1, gpus, has_mps=mps_runs())])
+    except NasError as error:
+        yield Finding("workers", str(error), True)
+        return
+    share = workers[0].gpus
+    device = f"on {share:g} of a GPU each" if share else "on processor cores"
+    yield Finding("workers", f"{len(workers)} {device}, by default")
+
+
+def _data() -> Finding:
+    folder = cache_folder() / "cifar10"
+    if (folder / "cifar-10-batches-py").is_dir():
+        return Finding("CIFAR-10", f"in {folder}")
+    offline = "without a network, give --data digits or --data imagefolder:PATH"
+    return Finding("CIFAR-10", f"not in {folder}; a search downloads it; {offline}")
+
+
+def _disk(runs: Path) -> Finding:
+    existing = runs.resolve()
+    while not existing.exists():
+        existing = existing.parent
+    text = f"{plural(len([*runs.glob('*/run.sqlite')]), 'run')} in {runs}"
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        help_ = "work in a folder of yours, or give --runs FOLDER"
+        return Finding("runs", f"{text}, which cannot be written ({error.strerror}); {help_}", True)
+    text += f", {human(shutil.disk_usage(existing).free)}B free"
+    mounts = Path("/proc/self/mounts")
+    lines = mounts.read_text(errors="replace").splitlines() if mounts.exists() else []
+    over = [(Path(at), kind) for _, at, kind, *_ in map(str.split, lines)]
+    over = [mount for mount in over if existing.is_relative_to(mount[0])]
+    _, kind = max(over, key=lambda mount: len(mount[0].parts), default=(existing, ""))
+    if kind in NETWORK:
+        text += f", on a network drive ({kind}): SQLite needs the locks of a local disk (--runs)"
+    return Finding("runs", text)
+
+
+def _plugins() -> list[Finding]:
+    found = [
+        Finding(
+            f"plug-in {plugin['name']}",
+            f"{group['group']} of {plugin['package']} {plugin['version']}: "
+            f"{plugin['fault'] or ', '.join(plugin['members'])}",
+            bool(plugin["fault"]),
+        )
+        for group in list_plugins()["groups"]
+        for plugin in group["plugins"]
+    ]
+    return found or [Finding("plug-ins", "none")]
