@@ -77,12 +77,9 @@ def _interrupt_once(number: int, frame: Any) -> NoReturn:
 def _run(arguments: Sequence[str] | None) -> int:
     import typer
 
-    from nas.cli import completion
     from nas.cli.app import app
     from nas.common.text import printable
 
-    if completion.REQUEST in os.environ:
-        completion.typer_completion().completion_init()
     usage_error: Any = typer.BadParameter.__base__  # typer exports only its subclasses
     try:
         status = app(args=arguments, prog_name="nas", standalone_mode=False) or 0

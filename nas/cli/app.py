@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from nas.cli import completion
 from nas.common.errors import NasError
-
-# The groups of commands in the order of `nas --help`.
-PANELS: Final = ("Search", "Look", "Compare", "Take away", "What there is", "Develop")
 
 
 class StoppedError(NasError):
@@ -23,7 +19,7 @@ class StoppedError(NasError):
 
 
 class Commands(TyperGroup):
-    """The group of all commands; the help lists them by their ``rich_help_panel``."""
+    """The group of all commands."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a command line, in which ``--plugin FILE`` may also follow the command."""
@@ -39,27 +35,12 @@ class Commands(TyperGroup):
                 (first if word.startswith("--plugin=") else rest).append(word)
         return super().parse_args(ctx, first + rest)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write a section for each group of commands."""
-        shown = {name: command for name, command in self.commands.items() if not command.hidden}
-        width = max(map(len, shown))
-        for panel in PANELS:
-            with formatter.section(panel):
-                formatter.write_dl(
-                    [
-                        (name.ljust(width), command.get_short_help_str(formatter.width - width - 6))
-                        for name, command in shown.items()
-                        if getattr(command, "rich_help_panel", PANELS[-1]) == panel
-                    ]
-                )
-
 
 app = typer.Typer(
     name="nas",
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,  # typer's options do not accept the name of a shell
-    rich_markup_mode=None,
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -96,24 +77,6 @@ def _options(
             metavar="FILE.py",
             help="Import a file with primitives, tasks or others of yours; may be repeated.",
             callback=_load_plugins,
-        ),
-    ] = None,
-    install_completion: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SHELL",
-            help="Install completion for bash, zsh or fish.",
-            callback=completion.install,
-            is_eager=True,
-        ),
-    ] = None,
-    show_completion: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SHELL",
-            help="Print the completion script.",
-            callback=completion.show,
-            is_eager=True,
         ),
     ] = None,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nas.cli import completion, options
+from nas.cli import options
 from nas.cli.app import app
 from nas.cli.console import note, output, print_json, print_result, tell
 from nas.common.errors import GenomeError, NasError
@@ -52,7 +52,7 @@ def show(
 def mechanisms(
     name: Annotated[
         str | None,
-        typer.Argument(help="A mechanism; default: all.", autocompletion=completion.mechanisms),
+        typer.Argument(help="A mechanism; default: all."),
     ] = None,
     dim: options.Dim = 64,
     heads: options.Heads = 4,

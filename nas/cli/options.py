@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final, TypeAlias
 import typer
 
 from nas.cli import completion
-from nas.cli.sudden_end import announced_sudden_end
 from nas.common.errors import ConfigError
 
 MOST_TOKENS: Final = 2**20
@@ -112,21 +111,17 @@ def _workers(
 
 
 def with_workers(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with the parameters of ``_workers`` in place of ``**execution``.
-
-    If the process ends before the command does, a sentence says so.
-    """
+    """Return the command with the parameters of ``_workers`` in place of ``**execution``."""
 
     @wraps(command)
-    def announced(**options: Any) -> None:
-        with announced_sudden_end():
-            command(**options)
+    def extended(**options: Any) -> None:
+        command(**options)
 
     *parameters, _ = inspect.signature(command, eval_str=True).parameters.values()
     parameters += inspect.signature(_workers, eval_str=True).parameters.values()
     keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
-    announced.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    return announced
+    extended.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    return extended
 
 
 def arguments(context: typer.Context, *omitted: str) -> dict[str, Any]:

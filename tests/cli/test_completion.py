@@ -1,4 +1,4 @@
-"""Shell completion offers the registered names, without heavy imports."""
+"""Shell completion offers commands, options and names, without heavy imports."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ finally:
 """
 
 
-def words(line: str, folder: Path, shell: str = "bash") -> list[str]:
-    """The completions of the last word of a line, requested as a shell does."""
-    typed = line.split(" ")
+def words(line: str, folder: Path) -> list[str]:
+    """The completions of the last word of a line, requested as bash does."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
-        "_NAS_COMPLETE": f"complete_{shell}",
+        "_NAS_COMPLETE": "complete_bash",
         "COMP_WORDS": line,
-        "COMP_CWORD": str(len(typed) - 1),
-        "_TYPER_COMPLETE_ARGS": line,
+        "COMP_CWORD": str(line.count(" ")),
     }
     done = subprocess.run(
         [sys.executable, "-c", START], cwd=folder, env=environment, capture_output=True, text=True
@@ -40,11 +38,21 @@ def words(line: str, folder: Path, shell: str = "bash") -> list[str]:
     return done.stdout.split()
 
 
-def test_run_names_with_shell_syntax_are_not_completed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("good", "$(touch bad)", "a;b", "`id`", "-x", "a b"):
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "run.sqlite").touch()
+    return tmp_path
+
+
+def test_run_names_with_shell_syntax_are_not_completed(folder: Path) -> None:
     assert completion.runs() == ["latest", "good"]
+    assert words("nas show good", folder) == ["good/best", "good/knee", "good/cheapest"]
+
+
+def test_commands_and_options_are_completed(folder: Path) -> None:
+    assert words("nas doc", folder) == ["doctor"]
+    assert words("nas search --space qui", folder) == ["quickstart"]
+    assert "--install-completion" in words("nas --ins", folder)

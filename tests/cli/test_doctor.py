@@ -33,9 +33,9 @@ def test_a_sound_machine_works(nas: Any) -> None:
 
 def test_a_folder_of_runs_that_cannot_be_written_is_broken(nas: Any, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    result = nas("doctor", "--runs", "file")
+    result = nas("doctor", "--runs", tmp_path / "file")
     assert result.status == 1
-    assert "runs: broken: 0 runs in file, which cannot be written" in result.out
+    assert f"runs: broken: 0 runs in {tmp_path}/file, which cannot be written" in result.out
 
 
 def test_gpus_that_torch_cannot_use_are_broken(nas: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from nas.cli.app import PANELS, StoppedError, app
+from nas.cli.app import StoppedError, app
 
 PROGRAM = "import sys; from nas.cli import main; main(sys.argv[1:])"
 
@@ -39,9 +39,9 @@ def test_help_lists_every_command_and_version_is_printed(nas: Any) -> None:
         names = [c.name or getattr(c.callback, "__name__", "") for c in app.registered_commands]
         assert {"search", "front", "export"} <= {*names}
         for name in names:
-            assert f"\n  {name} " in result.out
-        sections = re.findall(r"^(\S.*):$", result.out, re.MULTILINE)
-        assert sections == ["Options", *PANELS]
+            assert f"\n│ {name} " in result.out
+        panels = re.findall(r"^╭─ (.+?) ─", result.out, re.MULTILINE)
+        assert {"Options", "Search", "Compare", "Look", "Develop"} <= {*panels}
     result = nas("--version")
     assert (result.status, result.err) == (0, "")
     assert result.out.startswith("nas")
