@@ -51,9 +51,9 @@ def _restored_formats() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("mha", {"is_causal": True}),
         ("sw_sqa", {"is_causal": True, "qkv_bias": True}),
-        ("qana", {}),
+        pytest.param("mha", {"is_causal": True}, marks=pytest.mark.slow),
+        pytest.param("qana", {}, marks=pytest.mark.slow),
     ],
 )
 def test_graph_equals_the_compiled_block_at_sizes_that_tracing_did_not_use(
