@@ -64,8 +64,8 @@ MARK: Final = "NAS_LIFE"  # in the environment of all processes of a command
 # Time for the processes of a killed command to end: Ray's agents retry for a minute.
 MOST_SECONDS: Final = 75.0
 PAUSE: Final = 0.02  # seconds between two polls, which take processor time from the command
-# Counts that must be zero. Temporary files may remain if `nas check` names them or the next write
-# of the file removes them.
+# Counts that must be zero. Temporary files may remain if `nas doctor RUN` names them or the next
+# write of the file removes them.
 MUST_BE_ZERO: Final = (
     *("lost", "trained again", "processes left", "locks left", "results that differ"),
     *("files not removed", "faults", "silent ends"),

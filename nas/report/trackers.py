@@ -32,7 +32,7 @@ class Tracker(Listener):
     """Sends hypervolume, size of the front, failures and best estimate of each generation.
 
     The step of the numbers is the number of proposals so far. If the tracker fails or exceeds
-    ``TIME_LIMIT``, the search continues without it after a NasWarning.
+    ``TIME_LIMIT``, it gets no more numbers, and a NasWarning says why; the search continues.
 
     Args:
         name: "wandb" or "mlflow", which their environment variables configure, or "tensorboard",
@@ -108,7 +108,7 @@ class Tracker(Listener):
         process.kill()
         process.wait()
         warnings.warn(
-            f"{self._name} did not accept the numbers of the search, which goes on without it: "
+            f"{self._name} did not accept the numbers of the search, which is not affected: "
             f"{reason} ({self._log})",
             NasWarning,
             stacklevel=2,

@@ -25,18 +25,17 @@ def test_front_members_are_confirmed_once(nas: Any) -> None:
     result = nas(*confirm, "--json")
     assert result.err == ""  # nothing is trained again
     answer = json.loads(result.out)
-    members = {row["id"]: row for row in answer["members"]}
+    members = {row["id"]: row for row in answer["rows"]}
     assert shown.err.count("accuracy") == 3 * 2 * len(members)
     assert (answer["run"], answer["seeds"]) == ("a", 2)
     for row in members.values():
-        assert {"id", "name", "score", "estimate", "error", "p", "costs"} <= row.keys()
-        assert all(len(row[part]["values"]) == 2 for part in ("fresh", "long", "test"))
+        assert all(len(row["parts"][part]["values"]) == 2 for part in ("fresh", "long", "test"))
     front = json.loads(nas("front", "a", "--json").out)
     confirmed = [member["id"] for member in front["members"] if member["id"] in members]
     assert confirmed
     for digest in confirmed:
-        parts = {part: members[digest][part] for part in ("fresh", "long", "test")}
-        assert front["confirmed"][digest] == parts
+        for part, shown_part in front["confirmed"][digest].items():
+            assert shown_part["values"] == members[digest]["parts"][part]["values"]
     assert "fresh, long, test: " in nas("front", "a", "--plot", "front.svg").out
     assert "with fresh seeds" in Path("front.svg").read_text()
 
