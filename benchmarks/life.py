@@ -26,7 +26,7 @@ from nas.cli import main
 from nas.evaluation.trial import Purpose
 from nas.searching.checking import check_run
 from nas.store import open_run
-from nas.store.files import STAGING, STALE_SECONDS, sweep
+from nas.store.files import STALE_SECONDS, sweep
 from nas.store.lock import is_held
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ class Life:
         self.counts["faults"] += sum(" was left unfinished " not in fault for fault in faults)
         for command in ("resume life", PHASES[-1].command):
             self._wait(self._fork(command))
-        sweep(self.folder / "runs", STAGING)  # as the next search does
+        sweep(self.folder / "runs")  # as the next search does
         self.counts["files not removed"] += len(files(self.folder) - files(reference.folder))
         self.counts["faults"] += len(check_run(self.folder / RUN))
 

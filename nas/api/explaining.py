@@ -130,7 +130,7 @@ def explain(
         evaluator.close()
     explanation = make_explanation(resolved.text, model_task.name, race, costs)
     question = [explanation.mechanism.id, model_task.fingerprint(), loaded.digest]
-    run_record.add_answer("explain", question, explanation.to_dict())
+    run_record.add_answer(question, explanation.to_dict())
     return explanation
 
 

@@ -13,7 +13,7 @@ MAX_COUNT: Final = 1_000_000
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """The settings of a search; the database of a search has a column for each field.
+    """The settings of a search.
 
     Attributes:
         algorithm: name of a search algorithm.

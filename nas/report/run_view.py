@@ -140,7 +140,7 @@ class RunView:
                     if t.stage != "search" or t.task == run.setup.front_task.fingerprint
                 ),
                 incidents=run.incidents(),
-                explained=run.answers("explain"),
+                explained=run.answers(),
                 generations=run.generations(),
                 sessions=run.sessions(),
                 counts=run.counts(),

@@ -12,7 +12,7 @@ from nas.common.reading import read_regular
 from nas.evaluation.trial import Purpose
 from nas.searching.front_file import FRONT_FILE, run_answer
 from nas.store import Run, open_run, weights_path
-from nas.store.files import STAGING, leftovers, run_argument
+from nas.store.files import leftovers, run_argument
 from nas.store.frozen import load_frozen_task
 from nas.store.lock import is_held
 from nas.store.weights import read_weights
@@ -40,9 +40,9 @@ def _database_faults(run: Run) -> Iterator[str]:
         yield f"{run.folder}: its database is damaged ({fault}). Restore the database from a copy."
     for purpose in get_args(Purpose):
         run.trainings(purpose)  # raises RunError if a record cannot be read, as the others do
-    for read in (run.proposals, run.sessions, run.generations, run.summary, run.incidents):
+    for read in (run.proposals, run.candidates, run.sessions, run.generations, run.incidents):
         read()
-    run.answers("explain")
+    run.answers()
 
 
 def _folder_faults(run: Run) -> Iterator[str]:
@@ -53,7 +53,7 @@ def _folder_faults(run: Run) -> Iterator[str]:
     elif path.is_file() and not _is_same_front(path, run_answer(run)):
         yield f"{path}: does not say what the record says; {resume} writes it again."
     yield from _weights_faults(run)
-    for path in (*leftovers(folder.parent, STAGING), *leftovers(folder)):
+    for path in (*leftovers(folder.parent), *leftovers(folder)):
         yield f"{path}: was left unfinished by a process that was killed; it can be removed."
 
 

@@ -1,27 +1,24 @@
-"""Record trainings of commands other than the search, and the JSON that these commands print.
+"""Record trainings of commands other than the search, and the results of ``nas explain``.
 
-``nas evaluate`` and ``nas explain`` of RUN/ID (a mechanism of a run) add such
-records to that run. They need no lock, since SQLite serialises transactions, so that a search may
-write the run at the same time.
+``nas evaluate`` and ``nas explain`` of RUN/ID (a mechanism of a run) add such records to that run.
+They need no lock, since SQLite serialises transactions, so that a search may write the run at the
+same time.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nas.common.errors import RunError
 from nas.evaluation.trial import Purpose, Training
-from nas.store import rows
 from nas.store.database import Database
 from nas.store.run import database_file, open_run
+from nas.store.serialising import to_json
 from nas.store.writer import delete_failure, utc_now
-
-if TYPE_CHECKING:
-    from nas.store.run import Command
 
 
 class RunRecord:
@@ -49,11 +46,9 @@ class RunRecord:
         """Record a finished training in each run."""
         self._write(lambda folder: append_training(folder, training))
 
-    def add_answer(
-        self, command: Command, question: Sequence[str], answer: Mapping[str, Any]
-    ) -> None:
-        """Record the JSON result of a command in each run, see ``append_answer``."""
-        self._write(lambda folder: append_answer(folder, command, question, answer))
+    def add_answer(self, question: Sequence[str], answer: Mapping[str, Any]) -> None:
+        """Record the JSON result of ``nas explain`` in each run, see ``append_answer``."""
+        self._write(lambda folder: append_answer(folder, question, answer))
 
     def _write(self, write: Callable[[Path], None]) -> None:
         for folder in list(self._folders):
@@ -70,16 +65,14 @@ def append_training(folder: Path, training: Training) -> None:
     Raises:
         RunError: the run cannot be written.
     """
-    row = rows.training_to_row(training) | {"recorded": rows.from_datetime(utc_now())}
+    row = {"record": to_json(replace(training, recorded=utc_now()))}
     with Database.appending(database_file(folder)) as database, database.transaction():
-        delete_failure(database, row)
-        database.insert("trainings", row, is_new=False)
+        delete_failure(database, training)
+        database.insert("trainings", row, "IGNORE")
 
 
-def append_answer(
-    folder: Path, command: Command, question: Sequence[str], answer: Mapping[str, Any]
-) -> None:
-    """Record the JSON result of a command in a run; it replaces one to the same question.
+def append_answer(folder: Path, question: Sequence[str], answer: Mapping[str, Any]) -> None:
+    """Record the JSON result of ``nas explain``; it replaces one to the same question.
 
     Args:
         question: texts that identify the question: digests of mechanisms, fingerprints of tasks.
@@ -88,12 +81,9 @@ def append_answer(
         RunError: the run cannot be written.
     """
     row = {
-        "command": command,
         "question": hashlib.sha256("\n".join(question).encode()).hexdigest()[:16],
-        "answer": rows.text(json.dumps(answer, ensure_ascii=False, allow_nan=False)),
-        "recorded": rows.from_datetime(utc_now()),
+        "recorded": utc_now().isoformat(),
+        "record": to_json(dict(answer)),
     }
-    with Database.appending(database_file(folder)) as database, database.transaction():
-        same = "DELETE FROM answers WHERE command = :command AND question = :question"
-        database.execute(same, **row)
-        database.insert("answers", row)
+    with Database.appending(database_file(folder)) as database:
+        database.insert("answers", row, "REPLACE")

@@ -22,14 +22,13 @@ from nas.common.reading import read_regular
 RUNS: Final = Path("runs")
 STAGING: Final = ".new-"
 STALE_SECONDS: Final = 3600.0  # age from which on no process writes a temporary file any more
+_TEMPORARY: Final = re.compile(rf"{re.escape(STAGING)}.*[0-9a-f]{{32}}")
 
 
 def staging_for(path: Path) -> Path:
-    """Return a temporary name for a file or folder, and remove old temporary files of it."""
-    beginning = f".{path.name[:100]}."
-    for leftover in leftovers(path.parent, beginning):
-        _remove(leftover)
-    return path.with_name(f"{beginning}{uuid.uuid4().hex}")
+    """Return a temporary name for a file or folder, and remove old temporary files beside it."""
+    sweep(path.parent)
+    return path.with_name(f"{STAGING}{path.name[:100]}.{uuid.uuid4().hex}")
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -39,9 +38,8 @@ def write_whole(path: Path, content: bytes) -> None:
         OSError: the file cannot be written. No temporary file is left behind.
     """
     staging = staging_for(path)
-    handle = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with staging.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -72,34 +70,24 @@ def has_content(path: Path, content: bytes) -> bool:
         return False
 
 
-def leftovers(folder: Path, beginning: str = "") -> list[Path]:
-    """Return the temporary files in a folder that killed processes left behind an hour ago or more.
-
-    Args:
-        beginning: the beginning of the temporary names, up to their random part. By default, all
-            temporary names that nas uses are included.
-    """
-    name = re.escape(beginning) if beginning else rf"({re.escape(STAGING)}|\..+\.)"
-    pattern, latest = re.compile(name + "[0-9a-f]{32}"), time.time() - STALE_SECONDS
+def leftovers(folder: Path) -> list[Path]:
+    """Return the temporary files in a folder that killed processes left an hour ago or earlier."""
+    latest = time.time() - STALE_SECONDS
     try:
-        paths = [path for path in sorted(folder.iterdir()) if pattern.fullmatch(path.name)]
+        paths = [path for path in sorted(folder.iterdir()) if _TEMPORARY.fullmatch(path.name)]
         return [path for path in paths if path.lstat().st_mtime < latest]
     except OSError:  # another process may remove them too
         return []
 
 
-def sweep(folder: Path, beginning: str = "") -> None:
+def sweep(folder: Path) -> None:
     """Remove the files that ``leftovers`` returns. A file that cannot be removed stays."""
-    for path in leftovers(folder, beginning):
-        _remove(path)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(OSError):
-            path.unlink()
+    for path in leftovers(folder):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def run_argument(folder: Path) -> str:

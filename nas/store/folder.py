@@ -13,7 +13,6 @@ import hashlib
 import os
 import re
 import shutil
-import uuid
 from collections.abc import Iterable
 from datetime import datetime
 from itertools import chain, count
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from nas.common.config import near
 from nas.common.errors import RunError
 from nas.store import lock
-from nas.store.files import RUNS, STAGING, run_argument, sweep
+from nas.store.files import RUNS, run_argument, staging_for
 from nas.store.run import DATABASE_FILE, open_run
 from nas.store.writer import RunWriter, open_writer, utc_now, write_setup
 
@@ -93,21 +92,22 @@ def find_run(source: str, root: Path = RUNS) -> Path:
     """Return the folder of a run.
 
     Args:
-        source: name of a run in ``root``, path of a run folder or its database, or "latest".
+        source: name of a run in ``root``, path of a run folder or its database, or "latest", the
+            run that a process began to write last.
 
     Raises:
         RunError: there is no such run. The message lists similar and recent names.
     """
+    folders = _run_folders(root)
     if source == LATEST:
-        runs, _ = list_runs(root)
-        if not runs:
+        if not folders:
             raise RunError(f"{root}: holds no run yet; `nas search` makes one.")
-        return runs[-1].folder
+        return max(folders, key=lock.last_acquired)
     path = Path(source)
     for folder in (root / source, path, path.parent if path.name == DATABASE_FILE else path):
         if source and _is_file(folder / DATABASE_FILE):
             return folder
-    names = [folder.name for folder in _run_folders(root)]
+    names = [folder.name for folder in folders]
     recent = ", ".join(names[-8:]) or "none yet"
     raise RunError(
         f"{_shown(source)}: there is no such run in {root}{near(source, names)}; expected a path, "
@@ -124,12 +124,9 @@ def change_token(folder: Path) -> str:
     state: list[object] = [lock.is_held(folder)]
     # SQLite writes a record to the log first, and later to the database.
     for name in (DATABASE_FILE, f"{DATABASE_FILE}-wal"):
-        try:
-            info = (folder / name).lstat()  # links are refused when the database is opened
-        except FileNotFoundError:
-            state.append(None)
-        else:
-            state.append((info.st_ino, info.st_size, info.st_mtime_ns))
+        with contextlib.suppress(FileNotFoundError):
+            info = (folder / name).stat()
+            state.append((name, info.st_ino, info.st_size, info.st_mtime_ns))
     return hashlib.sha256(repr(state).encode()).hexdigest()[:16]
 
 
@@ -139,8 +136,8 @@ def split_member(source: str) -> tuple[str, str]:
     Raises:
         RunError: there is no slash, or one side of the slash is empty.
     """
-    run, slash, member = source.rpartition("/")
-    if not (run and slash and member):
+    run, _, member = source.rpartition("/")
+    if not (run and member):
         raise RunError(
             f"{_shown(source)}: expected RUN/ID, for example {LATEST}/best; ID is the beginning of "
             "a digest or one of best, knee, cheapest."
@@ -150,25 +147,14 @@ def split_member(source: str) -> tuple[str, str]:
 
 def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> Path:
     root.mkdir(parents=True, exist_ok=True)
-    sweep(root, STAGING)
-    staging = root / f"{STAGING}{uuid.uuid4().hex}"
+    staging = staging_for(root / "run")
     staging.mkdir()
     try:
         for kind, document in setup.documents.items():
             text = document.text
             (staging / f"{kind}.yaml").write_text(text, encoding="utf-8", errors="replace")
         write_setup(staging / DATABASE_FILE, setup, now)
-        for name in names:
-            target = root / name
-            try:
-                if not os.path.lexists(target):
-                    staging.rename(target)
-                    break
-            except OSError as error:  # another process may have created the target meanwhile
-                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
-                    raise
-        else:
-            raise _existing(target)
+        target = _rename(staging, (root / name for name in names))
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     with contextlib.suppress(OSError):  # some systems synchronise no folder
@@ -176,6 +162,17 @@ def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> P
         os.fsync(handle)
         os.close(handle)
     return target
+
+
+def _rename(staging: Path, targets: Iterable[Path]) -> Path:
+    for target in targets:
+        try:
+            if not os.path.lexists(target):
+                return staging.rename(target)
+        except OSError as error:  # another process may have created the target meanwhile
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
+                raise
+    raise _existing(target)
 
 
 def _names(setup: RunSetup, now: datetime) -> Iterable[str]:

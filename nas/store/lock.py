@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import socket
 import time
@@ -39,12 +38,9 @@ class Lock:
 
     def release(self) -> None:
         """Release the lock. A second call does nothing."""
-        if self._path not in _held:
-            return
-        with contextlib.suppress(OSError):
-            os.ftruncate(self._handle, 0)
-        os.close(self._handle)
-        _held.discard(self._path)
+        if self._path in _held:
+            os.close(self._handle)
+            _held.discard(self._path)
 
 
 def acquire(folder: Path) -> Lock:
@@ -54,7 +50,7 @@ def acquire(folder: Path) -> Lock:
         RunError: this or another process writes the run, or the folder is not writable.
     """
     path = folder.resolve() / LOCK_FILE
-    holder = {"pid": os.getpid(), "host": socket.gethostname()}
+    holder = f"process {os.getpid()} on {socket.gethostname()}"
     if path in _held:
         raise _refusal(folder, holder)
     try:
@@ -63,9 +59,9 @@ def acquire(folder: Path) -> Lock:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | FLAGS, 0o644)
             on_error.callback(os.close, handle)
             if not _try(handle):
-                raise _refusal(folder, _read(handle))
+                raise _refusal(folder, os.pread(handle, 400, 0).decode(errors="replace"))
             os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps(holder).encode(), 0)
+            os.pwrite(handle, holder.encode(), 0)  # the time of the file is `last_acquired`
             on_error.pop_all()
     except OSError as error:
         raise RunError(
@@ -93,6 +89,14 @@ def is_held(folder: Path) -> bool:
     return False
 
 
+def last_acquired(folder: Path) -> float:
+    """Return the time at which a process last locked the run, see ``os.stat``; 0 for never."""
+    try:
+        return (folder / LOCK_FILE).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
 def _try(handle: int) -> bool:
     for attempt in range(ATTEMPTS):
         try:
@@ -104,18 +108,9 @@ def _try(handle: int) -> bool:
     return False
 
 
-def _read(handle: int) -> dict[str, object]:
-    with contextlib.suppress(ValueError, OSError):
-        holder = json.loads(os.pread(handle, 4096, 0))
-        if isinstance(holder, dict):
-            return holder
-    return {}
-
-
-def _refusal(folder: Path, holder: dict[str, object]) -> RunError:
-    pid, host = holder.get("pid", "unknown"), holder.get("host", "an unknown host")
+def _refusal(folder: Path, holder: str) -> RunError:
     return RunError(
-        f"run {folder.name!r} is being written by process {pid} on {host}; wait until it ends or "
+        f"run {folder.name!r} is being written by {holder or 'a process'}; wait until it ends or "
         f"stop it with Ctrl-C, then `nas resume {run_argument(folder)}`. Reading it is possible "
         "meanwhile."
     )

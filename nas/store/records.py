@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator
 
 from nas.common.differences import mean_and_error
 from nas.common.objectives import Metric, Objective
@@ -23,17 +25,15 @@ Verdict: TypeAlias = Literal["new", "repeated", "replayed", "rejected"]
 RunStatus: TypeAlias = Literal["running", "stopped", "finished"]
 TARGET: Final = "target"  # operator of a proposal that is trained under the target task
 CandidateStatus: TypeAlias = Literal["ok", "failed", "stopped", "waiting", "duplicate", "rejected"]
+_FINITE: Final = ConfigDict(allow_inf_nan=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The text of a space, a policy (path rules of a space) or a task when the run began.
+    """The YAML text of a space, a policy (path rules of a space) or a task when the run began.
 
-    Attributes:
-        name: name of the space, policy or task.
-        text: its complete YAML text.
-        fingerprint: a digest of 16 hexadecimal characters. The fingerprint of a task also covers
-            the content of the task's data.
+    ``fingerprint`` is a digest of 16 hexadecimal characters. The fingerprint of a task also covers
+    the content of the task's data.
     """
 
     name: str
@@ -53,7 +53,6 @@ class RunSetup:
     It is recorded when the run begins. Only ``config.generations`` may be raised later.
 
     Attributes:
-        config: the settings of the search.
         objectives: the metrics and costs that the run optimises. All vectors of objective values
             have this order.
         calibration: measured times of elementary operations, from which ``time_ms`` is predicted,
@@ -66,7 +65,7 @@ class RunSetup:
     space: Document
     policy: Document
     task: Document
-    objectives: tuple[Objective, ...]
+    objectives: Annotated[tuple[Objective, ...], Field(min_length=1)]
     calibration: Mapping[str, Any] = field(default_factory=dict)
     metrics: tuple[Metric, ...] = ()
     target: Document | None = None
@@ -85,19 +84,15 @@ class RunSetup:
     def unit(self, name: str) -> str:
         """Return the unit of a metric or objective; empty if it has no unit or is unknown."""
         units = {metric.name: metric.unit for metric in self.metrics}
-        units |= {objective.name: objective.unit for objective in self.objectives}
-        return units.get(name, "")
+        return (units | {each.name: each.unit for each in self.objectives}).get(name, "")
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
     """The description of a process that begins or resumes a run.
 
-    Attributes:
-        command: command line of the process.
-        versions: versions of libraries, plug-in packages and Python, by name.
-        hardware: product name of the processor.
-        workers: number of trainings that run at the same time.
+    ``versions`` are those of libraries, plug-in packages and Python, by name; ``workers`` is the
+    number of trainings that run at the same time.
     """
 
     command: str
@@ -108,22 +103,21 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class PastSession:
-    """A recorded session, that is, a process that wrote the run.
+    """A process that wrote the run.
 
-    Attributes:
-        session: the description of the process.
-        pid: process id.
-        host: name of the machine.
-        started: time at which the process opened the run.
-        ended: time at which the process closed the run; None while the process runs, and if it was
-            killed.
+    ``ended`` is the time at which the process closed the run; None while the process runs, and if
+    it was killed.
     """
 
     session: Session
     pid: int
     host: str
     started: datetime
-    ended: datetime | None
+    ended: datetime | None = None
+
+
+def _genome(data: Any) -> Genome:
+    return data if isinstance(data, Genome) else Genome.from_dict(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +134,7 @@ class Proposal:
         genome: the genome in normal form.
         formula: the genome as one line of mathematics.
         operator: the operator that made the genome: "sample", "crossover", "mechanism", ...
-        name: name of the published mechanism; None if the genome is not a published mechanism.
+        name: name of the published mechanism that the genome is.
         parents: digests of the genomes that the operator changed or combined.
         verdict: "new" if the mechanism is trained for the first time, "repeated" if it is trained
             again with another seed, "replayed" if it is a duplicate and not trained, "rejected" if
@@ -150,11 +144,12 @@ class Proposal:
             is trained.
     """
 
+    __pydantic_config__ = _FINITE
     number: int
     attempt: int
     digest: str
     key: str | None
-    genome: Genome
+    genome: Annotated[Genome, PlainSerializer(Genome.to_dict), PlainValidator(_genome)]
     formula: str
     operator: str
     name: str | None
@@ -186,18 +181,10 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of proposals by outcome.
+    """Numbers of proposals by verdict, and of new mechanisms by the outcome of their trainings.
 
-    Attributes:
-        proposed: all proposals. This is the sum of ``evaluated``, ``repeated``, ``replayed``,
-            ``rejected`` and the new mechanisms whose trainings have not ended.
-        evaluated: new mechanisms whose trainings have ended.
-        repeated: proposals to train a known mechanism again.
-        replayed: duplicates, which are not trained.
-        rejected: genomes that are not legal.
-        failed: mechanisms of which a training failed.
-        stopped: mechanisms of which a training was stopped because it missed a score that its task
-            requires.
+    The trainings of ``evaluated`` mechanisms have ended. A training of a ``stopped`` mechanism
+    missed a score that its task requires.
     """
 
     proposed: int = 0
@@ -218,15 +205,15 @@ class Estimate:
     """Posterior estimates of a mechanism's objectives after a generation.
 
     Attributes:
-        key: key of the mechanism, see ``Proposal.key``.
         means: posterior mean of each objective, by name, in the objective's unit.
         errors: standard error of each metric, by name. Costs have no error.
         p: probability that this mechanism is within the limits of the objectives and that no other
             mechanism within them dominates it.
-        is_member: whether the mechanism is in the front, that is, no other mechanism's means
-            dominate its means.
+        is_member: whether the mechanism is in the front, that is, its means are within the limits,
+            and no other mechanism's means within them dominate them.
     """
 
+    __pydantic_config__ = _FINITE
     key: str
     means: Mapping[str, float]
     errors: Mapping[str, float]
@@ -256,12 +243,12 @@ class Candidate:
 
     @property
     def digest(self) -> str:
-        """The digest of the genome, which commands show as the mechanism's id."""
+        """See ``Proposal.digest``."""
         return self.proposal.digest
 
     @property
     def key(self) -> str:
-        """The digest of the genome with all sizes set to those of the run's task."""
+        """See ``Proposal.key``."""
         return str(self.proposal.key)
 
     @property
@@ -312,9 +299,7 @@ class Candidate:
 
     @cached_property
     def _measured(self) -> dict[str, tuple[float, float | None]]:
-        if not self.is_ok:
-            return {}
-        return _means(self.scored)
+        return _means(self.scored) if self.is_ok else {}
 
     @cached_property
     def scores(self) -> Mapping[str, float]:
@@ -363,36 +348,30 @@ class Generation:
 
     Attributes:
         number: index of the generation, from 0.
-        finished: time at which the generation was recorded.
         hypervolume: hypervolume of the front by estimates, as a fraction of the box between the
             ideal and the reference values of the objectives.
         best: best estimate of the first objective, in the objective's unit; None without a result.
-        counts: counts of the proposals of this generation only.
         front: digests of the mechanisms of the front, sorted from best to worst in the first
             objective.
+        counts: counts of the proposals of this generation only.
     """
 
+    __pydantic_config__ = _FINITE
     number: int
     finished: datetime
     hypervolume: float
     best: float | None
-    counts: Counts
     front: tuple[str, ...]
+    counts: Counts = Counts()
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """One line of the list of runs.
 
-    Attributes:
-        folder: folder of the run.
-        note: why the run ended early, or the error with which it stopped; otherwise empty.
-        started: time at which the run began.
-        active: time at which the last process began to write the run.
-        generations_done: number of complete generations.
-        objective: the first objective.
-        best: best value of the first objective in the front; None without a result.
-        hypervolume: hypervolume of the front; None without a result.
+    ``note`` is that of ``Run``, ``active`` the time at which the last process began to write the
+    run. ``best`` (of the first objective, which is ``objective``) and ``hypervolume`` are those of
+    the last complete generation; None without one.
     """
 
     name: str

@@ -1,40 +1,42 @@
 """Read a run: its setup, sessions, proposals, trainings, candidates and generations.
 
-Reading changes nothing and never waits for the process that writes the run.
+Reading changes no record and never waits for the process that writes the run.
 """
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Final, TypeVar
 
 from nas.common.errors import NasError, RunError
 from nas.common.objectives import front_costs
 from nas.common.pareto import non_dominated, scaled_hypervolume
 from nas.evaluation.trial import RETRIED, Incident, Purpose, Training
-from nas.store import lock, rows
+from nas.store import lock
 from nas.store.database import Database
-from nas.store.records import Candidate, Counts, Generation, RunStatus, RunSummary
-
-if TYPE_CHECKING:
-    from nas.store.records import Estimate, PastSession, Proposal, RunSetup
+from nas.store.records import (
+    Candidate,
+    Counts,
+    Estimate,
+    Generation,
+    PastSession,
+    Proposal,
+    RunSetup,
+    RunStatus,
+    RunSummary,
+)
+from nas.store.serialising import from_json
 
 DATABASE_FILE: Final = "run.sqlite"
+SEARCHED: Final[tuple[Purpose, ...]] = ("search", "target")  # trainings of a search's candidates
 
-Command: TypeAlias = Literal["explain"]
-
-# Errors of functions that read a damaged row.
-_DAMAGE: Final = (
-    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
-    NasError,
-)
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 class Run(AbstractContextManager["Run"]):
@@ -55,17 +57,14 @@ class Run(AbstractContextManager["Run"]):
     @property
     def setup(self) -> RunSetup:
         """What was recorded when the run began: settings, space, task, objectives."""
-        return self._read(rows.setup_from_row, self._row())
+        setup: RunSetup = self._checked(from_json, RunSetup, self._row()["record"])
+        return setup
 
     @property
     def status(self) -> RunStatus:
         """The recorded status; "stopped" if it is "running" but no process writes the run."""
-        status = self._row()["status"]
-        if status not in get_args(RunStatus):
-            raise self._damaged(ValueError(f"the status {status!r}"))
-        if status == "running" and not lock.is_held(self.folder):
-            return "stopped"
-        return status  # type: ignore[no-any-return]
+        status: RunStatus = self._row()["status"]
+        return "stopped" if status == "running" and not lock.is_held(self.folder) else status
 
     @property
     def note(self) -> str:
@@ -75,7 +74,8 @@ class Run(AbstractContextManager["Run"]):
     @property
     def started(self) -> datetime:
         """The time at which the run began."""
-        return self._read(rows.to_datetime, self._row()["started"])
+        started: datetime = self._checked(datetime.fromisoformat, self._row()["started"])
+        return started
 
     @property
     def is_exhausted(self) -> bool:
@@ -87,12 +87,11 @@ class Run(AbstractContextManager["Run"]):
 
     def sessions(self) -> tuple[PastSession, ...]:
         """Return the processes that began or resumed the run, in order."""
-        return self._all(rows.session_from_row, "SELECT * FROM sessions ORDER BY id")
+        return self._records(PastSession, "sessions ORDER BY id")
 
     def proposals(self) -> tuple[Proposal, ...]:
         """Return all proposals, sorted by number and attempt."""
-        statement = "SELECT * FROM proposals ORDER BY number, attempt"
-        return self._all(rows.proposal_from_row, statement)
+        return self._records(Proposal, "proposals ORDER BY number, attempt")
 
     def proposal(self, digest: str) -> Proposal | None:
         """Return the first proposal of a genome; None if the run has not proposed the genome.
@@ -102,22 +101,17 @@ class Run(AbstractContextManager["Run"]):
         Args:
             digest: complete digest of the genome in normal form.
         """
-        proposals = self._all(
-            rows.proposal_from_row,
-            "SELECT * FROM proposals WHERE digest = :digest "
-            "ORDER BY verdict != 'new', number, attempt LIMIT 1",
-            digest=digest,
-        )
-        return proposals[0] if proposals else None
+        order = "ORDER BY verdict != 'new', number, attempt LIMIT 1"
+        source = f"proposals WHERE digest = :digest {order}"
+        return next(iter(self._records(Proposal, source, digest=digest)), None)
 
-    def new_proposals(self, keys: Iterable[str]) -> dict[str, Proposal]:
-        """Return the proposal with which each mechanism was trained first, by key."""
-        proposals = self._all(
-            rows.proposal_from_row,
-            "SELECT * FROM proposals WHERE verdict = 'new' "
-            "AND key IN (SELECT value FROM json_each(:keys))",
-            keys=json.dumps([*keys]),
-        )
+    def new_proposals(self, keys: Iterable[str] | None = None) -> dict[str, Proposal]:
+        """Return the proposal with which each mechanism was trained first, by key.
+
+        The proposals are in their order. ``keys`` selects mechanisms.
+        """
+        source = "proposals WHERE verdict = 'new' AND {} ORDER BY number"
+        proposals = self._records(Proposal, source, keys=keys)
         return {str(proposal.key): proposal for proposal in proposals}
 
     def digests(self) -> tuple[str, ...]:
@@ -134,13 +128,12 @@ class Run(AbstractContextManager["Run"]):
             key: if given, only trainings of the mechanism with this key.
             last: if given, only this number of most recent trainings, sorted by their end.
         """
-        order = "stage, task, key, repeat, seed" if last is None else "recorded DESC"
-        trainings = self._all(
-            rows.training_from_row,
-            "SELECT * FROM trainings WHERE purpose = :purpose AND (:key IS NULL OR key = :key) "  # noqa: S608
-            f"ORDER BY {order} LIMIT :last",
+        order = "stage, task, key, repeat, seed" if last is None else "rowid DESC"
+        trainings = self._records(
+            Training,
+            f"trainings WHERE purpose = :purpose AND {{}} ORDER BY {order} LIMIT :last",
+            keys=None if key is None else [key],
             purpose=purpose,
-            key=key,
             last=-1 if last is None else last,
         )
         return trainings if last is None else trainings[::-1]
@@ -150,12 +143,11 @@ class Run(AbstractContextManager["Run"]):
 
         Failures that a resumed search trains again do not count.
         """
-        statement = (
-            "SELECT count(*) AS ended FROM trainings WHERE purpose IN ('search', 'target') "
-            "AND ifnull(reason, '') NOT IN (SELECT value FROM json_each(:retried))"
+        groups = self._database.query(
+            "SELECT reason, count(*) AS number FROM trainings "
+            "WHERE purpose IN ('search', 'target') GROUP BY reason"
         )
-        retried = json.dumps(sorted(RETRIED))
-        return int(self._database.query(statement, retried=retried)[0]["ended"])
+        return sum(group["number"] for group in groups if group["reason"] not in RETRIED)
 
     def candidates(
         self, keys: Iterable[str] | None = None, proposals: Iterable[Proposal] | None = None
@@ -166,24 +158,14 @@ class Run(AbstractContextManager["Run"]):
             keys: if given, only the mechanisms with these keys. No other records are read.
             proposals: all proposals of the run, if the caller has read them already.
         """
+        keys = None if keys is None else [*keys]
         with self.snapshot():
-            setup, estimates = self.setup, {e.key: e for e in self.estimates()}
-            values = {"keys": None if keys is None else json.dumps([*keys])}
-            chosen = "(:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)))"
             if proposals is None:
-                proposals = self._all(
-                    rows.proposal_from_row,
-                    f"SELECT * FROM proposals WHERE verdict = 'new' AND {chosen} ORDER BY number",  # noqa: S608
-                    **values,
-                )
-            trainings = self._all(
-                rows.training_from_row,
-                f"SELECT * FROM trainings WHERE purpose IN ('search', 'target') AND {chosen} "  # noqa: S608
-                "ORDER BY key, repeat",
-                **values,
-            )
-        new = [proposal for proposal in proposals if proposal.is_new]
-        return self._read(lambda _: _join(setup, new, trainings, estimates), None)
+                proposals = self.new_proposals(keys).values()
+            source = "trainings WHERE purpose IN ('search', 'target') AND {} ORDER BY key, repeat"
+            trainings = self._records(Training, source, keys=keys)
+            new = [proposal for proposal in proposals if proposal.is_new]
+            return self._checked(_join, self.setup, new, trainings, self.estimates())
 
     def front(self, candidates: Sequence[Candidate] | None = None) -> tuple[Candidate, ...]:
         """Return the non-dominated mechanisms, sorted from best to worst in the first objective.
@@ -196,113 +178,75 @@ class Run(AbstractContextManager["Run"]):
             candidates: all candidates of the run, if the caller has read them already.
         """
         with self.snapshot():
-            objectives = self.setup.objectives
+            objectives, estimates = self.setup.objectives, self.estimates()
+            keys = {estimate.key for estimate in estimates if estimate.is_member}
             if candidates is None:
-                estimates = self.estimates()
-                candidates = self.candidates(self._front_keys(estimates) if estimates else None)
-            elif estimated := [candidate for candidate in candidates if candidate.estimate]:
-                candidates = estimated
-            members = [candidate for candidate in candidates if candidate.is_ok]
-        costs = [front_costs(objectives, member.objectives) for member in members]
-        ranked = sorted(non_dominated(costs), key=lambda i: (costs[i], members[i].proposal.number))
-        return tuple(members[i] for i in ranked)
-
-    def _front_keys(self, estimates: Sequence[Estimate]) -> list[str]:
-        """Return the keys of the mechanisms whose estimates are non-dominated.
-
-        Mechanisms with a failed or missing training are left out before the comparison.
-        """
-        statement = (
-            "SELECT key FROM trainings WHERE purpose IN ('search', 'target') GROUP BY key "
-            "HAVING count(*) >= (SELECT repeats FROM run) AND min(status = 'ok')"
-        )
-        complete = {row["key"] for row in self._database.query(statement)}
-        estimates = [estimate for estimate in estimates if estimate.key in complete]
-        objectives = self.setup.objectives
-        costs = self._read(lambda es: [front_costs(objectives, e.means) for e in es], estimates)
-        return [estimates[i].key for i in non_dominated(costs)]
+                candidates = self.candidates(keys if estimates else None)
+        complete = [candidate for candidate in candidates if candidate.is_ok]
+        costs = {c.key: front_costs(objectives, c.objectives) for c in complete}
+        if estimates:
+            members = [candidate for candidate in complete if candidate.key in keys]
+        else:
+            members = [complete[i] for i in non_dominated([*costs.values()])]
+        return tuple(sorted(members, key=lambda c: (costs[c.key], c.proposal.number)))
 
     def hypervolume(self, members: Sequence[Candidate]) -> float:
         """Return the hypervolume that some candidates dominate, as a fraction from 0 to 1."""
         return scaled_hypervolume(self.setup.objectives, [c.objectives for c in members])
 
-    def answers(self, command: Command) -> tuple[dict[str, Any], ...]:
+    def answers(self) -> tuple[dict[str, Any], ...]:
         """Return the JSON results of ``nas explain`` that the run recorded."""
-        statement = "SELECT answer FROM answers WHERE command = :command ORDER BY question"
-        answers = self._all(lambda row: json.loads(row["answer"]), statement, command=command)
-        if not all(isinstance(answer, dict) for answer in answers):
-            raise self._damaged(ValueError("an answer is no JSON object"))
-        return answers
+        return self._records(dict[str, Any], "answers ORDER BY question")
 
     def estimates(self) -> tuple[Estimate, ...]:
         """Return the estimates of all mechanisms after the last generation, sorted by key."""
-        return self._all(
-            rows.estimate_from_row,
-            "SELECT * FROM estimates WHERE generation = (SELECT max(number) FROM generations) "
-            "ORDER BY key",
-        )
+        return self._records(Estimate, "estimates ORDER BY key")
 
     def incidents(self) -> tuple[Incident, ...]:
         """Return the recorded failures of workers, in order."""
-        return self._all(rows.incident_from_row, "SELECT * FROM incidents ORDER BY id")
+        return self._records(Incident, "incidents ORDER BY id")
 
     def generations(self, first: int = 0) -> tuple[Generation, ...]:
         """Return the complete generations from index ``first`` on, in order."""
-        fronts: dict[int, list[tuple[float, int, str]]] = defaultdict(list)
-
-        def add_member(row: rows.Row) -> None:
-            cost = objective.as_cost(rows.numbers(row["means"])[objective.name])
-            fronts[row["generation"]].append((cost, row["number"], row["digest"]))
-
-        def read(row: rows.Row) -> Generation:
-            number, best = row["number"], row["best"]
-            return Generation(
-                number=number,
-                finished=rows.to_datetime(row["finished"]),
-                hypervolume=rows.finite(row["hypervolume"]),
-                best=None if best is None else rows.finite(best),
-                counts=counts[number],
-                front=tuple(digest for *_, digest in sorted(fronts[number])),
-            )
-
         with self.snapshot():
-            counts, objective = self._counts_by_generation(first), self.setup.objectives[0]
-            self._all(
-                add_member,
-                "SELECT e.generation, e.means, p.number, p.digest FROM estimates AS e "
-                "JOIN proposals AS p ON p.key = e.key AND p.verdict = 'new' "
-                "WHERE e.is_member AND e.generation >= :first",
-                first=first,
-            )
-            statement = "SELECT * FROM generations WHERE number >= :first ORDER BY number"
-            return self._all(read, statement, first=first)
+            source = "generations WHERE number >= :first ORDER BY number"
+            generations = self._records(Generation, source, first=first)
+            counts = self._counts_by_generation(first)
+        return tuple(replace(g, counts=counts.get(g.number, Counts())) for g in generations)
 
     def counts(self) -> Counts:
         """Return the numbers of all proposals so far, by outcome."""
         return sum(self._counts_by_generation().values(), start=Counts())
 
     def _counts_by_generation(self, first: int = 0) -> dict[int, Counts]:
-        records = self._database.query(
-            "WITH chosen AS (SELECT number, key, verdict FROM proposals "
-            "WHERE number >= :first * (SELECT population FROM run)), "
-            "ended AS (SELECT key, count(*) AS trainings, max(status = 'failed') AS failed, "
-            "max(status = 'stopped') AS stopped FROM trainings "
-            "WHERE purpose = 'search' AND key IN (SELECT key FROM chosen) GROUP BY key) "
-            "SELECT number / (SELECT population FROM run) AS generation, count(*) AS proposed, "
-            "sum(verdict = 'new' AND ifnull(trainings, 0) >= (SELECT repeats FROM run)) "
-            "AS evaluated, sum(verdict = 'repeated') AS repeated, "
-            "sum(verdict = 'replayed') AS replayed, sum(verdict = 'rejected') AS rejected, "
-            "sum(verdict = 'new' AND ifnull(failed, 0)) AS failed, "
-            "sum(verdict = 'new' AND ifnull(stopped, 0)) AS stopped "
-            "FROM chosen LEFT JOIN ended USING (key) GROUP BY 1",
+        config = self.setup.config
+        groups = self._database.query(
+            "WITH ended AS (SELECT key, count(*) >= :repeats AS evaluated, "
+            "max(status = 'failed') AS failed, max(status = 'stopped') AS stopped "
+            "FROM trainings WHERE purpose = 'search' GROUP BY key) "
+            "SELECT number / :population AS generation, verdict, count(*) AS proposed, "
+            "sum(evaluated) AS evaluated, sum(failed) AS failed, sum(stopped) AS stopped "
+            "FROM proposals LEFT JOIN ended USING (key) "
+            "WHERE number >= :first * :population GROUP BY 1, 2",
+            repeats=config.repeats,
+            population=config.population,
             first=first,
         )
-        return {row.pop("generation"): Counts(**row) for row in records}
+        counts: dict[int, Counter[str]] = defaultdict(Counter)
+        for group in groups:
+            count = counts[group["generation"]]
+            count["proposed"] += group["proposed"]
+            if group["verdict"] == "new":
+                outcomes = ("evaluated", "failed", "stopped")
+                count.update({outcome: group[outcome] or 0 for outcome in outcomes})
+            else:
+                count[group["verdict"]] += group["proposed"]
+        return {number: Counts(**count) for number, count in counts.items()}
 
     def summary(self) -> RunSummary:
-        """Return a summary of the run with the best value and hypervolume of all results."""
+        """Return a summary of the run with the best value and hypervolume of its last front."""
         with self.snapshot():
-            setup, sessions, members = self.setup, self.sessions(), self.front()
+            setup, sessions, generations = self.setup, self.sessions(), self.generations()
             return RunSummary(
                 name=self.name,
                 folder=self.folder,
@@ -314,12 +258,12 @@ class Run(AbstractContextManager["Run"]):
                 seed=setup.config.seed,
                 started=self.started,
                 active=sessions[-1].started if sessions else self.started,
-                generations_done=len(self.generations()),
+                generations_done=len(generations),
                 generations=setup.config.generations,
                 counts=self.counts(),
                 objective=setup.objectives[0],
-                best=members[0].objectives[setup.objectives[0].name] if members else None,
-                hypervolume=self.hypervolume(members) if members else None,
+                best=generations[-1].best if generations else None,
+                hypervolume=generations[-1].hypervolume if generations else None,
             )
 
     def integrity(self) -> str:
@@ -346,20 +290,29 @@ class Run(AbstractContextManager["Run"]):
             )
         return records[0]
 
-    def _all(self, reader: Callable[[rows.Row], T], sql: str, **values: Any) -> tuple[T, ...]:
-        return tuple(self._read(reader, row) for row in self._database.query(sql, **values))
+    def _records(
+        self, kind: type[T], source: str, *, keys: Iterable[str] | None = None, **values: Any
+    ) -> tuple[T, ...]:
+        """Return the records of a table.
 
-    def _read(self, reader: Callable[[R], T], row: R) -> T:
+        Args:
+            source: table, condition and order in SQL. ``{}`` in it becomes the condition on keys.
+            keys: if given, the keys of the mechanisms whose records are selected.
+        """
+        values["keys"] = None if keys is None else json.dumps([*keys])
+        chosen = "(:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)))"
+        rows = self._database.query(f"SELECT record FROM {source.format(chosen)}", **values)  # noqa: S608
+        return tuple(self._checked(from_json, kind, row["record"]) for row in rows)
+
+    def _checked(self, read: Callable[..., T], *args: Any) -> T:
+        """Return the result of a function that reads records; RunError if they are damaged."""
         try:
-            return reader(row)
-        except _DAMAGE as error:
-            raise self._damaged(error) from error
-
-    def _damaged(self, error: Exception) -> RunError:
-        return RunError(
-            f"{self.folder / DATABASE_FILE}: holds a record that cannot be read "
-            f"({type(error).__name__}: {error}). Restore it from a copy."
-        )
+            return read(*args)
+        except (ValueError, NasError) as error:
+            raise RunError(
+                f"{self.folder / DATABASE_FILE}: holds a record that cannot be read ({error}). "
+                "Restore it from a copy."
+            ) from error
 
 
 def open_run(folder: Path) -> Run:
@@ -383,10 +336,10 @@ def database_file(folder: Path) -> Path:
 def _join(
     setup: RunSetup,
     proposals: Sequence[Proposal],
-    trainings: Sequence[Training],
-    estimates: Mapping[str, Estimate],
+    trainings: Iterable[Training],
+    estimates: Iterable[Estimate],
 ) -> tuple[Candidate, ...]:
-    """Return what was recorded about each new mechanism: proposal, trainings and estimate.
+    """Return the candidates with their trainings and estimates.
 
     Raises:
         ValueError: records contradict each other.
@@ -399,17 +352,17 @@ def _join(
             raise ValueError(f"a training of {training.key}, which was never proposed")
         by_key[training.key].append(training)
     names = {objective.name for objective in setup.objectives}
+    estimate_of = {estimate.key: estimate for estimate in estimates}
     candidates = []
     for proposal in proposals:
         key = str(proposal.key)
-        short = tuple(t for t in by_key[key] if t.purpose == "search")
         target = tuple(t for t in by_key[key] if t.purpose == "target")
         candidate = Candidate(
             proposal,
-            short,
-            estimates.get(key),
-            setup.config.repeats,
-            None if setup.target is None else target,
+            trainings=tuple(t for t in by_key[key] if t.purpose == "search"),
+            estimate=estimate_of.get(key),
+            num_repeats=setup.config.repeats,
+            target=None if setup.target is None else target,
         )
         if candidate.is_ok and (missing := names - candidate.objectives.keys()):
             raise ValueError(f"{candidate.digest} lacks {sorted(missing)}")

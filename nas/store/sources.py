@@ -36,10 +36,8 @@ SUFFIXES: Final = {".json", ".yaml", ".yml", EXPORTED}
 class Source:
     """A genome, and the argument of a command that named it.
 
-    Attributes:
-        text: the argument; the digest if a genome was given instead.
-        run: folder of the run if the argument is RUN/ID, otherwise None.
-        digest: digest of the mechanism in the run if the argument is RUN/ID, otherwise None.
+    ``text`` is the argument, or the digest of a genome that was given instead. ``run`` is the
+    folder of the run and ``digest`` the mechanism's in the run if the argument is RUN/ID.
     """
 
     text: str
@@ -49,11 +47,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """A short name of the genome.
-
-        The name is the text of a named mechanism, the name of a file without its suffix, or the
-        first 8 characters of the digest.
-        """
+        """The text of a named mechanism, a file's name, or the digest's first 8 characters."""
         if self.digest is not None:
             return self.digest[:8]
         return self.text if self.text.partition(":")[0] in MECHANISMS else Path(self.text).stem
@@ -82,12 +76,7 @@ class Source:
 
 @dataclass(frozen=True)
 class ModuleSource:
-    """A user's own torch module, and the argument FILE.py:CLASS that named it.
-
-    Attributes:
-        text: the argument.
-        run: always None, as no run has the module.
-    """
+    """A user's own torch module, and the argument FILE.py:CLASS that named it."""
 
     text: str
     mechanism: UserModule

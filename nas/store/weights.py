@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from nas.common.errors import RunError
 from nas.common.reading import open_regular
 from nas.evaluation.trial import Evaluation
-from nas.store.files import run_argument, write_whole
+from nas.store.files import STAGING, run_argument, write_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +30,6 @@ WEIGHTS: Final = "weights"
 SUFFIX: Final = ".safetensors"
 MAX_BYTES: Final = 2**30
 MAX_HEADER_BYTES: Final = 2**22  # JSON, 100 bytes for each tensor
-_TEMPORARY: Final = re.compile(rf"\.[0-9A-Za-z_-]{{1,64}}{re.escape(SUFFIX)}\.[0-9a-f]{{32}}")
 
 
 def weights_path(folder: Path, key: str) -> Path:
@@ -145,7 +144,7 @@ def remove_weights(folder: Path, keys: Iterable[str]) -> None:
     """
     if (folder / WEIGHTS).is_symlink():
         return
-    temporary = (p for p in (folder / WEIGHTS).glob(".*") if _TEMPORARY.fullmatch(p.name))
+    temporary = (folder / WEIGHTS).glob(f"{STAGING}*")
     for path in (*temporary, *(weights_path(folder, key) for key in keys)):
         with contextlib.suppress(OSError):
             path.unlink()

@@ -8,12 +8,12 @@ changed, except that a retried training replaces its failure.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import platform
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -24,11 +24,12 @@ from nas.common.errors import NasError, RunError
 from nas.common.processor import processor_name
 from nas.common.registry import plugin_versions
 from nas.evaluation.trial import Evaluation, Incident, Purpose, Training
-from nas.store import lock, rows
+from nas.store import lock
 from nas.store.database import Database
 from nas.store.files import sweep, write_whole
-from nas.store.records import Session
-from nas.store.run import DATABASE_FILE, Run, database_file
+from nas.store.records import Generation, PastSession, Session
+from nas.store.run import DATABASE_FILE, SEARCHED, Run, database_file
+from nas.store.serialising import to_json
 
 if TYPE_CHECKING:
     from nas.store.records import Estimate, Proposal, RunSetup
@@ -61,32 +62,31 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._has_session = self._is_finished = False
         self._reason = ""  # the error with which the search ended
         self._is_open = True
-        self._setup: RunSetup | None = None  # read once
 
     def record_proposals(self, proposals: Iterable[Proposal]) -> None:
         """Record proposals in one transaction, including attempts that are not trained."""
-        now = self._now()
+        now = self._clock().isoformat()
         with self._database.transaction():
             for proposal in proposals:
-                self._database.insert("proposals", rows.to_row(proposal) | {"recorded": now})
+                self._database.insert("proposals", {"record": to_json(proposal), "recorded": now})
 
     def record_training(self, training: Training, generation: int = 0) -> None:
         """Record a finished training. It replaces a recorded failure of the same training.
 
         Args:
             generation: generation of the search that the training belongs to. If a failure of the
-                search is replaced, the estimates of this generation and of all later generations
-                are deleted, because they depend on the result.
+                search is replaced, this generation and all later generations are deleted, because
+                they depend on the result.
 
         Raises:
             RunError: the training is already recorded and did not fail.
         """
-        row = rows.training_to_row(training) | {"recorded": self._now()}
         with self._database.transaction():
-            if delete_failure(self._database, row) and training.purpose in ("search", "target"):
-                later = {"number": generation}
-                self._database.execute("DELETE FROM generations WHERE number >= :number", **later)
-                self._database.execute("DELETE FROM estimates WHERE generation >= :number", **later)
+            if delete_failure(self._database, training) and training.purpose in SEARCHED:
+                outdated = "DELETE FROM generations WHERE number >= :number"
+                if self._database.execute(outdated, number=generation):
+                    self._database.execute("DELETE FROM estimates")
+            row = {"record": to_json(replace(training, recorded=self._clock()))}
             self._database.insert("trainings", row)
 
     def record_evaluation(
@@ -105,29 +105,25 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             repeat: index among the trainings of this mechanism under the task, from 0.
             is_target: whether the target task trained it, not the run's task.
         """
-        if self._setup is None:
-            self._setup = self.run.setup
-        task = self._setup.front_task if is_target else self._setup.task
+        setup = self.run.setup
+        task = setup.front_task if is_target else setup.task
         purpose: Purpose = "target" if is_target else "search"
         training = Training(purpose, task.fingerprint, task.name, key, "", repeat, evaluation)
         self.record_training(training, generation)
 
     def complete_setup(self, setup: RunSetup) -> None:
-        """Replace the recorded task, objectives and metrics by those of ``setup``.
+        """Replace the recorded setup, of which task, objectives and metrics may differ.
 
-        A run of several tasks calls this after it has trained standard attention and ``uniform``,
-        whose scores its objectives refer to.
+        A run calls this after it has trained standard attention and ``uniform``, whose scores its
+        objectives refer to.
         """
-        self._setup = None
-        row = rows.to_row(setup)
-        names = [name for name in row if name.startswith(("task_", "objectives", "metrics"))]
-        columns = ", ".join(f"{name} = :{name}" for name in names)
         write_whole(self.run.folder / "task.yaml", setup.task.text.encode("utf-8", "replace"))
-        self._database.execute(f"UPDATE run SET {columns}", **{name: row[name] for name in names})  # noqa: S608
+        self._database.execute("UPDATE run SET record = :record", record=to_json(setup))
 
     def record_incident(self, incident: Incident) -> None:
         """Record a failure of a worker."""
-        self._database.insert("incidents", rows.to_row(incident) | {"recorded": self._now()})
+        row = {"record": to_json(incident), "recorded": self._clock().isoformat()}
+        self._database.insert("incidents", row)
 
     def record_generation(
         self,
@@ -140,8 +136,6 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     ) -> None:
         """Record the state of the run after a generation, in one transaction.
 
-        The estimates of earlier generations are deleted, except for mechanisms in their fronts.
-
         Args:
             number: index of the generation, from 0.
             estimates: estimates after the generation: of all mechanisms, or with ``keeps_others``
@@ -150,34 +144,25 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             keeps_others: whether all other mechanisms keep their estimates of the previous
                 generation.
         """
-        now = rows.from_datetime(self._clock())
-        row = {"number": number, "hypervolume": hypervolume, "best": best, "finished": now}
+        first = self.run.setup.objectives[0]
+        members = {e.key: first.as_cost(e.means[first.name]) for e in estimates if e.is_member}
+        proposals = self.run.new_proposals(members)
+        keys = sorted(proposals, key=lambda key: (members[key], proposals[key].number))
+        front = tuple(proposals[key].digest for key in keys)
+        generation = Generation(number, self._clock(), hypervolume, best, front)
         with self._database.transaction():
-            self._database.execute("DELETE FROM generations WHERE number = :number", number=number)
-            self._database.execute(
-                "DELETE FROM estimates WHERE generation = :number", number=number
-            )
-            if keeps_others:
-                self._database.execute(
-                    "UPDATE estimates SET generation = :number WHERE NOT is_member AND "
-                    "generation = :number - 1 AND key NOT IN (SELECT value FROM json_each(:keys))",
-                    number=number,
-                    keys=json.dumps([estimate.key for estimate in estimates]),
-                )
-            self._database.execute(
-                "DELETE FROM estimates WHERE NOT is_member AND generation < :number", number=number
-            )
-            self._database.insert("generations", row)
-            self._database.insert_all(
-                "estimates",
-                [rows.to_row(estimate) | {"generation": number} for estimate in estimates],
-            )
+            if not keeps_others:
+                self._database.execute("DELETE FROM estimates")
+            for estimate in estimates:
+                self._database.insert("estimates", {"record": to_json(estimate)}, "REPLACE")
+            self._database.insert("generations", {"record": to_json(generation)}, "REPLACE")
 
     def raise_generations(self, generations: int) -> None:
         """Raise the run's total number of generations. A smaller number changes nothing."""
-        self._database.execute(
-            "UPDATE run SET generations = max(generations, :generations)", generations=generations
-        )
+        setup = self.run.setup
+        if generations > setup.config.generations:
+            setup = replace(setup, config=replace(setup.config, generations=generations))
+            self._database.execute("UPDATE run SET record = :record", record=to_json(setup))
 
     def finish(self, note: str = "") -> None:
         """Mark the run as finished.
@@ -185,7 +170,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         Args:
             note: the reason if the run ended early.
         """
-        self._set_status("finished", note, self._now())
+        self._set_status("finished", note, self._clock().isoformat())
         self._is_finished = True
 
     def close(self) -> None:
@@ -211,10 +196,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
     def begin_session(self, session: Session) -> None:
         """Record that this process writes the run, and mark the run as running."""
-        who = {"pid": os.getpid(), "host": socket.gethostname()}
-        row = rows.to_row(session) | who | {"started": self._now()}
+        past = PastSession(session, os.getpid(), socket.gethostname(), self._clock())
         with self._database.transaction():
-            self._database.insert("sessions", row)
+            self._database.insert("sessions", {"record": to_json(past)})
             self._set_status("running", "", None)
         self._has_session = True
 
@@ -222,23 +206,21 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         """Mark the run as stopped if it is still marked as running by a process that was killed."""
         self._database.execute("UPDATE run SET status = 'stopped' WHERE status = 'running'")
 
-    def _now(self) -> str:
-        return rows.from_datetime(self._clock())
-
     def _end_session(self) -> None:
         with self._database.transaction():
             if not self._is_finished:
                 self._set_status("stopped", self._reason, None)
             self._database.execute(
-                "UPDATE sessions SET ended = :now WHERE id = (SELECT max(id) FROM sessions)",
-                now=self._now(),
+                "UPDATE sessions SET record = json_set(record, '$.ended', :now) "
+                "WHERE id = (SELECT max(id) FROM sessions)",
+                now=self._clock().isoformat(),
             )
 
     def _set_status(self, status: str, note: str, finished: str | None) -> None:
         self._database.execute(
             "UPDATE run SET status = :status, note = :note, finished = :finished",
             status=status,
-            note=rows.text(note),
+            note=note.encode("utf-8", "backslashreplace").decode(),
             finished=finished,
         )
 
@@ -279,20 +261,19 @@ def open_writer(folder: Path, session: Session | None, *, clock: Clock = utc_now
     return writer
 
 
-def delete_failure(database: Database, row: rows.Row) -> bool:
-    """Delete the recorded failure of a training, and return whether there was a failure.
-
-    Args:
-        row: columns of the training, see ``training_to_row``.
-    """
-    failed = (
-        "FROM trainings WHERE purpose = :purpose AND stage = :stage AND task = :task "
-        "AND key = :key AND repeat = :repeat AND seed = :seed AND status = 'failed'"
+def delete_failure(database: Database, training: Training) -> bool:
+    """Delete the recorded failure of a training, and return whether there was a failure."""
+    num_deleted = database.execute(
+        "DELETE FROM trainings WHERE purpose = :purpose AND stage = :stage AND task = :task "
+        "AND key = :key AND repeat = :repeat AND seed = :seed AND status = 'failed'",
+        purpose=training.purpose,
+        stage=training.stage,
+        task=training.task,
+        key=training.key,
+        repeat=training.repeat,
+        seed=training.evaluation.seed,
     )
-    is_recorded = bool(database.query(f"SELECT 1 {failed}", **row))
-    if is_recorded:
-        database.execute(f"DELETE {failed}", **row)
-    return is_recorded
+    return num_deleted > 0
 
 
 def write_setup(path: Path, setup: RunSetup, now: datetime) -> None:
@@ -302,7 +283,7 @@ def write_setup(path: Path, setup: RunSetup, now: datetime) -> None:
         path: path of the database, in a folder that no other process uses yet.
         now: time at which the run begins.
     """
-    row = rows.to_row(setup) | {"id": 1, "status": "stopped", "started": rows.from_datetime(now)}
+    row = {"id": 1, "status": "stopped", "started": now.isoformat(), "record": to_json(setup)}
     with contextlib.closing(Database.create(path)) as database:
         database.insert("run", row)
 

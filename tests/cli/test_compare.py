@@ -28,9 +28,9 @@ batch_size: 8
 """
 
 
-def answers_of(folder: Path, command: Any) -> list[Any]:
+def answers_of(folder: Path) -> list[Any]:
     with open_run(folder) as run:
-        return [*run.answers(command)]
+        return [*run.answers()]
 
 
 def refuse(*_: Any) -> None:
@@ -154,7 +154,7 @@ def test_trainings_of_a_member_are_kept_in_its_run(
         member["objectives"]["time_ms"],
     )
     assert (answer["task"], len(answer["values"])) == ("tiny", 2)
-    assert answers_of(folder, "explain") == [answer]
+    assert answers_of(folder) == [answer]
     assert nas("report", "a", "-o", "a.html").status == 0
     assert "Edits of " in Path("a.html").read_text()
     compared = json.loads(nas(*evaluate).out)  # under the run's task

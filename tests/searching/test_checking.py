@@ -51,9 +51,13 @@ def test_undamaged_run_has_no_faults(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("UPDATE trainings SET metrics = '{'", "record that cannot be read"),
-        ("UPDATE trainings SET repeat = repeat", ""),
-        ("INSERT INTO answers VALUES ('explain', 'q', '[', 'now')", "record that cannot be read"),
+        ("DELETE FROM proposals WHERE number = 2", "which was never proposed"),
+        (
+            "UPDATE trainings SET record = json_remove(record, '$.evaluation.metrics')",
+            "record that cannot be read",
+        ),
+        ("UPDATE trainings SET record = record", ""),
+        ("INSERT INTO answers VALUES ('q', 'now', '[')", "record that cannot be read"),
         ("DELETE FROM run", "holds no run"),
     ],
 )
@@ -79,7 +83,7 @@ def test_missing_weights_and_temporary_folder_are_named(folder: Path) -> None:
     spoilt.write_bytes(b"none")
     tensors = load_file(other)
     save_file(tensors | {"layers.0.wo.bias": tensors["layers.0.wo.bias"] * torch.nan}, other)
-    left = folder.parent / f".new-{'0' * 32}"
+    left = folder.parent / f".new-run.{'0' * 32}"
     left.mkdir()
     os.utime(left, (0, time.time() - 7200))
     found = check_run(folder)

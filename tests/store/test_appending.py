@@ -18,18 +18,19 @@ def training(samples):
 
 def test_same_question_replaces_its_answer(writer):
     folder = writer.run.folder
-    append_answer(folder, "explain", ["a", "b"], {"seeds": 2, "text": "Σ\ud800"})
-    append_answer(folder, "explain", ["a", "b"], {"seeds": 5})
-    append_answer(folder, "explain", ["a", "c"], {"seeds": 3})
-    assert sorted(answer["seeds"] for answer in writer.run.answers("explain")) == [3, 5]
+    append_answer(folder, ["a", "b"], {"seeds": 2, "text": "Σ\ud800"})
+    append_answer(folder, ["a", "b"], {"seeds": 5, "text": "Σ\ud800"})
+    append_answer(folder, ["a", "c"], {"seeds": 3})
+    answers = sorted(writer.run.answers(), key=lambda answer: answer["seeds"])
+    assert answers == [{"seeds": 3}, {"seeds": 5, "text": "Σ\\ud800"}]
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", "[" * 100_000])
 def test_damaged_answer_is_refused(writer, text):
-    append_answer(writer.run.folder, "explain", ["a"], {})
-    writer._database.execute("UPDATE answers SET answer = :text", text=text)
+    append_answer(writer.run.folder, ["a"], {})
+    writer._database.execute("UPDATE answers SET record = :text", text=text)
     with pytest.raises(RunError, match="record that cannot be read"):
-        writer.run.answers("explain")
+        writer.run.answers()
 
 
 def test_training_is_appended_while_a_search_writes_the_run(writer, samples, training):

@@ -47,7 +47,8 @@ import os, signal, sqlite3, sys
 connection = sqlite3.connect(sys.argv[1] + "/run.sqlite", isolation_level=None)
 connection.execute("PRAGMA cache_size = 1")
 connection.execute("BEGIN")
-connection.execute("UPDATE trainings SET worker = hex(randomblob(2000))")
+long = "json_set(record, '$.name', hex(randomblob(2000)))"
+connection.execute(f"UPDATE trainings SET record = {long}")
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

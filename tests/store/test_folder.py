@@ -58,7 +58,7 @@ def test_list_runs_sorts_by_activity_and_returns_errors(new_run, samples, tmp_pa
     damaged = tmp_path / "runs" / "damaged"
     damaged.mkdir()
     (damaged / "run.sqlite").write_bytes(b"no database" * 100)
-    (tmp_path / "runs" / ".new-1").mkdir()
+    (tmp_path / "runs" / ".new-run.1").mkdir()
     (tmp_path / "runs" / "README.md").write_text("no run")
     runs, problems = list_runs(tmp_path / "runs")
     assert [(run.name, run.status) for run in runs] == [("first", "stopped"), ("second", "running")]
@@ -66,9 +66,17 @@ def test_list_runs_sorts_by_activity_and_returns_errors(new_run, samples, tmp_pa
     assert (runs[1].counts.evaluated, runs[1].generations_done) == (2, 0)
     assert len(problems) == 1
     assert "damaged" in str(problems[0])
-    later = samples.now.replace(year=2100)
-    open_writer(first.run.folder, samples.session, clock=lambda: later).close()
+
+
+def test_latest_is_the_run_that_a_process_began_to_write_last(new_run, samples, tmp_path):
+    first = new_run("first")
+    first.close()
+    new_run("second")
+    assert find_run("latest", tmp_path / "runs").name == "second"
+    open_writer(first.run.folder, samples.session).close()
     assert find_run("latest", tmp_path / "runs").name == "first"
+    with pytest.raises(RunError, match="holds no run yet"):
+        find_run("latest", tmp_path)
 
 
 def test_find_run_by_name_path_or_file(new_run, tmp_path, monkeypatch):

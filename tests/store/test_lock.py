@@ -30,7 +30,7 @@ def test_lock_is_seen_by_this_process_and_by_others(tmp_path):
 
 
 def test_lock_file_of_a_killed_process_is_overwritten(tmp_path):
-    (tmp_path / lock.LOCK_FILE).write_bytes(b'{"pid": 1, "host": "elsewhere"}\xff' * 50)
+    (tmp_path / lock.LOCK_FILE).write_bytes(b"process 1 on elsewhere\xff" * 50)
     held = lock.acquire(tmp_path)
     assert ask(tmp_path) == "True"
     held.release()

@@ -153,7 +153,7 @@ def test_weights_are_written_and_removed_by_key(new_run, samples):
     remove_weights(folder, ())
     for key in ("aa", "bb", "cc"):
         keep_weights(folder, key, samples.evaluation(weights=key.encode()))
-    left = folder / "weights" / f".cc.safetensors.{'0' * 32}"
+    left = folder / "weights" / f".new-cc.safetensors.{'0' * 32}"
     left.write_bytes(b"left by a kill")
     mine = ["mine.safetensors", "notes.txt"]
     for name in mine:

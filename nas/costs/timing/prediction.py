@@ -50,12 +50,9 @@ def fitted(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict[
 
 
 def _unit(kind: str, units: Mapping[str, float]) -> float:
-    """Return the unit time of a kind of work; if not measured, the median unit time of its like.
-
-    Unit times that were recorded without calls, as in older runs, have no time for calls.
-    """
-    if kind in units or kind == "call":
-        return units.get(kind, 0.0)
+    """Return the unit time of a kind of work; if not measured, the median unit time of its like."""
+    if kind in units:
+        return units[kind]
     is_macs = kind.endswith(".macs")
     like = [unit for name, unit in units.items() if unit and name.endswith(".macs") == is_macs]
     return statistics.median(like or units.values())

@@ -36,13 +36,14 @@ def edited(run: Path, target: Path) -> Iterator[Database]:
 def limit_macs(run: Path, target: Path, limit: float) -> Path:
     """Copy a run; in the copy, multiply-adds have a limit, and p(front) is 0 beyond it."""
     with edited(run, target) as database:
-        objectives = json.loads(database.query("SELECT objectives FROM run")[0]["objectives"])
-        for objective in objectives:
+        setup = json.loads(database.query("SELECT record FROM run")[0]["record"])
+        for objective in setup["objectives"]:
             objective["limit"] = limit if objective["name"] == "macs" else None
-        database.execute("UPDATE run SET objectives = :new", new=json.dumps(objectives))
+        database.execute("UPDATE run SET record = :new", new=json.dumps(setup))
         database.execute(
-            "UPDATE estimates SET p = 0 WHERE key IN "
-            "(SELECT key FROM proposals WHERE json_extract(costs, '$.macs') > :limit)",
+            "UPDATE estimates SET record = "
+            "json_set(record, '$.p', 0, '$.is_member', json('false')) "
+            "WHERE record ->> '$.means.macs' > :limit",
             limit=limit,
         )
     return target

@@ -189,10 +189,14 @@ def all_failed(recorded_run: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     """A page of a run in which no training ended well."""
     folder = tmp_path_factory.mktemp("failed") / "failed"
     with edited(recorded_run, folder) as database:
-        lost = "status = 'failed', reason = 'diverged', metrics = '{}'"
-        database.execute(f"UPDATE trainings SET {lost}")
+        lost = (
+            "'$.evaluation.status', 'failed', '$.evaluation.reason', 'diverged', "
+            "'$.evaluation.metrics', json('{}')"
+        )
+        database.execute(f"UPDATE trainings SET record = json_set(record, {lost})")
         database.execute("DELETE FROM estimates")
-        database.execute("UPDATE generations SET best = NULL, hypervolume = 0")
+        empty = "json_set(record, '$.best', NULL, '$.hypervolume', 0.0, '$.front', json('[]'))"
+        database.execute(f"UPDATE generations SET record = {empty}")
     return write_report(folder, folder / "page.html")
 
 
@@ -238,10 +242,11 @@ def test_hostile_texts_are_shown_as_texts(
     folder = tmp_path / f"<b>{'x' * 8}"
     with edited(recorded_run, folder) as database:
         for change in (
-            "proposals SET formula = :text, operator = :text",
-            "proposals SET name = :text WHERE name IS NOT NULL",
-            "trainings SET error = :text, worker = :text",
-            "sessions SET command = :text",
+            "proposals SET record = json_set(record, '$.formula', :text, '$.operator', :text)",
+            "proposals SET record = json_set(record, '$.name', :text) WHERE record ->> 'name' > ''",
+            "trainings SET record = json_set(record, '$.evaluation.error', :text, "
+            "'$.evaluation.worker', :text)",
+            "sessions SET record = json_set(record, '$.session.command', :text)",
         ):
             database.execute(f"UPDATE {change}", text=HOSTILE)
     opened = look(write_report(folder, tmp_path / "hostile.html"))

@@ -50,16 +50,15 @@ def test_wrong_endings_unknown_runs_and_no_run_are_refused(example: Path, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("column", "value"),
+    ("field", "value"),
     [
-        ("reports", '[{"metrics": {}}]'),
-        ("metrics", '{"accuracy": "high"}'),
+        ("$.evaluation.reports", '[{"metrics": {}}]'),
+        ("$.evaluation.metrics", '{"accuracy": "high"}'),
     ],
 )
-def test_damaged_training_is_refused(
-    example: Path, tmp_path: Path, column: str, value: str
-) -> None:
+def test_damaged_training_is_refused(example: Path, tmp_path: Path, field: str, value: str) -> None:
     with edited(example, tmp_path / "own") as database:
-        database.execute(f"UPDATE trainings SET {column} = :value", value=value)
+        damaged = "json_set(record, :field, json(:value))"
+        database.execute(f"UPDATE trainings SET record = {damaged}", field=field, value=value)
     with pytest.raises(RunError, match=r"run\.sqlite: holds a record that cannot be read"):
         nas.write_report(tmp_path / "own", tmp_path / "page.html")
