@@ -20,6 +20,7 @@ from nas.compiler.formula import formula, formula_of
 from nas.compiler.inlining import file_source
 from nas.compiler.interpreter import ReferenceAttention, check_sizes
 from nas.compiler.lowering import lower
+from nas.compiler.masks import check_masks
 from nas.compiler.plan import Plan, make_plan
 from nas.compiler.resolved import ResolvedGenome, resolve, rest_attention, standard_attention
 from nas.compiler.source import Source, Written
@@ -52,7 +53,7 @@ def build_attention(
     """Return the attention module ``block(x, attn_mask, key_padding_mask, is_causal)`` of a genome.
 
     The input ``x`` and the output have the shape (batch, tokens, dim). For the masks see
-    ``nas.compiler.masks.visible_keys``. The module has the attributes ``genome`` (in normal form),
+    ``nas.compiler.masks.check_masks``. The module has the attributes ``genome`` (in normal form),
     ``dim`` and ``heads``. Initial weights are drawn from torch's global generator, in the same
     order with and without ``reference``.
 
@@ -82,7 +83,12 @@ def build_attention(
     except ValueError as error:
         raise GenomeError(f"dim {dim}, heads {heads}: {error}.") from None
     block.genome = plan.genome
+    block.register_forward_pre_hook(_check_call, with_kwargs=True)
     return cast("nn.Module", block)
+
+
+def _check_call(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    check_masks(*args, **kwargs)
 
 
 def plain_source(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -> str:

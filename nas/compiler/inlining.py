@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from nas.common.errors import GenomeError
 from nas.compiler.text import LINE
+from nas.genome.primitives.base import CLASS_FLAGS
 from nas.genome.primitives.shapes import PLAIN
 
 _SHAPED: Final = re.compile(r'\b(?:Float|Bool|Int|Shaped)\[Tensor, "[^"]*"\]')
@@ -25,11 +26,8 @@ _NAMED: Final = re.compile(
 )
 _UNTYPED: Final = re.compile(r"(?<=\w): Any(?=[,)])")
 _SIGNATURE: Final = re.compile(r"^( *def \w+)\(\n([^()]*?)\n *\)( -> [^\n]*:)$", re.MULTILINE)
-_DECLARATION: Final = re.compile(
-    r"^    (?:needs_all_tokens|needs_all_keys|reads_hidden_tokens|has_parameters|is_filter"
-    r"|is_traceable) = \w+\n\n?",
-    re.MULTILINE,
-)
+_DECLARATION: Final = re.compile(rf"^    (?:{'|'.join(CLASS_FLAGS)}) = \w+\n\n?", re.MULTILINE)
+_CONSTANTS: Final = (bool, int, float, str, tuple, dict)
 # Names that the written file imports from torch itself.
 PROVIDED: Final = frozenset({"torch", "Tensor", "nn", "F", "scaled_dot_product_attention"})
 
@@ -41,10 +39,11 @@ def inlined(roots: Iterable[Any]) -> list[str]:
         GenomeError: a source uses something other than torch and classes, functions and constants
             of nas or of its own package, or two definitions have the same name.
     """
-    visited: dict[str, Any] = {}
+    visited: dict[str, tuple[Any, str]] = {}
     order: dict[str, str] = {}
     for root in roots:
-        _visit(root, visited, order)
+        if root.__name__ not in PROVIDED:
+            _visit(root.__name__, root, root.__module__, visited, order)
     return list(order.values())
 
 
@@ -58,33 +57,40 @@ def file_source(sources: list[str]) -> str:
     return "\n\n".join(["\n".join(imports) + "\n", *sources])
 
 
-def _visit(item: Any, visited: dict[str, Any], order: dict[str, str]) -> None:
-    name = item.__name__
-    if name in PROVIDED:
-        return
+def _visit(
+    name: str,
+    item: Any,
+    module: str,
+    visited: dict[str, tuple[Any, str]],
+    order: dict[str, str],
+) -> None:
     if name in visited:
-        if visited[name] is not item:
-            where = f"{visited[name].__module__} and {item.__module__}"
-            raise GenomeError(f"{where} both have a {name}; expected one name for one thing.")
+        known, where = visited[name]
+        if known != item:
+            raise GenomeError(
+                f"{where} and {module} both have a {name}; expected one name for one thing."
+            )
         return
-    visited[name] = item
+    visited[name] = item, module
+    if isinstance(item, _CONSTANTS):
+        order[name] = f"{name} = {item!r}\n"
+        return
     source = source_of(item)
-    scope = vars(sys.modules[item.__module__])
-    package = item.__module__.split(".")[0]
+    scope = vars(sys.modules[module])
     for used in globals_of(source):
         if used in PROVIDED or used not in scope:
             continue
         value = scope[used]
-        is_ours = getattr(value, "__module__", "").split(".")[0] in {"nas", package}
-        if is_ours and (inspect.isclass(value) or inspect.isfunction(value)):
-            _visit(value, visited, order)
-        elif isinstance(value, bool | int | float | str | tuple | dict) and used.isupper():
-            order[used] = f"{used} = {value!r}\n"
-        else:
+        owner = getattr(value, "__module__", module)
+        is_ours = owner.split(".")[0] in {"nas", module.split(".")[0]}
+        is_defined = inspect.isclass(value) or inspect.isfunction(value)
+        is_constant = isinstance(value, _CONSTANTS) and used.isupper()
+        if not is_constant and not (is_ours and is_defined and value.__name__ == used):
             raise GenomeError(
-                f"{item.__module__}.{name} uses {used}, which cannot be written into a file; "
+                f"{module}.{name} uses {used}, which cannot be written into a file; "
                 "expected torch, and classes, functions and constants of its own package."
             )
+        _visit(used, value, owner, visited, order)
     order[name] = source
 
 

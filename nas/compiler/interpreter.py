@@ -60,7 +60,7 @@ class ReferenceAttention(nn.Module):
         key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """Return the output of ``x``, (batch, tokens, dim); for the masks see ``visible_keys``."""
+        """Return the output of ``x``, (batch, tokens, dim); for the masks see ``check_masks``."""
         if is_causal and self.plan.unsafe:
             raise ValueError(f"{', '.join(self.plan.unsafe)} sees later tokens: not causal")
         visible = visible_keys(x, attn_mask, key_padding_mask, is_causal)

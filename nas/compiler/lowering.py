@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.compiler.kernels.attention import scaled_dot_product_attention
+from nas.compiler.kernels.attention import softmax_attention
 from nas.compiler.kernels.gated import forgetting_attention, gated_linear_attention
 from nas.compiler.kernels.linear import linear_attention, visible_mean
 from nas.genome import Ref
@@ -65,7 +65,7 @@ class Lowered:
             return visible_mean
         if self.is_linear:
             return gated_linear_attention if self.is_gated else linear_attention
-        return scaled_dot_product_attention if self.decay is None else forgetting_attention
+        return softmax_attention if self.decay is None else forgetting_attention
 
     @property
     def shares_sums(self) -> bool:
@@ -75,7 +75,7 @@ class Lowered:
     @property
     def is_fused(self) -> bool:
         """Whether the kernel is torch's fused attention, which takes a mask or ``is_causal``."""
-        return self.function is scaled_dot_product_attention
+        return self.function is softmax_attention
 
     @property
     def is_gated(self) -> bool:

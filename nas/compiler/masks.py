@@ -17,6 +17,28 @@ def visible_keys(
 ) -> Mask:
     """Return one mask, True where attention is allowed; None if nothing is hidden.
 
+    Raises:
+        ValueError: as ``check_masks``.
+    """
+    check_masks(x, attn_mask, key_padding_mask, is_causal)
+    mask, n = attn_mask, x.shape[1]
+    if is_causal:
+        past = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
+        mask = past if mask is None else mask & past
+    if key_padding_mask is not None:
+        kept = ~key_padding_mask[:, None, None, :]
+        mask = kept if mask is None else mask & kept
+    return mask
+
+
+def check_masks(
+    x: Float[Tensor, "b n d"],
+    attn_mask: Tensor | None = None,
+    key_padding_mask: Tensor | None = None,
+    is_causal: bool = False,
+) -> None:
+    """Check the arguments of a call of an attention module.
+
     Args:
         attn_mask: bool, (n, n) or (b or 1, 1, n, n), True where attention is allowed. All heads
             share one mask, because the number of heads may differ between mechanisms.
@@ -39,14 +61,6 @@ def visible_keys(
             f"key_padding_mask is {padding.dtype} of shape {tuple(padding.shape)}; expected "
             f"torch.bool, ({batch}, {n}), True at padding"
         )
-    mask = attn_mask
-    if is_causal:
-        past = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
-        mask = past if mask is None else mask & past
-    if padding is not None:
-        kept = ~padding[:, None, None, :]
-        mask = kept if mask is None else mask & kept
-    return mask
 
 
 def in_window(

@@ -210,7 +210,7 @@ def _step(genome: Genome, index: int, typing: Typing, before: list[Step]) -> Ste
         result,
         typing.widths[index],
         tuple(operands),
-        any(s.is_filtered or getattr(s.primitive.module, "is_filter", False) for s in scores),
+        any(s.is_filtered or s.primitive.is_filter for s in scores),
     )
 
 

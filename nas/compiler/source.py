@@ -3,12 +3,13 @@
 The method ``forward`` contains one or more lines for each step (primitive call) of the plan:
 
     tokens_0 = self.linear_0(v)
-    tokens_3 = scaled_dot_product_attention(q, k, tokens_0, mask)
+    tokens_3 = softmax_attention(q, k, tokens_0, mask)
 
-Training and exported files execute the same source. For training, the source imports the faster
-classes and functions of ``nas.compiler.kernels``. An exported file contains copies of them, and
-imports only torch. All names in the source come from the registry or from a fixed list, so that a
-genome cannot inject code.
+For training, the source imports the faster classes and functions of ``nas.compiler.kernels``. A
+readable exported file contains copies of those that are a few torch operations, and calls torch's
+attention; a fast one contains copies of all of them. Exported files import only torch. All
+names in the source come from the registry or from a fixed list, so that a genome cannot inject
+code.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 _FUNCTIONS: Final = (
     head_count,
     in_window,
-    attention.scaled_dot_product_attention,
+    attention.softmax_attention,
     gated.forgetting_attention,
     gated.gated_linear_attention,
     linear.by_last,
@@ -85,7 +86,7 @@ class Source:
     def __init__(self, plan: Plan, calls: dict[int, Lowered], *, is_fast: bool = True) -> None:
         if not is_fast:
             calls = {index: call for index, call in calls.items() if call.decay is None}
-        self.plan, self.calls = plan, calls
+        self.plan, self.calls, self.is_fast = plan, calls, is_fast
         self.module_class = fast_class if is_fast else traceable_class
         needed = live(plan, calls)
         self.streams = [stream for stream in plan.streams if stream.name in needed]
@@ -242,7 +243,8 @@ class Source:
         if score.width != score.rank:  # torch's default scale uses the width
             arguments.append(f"scale={self.scale(score)}")
         arguments += ["enable_gqa=True"] if is_grouped else []
-        return call_line(step.variable, call.function.__name__, arguments)
+        function = call.function.__name__ if self.is_fast else "scaled_dot_product_attention"
+        return call_line(step.variable, function, arguments)
 
     def _expression(self, step: Step) -> list[str]:
         """Return the assignment of a step that is one expression of its operands, else [].
@@ -257,10 +259,10 @@ class Source:
                 names = list(inspect.signature(module.forward).parameters)[1:]
             case _:
                 return []
-        operands = dict(zip(names, self.arguments(step), strict=False))
-        if sum(map(len, operands.values())) > LINE // 2:  # repeated heads
+        texts = dict(zip(names, self.arguments(step), strict=False)) | self.extras(step)
+        if set(names) - texts.keys() or any(operand.is_repeated for operand in step.operands):
             return []
-        value = _Renamed(operands | self.extras(step)).visit(value)
+        value = _Renamed(texts).visit(value)
         text = ast.unparse(value)
         scope = vars(sys.modules[module.__module__])
         self.used += [scope[name] for name in globals_of(text) if name in scope.keys() - PROVIDED]

@@ -6,7 +6,8 @@ The cache holds:
   less memory. Streams without projection are the token itself, stored once. A mechanism with a
   window keeps the rows of its window and of the global tokens.
 - Sums of keys times values, for linear attention and means; their size is constant.
-- The states of steps that mix a token with earlier ones; their size is constant.
+- The states of steps that mix a token with earlier ones; their size is constant. A step that has
+  no such state keeps the rows of its operands, except queries, for all tokens.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from nas.compiler.lowering import Lowered, live, lower
-from nas.compiler.plan import Plan
+from nas.compiler.plan import Plan, Step
 from nas.costs.profile import token_width
 from nas.genome import ModelSizes, Ref
 
@@ -25,8 +26,8 @@ BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits
 def kv_cache_bytes_per_token(plan: Plan, sizes: ModelSizes) -> float:
     """Return the bytes per token of the smallest cache after ``sizes.tokens`` tokens, at 16 bits.
 
-    If a primitive sees later tokens or has no state to continue from, so that the mechanism cannot
-    be decoded, the result is the size of its keys and values.
+    The result is the size of keys and values if a primitive sees later tokens, so that the
+    mechanism cannot be decoded.
     """
     mask, held = plan.genome.visibility, sizes.tokens  # held: the tokens whose rows are cached
     sums: dict[int, Lowered] = {}  # kernel calls that run as sums over the keys
@@ -34,13 +35,23 @@ def kv_cache_bytes_per_token(plan: Plan, sizes: ModelSizes) -> float:
         sums = {i: call for i, call in lower(plan).items() if call.is_linear or call.score is None}
     else:
         held = min(held, mask.window + mask.global_tokens)
+    stateless = [s for s in plan.steps if _has_no_state(plan, s, sizes)]
+    again = frozenset(o.ref for s in stateless for o in s.operands if o.port.name != "query")
+    held = sizes.tokens if again else held
     numbers = [
-        _row(plan, refs, sizes) * held + _constant(plan, each, sizes)
+        _row(plan, refs | again, sizes) * held + _constant(plan, each, sizes)
         for each in (sums, {})
         for called in [_called(plan, each)]
         for refs in (_read_rows(plan, called), sources_of(plan, called))
     ]
     return BYTES_PER_NUMBER * min(numbers) / sizes.tokens
+
+
+def _has_no_state(plan: Plan, step: Step, sizes: ModelSizes) -> bool:
+    if step.is_paired or not step.primitive.needs_all_tokens:
+        return False
+    state = step.primitive.state(plan.call_sizes(step, sizes), step.params)
+    return state is None and step.primitive.is_causal_safe(step.params)
 
 
 def sources_of(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:

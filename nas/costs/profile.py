@@ -2,7 +2,8 @@
 
 Multiply-adds are those of the calls of a compiled block: a kernel call (nas.compiler.lowering) is
 counted as its function runs on a CPU in 32 bits, so that linear attention counts the order in which
-it multiplies. Pairs that a causal mask or a window hides are computed and counted.
+it multiplies. Pairs that a causal mask or a window hides are computed and counted; zeros with which
+fused attention pads narrow operands are not counted.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from nas.common.errors import GenomeError
 from nas.compiler import Plan
@@ -139,9 +141,10 @@ def profile(
     arguments = plan.sizes(call, dim, heads, qkv_bias) | call.params
     count = call.type.head_count(heads)
     operands = tuple(_operand(o.type, count, sizes) for o in call.operands)
+    largest = _largest((*operands, _operand(call.type, count, sizes)), tokens)
     x = dim if "x" in primitive.extras else None
     return _module_counts(
-        module, tuple(arguments.items()), operands, x, tokens, primitive.elementwise
+        module, tuple(arguments.items()), operands, x, tokens, largest, primitive.elementwise
     )
 
 
@@ -160,20 +163,23 @@ def _kernel(
     options: dict[str, Any] = {"is_causal": causal}
     own, width = values.head_count(sizes.heads), values.channels(sizes.dim, sizes.heads)
     operands: list[OperandSize] = [(own, width)]
+    function = call.function
     if call.score is not None:
         heads = call.sum.type.head_count(sizes.heads)
         query, key, *gates = (operand.type for operand in call.score.operands)
         if call.is_linear:
             options["divide"] = call.is_divided
-        elif call.decay is not None:
-            gates = [call.decay.operands[1].type]
+        else:  # in causal attention forget gates are a feature of the keys
+            function = F.scaled_dot_product_attention
         keys = key.head_count(sizes.heads) if call.shares_sums else heads
         # The sum of the weights is a further feature of the values.
         read = own if call.shares_sums else heads, width + call.is_ratio
         operands = [_operand(query, heads, sizes), _operand(key, keys, sizes), read]
         operands += [_operand(each, heads, sizes) for each in gates[:1]]
+        if call.decay is not None and causal:
+            operands[:2] = [(count, each + 1) for count, each in operands[:2]]
     mask = plan.is_windowed
-    return call.function, tuple(operands), sizes.tokens, mask, tuple(options.items())
+    return function, tuple(operands), sizes.tokens, mask, tuple(options.items())
 
 
 @lru_cache(maxsize=4096)
@@ -184,7 +190,8 @@ def _kernel_counts(
     has_mask: bool,
     options: Arguments,
 ) -> Counter[str]:
-    device = _device(operands, tokens)
+    pairs = [(operands[0][0], None)] if len(operands) > 1 else []
+    device = _device(_largest((*operands, *pairs), tokens))
     mask = torch.ones(tokens, tokens, dtype=torch.bool, device=device) if has_mask else None
     return count_calls(_Kernel(function, mask, dict(options)), _zeros(operands, tokens, device))
 
@@ -208,6 +215,7 @@ def _module_counts(
     operands: tuple[OperandSize, ...],
     x: int | None,
     tokens: int,
+    largest: int,
     declared: tuple[str, ...],
 ) -> Counter[str]:
     def traced(part: nn.Module, tokens: int, device: str) -> Counter[str]:
@@ -216,7 +224,7 @@ def _module_counts(
             inputs += (torch.zeros(1, tokens, x, device=device),)
         return count_calls(_Called(part, x is not None), inputs, declared)
 
-    device = _device(operands, tokens)
+    device = _device(largest)
     part = _built(module, arguments, device)
     if device == "cpu" or not any(isinstance(m, nn.Conv1d | nn.Conv2d) for m in part.modules()):
         return traced(part, tokens, device)
@@ -249,9 +257,12 @@ class _Called(nn.Module):
         return cast("Tensor", self.module(*operands[:-1], x=operands[-1]))
 
 
-def _device(operands: Iterable[OperandSize], tokens: int) -> str:
+def _largest(operands: Iterable[OperandSize], tokens: int) -> int:
+    return max(math.prod(_shape(operand, tokens)) for operand in operands)
+
+
+def _device(numbers: int) -> str:
     # Running a small call is faster than propagating shapes.
-    numbers = max(math.prod(_shape(operand, tokens)) for operand in operands)
     return "cpu" if numbers <= _COMPUTED_NUMBERS else "meta"
 
 

@@ -111,13 +111,19 @@ def test_masks_have_the_meaning_of_torchs_attention() -> None:
         {"attn_mask": torch.zeros(4, 4)},
         {"attn_mask": torch.ones(4, 5, dtype=torch.bool)},
         {"attn_mask": torch.ones(2, 4, 4, dtype=torch.bool)},
+        {"attn_mask": torch.ones(2, 4, 4, dtype=torch.bool), "is_causal": True},
         {"attn_mask": torch.ones(2, 2, 4, 4, dtype=torch.bool)},
         {"key_padding_mask": torch.zeros(2, 4)},
         {"key_padding_mask": torch.zeros(2, 5, dtype=torch.bool)},
+        {"key_padding_mask": torch.zeros(1, 4, dtype=torch.bool)},
     ],
 )
-def test_masks_of_wrong_type_or_shape_raise_an_error(masks: dict[str, Tensor]) -> None:
-    block = build_attention(MECHANISMS["mha"].genome, 16, 2, reference=True)
+@pytest.mark.parametrize("name", ["mha", "uniform"])
+@pytest.mark.parametrize("reference", [True, False])
+def test_masks_of_wrong_type_or_shape_raise_an_error(
+    masks: dict[str, Tensor], name: str, reference: bool
+) -> None:
+    block = build_attention(MECHANISMS[name].genome, 16, 2, reference=reference)
     with pytest.raises(ValueError, match=r"of shape .*; expected torch\.bool, \("):
         block(torch.randn(2, 4, 16), **masks)
 

@@ -63,7 +63,7 @@ CASES: dict[str, tuple[Nodes, dict[str, Any]]] = {
 
 
 CALLS = (
-    "scaled_dot_product_attention(",
+    "softmax_attention(",
     "forgetting_attention(",
     "linear_attention(",
     "visible_mean(",

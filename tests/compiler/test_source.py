@@ -11,9 +11,10 @@ import torch
 from torch.func import jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from nas.compiler import build_attention, make_plan, plain_source
+from nas.compiler import build_attention, make_plan, plain_source, write
 from nas.genome import Visibility
 from nas.genome.mechanisms import MECHANISMS
+from nas.genome.primitives import REGISTRY, Role, primitive
 from tests.compiler.test_compiler import masks, random_genomes, values_and_gradients
 from tests.compiler.test_lowering import CASES
 from tests.tensors import check_same
@@ -171,3 +172,25 @@ def test_a_primitive_that_is_one_expression_is_written_as_this_expression(genome
 
 def test_number_one_is_exported_without_a_warning(genome: Build) -> None:
     check_equal(genome(("qana", "qk", {"basis": 1}), ("softmax", [0]), ("weighted_sum", [1, "v"])))
+
+
+def test_a_primitive_with_a_defaulted_argument_is_written_as_a_module(genome: Build) -> None:
+    @primitive(
+        "raised",
+        "tokens: tokens[h,w] -> tokens[h,w]",
+        role=Role.TRANSFORM,
+        notation="{tokens} + e",
+        source="a test",
+    )
+    class Raised(torch.nn.Module):
+        """Tokens plus a constant."""
+
+        def forward(self, tokens: torch.Tensor, eps: float = 0.5) -> torch.Tensor:
+            return tokens + eps
+
+    nodes = ("raised", "v"), ("scaled_dot_product", "qk"), ("softmax", [1])
+    try:
+        plan = make_plan(genome(*nodes, ("weighted_sum", [2, 0])))
+        assert "self.raised_0 = Raised()" in write(plan, 16, 4).text
+    finally:
+        del REGISTRY._members["raised"]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import nas.costs.profile
 from nas.common.errors import ConfigError, GenomeError, NasError
 from nas.compiler import make_plan
 from nas.costs import (
@@ -183,6 +184,43 @@ def test_convolutions_count_exactly_at_long_sequences(genome: Build) -> None:
     n, d = 333, 32
     cost = attention_cost(convolutional, dim=d, heads=4, tokens=n)
     assert cost.macs == 4 * n * d * d + 2 * n * n * d + 2 * 3 * n * d + 3 * n * d
+
+
+@pytest.mark.parametrize("tokens", [255, 256])
+def test_softmax_attention_of_unequal_widths_counts_no_padding(genome: Build, tokens: int) -> None:
+    nodes = ("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"])
+    cost = attention_cost(genome(*nodes, qk_dim="1/2"), dim=64, heads=4, tokens=tokens)
+    assert cost.attention_macs == tokens**2 * (32 + 64)
+
+
+def test_long_pair_scores_are_counted_without_computing_them(
+    genome: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices = set[str]()
+    counted = nas.costs.profile.count_calls
+
+    def recorded(module: torch.nn.Module, inputs: tuple[Tensor, ...], *rest: Any) -> Any:
+        devices.add(inputs[0].device.type)
+        return counted(module, inputs, *rest)
+
+    monkeypatch.setattr(nas.costs.profile, "count_calls", recorded)
+    nodes = ("neural_attention", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"])
+    attention_cost(genome(*nodes), dim=16, heads=2, tokens=600, names=["macs"])
+    assert devices == {"meta"}
+
+
+def test_cache_holds_the_operands_of_a_step_without_state(genome: Build) -> None:
+    def sums(tokens: Tensor) -> Tensor:
+        return tokens.cumsum(dim=2)
+
+    def cached(**declared: Any) -> int:
+        with registered(sums, **declared):
+            REGISTRY.get("custom").module.needs_all_tokens = True
+            cost = attention_cost(genome(*CUSTOM), dim=16, heads=2, tokens=4)
+            return cost.kv_cache_bytes_per_token
+
+    assert cached() == 2 * 3 * 16  # keys, values and results of the step
+    assert cached(is_causal_safe=lambda params: False) == 2 * 2 * 16
 
 
 def test_counting_draws_no_random_numbers_and_warns_of_nothing() -> None:

@@ -4,6 +4,7 @@ import ast
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +169,36 @@ def test_two_functions_of_one_name_cannot_be_inlined() -> None:
     with pytest.raises(GenomeError, match=r"both have a hide"):
         inlined([hide, scope["hide"]])
     assert len(inlined([hide, hide])) == 1
+
+
+def test_two_constants_of_one_name_cannot_be_inlined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    functions = []
+    for name, limit in (("constants_a", 1), ("constants_b", 2), ("constants_c", 2)):
+        text = f"LIMIT = {limit}\n\n\ndef {name}() -> int:\n    return LIMIT\n"
+        (tmp_path / f"{name}.py").write_text(text)
+        functions.append(getattr(import_module(name), name))
+    with pytest.raises(GenomeError, match="constants_a and constants_b both have a LIMIT"):
+        inlined(functions)
+    assert "".join(inlined(functions[1:])).count("LIMIT = 2") == 1
+
+
+def test_constants_of_several_kernels_are_exported_together(genome: Any) -> None:
+    gated = ("feature_gate", "k"), ("gated_product", ["q", "k", 0]), ("softmax_free", [1])
+    sparse = ("scaled_dot_product", "qk"), ("sparsemax", [4]), ("weighted_sum", [5, 3])
+    found = genome(*gated, ("weighted_sum", [2, "v"]), *sparse)
+    scope = loaded(py_text(found, 32, 4, Provenance("x"), is_fast=True))
+    assert scope["self_test"]() < 1e-8
+    x = torch.randn(1, 96, 32)  # so many tokens that both constants are read
+    assert scope["Attention"](32, 4)(x).shape == x.shape
+
+
+def test_fast_files_contain_the_softmax_attention_of_training() -> None:
+    genome = MECHANISMS["mha"].genome
+    fast, readable = (
+        py_text(genome, 32, 4, Provenance("x"), is_fast=is_fast) for is_fast in (True, False)
+    )
+    assert "def softmax_attention(" in fast
+    assert "softmax_attention" not in readable

@@ -20,7 +20,7 @@ M = TypeVar("M", bound=type[nn.Module])
 
 # Numbers in a tile of scores. On a CPU a tile has 512 KiB, so that three tiles fit a second-level
 # cache. On other devices large tiles save kernel launches.
-PIECE: Final = {"cpu": 2**17, "other": 2**24}
+TILE_NUMBERS: Final = {"cpu": 2**17, "other": 2**24}
 _FASTER: Final[dict[type[nn.Module], type[nn.Module]]] = {}
 
 
@@ -51,9 +51,10 @@ def _load() -> None:
 def pieces(scores: Float[Tensor, "p q k"], numbers: int = 1) -> list[tuple[slice, slice]]:
     """Return two slices for each tile of scores, which select its planes (p) and rows (q).
 
-    A computation that stores ``numbers`` numbers for each score stores at most ``PIECE`` a tile.
+    A computation that stores ``numbers`` numbers for each score stores at most ``TILE_NUMBERS`` of
+    them for a tile.
     """
-    limit = PIECE["cpu" if scores.device.type == "cpu" else "other"] // numbers
+    limit = TILE_NUMBERS["cpu" if scores.device.type == "cpu" else "other"] // numbers
     planes, rows, columns = scores.shape
     height = max(1, min(rows, limit // columns))
     depth = max(1, limit // (height * columns))

@@ -26,7 +26,7 @@ def repeat_heads(x: Float[Tensor, "b g ..."], heads: int) -> Float[Tensor, "b h 
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
 
 
-def scaled_dot_product_attention(
+def softmax_attention(
     query: Query,
     key: Float[Tensor, "b g k w"],
     value: Float[Tensor, "b g k v"],
@@ -36,7 +36,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Sums:
-    """Return softmax(scale query·key^T)·value, as torch's function with the same arguments.
+    """Return softmax(scale query·key^T)·value, as ``F.scaled_dot_product_attention`` does.
 
     On a CPU torch's function is slow in 16 bits, and for keys and values of different widths. There
     the scores of all pairs are computed if that is faster.

@@ -27,7 +27,7 @@ from nas.genome.primitives.masks import count_visible
 from nas.genome.primitives.shapes import Gates, Key, Mask, Query, Sums, Tokens, Values
 
 CHUNK: Final = 64
-PIECE: Final = 8  # tokens of a chunk whose pairs are computed feature by feature
+PAIRED_TOKENS: Final = 8  # tokens of a chunk whose pairs are computed feature by feature
 
 
 def gated_linear_attention(
@@ -100,7 +100,7 @@ def is_in_chunks(tokens: int, gates: int) -> bool:
     With gates of features all pairs are slow, since each has an exponential for each feature. A
     traced graph, which is valid for any number of tokens, computes all pairs.
     """
-    return not is_traced() and tokens > (4 * CHUNK if gates == 1 else PIECE)
+    return not is_traced() and tokens > (4 * CHUNK if gates == 1 else PAIRED_TOKENS)
 
 
 def gated_sums(query: Tokens, key: Tokens, values: Tokens, gates: Gates) -> Tokens:
@@ -152,7 +152,7 @@ def past_products(
     if gates.shape[-1] == 1:
         decay = torch.exp(log_decay(gates, gates.mT))
         return (query @ key.mT * decay).tril()
-    if length <= PIECE:
+    if length <= PAIRED_TOKENS:
         decay = torch.exp(log_decay(gates[..., :, None, :], gates[..., None, :, :]))
         return torch.einsum("...ijw,...jw->...ij", query[..., :, None, :] * decay, key).tril()
     half = length // 2
@@ -168,7 +168,7 @@ def past_products(
 def solve_in_chunks(erase: Tokens, keys: Tokens, values: Tokens, gates: Gates | None) -> Tokens:
     """Return the result of ``without_erased``, for long sequences chunk by chunk."""
     length, width = keys.shape[2], 1 if gates is None else gates.shape[-1]
-    if is_traced() or length <= (2 * CHUNK if width == 1 else PIECE):
+    if is_traced() or length <= (2 * CHUNK if width == 1 else PAIRED_TOKENS):
         return without_erased(erase, keys, values, gates)
     gates = torch.zeros_like(erase[..., :1]) if gates is None else gates
     erase, keys, values, gates = (in_chunks(x, values.dtype) for x in (erase, keys, values, gates))

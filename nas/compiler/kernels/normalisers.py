@@ -65,7 +65,8 @@ def softmax_of_largest(scores: Scores, count: int) -> Scores:
     detached = exact.detach()
     largest = detached.topk(min(count, detached.shape[-1]), dim=-1).values
     least = largest.masked_fill(largest == -torch.inf, torch.inf).amin(dim=-1, keepdim=True)
-    tie = -torch.finfo(detached.dtype).tiny * torch.finfo(detached.dtype).eps
+    # Faster than a comparison and masked_fill. Differences below ``tiny`` are ties.
+    tie = -torch.finfo(detached.dtype).tiny
     excluded = F.threshold(detached - least, tie, -torch.inf).clamp(max=0.0)
     return torch.softmax(exact + excluded, dim=-1).to(scores.dtype)
 

@@ -192,7 +192,8 @@ class Primitive:
             ``elementwise`` counts by their elements. Operations that torch tags as pointwise need
             no declaration.
         state: returns how many numbers the cache of a decoder holds to continue a sequence; None if
-            the result depends on all earlier tokens. Used only if ``needs_all_tokens`` is true.
+            the result depends on the operands at all earlier tokens, which the cache then holds.
+            Used only if ``needs_all_tokens`` is true.
         unread: returns the names of parameters that have no effect, and of operands of which only
             the shape has an effect.
         plain: returns equal parameters in normal form at the sizes of a call; None if the result of
@@ -251,6 +252,11 @@ class Primitive:
         return bool(getattr(self.module, "has_parameters", is_sized))
 
     @cached_property
+    def is_filter(self) -> bool:
+        """Whether a score of -inf in the result excludes a key."""
+        return bool(getattr(self.module, "is_filter", False))
+
+    @cached_property
     def needs_all_tokens(self) -> bool:
         """Whether every call needs the whole sequence."""
         return bool(getattr(self.module, "needs_all_tokens", False))
@@ -296,6 +302,12 @@ class Primitive:
         """Return ``params`` together with the defaults of all other parameters."""
         return self.defaults() | dict(params)
 
+
+# Attributes of module classes that declare facts; exported files do not contain them.
+CLASS_FLAGS: Final = (
+    *("has_parameters", "is_filter", "is_traceable"),
+    *("needs_all_keys", "needs_all_tokens", "reads_hidden_tokens"),
+)
 
 # The stream that an operand usually reads, by the operand's name.
 STREAM_OF_PORT: Final = {"query": "q", "key": "k", "keys": "k", "values": "v"}

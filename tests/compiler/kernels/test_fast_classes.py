@@ -8,6 +8,7 @@ from torch import nn
 
 import nas
 from nas.compiler.kernels import fast_class
+from nas.compiler.kernels.normalisers import softmax_of_largest
 from nas.genome.primitives import Sizes
 from nas.testing.cases import Case, Inputs, build, call, causal, draw, padding
 from tests.contracts.test_primitives import CASES
@@ -55,3 +56,13 @@ def test_delta_rules_in_chunks_train_under_autocast(name: str) -> None:
         out = block(x, is_causal=True)
     out.float().square().mean().backward()
     torch.testing.assert_close(out.float(), exact, rtol=0.1, atol=0.1)
+
+
+def test_ties_of_the_largest_are_kept_where_subnormal_numbers_are_zero() -> None:
+    scores = torch.tensor([[[[1.0, 1.0, 1.0, 0.5]]]])
+    torch.set_flush_denormal(True)
+    try:
+        weights = softmax_of_largest(scores, 2)
+    finally:
+        torch.set_flush_denormal(False)
+    torch.testing.assert_close(weights, torch.tensor([[[[1.0, 1.0, 1.0, 0.0]]]]) / 3)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from nas.compiler.kernels import PIECE, fast_class
+from nas.compiler.kernels import TILE_NUMBERS, fast_class
 from nas.compiler.kernels.normalisers import Threshold, fast_threshold_weights
 from nas.compiler.kernels.pair_scores import fast_sum_layers, fast_sum_units, sum_pairs
 from nas.genome.primitives.neural_scores import sum_layers, sum_units
@@ -78,7 +78,7 @@ def operands(kind: str, **options: Any) -> list[Tensor]:
 def test_tiles_equal_the_primitive_with_gradients(
     kind: str, limit: int, gradient: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(PIECE, "cpu", limit)
+    monkeypatch.setitem(TILE_NUMBERS, "cpu", limit)
     own = operands(kind)
     above = {
         "expanded": torch.ones((), dtype=torch.float64).expand(BATCH, HEADS, QUERIES, KEYS),
