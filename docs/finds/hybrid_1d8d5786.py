@@ -41,6 +41,12 @@ from torch.nn import functional as F
 from torch.nn.functional import scaled_dot_product_attention
 
 
+def unit_length(tokens: Tensor) -> Tensor:
+    """Return each token x divided by max(|x|, 1e-3); the limit bounds the gradient near zero."""
+    exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
+    return F.normalize(exact, dim=-1, eps=1e-3).to(tokens.dtype)
+
+
 def count_visible(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Return each query's number of visible keys, at least 1, broadcastable to (b, h, q, 1)."""
     # In float32 at least: bfloat16 cannot represent odd numbers above 256.
@@ -271,7 +277,7 @@ class Delta(nn.Module):
 CHUNK = 64
 
 
-PIECE = 8
+PAIRED_TOKENS = 8
 
 
 def edges(gates: Tensor) -> tuple[Tensor, Tensor]:
@@ -298,7 +304,7 @@ def past_products(query: Tensor, key: Tensor, gates: Tensor) -> Tensor:
     if gates.shape[-1] == 1:
         decay = torch.exp(log_decay(gates, gates.mT))
         return (query @ key.mT * decay).tril()
-    if length <= PIECE:
+    if length <= PAIRED_TOKENS:
         decay = torch.exp(log_decay(gates[..., :, None, :], gates[..., None, :, :]))
         return torch.einsum("...ijw,...jw->...ij", query[..., :, None, :] * decay, key).tril()
     half = length // 2
@@ -314,7 +320,7 @@ def past_products(query: Tensor, key: Tensor, gates: Tensor) -> Tensor:
 def solve_in_chunks(erase: Tensor, keys: Tensor, values: Tensor, gates: Tensor | None) -> Tensor:
     """Return the result of ``without_erased``, for long sequences chunk by chunk."""
     length, width = keys.shape[2], 1 if gates is None else gates.shape[-1]
-    if is_traced() or length <= (2 * CHUNK if width == 1 else PIECE):
+    if is_traced() or length <= (2 * CHUNK if width == 1 else PAIRED_TOKENS):
         return without_erased(erase, keys, values, gates)
     gates = torch.zeros_like(erase[..., :1]) if gates is None else gates
     erase, keys, values, gates = (in_chunks(x, values.dtype) for x in (erase, keys, values, gates))
@@ -368,12 +374,6 @@ class RmsNorm(nn.Module):
         mean = torch.cat((even.repeat_interleave(2, dim=1), mean[:, heads // 2 * 2 :]), dim=1)
         gain = self.gain.view(2, 1, -1).repeat(heads // 2 + 1, 1, 1)[:heads]
         return (exact / (mean + 1e-6).sqrt() * gain).to(tokens.dtype)
-
-
-def unit_length(tokens: Tensor) -> Tensor:
-    """Return each token x divided by max(|x|, 1e-3); the limit bounds the gradient near zero."""
-    exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
-    return F.normalize(exact, dim=-1, eps=1e-3).to(tokens.dtype)
 
 
 class StandardAttention(nn.Module):

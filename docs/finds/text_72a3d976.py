@@ -25,6 +25,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
+def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
+    """Return -|c_i - c_j|, the logarithm of the product of the gates between a query i and a key j.
+
+    Where both sums c are equal, for example because the gates round to 1, the derivative is that of
+    c_i - c_j. The absolute value has the derivative zero there, and would not train these gates.
+    """
+    difference = query_gates - key_gates
+    return torch.where(difference > 0, -difference, difference)
+
+
 class ScaledDotProduct(nn.Module):
     """Dot products of queries and keys, divided by the square root of ``rank``.
 
@@ -181,16 +191,6 @@ class ShortConv(nn.Module):
     def _mixed(self, tokens: Tensor) -> Tensor:
         mixed = self.conv(tokens.transpose(2, 3).flatten(1, 2))
         return mixed.unflatten(1, (tokens.shape[1], -1)).transpose(2, 3)
-
-
-def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
-    """Return -|c_i - c_j|, the logarithm of the product of the gates between a query i and a key j.
-
-    Where both sums c are equal, for example because the gates round to 1, the derivative is that of
-    c_i - c_j. The absolute value has the derivative zero there, and would not train these gates.
-    """
-    difference = query_gates - key_gates
-    return torch.where(difference > 0, -difference, difference)
 
 
 class Attention(nn.Module):

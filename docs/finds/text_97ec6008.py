@@ -25,6 +25,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
+def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
+    """Return -|c_i - c_j|, the logarithm of the product of the gates between a query i and a key j.
+
+    Where both sums c are equal, for example because the gates round to 1, the derivative is that of
+    c_i - c_j. The absolute value has the derivative zero there, and would not train these gates.
+    """
+    difference = query_gates - key_gates
+    return torch.where(difference > 0, -difference, difference)
+
+
 class ScaledDotProduct(nn.Module):
     """Dot products of queries and keys, divided by the square root of ``rank``.
 
@@ -163,16 +173,6 @@ class TokenShift(nn.Module):
     def _mixed(self, tokens: Tensor) -> Tensor:
         now, before = tokens[:, :, 1:], tokens[:, :, :-1]
         return torch.lerp(now, before, self.mix.to(now.dtype).expand_as(now))
-
-
-def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
-    """Return -|c_i - c_j|, the logarithm of the product of the gates between a query i and a key j.
-
-    Where both sums c are equal, for example because the gates round to 1, the derivative is that of
-    c_i - c_j. The absolute value has the derivative zero there, and would not train these gates.
-    """
-    difference = query_gates - key_gates
-    return torch.where(difference > 0, -difference, difference)
 
 
 class Attention(nn.Module):

@@ -27,6 +27,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
+def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
+    """Return -|c_i - c_j|, the logarithm of the product of the gates between a query i and a key j.
+
+    Where both sums c are equal, for example because the gates round to 1, the derivative is that of
+    c_i - c_j. The absolute value has the derivative zero there, and would not train these gates.
+    """
+    difference = query_gates - key_gates
+    return torch.where(difference > 0, -difference, difference)
+
+
 def drop_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
     """Return the tokens with zeros in place of each token that is hidden from all queries.
 
@@ -183,16 +193,6 @@ class Softmax(nn.Module):
 
     def forward(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         return masked_softmax(scores, mask, self.filtered)
-
-
-def log_decay(query_gates: Tensor, key_gates: Tensor) -> Tensor:
-    """Return -|c_i - c_j|, the logarithm of the product of the gates between a query i and a key j.
-
-    Where both sums c are equal, for example because the gates round to 1, the derivative is that of
-    c_i - c_j. The absolute value has the derivative zero there, and would not train these gates.
-    """
-    difference = query_gates - key_gates
-    return torch.where(difference > 0, -difference, difference)
 
 
 class Attention(nn.Module):

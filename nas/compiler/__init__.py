@@ -18,10 +18,10 @@ from torch import nn
 from nas.common.errors import GenomeError
 from nas.compiler.formula import formula, formula_of
 from nas.compiler.inlining import file_source
-from nas.compiler.interpreter import ReferenceAttention, check_sizes
+from nas.compiler.interpreter import ReferenceAttention
 from nas.compiler.lowering import lower
 from nas.compiler.masks import check_masks
-from nas.compiler.plan import Plan, make_plan
+from nas.compiler.plan import Plan, check_sizes, make_plan
 from nas.compiler.resolved import ResolvedGenome, resolve, rest_attention, standard_attention
 from nas.compiler.source import Source, Written
 from nas.genome import Genome

@@ -13,17 +13,10 @@ from torch import Tensor, nn
 from nas.common.errors import GenomeError
 from nas.compiler.kernels.attention import merge_heads, repeat_heads, split_heads
 from nas.compiler.masks import in_window, visible_keys
+from nas.compiler.plan import check_sizes
 
 if TYPE_CHECKING:
     from nas.compiler.plan import Operand, Plan, Step, Stream
-
-
-def check_sizes(dim: int, heads: int) -> None:
-    """Raise GenomeError if dim or heads is below one, or if heads does not divide dim."""
-    if dim < 1 or heads < 1 or dim % heads:
-        raise GenomeError(
-            f"dim {dim} and heads {heads}: expected positive numbers, of which heads divides dim."
-        )
 
 
 class ReferenceAttention(nn.Module):
@@ -37,14 +30,14 @@ class ReferenceAttention(nn.Module):
         super().__init__()
         check_sizes(dim, heads)
         self.plan, self.genome, self.dim, self.heads = plan, plan.genome, dim, heads
-        for stream in plan.streams:
-            if stream.is_projected:
-                width = stream.type.head_count(heads) * stream.type.channels(dim, heads)
-                self.add_module(f"w{stream.name}", nn.Linear(dim, width, bias=qkv_bias))
+        linears = plan.linears(dim, heads)
+        merged = linears.pop("o", None)
+        for name, widths in linears.items():
+            self.add_module(f"w{name}", nn.Linear(*widths, bias=qkv_bias))
         for step in plan.steps:
             self.add_module(step.module, self._node(step, qkv_bias))
-        if plan.genome.projections.has_wo:
-            self.wo = nn.Linear(plan.merged_width(dim, heads), dim)
+        if merged is not None:
+            self.wo = nn.Linear(*merged)
 
     def _node(self, step: Step, qkv_bias: bool) -> nn.Module:
         sizes = self.plan.sizes(step, self.dim, self.heads, qkv_bias)

@@ -20,7 +20,7 @@ bilinear or capped ones, saves no time at the sizes of a search.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,14 +68,21 @@ class Lowered:
         return softmax_attention if self.decay is None else forgetting_attention
 
     @property
-    def shares_sums(self) -> bool:
-        """Whether the kernel computes sums over keys once for all heads that share the keys."""
-        return self.is_linear and not self.is_gated
+    def operands(self) -> list[tuple[Operand, str]]:
+        """The query, key, values and gates of the kernel, or its values: each with its head count.
 
-    @property
-    def is_fused(self) -> bool:
-        """Whether the kernel is torch's fused attention, which takes a mask or ``is_causal``."""
-        return self.function is softmax_attention
+        The head count is a label. Linear attention and means compute sums over keys once for all
+        heads that share the keys.
+        """
+        heads, values = self.sum.heads, self.sum.operands[1]
+        if self.score is None:
+            return [(values, values.type.heads)]
+        query, key, *gates = self.score.operands
+        gates += [] if self.decay is None else self.decay.operands[1:]
+        # Gates are an operand of queries and of keys, and the same in both.
+        if self.is_linear and not self.is_gated:
+            return [(query, heads), (key, key.type.heads), (values, values.type.heads)]
+        return [(operand, heads) for operand in (query, key, values, *gates[:1])]
 
     @property
     def is_gated(self) -> bool:
@@ -97,13 +104,6 @@ class Lowered:
         """Whether the kernel divides sums by the number of visible keys."""
         return self.is_ratio or bool(self.normaliser.params.get("divide"))
 
-    @property
-    def read(self) -> Iterator[Operand]:
-        """Yield the operands of the replaced steps that are tokens, and not scores or weights."""
-        for step in self.steps:
-            if step is not self.normaliser:
-                yield from (operand for operand in step.operands if not operand.is_paired)
-
 
 def lower(plan: Plan) -> dict[int, Lowered]:
     """Return the kernel calls of a plan, by index of the aggregation that each call replaces."""
@@ -120,7 +120,8 @@ def live(plan: Plan, calls: Calls) -> set[Ref]:
     live: set[Ref] = {plan.steps[-1].index}
     for step in reversed(plan.steps):
         if step.index in live:
-            read = calls[step.index].read if step.index in calls else step.operands
+            call = calls.get(step.index)
+            read = [operand for operand, _ in call.operands] if call else step.operands
             live.update(operand.ref for operand in read)
     return live
 

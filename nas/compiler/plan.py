@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from nas.common.errors import ViolationError
+from nas.common.errors import GenomeError, ViolationError
 from nas.genome import STREAMS, Genome, ModelSizes, ParamValue, Ref
 from nas.genome.canonical import canonicalise
 from nas.genome.primitives import Primitive, check_vocabulary, get
@@ -134,11 +134,26 @@ class Plan:
         )
         return Sizes(dim, step.type.head_count(heads), width, tokens, gates=gates)
 
-    def merged_width(self, dim: int, heads: int) -> int:
-        """Return the width of the heads after they are merged, before the projection W_O."""
-        width = self.output.channels(dim, heads)
-        is_sum = self.genome.projections.merge == "sum"
-        return width if is_sum else width * self.output.head_count(heads)
+    def linears(self, dim: int, heads: int) -> dict[str, tuple[int, int]]:
+        """Return the input and output width of each projection, by name: "q", "k", "v", "o"."""
+        widths = {
+            stream.name: (dim, stream.type.token_width(dim, heads))
+            for stream in self.streams
+            if stream.is_projected
+        }
+        if self.genome.projections.has_wo:
+            is_sum = self.genome.projections.merge == "sum"
+            width = self.output.channels if is_sum else self.output.token_width
+            widths["o"] = width(dim, heads), dim
+        return widths
+
+
+def check_sizes(dim: int, heads: int) -> None:
+    """Raise GenomeError if dim or heads is below one, or if heads does not divide dim."""
+    if dim < 1 or heads < 1 or dim % heads:
+        raise GenomeError(
+            f"dim {dim} and heads {heads}: expected positive numbers, of which heads divides dim."
+        )
 
 
 def make_plan(genome: Genome, sizes: ModelSizes | None = None) -> Plan:

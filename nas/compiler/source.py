@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 import sys
 import textwrap
 from dataclasses import dataclass
@@ -26,7 +25,9 @@ from torch import nn
 
 from nas.compiler.formula import formula_of
 from nas.compiler.inlining import PROVIDED, globals_of, inlined, source_of
-from nas.compiler.kernels import attention, fast_class, gated, linear, traceable_class
+from nas.compiler.kernels import fast_class, traceable_class
+from nas.compiler.kernels.attention import softmax_attention
+from nas.compiler.kernels.linear import by_last, with_ones
 from nas.compiler.lowering import live
 from nas.compiler.masks import in_window
 from nas.compiler.text import (
@@ -46,17 +47,6 @@ if TYPE_CHECKING:
     from nas.compiler.lowering import Lowered
     from nas.compiler.plan import Operand, Plan, Step
 
-_FUNCTIONS: Final = (
-    head_count,
-    in_window,
-    attention.softmax_attention,
-    gated.forgetting_attention,
-    gated.gated_linear_attention,
-    linear.by_last,
-    linear.linear_attention,
-    linear.visible_mean,
-    linear.with_ones,
-)
 _PAST: Final = "torch.ones(n, n, dtype=torch.bool, device=x.device).tril()"
 
 
@@ -93,15 +83,15 @@ class Source:
         self.steps = [step for step in plan.steps if step.index in needed]
         self.heads = _head_names(plan)
         self.scales: dict[str, str] = {}
-        self.used: list[Any] = []  # by expressions
+        self.used: dict[Any, None] = {}  # functions and classes of nas, in order of their use
         self.expressions: set[int] = set()  # steps that are written without a module
         # Readers of masks, by the mask that they need under ``is_causal``.
         readers = [s for s in self.steps if s.index not in calls and "mask" in s.primitive.extras]
         self.pair_readers = [s for s in readers if not s.primitive.reads_hidden_tokens]
         self.token_readers = [s for s in readers if s.primitive.reads_hidden_tokens]
         self.seen_readers = [s for s in readers if plan.is_windowed and not s.is_paired]
-        self.fused = [call for call in calls.values() if call.is_fused]
-        self.linear = [call for call in calls.values() if not call.is_fused]
+        self.fused = [c for c in calls.values() if c.function is softmax_attention]
+        self.linear = [c for c in calls.values() if c.function is not softmax_attention]
 
     def write(self, dim: int, heads: int, qkv_bias: bool) -> Written:
         """Return the source of the class."""
@@ -120,10 +110,18 @@ class Source:
             *indented(forward, 2),
         ]
         text = "\n".join(lines) + "\n"
-        called = set(re.findall(r"(?<![.\w])\w+(?=\()", text))
-        functions = (function for function in _FUNCTIONS if function.__name__ in called)
-        classes = (self.module_class(step.primitive.module) for step in built)
-        return Written(text, tuple(dict.fromkeys([*functions, *classes, *self.used])))
+        return Written(text, tuple(self.used))
+
+    def _use(self, item: Any) -> str:
+        """Record that the source uses a function or class of nas, and return its name."""
+        self.used[item] = None
+        return str(item.__name__)
+
+    def _heads(self, label: str) -> str:
+        """Return the expression for a head count in ``forward``."""
+        if self.heads[label].startswith("head_count"):
+            self._use(head_count)
+        return self.heads[label]
 
     # The method forward.
 
@@ -135,7 +133,7 @@ class Source:
         lines += self._mask_lines()
         for stream in self.streams:
             source = f"self.w{stream.name}(x)" if stream.is_projected else "x"
-            heads = self.heads[stream.type.heads]
+            heads = self._heads(stream.type.heads)
             lines.append(f"{stream.name} = {source}.unflatten(-1, ({heads}, -1)).transpose(1, 2)")
         for step in self.steps:
             if step.index in self.calls:
@@ -173,7 +171,7 @@ class Source:
             limits = f"{visibility.window}, {visibility.global_tokens}, is_causal"
             lines += [
                 "place = torch.arange(n, device=x.device)",
-                f"near = in_window(place, place, {limits})",
+                f"near = {self._use(in_window)}(place, place, {limits})",
                 "mask = near if mask is None else mask & near",
             ]
         elif not plan.unsafe:
@@ -205,46 +203,44 @@ class Source:
 
     def _call(self, call: Lowered) -> list[str]:
         """Return the lines that call a kernel in place of the steps that it replaces."""
-        if call.is_fused:
+        if call.function is softmax_attention:
             return [self._fused_call(call)]
-        total, causal = call.sum, self._is_causal
-        name, mask = total.variable, "kept" if causal and self._has_kept else "mask"
+        causal, name = self._is_causal, call.sum.variable
+        mask = "kept" if causal and self._has_kept else "mask"
+        operands = [self._with_heads(operand, label) for operand, label in call.operands]
         if call.score is None:
-            lines = [call_line(name, "visible_mean", [total.operands[1].variable, mask, *causal])]
-            if total.operands[1].is_repeated:
-                lines.append(f"{name} = {self.repeated(name, total.operands[1], total)}")
-            return lines
-        query, key, *gates = self.arguments(call.score)
-        values = self.arguments(total)[1]
-        if call.shares_sums:
-            key, values = call.score.operands[1].variable, total.operands[1].variable
-        if call.decay is not None:
-            gates = self.arguments(call.decay)[1:]
+            line = call_line(name, self._use(call.function), [*operands, mask, *causal])
+            mean = call.sum.operands[1]
+            again = f"{name} = {self._with_heads(mean, call.sum.heads, name)}"
+            return [line, again] if mean.is_repeated else [line]
+        query, key, values, *gates = operands
         target, lines = name, []
         if call.is_ratio:
-            target, ones = f"sums_{total.index}", f"ones_{total.index}"
-            lines, values = [f"{ones} = with_ones({values})"], ones
-        arguments = [query, key, values, mask, self.scale(call.score), *causal]
-        arguments += [f"gates={gates[0]}"] if gates else []
+            target, ones = f"sums_{call.sum.index}", f"ones_{call.sum.index}"
+            lines, values = [f"{ones} = {self._use(with_ones)}({values})"], ones
+        arguments = [query, key, values, mask, self._scale(call.score), *causal]
+        arguments += [f"gates={text}" for text in gates]
         arguments += ["divide=False"] if call.is_linear and not call.is_divided else []
-        lines.append(call_line(target, call.function.__name__, arguments))
-        return [*lines, f"{name} = by_last({target})"] if call.is_ratio else lines
+        lines.append(call_line(target, self._use(call.function), arguments))
+        return [*lines, f"{name} = {self._use(by_last)}({target})"] if call.is_ratio else lines
 
     def _fused_call(self, call: Lowered) -> str:
-        step, score = call.sum, call.score
-        assert score is not None, "fused attention has a score"
-        arguments = [*self.arguments(score), self.arguments(step)[1], "mask"]
-        is_shared = [o.is_repeated for o in (*score.operands, step.operands[1])]
-        is_grouped = is_shared == [False, True, True]  # torch repeats keys and values
-        if is_grouped:
-            arguments[1:3] = [score.operands[1].variable, step.operands[1].variable]
+        assert call.score is not None, "fused attention has a score"
+        # Torch repeats keys and values.
+        is_grouped = [o.is_repeated for o, _ in call.operands] == [False, True, True]
+        arguments = [
+            operand.variable if is_grouped else self._with_heads(operand, label)
+            for operand, label in call.operands
+        ]
+        arguments.append("mask")
         if self._is_causal and not self.pair_readers:
             arguments.append("is_causal=is_causal and mask is None")
-        if score.width != score.rank:  # torch's default scale uses the width
-            arguments.append(f"scale={self.scale(score)}")
+        if call.score.width != call.score.rank:  # torch's default scale uses the width
+            arguments.append(f"scale={self._scale(call.score)}")
         arguments += ["enable_gqa=True"] if is_grouped else []
-        function = call.function.__name__ if self.is_fast else "scaled_dot_product_attention"
-        return call_line(step.variable, function, arguments)
+        # A readable file calls torch's function.
+        name = self._use(call.function) if self.is_fast else "scaled_dot_product_attention"
+        return call_line(call.sum.variable, name, arguments)
 
     def _expression(self, step: Step) -> list[str]:
         """Return the assignment of a step that is one expression of its operands, else [].
@@ -259,37 +255,39 @@ class Source:
                 names = list(inspect.signature(module.forward).parameters)[1:]
             case _:
                 return []
-        texts = dict(zip(names, self.arguments(step), strict=False)) | self.extras(step)
+        texts = dict(zip(names, self._arguments(step), strict=False)) | self._extras(step)
         if set(names) - texts.keys() or any(operand.is_repeated for operand in step.operands):
             return []
         value = _Renamed(texts).visit(value)
         text = ast.unparse(value)
         scope = vars(sys.modules[module.__module__])
-        self.used += [scope[name] for name in globals_of(text) if name in scope.keys() - PROVIDED]
+        for name in globals_of(text):
+            if name in scope.keys() - PROVIDED:
+                self._use(scope[name])
         self.expressions.add(step.index)
         return [f"{step.variable} = {text}"]
 
     def _module_call(self, step: Step) -> list[str]:
-        arguments = [*self.arguments(step), *(f"{k}={v}" for k, v in self.extras(step).items())]
+        arguments = [*self._arguments(step), *(f"{k}={v}" for k, v in self._extras(step).items())]
         return [call_line(step.variable, f"self.{step.module}", arguments)]
 
-    def arguments(self, step: Step) -> list[str]:
-        """Return the expressions for a step's operands, with as many heads as the step."""
-        return [self.repeated(operand.variable, operand, step) for operand in step.operands]
+    def _arguments(self, step: Step) -> list[str]:
+        return [self._with_heads(operand, step.heads) for operand in step.operands]
 
-    def repeated(self, name: str, operand: Operand, step: Step) -> str:
-        """Return the expression for an operand, with repeated heads if the step has more heads."""
-        if not operand.is_repeated:
+    def _with_heads(self, operand: Operand, label: str, name: str = "") -> str:
+        """Return the expression for an operand, with repeated heads if it has fewer."""
+        name = name or operand.variable
+        if operand.type.heads == label:
             return name
-        return f"{name}.repeat_interleave({self.heads[step.heads]} // {name}.shape[1], dim=1)"
+        return f"{name}.repeat_interleave({self._heads(label)} // {name}.shape[1], dim=1)"
 
-    def extras(self, step: Step) -> dict[str, str]:
+    def _extras(self, step: Step) -> dict[str, str]:
         """Return expressions for ``x`` and ``mask`` by name, if the step's module takes them."""
         is_seen = self.plan.is_windowed and not step.is_paired
         texts = {"x": "x", "mask": "seen" if is_seen else "mask"}
         return {name: texts[name] for name in step.primitive.extras}
 
-    def scale(self, score: Step) -> str:
+    def _scale(self, score: Step) -> str:
         """Return an attribute for the factor of a step's scores, which the constructor assigns."""
         name = f"scale_{score.index}"
         self.scales[name] = f"({width_text(score.rank)}) ** -0.5"
@@ -323,7 +321,7 @@ class Source:
             arguments = [f"{name}={text}" for name, text in sizes.items()]
             params = {k: v for k, v in step.params.items() if v != defaults[k]}
             arguments += [f"{k}={v!r}".replace("'", '"') for k, v in params.items()]
-            function = self.module_class(step.primitive.module).__name__
+            function = self._use(self.module_class(step.primitive.module))
             lines.append(call_line(f"self.{step.module}", function, arguments))
         if plan.genome.projections.has_wo:
             merged = width_text(plan.output.width)
@@ -333,7 +331,7 @@ class Source:
         return lines
 
     def _count(self, label: str) -> str:
-        return "heads" if label == "all" else self.heads[label]
+        return "heads" if label == "all" else self._heads(label)
 
 
 class _Renamed(ast.NodeTransformer):

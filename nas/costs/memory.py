@@ -17,8 +17,7 @@ from typing import Final
 
 from nas.compiler.lowering import Lowered, live, lower
 from nas.compiler.plan import Plan, Step
-from nas.costs.profile import token_width
-from nas.genome import ModelSizes, Ref
+from nas.genome import ModelSizes, Ref, head_count
 
 BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits
 
@@ -78,7 +77,7 @@ def _read_rows(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
 def _row(plan: Plan, refs: frozenset[Ref], sizes: ModelSizes) -> int:
     raw = {s.name for s in plan.streams if not s.is_projected and s.name in refs}
     types = {s.name: s.type for s in plan.streams} | {s.index: s.type for s in plan.steps}
-    row = sum(token_width(types[ref], sizes.dim, sizes.heads) for ref in refs - raw)
+    row = sum(types[ref].token_width(sizes.dim, sizes.heads) for ref in refs - raw)
     return row + (sizes.dim if raw else 0)
 
 
@@ -93,12 +92,9 @@ def _constant(plan: Plan, sums: Mapping[int, Lowered], sizes: ModelSizes) -> int
 
 
 def _sum_numbers(plan: Plan, call: Lowered, sizes: ModelSizes) -> int:
-    values = call.sum.operands[1].type
-    width = values.channels(sizes.dim, sizes.heads) + call.is_ratio
-    heads = values.head_count(sizes.heads)
+    width = call.sum.operands[1].type.channels(sizes.dim, sizes.heads) + call.is_ratio
+    heads = max(head_count(label, sizes.heads) for _, label in call.operands[-2:])
     if call.score is None:
         return heads * width
     size = plan.call_sizes(call.score, sizes)
-    if call.is_gated:  # and the last gates
-        return size.heads * (size.width * width + size.gates)
-    return size.width * width * max(heads, call.score.operands[1].type.head_count(sizes.heads))
+    return heads * (size.width * width + call.is_gated * size.gates)  # and the last gates

@@ -22,12 +22,11 @@ from torch.nn import functional as F
 
 from nas.common.errors import GenomeError
 from nas.compiler import Plan
-from nas.compiler.interpreter import check_sizes
 from nas.compiler.kernels import traceable_class
 from nas.compiler.lowering import Lowered, live, lower
-from nas.compiler.plan import Step
+from nas.compiler.plan import Step, check_sizes
 from nas.costs.operations import ELEMENTWISE, count_calls
-from nas.genome import ModelSizes
+from nas.genome import ModelSizes, head_count
 from nas.genome.primitives import Kind
 from nas.genome.types import Type
 
@@ -77,10 +76,10 @@ def elementwise(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:
         GenomeError: the mechanism does not exist at this size.
         NasError: the mechanism has an operation without a counting rule.
     """
-    merged = sizes.tokens * token_width(plan.output, sizes.dim, sizes.heads)
+    merged = sizes.tokens * plan.output.token_width(sizes.dim, sizes.heads)
     added = merged if plan.genome.projections.merge == "sum" else 0
     return added + sum(
-        profile(plan, step, sizes, qkv_bias, is_fast=False)[ELEMENTWISE] for step in plan.steps
+        profile(plan, step, sizes, qkv_bias, as_written=True)[ELEMENTWISE] for step in plan.steps
     )
 
 
@@ -94,7 +93,7 @@ def seed_compatible_macs(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) 
     dim, _, _, tokens = sizes
     macs, norms = _projections(plan, sizes, {s.name for s in plan.streams}), 2 * tokens * dim
     for step in plan.steps:
-        counts = profile(plan, step, sizes, qkv_bias, is_fast=False)
+        counts = profile(plan, step, sizes, qkv_bias, as_written=True)
         size = plan.call_sizes(step, sizes)
         if step.primitive.name == "convolutional_score":
             macs += size.heads * tokens**2 * size.width
@@ -117,12 +116,12 @@ def profile(
     qkv_bias: bool = False,
     *,
     is_causal: bool = False,
-    is_fast: bool = True,
+    as_written: bool = False,
 ) -> Counter[str]:
     """Count the operations of one call at batch size 1.
 
     Args:
-        is_fast: whether a step runs by its faster class, as in a compiled block.
+        as_written: whether a step runs as its primitive is written, and not by a faster class.
 
     Returns:
         Multiply-adds by operation; the entry ``ELEMENTWISE`` is the number of elements that
@@ -137,7 +136,7 @@ def profile(
     if isinstance(call, Lowered):
         return _kernel_counts(*_kernel(plan, call, sizes, is_causal))
     primitive = call.primitive
-    module: Any = traceable_class(primitive.module) if is_fast else primitive.module
+    module: Any = primitive.module if as_written else traceable_class(primitive.module)
     arguments = plan.sizes(call, dim, heads, qkv_bias) | call.params
     count = call.type.head_count(heads)
     operands = tuple(_operand(o.type, count, sizes) for o in call.operands)
@@ -159,27 +158,26 @@ def _kernel(
 ) -> tuple[Callable[..., Tensor], tuple[OperandSize, ...], int, bool, Arguments]:
     """Return a kernel call: function, operands, tokens, whether it gets a mask, other arguments."""
     causal = is_causal and not plan.is_windowed  # the mask of a window is causal itself
-    values = call.sum.operands[1].type
-    options: dict[str, Any] = {"is_causal": causal}
-    own, width = values.head_count(sizes.heads), values.channels(sizes.dim, sizes.heads)
-    operands: list[OperandSize] = [(own, width)]
-    function = call.function
-    if call.score is not None:
-        heads = call.sum.type.head_count(sizes.heads)
-        query, key, *gates = (operand.type for operand in call.score.operands)
-        if call.is_linear:
-            options["divide"] = call.is_divided
-        else:  # in causal attention forget gates are a feature of the keys
-            function = F.scaled_dot_product_attention
-        keys = key.head_count(sizes.heads) if call.shares_sums else heads
-        # The sum of the weights is a further feature of the values.
-        read = own if call.shares_sums else heads, width + call.is_ratio
-        operands = [_operand(query, heads, sizes), _operand(key, keys, sizes), read]
-        operands += [_operand(each, heads, sizes) for each in gates[:1]]
-        if call.decay is not None and causal:
-            operands[:2] = [(count, each + 1) for count, each in operands[:2]]
-    mask = plan.is_windowed
-    return function, tuple(operands), sizes.tokens, mask, tuple(options.items())
+    function, options = call.function, {"is_causal": causal}
+    operands = [
+        _operand(operand.type, head_count(label, sizes.heads), sizes)
+        for operand, label in call.operands
+    ]
+    if call.is_linear:
+        options["divide"] = call.is_divided
+        if call.is_ratio:  # the sum of the weights is a further feature of the values
+            operands[2] = _wider(operands[2])
+    elif call.score is not None:
+        function, operands = F.scaled_dot_product_attention, operands[:3]
+        if call.decay is not None and causal:  # forget gates are a feature of the keys
+            operands[:2] = map(_wider, operands[:2])
+    return function, tuple(operands), sizes.tokens, plan.is_windowed, tuple(options.items())
+
+
+def _wider(operand: OperandSize) -> OperandSize:
+    heads, width = operand
+    assert width is not None, "kernels read tokens"
+    return heads, width + 1
 
 
 @lru_cache(maxsize=4096)
@@ -275,19 +273,10 @@ def _zeros(operands: Iterable[OperandSize], tokens: int, device: str) -> tuple[T
     return tuple(torch.zeros(_shape(operand, tokens), device=device) for operand in operands)
 
 
-def token_width(type_: Type, dim: int, heads: int) -> int:
-    """Return the number of elements per token, over all heads, of a tensor of this type."""
-    return type_.head_count(heads) * type_.channels(dim, heads)
-
-
 def _projections(plan: Plan, sizes: ModelSizes, read: Iterable[Any]) -> int:
     """Return the multiply-adds of W_O and of the projections of the streams in ``read``."""
-    names = set(read)
-    streams = (s for s in plan.streams if s.is_projected and s.name in names)
-    width = sum(token_width(stream.type, sizes.dim, sizes.heads) for stream in streams)
-    if plan.genome.projections.has_wo:
-        width += plan.merged_width(sizes.dim, sizes.heads)
-    return sizes.tokens * sizes.dim * width
+    linears = plan.linears(sizes.dim, sizes.heads)
+    return sizes.tokens * sum(math.prod(linears[name]) for name in linears.keys() & {*read, "o"})
 
 
 def _extrapolate(counts: list[int], tokens: int) -> int:
@@ -308,16 +297,17 @@ def count_parameters(plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -
         GenomeError: the mechanism does not exist at this size.
     """
     check_sizes(dim, heads)
-    streams = (token_width(s.type, dim, heads) for s in plan.streams if s.is_projected)
-    total = sum(streams) * (dim + qkv_bias)
+    total = sum(
+        (width + (qkv_bias or name == "o")) * out
+        for name, (width, out) in plan.linears(dim, heads).items()
+    )
     # Large modules are built on the meta device, whose first use takes seconds.
     device = "cpu" if dim <= 512 else "meta"
     for step in plan.steps:
         module: Any = step.primitive.module
         arguments = plan.sizes(step, dim, heads, qkv_bias) | step.params
         total += _module_parameters(module, tuple(arguments.items()), device)
-    wo = dim * (plan.merged_width(dim, heads) + 1) if plan.genome.projections.has_wo else 0
-    return total + wo
+    return total
 
 
 @lru_cache(maxsize=4096)

@@ -61,6 +61,10 @@ class Type(NamedTuple):
         assert self.width is not None, "only tokens and feature gates have a width"
         return width_of(self.width, dim, heads)
 
+    def token_width(self, dim: int, heads: int) -> int:
+        """Return the number of features per token of tokens or gates, over all heads."""
+        return self.head_count(heads) * self.channels(dim, heads)
+
 
 class Problem(NamedTuple):
     """A type error."""

@@ -20,7 +20,7 @@ from nas.compiler.kernels.linear import is_by_sums
 from nas.compiler.lowering import Lowered, live, lower
 from nas.compiler.plan import Step
 from nas.costs.operations import ELEMENTWISE
-from nas.costs.profile import profile, token_width, total_macs
+from nas.costs.profile import profile, total_macs
 from nas.genome import ModelSizes
 from nas.genome.primitives import Role, Sizes
 
@@ -57,17 +57,14 @@ def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> di
 def _projections(plan: Plan, sizes: ModelSizes, read: set[Any]) -> Iterator[Amount]:
     """Yield the work of projecting queries, keys and values, of merging heads, and of W_O."""
     dim, heads, _, tokens = sizes
+    for name, (width, out) in plan.linears(dim, heads).items():
+        if name in read or name == "o":
+            yield "project", tokens * out
+            yield "project.macs", tokens * width * out
     for stream in plan.streams:
-        if stream.name not in read:
-            continue
-        width = token_width(stream.type, dim, heads)
-        yield ("project" if stream.is_projected else "raw"), tokens * width
-        if stream.is_projected:
-            yield "project.macs", tokens * dim * width
-    yield "merge", tokens * token_width(plan.output, dim, heads)
-    if plan.genome.projections.has_wo:
-        yield "project", tokens * dim
-        yield "project.macs", tokens * dim * plan.merged_width(dim, heads)
+        if stream.name in read and not stream.is_projected:
+            yield "raw", tokens * stream.type.token_width(dim, heads)
+    yield "merge", tokens * plan.output.token_width(dim, heads)
 
 
 def _call(plan: Plan, call: Lowered, sizes: ModelSizes, *, is_causal: bool) -> Iterator[Amount]:
@@ -105,7 +102,7 @@ def _linear_call(
     if plan.is_windowed:
         yield f"mask{kernel}", pairs
     if call.is_gated:
-        for operand in call.read:
+        for operand, _ in call.operands:
             if operand.is_repeated:
                 yield f"repeat.tokens{kernel}", size.heads * size.tokens * size.width
 
