@@ -189,7 +189,7 @@ def test_constants_of_several_kernels_are_exported_together(genome: Any) -> None
     gated = ("feature_gate", "k"), ("gated_product", ["q", "k", 0]), ("softmax_free", [1])
     sparse = ("scaled_dot_product", "qk"), ("sparsemax", [4]), ("weighted_sum", [5, 3])
     found = genome(*gated, ("weighted_sum", [2, "v"]), *sparse)
-    scope = loaded(py_text(found, 32, 4, Provenance("x"), is_fast=True))
+    scope = loaded(py_text(found, 32, 4, is_fast=True))
     assert scope["self_test"]() < 1e-8
     x = torch.randn(1, 96, 32)  # so many tokens that both constants are read
     assert scope["Attention"](32, 4)(x).shape == x.shape
@@ -197,8 +197,6 @@ def test_constants_of_several_kernels_are_exported_together(genome: Any) -> None
 
 def test_fast_files_contain_the_softmax_attention_of_training() -> None:
     genome = MECHANISMS["mha"].genome
-    fast, readable = (
-        py_text(genome, 32, 4, Provenance("x"), is_fast=is_fast) for is_fast in (True, False)
-    )
+    fast, readable = (py_text(genome, 32, 4, is_fast=is_fast) for is_fast in (True, False))
     assert "def softmax_attention(" in fast
     assert "softmax_attention" not in readable
