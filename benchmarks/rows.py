@@ -48,7 +48,7 @@ def print_rows(rows: Iterable[Row]) -> list[Row]:
         texts = [_text(value) for value in row.values()]
         if not printed or [*printed[-1]] != [*row]:
             pairs = zip(row, texts, row.values(), strict=True)
-            widths = [max(len(n), len(t), 24 if isinstance(v, str) else 9) for n, t, v in pairs]
+            widths = [max(len(n), len(t), 34 if isinstance(v, str) else 9) for n, t, v in pairs]
             print("\n" + _line(list(row), row, widths))
         print(_line(texts, row, widths), flush=True)
         printed.append(row)
