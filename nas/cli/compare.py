@@ -47,7 +47,7 @@ def evaluate(
     comparisons.
     """
     from nas.api import comparing
-    from nas.report.charts import draw_comparison, write_figure
+    from nas.report.charts import comparison_chart, write_chart
     from nas.report.comparison import comparison_table, training_line
 
     names = [name.strip() for name in tasks.split(",")] if tasks else []
@@ -60,7 +60,7 @@ def evaluate(
     )
     print_result(result, comparison_table, as_json)
     if plot is not None:
-        write_figure(draw_comparison(result), plot)
+        write_chart(comparison_chart(result), plot)
         note(f"{plot}: the differences as a picture.")
     if not result.is_ok:
         raise typer.Exit(1)

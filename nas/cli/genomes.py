@@ -111,7 +111,7 @@ def cost(
 ) -> None:
     """Count multiply-adds, parameters and KV-cache bytes of one attention block at batch 1."""
     from nas.api import genomes
-    from nas.report.charts import draw_costs, write_figure
+    from nas.report.charts import cost_chart, write_chart
     from nas.report.costs import show_costs
 
     lengths = _lengths(tokens)
@@ -123,7 +123,7 @@ def cost(
     table = genomes.cost(sources, dim=dim, heads=heads, tokens=sorted(lengths))
     print_result(table, show_costs, as_json)
     if plot is not None:
-        write_figure(draw_costs(table), plot)
+        write_chart(cost_chart(table), plot)
         note(f"{plot}: cost against length as a picture.")
 
 

@@ -58,7 +58,7 @@ def front(
 
     Exit status 1 if the front is empty; with --all, if no training has ended well.
     """
-    from nas.report.charts import write_figure
+    from nas.report.charts import write_chart
     from nas.report.front import front as read_front
     from nas.report.front import no_front, show_front
     from nas.store.files import write_file
@@ -84,7 +84,7 @@ def front(
         write_file(csv, result.to_csv(every=every).encode())
         note(f"{csv}: {'every mechanism' if every else 'the front'} as CSV.")
     if plot is not None:
-        write_figure(result.plot(), plot)
+        write_chart(result.plot(), plot)
         note(f"{plot}: the front as a picture.")
 
 

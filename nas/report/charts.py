@@ -1,48 +1,60 @@
-"""Figures of costs and comparisons, and helpers that all figures share; plot.py draws a front.
+"""Charts of fronts, costs and comparisons: one Vega-Lite specification for files and notebooks.
 
-No window and no global state of matplotlib is used. Lines and marks also differ in darkness, dashes
-and shape, so that figures are readable in greyscale.
+Each chart is an ``altair.Chart``, which notebooks display and ``write_chart`` writes as PNG, SVG or
+PDF. Marks differ in shape and lightness, so that charts are readable in greyscale.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import sys
-from collections.abc import Iterator, Sequence
-from itertools import cycle
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.differences import LEVEL
 from nas.common.errors import RunError
-from nas.report.result import MetricInfo
-from nas.report.units import FRACTION
+from nas.common.objectives import Objective
+from nas.common.pareto import non_dominated
+from nas.common.text import plural
+from nas.report.run_view import FRESH, RunView, task_and_data
+from nas.report.units import FRACTION, header, points_between, quantity
+from nas.store import Candidate
 from nas.store.files import write_file
 
 if TYPE_CHECKING:
-    from nas.report.comparison import Cell, Comparison
+    import altair
+
+    from nas.report.comparison import Comparison
     from nas.report.costs import CostTable
 
+    Point = tuple[float, float]
+    Rows = Sequence[Mapping[str, Any]]
+
 FORMATS: Final = (".png", ".svg", ".pdf")
-INCHES: Final = (8.0, 16 / 3)  # 1200 x 800 pixels
-DPI: Final = 150
-FONT: Final = 8.5
-DIM, GREY, BLUE, ORANGE = "#555555", "#8a8f99", "#1f4e9c", "#d9660c"
-# Names may contain a dollar sign, which would begin a formula.
-STYLE: Final = {"svg.hashsalt": "nas", "font.size": 9.5, "text.parse_math": False}
-# From dark to light.
-COLOURS: Final = ("#16213e", ORANGE, BLUE, GREY, "#7a3b00", "#5b8fd9", "#4a4f59")
-DASHES: Final[tuple[Any, ...]] = ("solid", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)))
-VERDICTS: Final = {
-    "better": {"color": BLUE, "marker": "o"},
-    "worse": {"color": ORANGE, "marker": "s"},
-    "undecided": {"color": GREY, "marker": "o", "markerfacecolor": "white"},
+SCALE: Final = 2.0  # pixels of a PNG file for each pixel of the chart
+WIDTH, HEIGHT = 640, 400
+LOGARITHMIC_FROM: Final = 20.0  # largest over smallest cost
+INK, DIM, GREY, BLUE, ORANGE, GREEN = (
+    "#1b1f24", "#5b6470", "#b8bcc4", "#1f4e9c", "#d9660c", "#2a8c4a",
+)  # fmt: skip
+SCORES, FRONT, NAMED, AGAIN = "scores", "front", "named mechanisms", "fresh seeds"
+MARKS: Final = {  # colour, shape and area in square pixels
+    "scores": (GREY, "circle", 18),
+    "front": (BLUE, "circle", 90),
+    "named mechanisms": (ORANGE, "diamond", 100),
+    "fresh seeds": (GREEN, "square", 45),
 }
+VERDICTS: Final = {"better": BLUE, "worse": ORANGE, "undecided": GREY}
+# Places of a label around its point: distances in pixels, and directions, preferred ones first.
+DISTANCES: Final = (9.0, 16.0, 25.0, 38.0, 55.0, 80.0)
+ANGLES: Final = (0, 180, 45, -45, 135, -135, 90, -90, 20, -20, 160, -160, 65, -65, 115, -115)
+LETTER, LINE = 6.1, 13.0  # width and height of a letter of a label, in pixels
 
 
 def check_picture(path: Path) -> None:
-    """Raise RunError unless the name of a figure's file ends in one of ``FORMATS``."""
+    """Raise RunError unless the name of a picture's file ends in one of ``FORMATS``."""
     if path.suffix.lower() not in FORMATS:
         raise RunError(
             f"{path}: found the ending {path.suffix or 'none'!r}; expected a picture's: "
@@ -50,149 +62,468 @@ def check_picture(path: Path) -> None:
         )
 
 
-def display_in_notebooks() -> None:
-    """Let a notebook display figures; elsewhere do nothing.
-
-    Loading the backend that a notebook has chosen registers the display.
-    """
-    if "ipykernel" in sys.modules:
-        from matplotlib import get_backend, pyplot
-
-        pyplot.switch_backend(get_backend())
-
-
-@contextlib.contextmanager
-def new_axes(title: str, caption: str, across: str, up: str) -> Iterator[Any]:
-    """Return a context manager that yields the axes of a new figure in the style of all figures.
-
-    Args:
-        title: title above the figure.
-        caption: text below the figure.
-        across: title of the horizontal axis.
-        up: title of the vertical axis.
-    """
-    with new_panels(title, caption, [across]) as (_, (axes,)):
-        axes.set_ylabel(up)
-        yield axes
-
-
-@contextlib.contextmanager
-def new_panels(
-    title: str, caption: str, across: Sequence[str], height: float = INCHES[1]
-) -> Iterator[tuple[Any, list[Any]]]:
-    """Return a context manager that yields a new figure in the style of all figures and its axes.
-
-    Each item of the list of axes is a panel. Panels lie side by side and share the vertical scale.
-
-    Args:
-        title: title above the figure.
-        caption: text below the figure.
-        across: title of the horizontal axis of each panel.
-        height: height of the figure in inches.
-    """
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    with mpl.rc_context(STYLE):
-        layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
-        width = INCHES[0] * max(1.0, len(across) / 4)
-        figure = Figure(figsize=(width, height), dpi=DPI, layout=layout)
-        FigureCanvasAgg(figure)
-        figure.suptitle(title, x=0.02, ha="left", weight="bold")
-        figure.supxlabel(caption, x=0.02, ha="left", size=8, color=DIM, wrap=True)
-        panels = [*figure.subplots(1, len(across), sharey=True, squeeze=False)[0]]
-        for axes, name in zip(panels, across, strict=True):
-            axes.set_xlabel(name)
-            axes.grid(color="#e6e8ec", linewidth=0.7)
-            axes.set_axisbelow(True)
-            axes.spines[["top", "right"]].set_visible(False)
-        yield figure, panels
-
-
-def write_figure(figure: Any, path: Path) -> None:
-    """Write a figure into a file atomically; parent folders are created.
+def write_chart(chart: altair.TopLevelMixin, path: Path) -> None:
+    """Write a chart into a file atomically, in the format of its ending; folders are created.
 
     Raises:
         RunError: the file cannot be written.
     """
-    import matplotlib as mpl
+    import vl_convert
 
-    kind, content = path.suffix[1:].lower(), io.BytesIO()
-    # Without a date the same values give the same file.
-    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    with mpl.rc_context(STYLE):
-        figure.savefig(content, format=kind, dpi=DPI, metadata=metadata)
-    write_file(path, content.getvalue())
+    write_svg(vl_convert.vegalite_to_svg(chart.to_dict()), path)
 
 
-def draw_costs(table: CostTable) -> Any:
-    """Return a matplotlib figure with each mechanism's multiply-adds against sequence length."""
-    from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullLocator
+def write_svg(svg: str, path: Path) -> None:
+    """Write a picture as ``write_chart`` does; other formats than SVG get a white background."""
+    import vl_convert
 
+    kind = path.suffix.lower()
+    if kind == ".svg":
+        write_file(path, f"{svg}\n".encode())
+        return
+    head, bracket, rest = svg.replace("currentColor", INK).partition(">")
+    opaque = f'{head}{bracket}<rect x="-1000" width="9000" height="9000" fill="white"/>{rest}'
+    if kind == ".pdf":
+        write_file(path, vl_convert.svg_to_pdf(opaque))
+    else:
+        write_file(path, vl_convert.svg_to_png(opaque, scale=SCALE))
+
+
+@dataclass(frozen=True)
+class FrontAxes:
+    """The two axes of a chart of mechanisms; coordinates of fractions are in per cent.
+
+    Attributes:
+        across: objective on the horizontal axis: the first cost, or without a cost an objective.
+        up: objective on the vertical axis: the first metric, or without a metric an objective.
+    """
+
+    across: Objective
+    up: Objective
+
+    @classmethod
+    def of(cls, objectives: Sequence[Objective]) -> FrontAxes:
+        """Return the axes for the chart of a run with these objectives."""
+        up = next((o for o in objectives if o.is_metric), objectives[0])
+        others = [o for o in objectives if o is not up] or [up]
+        return cls(min(others, key=lambda o: (o.is_metric, o.direction != "min")), up)
+
+    def place(self, values: Mapping[str, float]) -> Point:
+        """Return the coordinates of a mechanism with these values of the objectives."""
+        across, up = self.across, self.up
+        return axis_factor(across) * values[across.name], axis_factor(up) * values[up.name]
+
+    def error(self, candidate: Candidate) -> float:
+        """Return the standard error of a mechanism's vertical coordinate, in units of the axis."""
+        return axis_factor(self.up) * candidate.errors.get(self.up.name, 0.0)
+
+    def fresh(self, view: RunView, candidate: Candidate) -> Point | None:
+        """Return a mechanism's mean over fresh seeds, as vertical coordinate, and its error.
+
+        The result is None without such trainings under the run's task, or if the axis does not show
+        the run's metric.
+        """
+        is_up = view.metric is not None and view.metric.name == self.up.name
+        cell = view.fresh.get(FRESH["search"], {}).get(candidate.key) if is_up else None
+        if cell is None or cell.mean is None:
+            return None
+        scale = axis_factor(self.up)
+        return scale * cell.mean, scale * (cell.error or 0.0)
+
+    def limits(self) -> tuple[float | None, float | None]:
+        """Return the coordinates of the limits of the two objectives; None for no limit."""
+        across, up = (
+            None if o.limit is None else axis_factor(o) * o.limit for o in (self.across, self.up)
+        )
+        return across, up
+
+    def stairs(self, candidates: Sequence[Candidate]) -> list[Point]:
+        """Return the coordinates of the non-dominated mechanisms, from left to right.
+
+        Only the objectives of the two axes are considered. The list is empty unless the horizontal
+        objective is minimised and the vertical objective is maximised.
+        """
+        if (self.across.direction, self.up.direction) != ("min", "max"):
+            return []
+        places = sorted({self.place(candidate.objectives) for candidate in candidates})
+        return [places[i] for i in non_dominated([(x, -y) for x, y in places])]
+
+
+def axis_factor(objective: Objective) -> float:
+    """Return the factor from values to coordinates: 100 for fractions, else 1."""
+    return 100.0 if objective.unit == FRACTION else 1.0
+
+
+def front_chart(view: RunView) -> altair.LayerChart:
+    """Return the chart of a run's front by its first metric and its first cost.
+
+    Grey dots are scores (means of a mechanism's own trainings). Mechanisms of the front and named
+    mechanisms are at their estimates, with bars of one standard error. All mechanisms to the right
+    of the staircase and below it are dominated.
+
+    Raises:
+        RunError: the run has one objective.
+    """
+    import altair as alt
+
+    objectives = view.setup.objectives
+    if len(objectives) < 2:
+        raise RunError(
+            f"run {view.name!r} has one objective, {objectives[0].name}; a picture of a "
+            "front needs two."
+        )
+    axes = FrontAxes.of(objectives)
+    rows = [*_front_rows(view, axes)]
+    x = _Scale.of([row["x"] for row in rows], WIDTH, may_be_log=True)
+    y = _Scale.of([row[end] for row in rows for end in ("low", "high")], HEIGHT)
+    across = alt.X("x:Q", scale=x.scale(), axis=x.axis(_title(axes.across)))
+    up = alt.Y("y:Q", scale=y.scale(), axis=y.axis(_title(axes.up)))
+    stairs = axes.stairs(view.members)
+    if stairs:  # the last step reaches the largest cost
+        stairs.append((max(row["x"] for row in rows), stairs[-1][1]))
+    step = alt.Chart(_data({"x": x, "y": y} for x, y in stairs)).mark_line(
+        interpolate="step-after", color=BLUE, strokeWidth=1.4
+    )
+    layers = [*_limit_rules(axes), step.encode(x=across, y=up)]
+    for series, (colour, shape, size) in MARKS.items():
+        own = [row for row in rows if row["series"] == series]
+        bars = alt.Chart(_data(row for row in own if row["low"] < row["high"]))
+        layers += [
+            bars.mark_rule(color=colour).encode(x=across, y="low:Q", y2="high:Q"),
+            alt.Chart(_data(own))
+            .mark_point(
+                shape=shape, size=size, color=colour, filled=True, opacity=1, stroke="white",
+                strokeWidth=0.6,
+            )
+            .encode(x=across, y=up),
+        ]  # fmt: skip
+    # Invisible marks, for the legend and the tooltips.
+    marks = alt.Chart(_data(rows)).mark_point(filled=True, size=120, opacity=0)
+    layers += [
+        *_labels(view, axes, rows, x, y),
+        marks.encode(
+            x=across,
+            y=up,
+            shape=_series(alt.Shape, 1),
+            color=_series(alt.Color, 0),
+            tooltip=[alt.Tooltip(f"{name}:N") for name in ("mechanism", "formula", "up", "across")],
+        ),
+    ]
+    chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
+    base = view.standard
+    if base is not None and base.objectives and not x.is_log:
+        chart = _beside_standard(chart, x, axes.place(base.objectives)[0])
+    title = f"{view.setup.space.name} · {task_and_data(view.setup)}"
+    return _styled(chart, title, _caption(view, axes))
+
+
+def _front_rows(view: RunView, axes: FrontAxes) -> Iterator[dict[str, Any]]:
+    """Yield a row for each mark: scores, then front, named mechanisms, and means of fresh seeds."""
+
+    def row(candidate: Candidate, series: str, y: float, error: float) -> dict[str, Any]:
+        x, unit = axes.place(candidate.objectives)[0], axes.up.unit
+        value, spread = y / axis_factor(axes.up), error / axis_factor(axes.up)
+        return {
+            "x": x,
+            "y": y,
+            "low": y - error,
+            "high": y + error,
+            "series": series,
+            "mechanism": view.name_of(candidate) or view.short(candidate),
+            "formula": candidate.proposal.formula,
+            "up": f"{header(axes.up.name)} {quantity(value, unit, spread or None)}",
+            "across": quantity(candidate.objectives[axes.across.name], axes.across.unit),
+        }
+
+    for candidate in view.candidates:
+        place = axes.place({**candidate.objectives, **candidate.scores})
+        yield row(candidate, SCORES, place[1], 0.0)
+    named = [candidate for _, candidate in view.named]
+    for series, shown in ((FRONT, view.members), (NAMED, named)):
+        for candidate in shown:
+            y = axes.place(candidate.objectives)[1]
+            yield row(candidate, series, y, axes.error(candidate))
+    for candidate in {c.digest: c for c in (*view.members, *named)}.values():
+        if fresh := axes.fresh(view, candidate):
+            yield row(candidate, AGAIN, *fresh)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """A scale of a chart: its domain, its length in pixels, and whether it is logarithmic."""
+
+    low: float
+    high: float
+    length: float
+    is_log: bool = False
+
+    @classmethod
+    def of(cls, values: Iterable[float], length: float, *, may_be_log: bool = False) -> _Scale:
+        """Return a scale for the values, with a margin."""
+        low, high = min(values := [*values]), max(values)
+        if may_be_log and low > 0 and high / low > LOGARITHMIC_FROM:
+            return cls(low / 1.15, high * 1.15, length, is_log=True)
+        margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
+        return cls(low - margin, high + margin, length)
+
+    def pixels(self, value: float) -> float:
+        """Return the distance of a value from the low end, in pixels."""
+        low, high, value = (
+            map(math.log, (self.low, self.high, value))
+            if self.is_log
+            else (self.low, self.high, value)
+        )
+        return self.length * (value - low) / (high - low)
+
+    def scale(self) -> Any:
+        import altair as alt
+
+        kind = "log" if self.is_log else "linear"
+        return alt.Scale(type=kind, domain=[self.low, self.high], nice=False, zero=False)
+
+    def axis(self, title: str) -> Any:
+        import altair as alt
+
+        is_large = max(abs(self.low), abs(self.high)) >= 10_000
+        return alt.Axis(title=title, format="~s" if is_large else "~g", tickCount=8)
+
+
+def _series(channel: Any, part: int) -> Any:
+    import altair as alt
+
+    scale = alt.Scale(domain=[*MARKS], range=[mark[part] for mark in MARKS.values()])
+    return channel("series:N", scale=scale, title=None, legend=alt.Legend(orient="bottom-right"))
+
+
+def _limit_rules(axes: FrontAxes) -> Iterator[Any]:
+    """Yield a dashed line for each limit of an objective; mechanisms beyond it are in no front."""
+    import altair as alt
+
+    for name, limit in zip("xy", axes.limits(), strict=True):
+        if limit is not None:
+            rule = alt.Chart(_data([{"limit": limit}])).mark_rule(strokeDash=[4, 3], color=DIM)
+            yield rule.encode(**{name: alt.X("limit:Q") if name == "x" else alt.Y("limit:Q")})
+
+
+def _labels(view: RunView, axes: FrontAxes, rows: Rows, x: _Scale, y: _Scale) -> Iterator[Any]:
+    """Yield labels of named mechanisms and of the best, knee and cheapest members of the front.
+
+    Of several places around its point, a label takes the nearest that overlaps no label and the
+    fewest marks. A thin line leads to a label that is not beside its point.
+    """
+    import altair as alt
+
+    texts = [(candidate, name, ORANGE) for name, candidate in view.named]
+    for member in view.members:
+        if member.digest in view.titles and not view.name_of(member):
+            text = f"{', '.join(view.titles[member.digest])}: {view.short(member)}"
+            texts.append((member, text, BLUE))
+    marks = [(x.pixels(row["x"]), y.length - y.pixels(row["y"])) for row in rows]
+    taken: list[tuple[float, float, float]] = []  # centres and half widths
+    for candidate, text, colour in texts:
+        left, up = axes.place(candidate.objectives)
+        at = x.pixels(left), y.length - y.pixels(up)
+        place = _place(at, LETTER * len(text) / 2, marks, taken, (x.length, y.length))
+        taken.append((*place, LETTER * len(text) / 2))
+        label = alt.Chart(_data([{"text": text}])).encode(
+            x=alt.value(place[0]), y=alt.value(place[1]), text="text:N"
+        )
+        if math.dist(at, place) > LETTER * len(text) / 2 + 2 * DISTANCES[0]:
+            line = alt.Chart(_data([{}])).mark_rule(color=colour, strokeWidth=0.5)
+            ends = zip(("x", "y", "x2", "y2"), (*at, *place), strict=True)
+            yield line.encode(**{name: alt.value(end) for name, end in ends})
+        yield label.mark_text(fontSize=11, stroke="white", strokeWidth=3, strokeOpacity=0.85)
+        yield label.mark_text(fontSize=11, color=colour)
+
+
+def _place(
+    at: Point,
+    half: float,
+    marks: Sequence[Point],
+    taken: Sequence[tuple[float, float, float]],
+    size: Point,
+) -> Point:
+    """Return the centre of a label of width ``2 * half`` near a point, in pixels.
+
+    Args:
+        marks: centres of all marks.
+        taken: centres and half widths of the labels that exist already.
+        size: width and height of the chart.
+    """
+
+    def centre(place: tuple[float, float]) -> Point:
+        distance, angle = place[0], math.radians(place[1])
+        across, up = distance + half, distance + LINE / 2
+        return at[0] + math.cos(angle) * across, at[1] - math.sin(angle) * up
+
+    def cost(place: tuple[float, float]) -> float:
+        x, y = centre(place)
+        labels = sum(abs(x - a) < half + b and abs(y - c) < LINE for a, c, b in taken)
+        under = sum(abs(x - a) < half + 5 and abs(y - c) < LINE / 2 + 5 for a, c in marks)
+        outside = not (half < x < size[0] - half and LINE < y < size[1] - LINE)
+        return place[0] + 1000 * labels + 40 * under + 5000 * outside
+
+    return centre(min(product(DISTANCES, ANGLES), key=cost))
+
+
+def _beside_standard(chart: Any, x: _Scale, standard: float) -> Any:
+    """Return the chart with an upper axis of costs relative to standard attention."""
+    import altair as alt
+
+    scale = alt.Scale(domain=[x.low / standard, x.high / standard], nice=False, zero=False)
+    axis = alt.Axis(
+        orient="top", title="relative to standard attention (mha)", titleColor=DIM, labelColor=DIM,
+        grid=False, tickCount=8,
+    )  # fmt: skip
+    ghost = alt.Chart(_data([{"ratio": 1.0}])).mark_point(opacity=0)
+    upper = ghost.encode(x=alt.X("ratio:Q", scale=scale, axis=axis))
+    return alt.layer(chart, upper).resolve_scale(x="independent")
+
+
+def _title(objective: Objective) -> str:
+    about = objective.about.rstrip(".")
+    return ": ".join(filter(None, (header(objective.name, objective.unit), about)))
+
+
+def _caption(view: RunView, axes: FrontAxes) -> str:
+    setup = view.setup
+    parts = [
+        f"seed {setup.config.seed}",
+        f"{plural(view.counts.evaluated, 'mechanism')} evaluated",
+        f"hypervolume {view.hypervolume:.4f}",
+    ]
+    if any(member.errors for member in view.members):
+        parts.append("bars: standard errors")
+    if any(limit is not None for limit in axes.limits()):
+        parts.append("dashed: limits of the front")
+    if len(setup.objectives) > 2:
+        others = [o.name for o in setup.objectives if o not in (axes.across, axes.up)]
+        parts.append(f"also an objective: {', '.join(others)}")
+    return " · ".join(parts)
+
+
+def cost_chart(table: CostTable) -> altair.LayerChart:
+    """Return the chart of each mechanism's multiply-adds against the sequence length."""
+    import altair as alt
+
+    rows = [
+        {"mechanism": row.name, "tokens": row.tokens, "macs": row.cost.macs} for row in table.rows
+    ]
+    longest = max(table.lengths)
+    last = {row["mechanism"]: row["macs"] for row in rows if row["tokens"] == longest}
+    order = sorted(last, key=lambda name: -last[name])
+    y = _Scale.of([row["macs"] for row in rows], HEIGHT, may_be_log=True)
+    powers = [10.0**n for n in range(20) if y.low <= 10**n <= y.high]
+    colours, strokes = alt.Scale(scheme="tableau10"), alt.Legend(symbolType="stroke")
+    colour = alt.Color("mechanism:N", sort=order, title=None, scale=colours, legend=strokes)
+    lines = alt.Chart(_data(rows)).encode(
+        x=alt.X(
+            "tokens:Q",
+            scale=alt.Scale(type="log", base=2, nice=False),
+            axis=alt.Axis(title="sequence length (tokens)", values=[*table.lengths], format=",d"),
+        ),
+        y=alt.Y(
+            "macs:Q",
+            scale=y.scale(),
+            axis=alt.Axis(
+                title="multiply-adds of one attention block",
+                format="~s",
+                values=powers if y.is_log else alt.Undefined,
+            ),
+        ),
+        color=colour,
+        strokeDash=alt.StrokeDash("mechanism:N", sort=order, legend=None),
+        tooltip=["mechanism:N", "tokens:Q", alt.Tooltip("macs:Q", format=",d")],
+    )
+    chart = alt.layer(lines.mark_line(strokeWidth=1.6, point=alt.OverlayMarkDef(size=18)))
     caption = f"dim {table.dim} · {table.heads} heads · batch 1"
-    across, up = "sequence length (tokens)", "multiply-adds of one attention block"
-    with new_axes("Cost against sequence length", caption, across, up) as axes:
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.xaxis.set_major_locator(FixedLocator(table.lengths))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        axes.yaxis.set_major_formatter(EngFormatter(sep=" "))
-        looks = zip(cycle(COLOURS), cycle(DASHES), strict=False)
-        for rows, (colour, dashes) in zip(table.by_source, looks, strict=False):
-            macs = [row.cost.macs for row in rows]
-            look = {"color": colour, "linestyle": dashes, "linewidth": 1.5}
-            axes.plot(table.lengths, macs, label=rows[0].name, **look)
-        # Names in the order of the lines' right ends.
-        lines = sorted(axes.lines, key=lambda line: -line.get_ydata()[-1])
-        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-        axes.legend(handles=lines, **beside, frameon=False, fontsize=FONT, handlelength=3.5)
-        axes.figure.canvas.draw()
-    return axes.figure
+    return _styled(
+        chart.properties(width=WIDTH, height=HEIGHT), "Cost against sequence length", caption
+    )
 
 
-def draw_comparison(result: Comparison) -> Any:
-    """Return a matplotlib figure of the differences between mechanisms and the reference.
+def comparison_chart(result: Comparison) -> altair.HConcatChart:
+    """Return the chart of the differences between mechanisms and the reference, part by part.
 
-    A panel for each part shows the mean difference of the metric with its 95 % confidence interval.
     Points to the right of zero are better than the reference, also for metrics that are minimised.
     The colour shows whether the difference is significant.
     """
-    rows = [row for row in result.rows if row.mechanism != result.against]
+    import altair as alt
+
+    names = [row.mechanism for row in result.rows if row.mechanism != result.against]
+    panels = []
+    for part, metric in result.metrics.items():
+        is_less = metric.direction == "min"
+        scale = (100.0 if metric.unit == FRACTION else 1.0) * (-1 if is_less else 1)
+        rows = []
+        for name in names:
+            cell = result.cells.get((part, name))
+            lead = cell.difference if cell else None
+            if lead is None or lead.low is None or lead.high is None:
+                why = "not trained" if cell is None else "failed" if cell.failed else "one seed"
+                rows.append({"mechanism": name, "why": why})
+                continue
+            low, high = sorted((scale * lead.low, scale * lead.high))
+            shown = points_between(lead.mean, lead.low, lead.high, metric.unit)
+            rows.append(
+                {
+                    "mechanism": name,
+                    "lead": scale * lead.mean,
+                    "low": low,
+                    "high": high,
+                    "verdict": lead.verdict,
+                    "difference": shown,
+                }
+            )
+        unit = f"points of {metric.name}" if metric.unit == FRACTION else metric.name
+        title = f"{'lower ' if is_less else ''}{unit}".replace("_", " ")
+        y = alt.Y("mechanism:N", sort=names, title=None, axis=alt.Axis() if not panels else None)
+        colours = alt.Scale(domain=[*VERDICTS], range=[*VERDICTS.values()])
+        colour = alt.Color("verdict:N", scale=colours, title=None)
+        base = alt.Chart(_data(rows)).encode(
+            y=y, tooltip=["mechanism:N", "difference:N", "verdict:N"]
+        )
+        measured = base.transform_filter("isValid(datum.lead)")
+        panels.append(
+            alt.layer(
+                alt.Chart(_data([{"zero": 0}])).mark_rule(color=DIM).encode(x="zero:Q"),
+                measured.mark_rule(strokeWidth=1.6).encode(
+                    x=alt.X("low:Q", title=title), x2="high:Q", color=colour
+                ),
+                measured.mark_point(filled=True, size=60, opacity=1).encode(
+                    x="lead:Q", color=colour
+                ),
+                base.transform_filter("!isValid(datum.lead)")
+                .mark_text(color=DIM, fontSize=10)
+                .encode(x=alt.datum(0), text="why:N"),
+            ).properties(title=part, width=max(180, WIDTH // len(result.metrics)))
+        )
     caption = (
         f"mean difference over {result.seeds} pairs of trainings that share a seed, with its "
-        f"95 % interval · blue: better, orange: worse, p below {LEVEL} after Holm's correction"
+        f"95 % interval · grey: p is {LEVEL} or more after Holm's correction"
     )
-    titles = [
-        f"points of {metric.name}"
-        if metric.unit == FRACTION
-        else f"{'lower ' if metric.direction == 'min' else ''}{metric.name}".replace("_", " ")
-        for metric in result.metrics.values()
-    ]
-    height = 1.6 + 0.26 * len(rows)
-    with new_panels(f"Compared with {result.against}", caption, titles, height) as (figure, panels):
-        for axes, (part, metric) in zip(panels, result.metrics.items(), strict=True):
-            axes.set_title(part, fontsize=FONT + 0.5, loc="left")
-            axes.axvline(0, color=DIM, linewidth=0.8)
-            axes.tick_params(labelsize=FONT - 1)
-            for place, row in enumerate(rows):
-                _draw_lead(axes, -place, row.parts.get(part), metric)
-        panels[0].set_yticks([-i for i in range(len(rows))], [row.mechanism for row in rows])
-        panels[0].set_ylim(0.7 - len(rows), 0.7)
-        figure.canvas.draw()
-    return figure
+    return _styled(alt.hconcat(*panels), f"Compared with {result.against}", caption)
 
 
-def _draw_lead(axes: Any, place: int, cell: Cell | None, metric: MetricInfo) -> None:
-    lead = cell.difference if cell else None
-    if cell is None or lead is None or lead.low is None or lead.high is None:
-        why = "not there" if cell is None else "failed" if cell.failed else "one seed"
-        axes.text(0, place, f" {why}", size=FONT - 1.5, color=DIM, va="center")
-        return
-    scale = (100.0 if metric.unit == FRACTION else 1.0) * (1 if metric.direction == "max" else -1)
-    low, high = sorted((scale * lead.low, scale * lead.high))
-    bars = [[scale * lead.mean - low], [high - scale * lead.mean]]
-    look = VERDICTS[lead.verdict]
-    axes.errorbar(scale * lead.mean, place, xerr=bars, markersize=4.5, linewidth=1.3, **look)
+def _data(rows: Iterable[Mapping[str, Any]]) -> Any:
+    import altair as alt
+
+    return alt.Data(values=[dict(row) for row in rows])
+
+
+def _styled(chart: Any, title: str, caption: str) -> Any:
+    """Return a chart with title, caption, fonts and the colours of all charts."""
+    import altair as alt
+
+    text = alt.Title(title, subtitle=caption, anchor="start", subtitleColor=DIM, offset=12)
+    return (
+        chart.properties(title=text, background="white", padding=14)
+        .configure(font="Liberation Sans, Arial, Helvetica, sans-serif")
+        .configure_axis(
+            labelColor=INK, titleColor=INK, titleFontWeight="normal", gridColor="#e6e8ec",
+            domainColor=DIM, tickColor=DIM, labelFontSize=11, titleFontSize=12,
+        )
+        .configure_view(strokeOpacity=0)
+        .configure_legend(labelFontSize=11, symbolOpacity=1, labelColor=INK)
+        .configure_title(fontSize=14, subtitleFontSize=11, color=INK)
+    )  # fmt: skip

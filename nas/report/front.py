@@ -97,24 +97,19 @@ class Front(TableResult):
 
         Args:
             every: see ``to_csv``.
-
-        Raises:
-            ConfigError: pandas is not installed.
         """
         rows = self.view.candidates if every else self.view.members
         return data_frame(rows_of(self.columns, rows))
 
     def plot(self) -> Any:
-        """Return the front as a ``matplotlib.figure.Figure``, which notebooks display.
+        """Return the front as an ``altair.Chart``, which notebooks display.
 
         Raises:
             RunError: the run has one objective.
         """
-        from nas.report.charts import display_in_notebooks
-        from nas.report.plot import draw_front
+        from nas.report.charts import front_chart
 
-        display_in_notebooks()
-        return draw_front(self.view)
+        return front_chart(self.view)
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p><small>{escape(line)}</small></p>" for line in _notes(self.view))

@@ -1,8 +1,8 @@
 """A genome's graph as a picture: streams on top, the output at the bottom, colours by role.
 
 A stream is an input of the graph: queries, keys or values. ``placed`` computes the positions of the
-boxes; ``graph_svg`` draws them as SVG, ``draw_graph`` with matplotlib. The report page draws a
-mechanism when it is selected, so one of its scripts (page/scripts/graph.js) has the same layout.
+boxes; ``graph_svg`` draws them. The report page draws a mechanism when it is selected, so one of its
+scripts (page/scripts/graph.js) has the same layout.
 """
 
 from __future__ import annotations
@@ -14,21 +14,18 @@ from dataclasses import dataclass, field
 from itertools import accumulate, chain, pairwise, repeat
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Final
+from typing import Final
 
 from markupsafe import Markup
 
 from nas.common.text import printable
 from nas.genome import STREAMS, Genome, ParamValue, Ref
 from nas.genome.primitives import get
-from nas.report.charts import DIM, DPI, STYLE, check_picture, write_figure
+from nas.report.charts import check_picture, write_svg
 from nas.report.page.rendering import render
-from nas.store.files import write_file
 
 GAP, LAYER, HEIGHT, LETTER, TOP, MARGIN = 22.0, 66.0, 38.0, 7.1, 8.0, 8.0
 ROUNDS: Final = 120
-INCH: Final = 96.0  # pixels of the SVG
-POINT: Final = INCH / 72
 # Colours of roles, for light and dark backgrounds; text and wires have the surrounding text colour.
 COLOURS: Final = {
     "score": "#3f7ddb",
@@ -87,10 +84,7 @@ def write_graph(genome: Genome, path: Path) -> None:
         RunError: the name of the file does not end in .svg, .png or .pdf, or it cannot be written.
     """
     check_picture(path)
-    if path.suffix.lower() == ".svg":
-        write_file(path, f"{graph_svg(genome)}\n".encode())
-    else:
-        write_figure(draw_graph(genome), path)
+    write_svg(graph_svg(genome), path)
 
 
 def graph_svg(genome: Genome, about: str = "Graph of the mechanism") -> Markup:
@@ -108,52 +102,6 @@ def graph_svg(genome: Genome, about: str = "Graph of the mechanism") -> Markup:
         right=right,
         bottom=bottom,
     ).strip()
-
-
-def draw_graph(genome: Genome) -> Any:
-    """Return the picture of ``graph_svg`` as a matplotlib figure with a white background."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.colors import to_rgba
-    from matplotlib.figure import Figure
-    from matplotlib.patches import FancyBboxPatch, PathPatch
-    from matplotlib.path import Path as Curve
-
-    boxes = placed(genome)
-    left, right, height = extent(boxes)
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=((right - left) / INCH, height / INCH), dpi=DPI)
-        FigureCanvasAgg(figure)
-        axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-        axes.set_xlim(left, right)
-        axes.set_ylim(height, 0)
-        axes.set_axis_off()
-        line = {"linewidth": 1.4 / POINT}
-        for start, end in ((start, box) for box in boxes for start in box.reads):
-            y0, y1 = wire(start, end)
-            middle = (y0 + y1) / 2
-            places = [(start.x, y0), (start.x, middle), (end.x, middle), (end.x, y1)]
-            curve = Curve(places, [Curve.MOVETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4])
-            axes.add_patch(PathPatch(curve, fill=False, edgecolor="#8a8f99", **line))
-        text: dict[str, Any] = {"ha": "center", "va": "baseline"}
-        for box in (box for box in boxes if box.kind != "bend"):
-            is_stream = box.kind == "stream"
-            corner = (box.x - box.width / 2, box.y)
-            axes.add_patch(
-                FancyBboxPatch(
-                    corner,
-                    box.width,
-                    HEIGHT,
-                    boxstyle=f"round,pad=0,rounding_size={HEIGHT / 2 if is_stream else 6}",
-                    facecolor="#f4f4f4" if is_stream else to_rgba(box.colour, 0.09),
-                    edgecolor="#aaaaaa" if is_stream else box.colour,
-                    **line,
-                )
-            )
-            axes.text(box.x, box.y + (17 if box.more else 24), box.words, size=12.5 / POINT, **text)
-            if box.more:
-                axes.text(box.x, box.y + 31, box.more, size=10.5 / POINT, color=DIM, **text)
-    return figure
 
 
 def extent(boxes: Iterable[Box]) -> tuple[float, float, float]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nas.common.errors import ConfigError
 from nas.common.objectives import Direction, Metric, Objective
 
 if TYPE_CHECKING:
@@ -31,11 +30,7 @@ class TableResult(Result):
         raise NotImplementedError
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return the table as a DataFrame.
-
-        Raises:
-            ConfigError: pandas is not installed.
-        """
+        """Return the table as a DataFrame."""
         return data_frame(self.records())
 
 
@@ -74,15 +69,7 @@ def _plain(value: Any) -> Any:
 
 
 def data_frame(records: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
-    """Return rows as a DataFrame.
+    """Return rows as a DataFrame."""
+    import pandas
 
-    Raises:
-        ConfigError: pandas is not installed.
-    """
-    try:
-        import pandas
-    except ImportError:
-        raise ConfigError(
-            "to_pandas: the package pandas is missing; install it with `pip install pandas`."
-        ) from None
     return pandas.DataFrame([*records])

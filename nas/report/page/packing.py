@@ -23,7 +23,7 @@ from nas.evaluation.trial import Training
 from nas.report.columns import Column
 from nas.report.front_columns import front_columns
 from nas.report.page.rendering import gain
-from nas.report.plot import FrontAxes
+from nas.report.charts import FrontAxes
 from nas.report.run_view import RunView
 from nas.report.units import amount, duration, header, human
 from nas.store import Candidate

@@ -1,0 +1,143 @@
+"""Charts: what they hold, and that they are written whole or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nas
+from nas.common.errors import RunError
+from nas.common.objectives import Objective
+from nas.report.charts import (
+    FrontAxes,
+    check_picture,
+    comparison_chart,
+    cost_chart,
+    front_chart,
+    write_chart,
+)
+from nas.report.run_view import RunView
+
+from .test_comparison import BITS, compared, trainings
+
+PARAMS = Objective("params", "min", "count", "learned numbers", 0.0, 1.0, is_metric=False)
+BEGINNINGS = {".png": b"\x89PNG", ".svg": b"<svg", ".pdf": b"%PDF"}
+
+
+def layers(chart: Any) -> list[dict[str, Any]]:
+    """The innermost layers of a chart's specification."""
+    found, rest = [], [chart.to_dict()]
+    while rest:
+        spec = rest.pop(0)
+        inner = spec.get("layer") or spec.get("hconcat")
+        rest += inner or []
+        found += [] if inner else [spec]
+    return found
+
+
+def rows_of(chart: Any) -> list[dict[str, Any]]:
+    return [row for layer in layers(chart) for row in layer["data"]["values"]]
+
+
+@pytest.fixture(scope="module")
+def chart(view: RunView) -> Any:
+    return front_chart(view)
+
+
+def test_front_has_titles_units_and_caption(chart: Any, view: RunView) -> None:
+    spec = chart.to_dict()
+    encodings = [layer["encoding"] for layer in layers(chart)]
+    titles = {e[a]["axis"]["title"] for e in encodings for a in "xy" if e.get(a, {}).get("axis")}
+    assert {"accuracy %: share got right", "MACs: multiply-adds"} <= titles
+    assert spec["title"]["text"] == "attention_v2 · vit-cifar10"
+    caption = f"seed 7 · 34 mechanisms evaluated · hypervolume {view.hypervolume:.4f}"
+    assert spec["title"]["subtitle"] == f"{caption} · bars: standard errors"
+
+
+def test_estimates_have_error_bars_and_scores_have_none(chart: Any, view: RunView) -> None:
+    marks = [row for row in layers(chart)[-2]["data"]["values"] if "series" in row]
+    by_series: dict[str, list[dict[str, Any]]] = {}
+    for row in marks:
+        by_series.setdefault(row["series"], []).append(row)
+    assert [*by_series] == ["scores", "front", "named mechanisms"]
+    assert all(row["low"] == row["high"] for row in by_series["scores"])
+    assert all(row["low"] < row["high"] for row in by_series["front"])
+    measured = [(c.objectives["macs"], 100 * c.scores["accuracy"]) for c in view.candidates]
+    assert [(row["x"], row["y"]) for row in by_series["scores"]] == measured
+    believed = [(m.objectives["macs"], 100 * m.objectives["accuracy"]) for m in view.members]
+    assert [(row["x"], row["y"]) for row in by_series["front"]] == believed
+
+
+def test_labels_lie_inside_and_apart(chart: Any) -> None:
+    boxes = []
+    for layer in layers(chart):
+        encoding = layer["encoding"]
+        if layer["mark"]["type"] == "text" and layer["mark"].get("stroke") is None:
+            (row,) = layer["data"]["values"]
+            boxes.append((encoding["x"]["value"], encoding["y"]["value"], 3.05 * len(row["text"])))
+    assert len(boxes) > 3
+    assert all(half < x < 640 - half and 0 < y < 400 for x, y, half in boxes)
+    for (x, y, half), (other_x, other_y, other) in pairwise(sorted(boxes, key=lambda b: b[1])):
+        assert abs(x - other_x) > half + other or abs(y - other_y) > 12
+
+
+def test_fronts_of_every_kind_of_run(view: RunView) -> None:
+    alone = view.members[:1]
+    front_chart(dataclasses.replace(view, mechanisms=alone, members=alone, names={}))
+
+    first = view.candidates[0]
+    assert first.estimate is not None
+    estimate = dataclasses.replace(first.estimate, means={**first.estimate.means, "macs": 1e10})
+    wide = dataclasses.replace(first, estimate=estimate)
+    wide_view = dataclasses.replace(view, mechanisms=(wide, *view.candidates[1:]))
+    assert '"type": "log"' in json.dumps(front_chart(wide_view).to_dict())
+
+    def of(*objectives: Objective) -> Any:
+        setup = dataclasses.replace(view.setup, objectives=objectives)
+        return front_chart(dataclasses.replace(view, setup=setup))
+
+    accuracy, macs = view.setup.objectives
+    caption = of(accuracy, macs, PARAMS).to_dict()["title"]["subtitle"]
+    assert "also an objective: params" in caption
+    loss = dataclasses.replace(accuracy, name="log_loss", direction="min", unit="nat")
+    assert FrontAxes.of((accuracy, loss, macs)) == FrontAxes(macs, accuracy)
+    with pytest.raises(RunError, match="one objective, accuracy"):
+        of(accuracy)
+
+
+def test_comparison_points_to_the_right_where_a_mechanism_is_better() -> None:
+    values = {"mha": [2.5, 2.6, 2.4], "up": [2.0, 2.11, 1.9], "like": [2.5, None, 2.4]}
+    rows = rows_of(comparison_chart(compared(trainings(values, BITS), 3)))
+    (up,) = {row["lead"] for row in rows if row.get("mechanism") == "up"}
+    assert up == pytest.approx(0.4967, abs=1e-3)
+    assert {row["verdict"] for row in rows if row.get("mechanism") == "up"} == {"better"}
+    assert {row.get("why") for row in rows if row.get("mechanism") == "like"} == {"failed"}
+
+
+def test_costs_are_drawn_by_length() -> None:
+    rows = rows_of(cost_chart(nas.cost(["mha", "linear"], dim=16, heads=2, tokens=[8, 16])))
+    assert [(row["mechanism"], row["tokens"]) for row in rows] == [
+        ("mha", 8), ("mha", 16), ("linear", 8), ("linear", 16),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", [*BEGINNINGS])
+def test_charts_are_written_in_each_format(chart: Any, suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"front{suffix}"
+    write_chart(chart, path)
+    assert path.read_bytes().startswith(BEGINNINGS[suffix])
+
+
+def test_pictures_that_cannot_be_written_are_errors(chart: Any, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"front\.jpeg.*found the ending '\.jpeg'.*\.png"):
+        check_picture(Path("front.jpeg"))
+    with pytest.raises(RunError, match="'none'"):
+        check_picture(Path("front"))
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(RunError, match="cannot be written"):
+        write_chart(chart, tmp_path / "file" / "front.svg")
