@@ -409,10 +409,9 @@ def cost_chart(table: CostTable) -> altair.LayerChart:
     rows = [
         {"mechanism": row.name, "tokens": row.tokens, "macs": row.cost.macs} for row in table.rows
     ]
-    longest = max(table.lengths)
-    last = {row["mechanism"]: row["macs"] for row in rows if row["tokens"] == longest}
+    last = {row.name: float(row.cost.macs) for row in table.rows}  # of the longest sequence
     order = sorted(last, key=lambda name: -last[name])
-    y = _Scale.of([row["macs"] for row in rows], HEIGHT, may_be_log=True)
+    y = _Scale.of([row.cost.macs for row in table.rows], HEIGHT, may_be_log=True)
     powers = [10.0**n for n in range(20) if y.low <= 10**n <= y.high]
     colours, strokes = alt.Scale(scheme="tableau10"), alt.Legend(symbolType="stroke")
     colour = alt.Color("mechanism:N", sort=order, title=None, scale=colours, legend=strokes)
@@ -451,11 +450,11 @@ def comparison_chart(result: Comparison) -> altair.HConcatChart:
     import altair as alt
 
     names = [row.mechanism for row in result.rows if row.mechanism != result.against]
-    panels = []
+    panels: list[Any] = []
     for part, metric in result.metrics.items():
         is_less = metric.direction == "min"
         scale = (100.0 if metric.unit == FRACTION else 1.0) * (-1 if is_less else 1)
-        rows = []
+        rows: list[dict[str, Any]] = []
         for name in names:
             cell = result.cells.get((part, name))
             lead = cell.difference if cell else None

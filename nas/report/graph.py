@@ -1,8 +1,8 @@
 """A genome's graph as a picture: streams on top, the output at the bottom, colours by role.
 
 A stream is an input of the graph: queries, keys or values. ``placed`` computes the positions of the
-boxes; ``graph_svg`` draws them. The report page draws a mechanism when it is selected, so one of its
-scripts (page/scripts/graph.js) has the same layout.
+boxes; ``graph_svg`` draws them. The report page draws a mechanism when it is selected, so one of
+its scripts (page/scripts/graph.js) has the same layout.
 """
 
 from __future__ import annotations

@@ -30,12 +30,12 @@ BEGINNINGS = {".png": b"\x89PNG", ".svg": b"<svg", ".pdf": b"%PDF"}
 
 
 def layers(chart: Any) -> list[dict[str, Any]]:
-    """The innermost layers of a chart's specification."""
+    """The innermost layers of a chart's specification, each with its data."""
     found, rest = [], [chart.to_dict()]
     while rest:
         spec = rest.pop(0)
         inner = spec.get("layer") or spec.get("hconcat")
-        rest += inner or []
+        rest += [{"data": spec.get("data"), **each} for each in inner or ()]
         found += [] if inner else [spec]
     return found
 
@@ -60,9 +60,9 @@ def test_front_has_titles_units_and_caption(chart: Any, view: RunView) -> None:
 
 
 def test_estimates_have_error_bars_and_scores_have_none(chart: Any, view: RunView) -> None:
-    marks = [row for row in layers(chart)[-2]["data"]["values"] if "series" in row]
+    marks = next(layer for layer in layers(chart) if "shape" in layer["encoding"])
     by_series: dict[str, list[dict[str, Any]]] = {}
-    for row in marks:
+    for row in marks["data"]["values"]:
         by_series.setdefault(row["series"], []).append(row)
     assert [*by_series] == ["scores", "front", "named mechanisms"]
     assert all(row["low"] == row["high"] for row in by_series["scores"])

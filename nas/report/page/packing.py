@@ -20,10 +20,10 @@ from nas.common.errors import NasError
 from nas.common.objectives import Objective, of_metric
 from nas.common.text import last_line
 from nas.evaluation.trial import Training
+from nas.report.charts import FrontAxes
 from nas.report.columns import Column
 from nas.report.front_columns import front_columns
 from nas.report.page.rendering import gain
-from nas.report.charts import FrontAxes
 from nas.report.run_view import RunView
 from nas.report.units import amount, duration, header, human
 from nas.store import Candidate
