@@ -90,7 +90,6 @@ def _options() -> argparse.Namespace:
     add("--published", type=Path, metavar="FOLDER", help="a copy of the published code")
     add("--record", type=Path, metavar="FILE", help="for peers, exports: finished work")
     add("--kills", type=int, default=10, help="for chaos (nodes) and kills (runs)")
-    add("--victim", choices=("command", "raylet"), default="command", help="for kills")
     add("--seed", type=int, default=0, help="for kills, judging and driver")
     add("--genomes", type=int, default=1000, help="for exports: random genomes")
     add = parser.add_argument_group("tables of trainings").add_argument

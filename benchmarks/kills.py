@@ -1,9 +1,8 @@
 """Compare life cycles of a run whose process is killed at random times with one without kills.
 
 Each life cycle is continued to its end with the usual commands and must give the results of the
-undisturbed one. Every fourth one trains on a Ray worker. With ``--victim raylet`` all do, and Ray's
-process is killed in place of the command, which must then end with a sentence. The seed draws the
-times of the kills; the step that a kill interrupts also depends on the load of the machine.
+undisturbed one. Every fourth one trains on a Ray worker. The seed draws the times of the kills; the
+step that a kill interrupts also depends on the load of the machine.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from benchmarks.life import (
     PHASES,
     REFERENCES,
     RESUMING,
-    VICTIMS,
     Life,
     Pace,
 )
@@ -47,9 +45,8 @@ def kills(options: argparse.Namespace) -> Iterator[Row]:
         references = {backend: Life(Path(name) / backend, backend) for backend in BACKENDS}
         paces = {backend: life.run_undisturbed() for backend, life in references.items()}
         while counts["kills"] < options.kills:
-            is_raylet = options.victim == VICTIMS[1]
-            backend = BACKENDS[is_raylet or lives % RAY_PERIOD == RAY_PERIOD - 1]
-            life = Life(Path(name) / str(lives), backend, options.victim)
+            backend = BACKENDS[lives % RAY_PERIOD == RAY_PERIOD - 1]
+            life = Life(Path(name) / str(lives), backend)
             run_with_kills(life, rng, paces[backend], options.kills - counts["kills"])
             life.compare(references[BACKENDS[0]])
             counts += life.counts

@@ -1,9 +1,8 @@
 """Kill the commands of a run's life cycle (search, resume, confirm, export) at random times.
 
 Each command is a fork of this process, which has already imported the modules, so that a kill does
-not cost three core-seconds of imports. A command, or the raylet (Ray's process on the machine) that
-it started, is killed by SIGKILL at a random time after its start or after its next step; then the
-command that continues it is run.
+not cost three core-seconds of imports. A command is killed by SIGKILL at a random time after its
+start or after its next step; then the command that continues it is run.
 """
 
 from __future__ import annotations
@@ -58,7 +57,6 @@ members:
 counted_at: recall
 """
 BACKENDS: Final = ("local", "ray")
-VICTIMS: Final = ("command", "raylet")
 OUTPUT: Final = "output.txt"  # file of a command's standard output and error
 MARK: Final = "NAS_LIFE"  # in the environment of all processes of a command
 # Time for the processes of a killed command to end: Ray's agents retry for a minute.
@@ -68,7 +66,7 @@ PAUSE: Final = 0.02  # seconds between two polls, which take processor time from
 # write of the file removes them.
 MUST_BE_ZERO: Final = (
     *("lost", "trained again", "processes left", "locks left", "results that differ"),
-    *("files not removed", "faults", "silent ends"),
+    *("files not removed", "faults"),
 )
 
 
@@ -173,8 +171,8 @@ class Life:
         slowest: largest time until all processes of a killed command had ended, in seconds.
     """
 
-    def __init__(self, folder: Path, backend: str, victim: str = VICTIMS[0]) -> None:
-        self.folder, self._backend, self._victim = folder, backend, victim
+    def __init__(self, folder: Path, backend: str) -> None:
+        self.folder, self._backend = folder, backend
         for name in ("tmp", "out"):
             (folder / name).mkdir(parents=True)
         (folder / "tiny.yaml").write_text(TASK)
@@ -212,7 +210,7 @@ class Life:
         self._wait(self._fork(self._command(phase)))
 
     def kill(self, phase: Phase, delay: float, *, is_start: bool) -> bool:
-        """Kill the phase's command or raylet some seconds after its start, or after its next step.
+        """Kill the phase's command some seconds after its start, or after its next step.
 
         Returns:
             False if the command ended before the kill.
@@ -224,32 +222,14 @@ class Life:
             now = time.monotonic()
             if due is None and (is_start or phase.count(self.folder) > before):
                 due = now + delay
-            if due is not None and now >= due and (victim := self._found_victim(child)):
-                with suppress(ProcessLookupError):
-                    os.kill(victim, signal.SIGKILL)
+            if due is not None and now >= due:
+                os.kill(child, signal.SIGKILL)
                 break
             time.sleep(PAUSE)
-        else:
-            victim = child
-        if victim != child:
-            self._await_sentence(child)
-        elif not self._wait(child):
+        if not self._wait(child):
             return False
         self._inspect(child)
         return True
-
-    def _await_sentence(self, child: int) -> None:
-        """Wait for a command whose raylet was killed, and count whether it ended silently."""
-        _, status = os.waitpid(child, 0)
-        has_ended = os.waitstatus_to_exitcode(status) == 0  # it needed the raylet no more
-        is_told = "\nnas: " in f"\n{(self.folder / OUTPUT).read_text()}"
-        self.counts["silent ends"] += not (has_ended or is_told)
-
-    def _found_victim(self, child: int) -> int | None:
-        """Return the process to kill: the command, or its raylet; None before there is one."""
-        if self._victim == VICTIMS[0]:
-            return child
-        return next((pid for pid in _alive(child) if _is_raylet(pid)), None)
 
     def compare(self, reference: Life) -> None:
         """Count differences of results and files from an undisturbed life cycle."""
@@ -335,12 +315,6 @@ def _alive(session: int) -> list[int]:
             is_ours = os.getsid(number) == session or mark in (entry / "environ").read_bytes()
             pids += [number] if is_ours else []
     return pids
-
-
-def _is_raylet(pid: int) -> bool:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text() == "raylet\n"
-    return False
 
 
 def _has_ended(child: int) -> bool:

@@ -6,7 +6,6 @@
     backends.py        chooses the evaluator of a backend
     local.py           the evaluator that trains in this process
     dispatch.py        assigns trials to workers
-    pool.py            the protocol by which the dispatcher starts, calls and ends workers
     ray_backend.py     the evaluator on Ray
     ray_cluster.py     joins or starts the cluster of Ray
     ray_worker.py      the workers on Ray

@@ -1,8 +1,4 @@
-"""The Ray cluster: join it or start it, list its machines, and check that Ray's processes live.
-
-Ray calls the process that serves one machine its raylet. A process that is connected to Ray is
-ended by Ray when the raylet on its machine ends.
-"""
+"""The Ray cluster: join it or start it, and list its machines."""
 
 from __future__ import annotations
 
@@ -12,8 +8,6 @@ import shutil
 import signal
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,14 +28,9 @@ _IF_REFUSED: Final = (
 )
 
 
-def node_entry(node: str) -> Any:
-    """Return the machine with Ray's id ``node`` in Ray's list; None if it is not alive."""
-    return next((n for n in ray.nodes() if n["NodeID"] == node and n["Alive"]), None)
-
-
 def machines() -> list[Machine]:
     """Return the resources of the machines of the cluster."""
-    here = "" if ray.util.client.ray.is_connected() else ray.get_runtime_context().get_node_id()
+    here = ray.get_runtime_context().get_node_id()
     return [
         Machine(
             int(node["Resources"].get("CPU", 0)),
@@ -62,24 +51,17 @@ class Connection:
 
     Raises:
         DeviceError: the cluster cannot be reached or has too few cores or GPUs, or this process is
-            connected to another cluster.
+            connected to a cluster already and an address is given.
     """
 
     def __init__(self, execution: Execution) -> None:
         address = execution.ray_address
-        self._is_open = not ray.is_initialized()
+        self._is_open = address is not None or not ray.is_initialized()
         self.is_local = self._is_open and address is None
         self._session: Path | None = None
-        if not self._is_open:
-            current = ray.get_runtime_context().gcs_address
-            if address not in (None, "auto", current):
-                raise DeviceError(
-                    f"this process is connected to the Ray cluster at {current} already and cannot "
-                    f"join {address!r} too: call ray.shutdown() first."
-                )
-        elif address is None:
+        if self.is_local:
             self._session = _start(execution)
-        else:
+        elif address is not None:
             _join(address)
 
     def close(self, *, keeps_logs: bool = False) -> None:
@@ -127,54 +109,22 @@ def _join(address: str) -> None:
         ) from error
 
 
-def _init(address: str, **options: Any) -> Any:
-    with _restored_sigterm():
-        return ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
-
-
-@contextmanager
-def _restored_sigterm() -> Iterator[None]:
-    """Run a block in which Ray replaces this process's handler of SIGTERM, and restore it.
-
-    Raises:
-        KeyboardInterrupt: SIGTERM came while Ray's handler was installed.
-    """
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    except SystemExit:
-        raise KeyboardInterrupt from None
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)
-
-
 def _probe(address: str) -> None:
-    """Raise OSError if nothing listens at the address ``host:port``."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    """Raise OSError if nothing listens at ``host:port``, for which Ray would wait two minutes."""
+    host, colon, port = address.rpartition(":")
     if colon and port.isdecimal():
         place = host.strip("[]"), int(port)
         socket.create_connection(place, timeout=_CONNECT_SECONDS).close()
 
 
-def listens(address: str) -> bool:
-    """Return whether something listens at an address."""
+def _init(address: str, **options: Any) -> Any:
+    """Connect to Ray, and keep this process's handler of SIGTERM, which Ray replaces."""
+    handler = signal.getsignal(signal.SIGTERM)
     try:
-        _probe(address)
-    except OSError:
-        return False
-    return True
-
-
-def refuses(address: str) -> bool:
-    """Return whether the machine at an address answers that nothing listens there."""
-    try:
-        _probe(address)
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
-    return False
+        return ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
 
 def gist(error: BaseException) -> str:

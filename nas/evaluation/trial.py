@@ -30,9 +30,7 @@ Reason: TypeAlias = Literal[
     "diverged", "constant", "leak", "out_of_memory", "time_limit", "worker_lost", "error"
 ]
 Seconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Kind: TypeAlias = Literal[
-    "preempted", "node", "memory", "process", "gpu_unusable", "error", "refused", "waiting", "back"
-]
+Kind: TypeAlias = Literal["node", "memory", "process", "refused", "waiting"]
 
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
 # Reasons of recorded failures that a resumed command trains again.
@@ -217,10 +215,9 @@ class Incident:
     """An event in the life of a worker, which is reported and recorded, and changes no result.
 
     Attributes:
-        kind: kind of the event. "preempted", "node", "memory", "process" and "gpu_unusable": a
-            worker was lost (see ``WorkerLostError``). "error": a training raised an error and
-            is retried in another worker. "refused": a worker cannot train on its machine.
-            "waiting": there is no worker. "back": there is a worker again.
+        kind: kind of the event. "node", "memory" and "process": a worker was lost (see
+            ``WorkerLostError``). "refused": a worker cannot train on its machine. "waiting": there
+            is no worker.
         text: a sentence that describes the incident.
         worker: host name and process id of the worker; empty if unknown.
         key, repeat: ``Trial.key`` and ``Trial.repeat`` of the trial that the worker was running,

@@ -1,54 +1,66 @@
-"""A pool of simulated workers with given durations and losses; time passes at once."""
+"""A pool of simulated workers with given durations and faults; time passes at once."""
 
 from __future__ import annotations
 
 import heapq
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, get_args
 
-from nas.evaluation.dispatch import Dispatcher
-from nas.evaluation.pool import WorkerLostError
+from nas.common.errors import DeviceError
+from nas.evaluation.dispatch import Cause, Dispatcher, WorkerLostError
 from nas.evaluation.trial import Budget, Evaluation, Trial
+
+BUDGET = Budget(1, 1, "float32")
 
 
 class SimulatedPool:
-    """Workers whose trainings take `work` seconds; `now` is their clock.
-
-    `busy` sums the time of finished trainings.
+    """Workers whose trainings take `work` seconds; a training with a fault takes half of it.
 
     Args:
-        answer: what a trial gives.
-        is_lost: whether the n-th trial that is begun, from 0, ends with its node.
-        start_seconds: of a worker.
+        answer: the evaluation of a trial without a fault.
+        fault: the fault of the n-th attempt, from 0, of the trial with a key, or of the start of a
+            worker, whose key is "start". A fault is "" for none, the cause of a loss, the reason of
+            a failed evaluation, "refused", "hangs", or "spent" for a worker's last training.
+        start_seconds: time that a worker takes to start; math.inf if there is no room.
+
+    Attributes:
+        now: the clock, in seconds.
+        busy: total time of trainings without a fault, in seconds.
+        started, killed: numbers of workers.
+        submitted, alone: keys of trials in order of their start, and of those that ran alone.
     """
 
     def __init__(
         self,
         answer: Callable[[Trial], Evaluation],
-        is_lost: Callable[[int], bool] = lambda _: False,
+        fault: Callable[[str, int], str] = lambda key, attempt: "",
         start_seconds: float = 10.0,
     ) -> None:
         self.now = self.busy = 0.0
         self.start_seconds = start_seconds
-        self._answer, self._is_lost = answer, is_lost
-        self._coming: list[tuple[float, int, Any]] = []
-        self._count = self._num_begun = 0
+        self.started = self.killed = 0
+        self.submitted: list[str] = []
+        self.alone: list[str] = []
+        self._answer, self._fault = answer, fault
+        self._attempts: Counter[str] = Counter()
+        self._coming: list[tuple[float, int, Any, str]] = []
+        self._count = 0
 
-    def start(self) -> tuple[Any, Any]:
-        """A worker is ready some seconds later."""
-        return object(), self._expect(self.start_seconds, "host:1")
+    def start(self, resources: Any) -> tuple[Any, Any]:
+        self.started += 1
+        return object(), self._expect("start", self.start_seconds, None)
 
-    def submit(self, worker: Any, trial: Trial | None, *, is_alone: bool = False) -> Any:
-        """A training ends when its work is done, or its node is lost half-way."""
-        assert trial is not None
-        lost = self._is_lost(self._num_begun)
-        self._num_begun += 1
-        self.busy += 0.0 if lost else trial.work
-        return self._expect(trial.work * (0.5 if lost else 1.0), None if lost else trial)
+    def submit(self, worker: Any, trial: Trial, *, is_alone: bool = False) -> Any:
+        self.submitted.append(trial.key)
+        self.alone += [trial.key] if is_alone else []
+        return self._expect(trial.key, trial.work, trial)
 
     def wait(self, timeout: float | None) -> Iterable[Any]:
         """Let time pass until the next answer."""
-        if timeout is not None and self._coming[0][0] > self.now + timeout:
+        if not self._coming or (timeout is not None and self._coming[0][0] > self.now + timeout):
+            assert timeout is not None, "the dispatcher waits without end"
             self.now += timeout
             return []
         self.now, *ref = heapq.heappop(self._coming)
@@ -56,26 +68,35 @@ class SimulatedPool:
 
     def get(self, ref: Any) -> Any:
         """A name, an evaluation, or a loss."""
-        _, what = ref
-        if what is None:
-            raise WorkerLostError("node", "its node is gone")
-        return self._answer(what) if isinstance(what, Trial) else what
+        _, trial, fault = ref
+        if fault in get_args(Cause):
+            raise WorkerLostError(fault, "gone")
+        if fault == "refused":
+            raise DeviceError("the machine m cannot train: no GPU.")
+        if trial is None:
+            return "host:1"
+        if fault not in ("", "spent"):
+            return Evaluation.failure(trial, BUDGET, fault, "broken", "host:1", 0.0), True
+        return self._answer(trial), not fault
 
     def kill(self, worker: Any) -> None:
-        """Nothing is held."""
+        self.killed += 1
 
-    def _expect(self, seconds: float, what: Any) -> Any:
+    def _expect(self, key: str, seconds: float, trial: Trial | None) -> Any:
+        fault = self._fault(key, self._attempts[key])
+        self._attempts[key] += 1
         self._count += 1
-        heapq.heappush(self._coming, (self.now + seconds, self._count, what))
-        return self._count, what
-
-
-BUDGET = Budget(1, 1, "float32")
+        self.busy += 0.0 if fault or trial is None else seconds
+        end = self.now + (seconds / 2 if fault else seconds)
+        if fault != "hangs" and end < math.inf:
+            heapq.heappush(self._coming, (end, self._count, trial, fault))
+        return self._count, trial, fault
 
 
 def make_dispatcher(pool: SimulatedPool, workers: int) -> Dispatcher:
     """A dispatcher on the pool's clock, without incident reports."""
     options = {"patience": 1800.0, "start_seconds": 300.0}
-    dispatcher = Dispatcher(pool, workers, (BUDGET, BUDGET), clock=lambda: pool.now, **options)
+    budgets = (BUDGET, BUDGET)
+    dispatcher = Dispatcher(pool, range(workers), budgets, clock=lambda: pool.now, **options)
     dispatcher.on_incident = lambda _: None
     return dispatcher

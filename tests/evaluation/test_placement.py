@@ -11,7 +11,7 @@ import pytest
 import ray  # noqa: TID251 - clusters with GPUs that do not exist
 from ray.cluster_utils import Cluster  # noqa: TID251
 
-from nas.evaluation import ray_backend, ray_cluster
+from nas.evaluation import ray_backend, ray_cluster, ray_worker
 from nas.evaluation.execution import Execution, allocate
 
 FEW = [[(6, 4)], [(2, 4)], [(64, 0), (16, 8)], [(4, 4), (12, 4)]]
@@ -38,13 +38,13 @@ def places(machines: list[tuple[int, int]], execution: Execution) -> list[tuple[
         cluster.add_node(num_cpus=cores, num_gpus=gpus, object_store_memory=10**8)
     ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
     try:
-        original, ray_backend.Worker = ray_backend.Worker, Placed  # type: ignore[misc]
+        original, ray_worker.Worker = ray_worker.Worker, Placed  # type: ignore[misc]
         resources = allocate(execution, ray_cluster.machines())
-        pool = ray_backend.ActorPool(resources, None, None)
-        started = [pool.start() for _ in resources]
+        pool = ray_backend.ActorPool(None, None)
+        started = [pool.start(each) for each in resources]
         return [ref.result(timeout=120) for _, ref in started]
     finally:
-        ray_backend.Worker = original  # type: ignore[misc]
+        ray_worker.Worker = original  # type: ignore[misc]
         ray.shutdown()
         cluster.shutdown()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -33,7 +34,9 @@ FAILURES = {
     "holds_the_interpreter": ("time_limit", "its worker was ended"),
     "time_limit": ("time_limit", "limit of 1 s"),
     "interrupt": ("error", "KeyboardInterrupt"),
+    "memory": ("out_of_memory", "MemoryError"),
 }
+TRIED_TWICE = ("is_killed_once", "memory_once")
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +64,15 @@ def unruly_training(folder: Path) -> Train:
             raise KeyboardInterrupt
         if trial.key == "holds_the_interpreter":
             re.match("(a+)+b", "a" * 60)
-        losses = (folder / trial.key).read_text().count("\n")
-        if trial.key == "is_killed_once" and losses == 1:
+        attempts = (folder / trial.key).read_text().count("\n")
+        if trial.key == "is_killed_once" and attempts == 1:
             os.kill(os.getpid(), signal.SIGKILL)
+        if trial.key == "memory" or (trial.key == "memory_once" and attempts == 1):
+            resource.setrlimit(resource.RLIMIT_AS, (2**34, resource.RLIM_INFINITY))
+            try:
+                return bytes(2**35)  # more than this process may use
+            finally:
+                resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
         flags = data.train["images"].flags
         facts = {
             "threads": torch.get_num_threads(),
@@ -87,7 +96,7 @@ def outcome(
     """Evaluations by key of one run with every failure, sound candidates between them."""
     sound = [f"sound{n}" for n in range(8)]
     keys = [key for pair in zip(sound, FAILURES, strict=False) for key in pair]
-    trials = trials_named(*keys, *sound[len(FAILURES) :], "is_killed_once")
+    trials = trials_named(*keys, *sound[len(FAILURES) :], *TRIED_TWICE)
     train = unruly_training(tmp_path_factory.mktemp("unruly"))
     execution = Execution(workers=2, gpus_per_worker=0, time_limit=1.0)
     with closing(RayEvaluator(task, data, execution, train=train, grace=GRACE)) as evaluator:
@@ -111,9 +120,9 @@ def test_failure_is_recorded_with_its_reason(outcome, key):
 
 
 def test_failures_cost_no_other_candidate(outcome):
-    """A worker that is killed once costs its own candidate nothing either."""
+    """A worker that is killed once costs its own candidate nothing either, nor does memory."""
     others = {key: evaluation for key, evaluation in outcome.items() if key not in FAILURES}
-    assert len(others) == 9
+    assert len(others) == 8 + len(TRIED_TWICE)
     assert [key for key, evaluation in others.items() if not evaluation.is_ok] == []
 
 

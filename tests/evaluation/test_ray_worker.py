@@ -1,10 +1,9 @@
-"""What workers must share with the driver, and which plug-ins are sent to them."""
+"""Which plug-ins are sent to workers, and what a worker on a GPU says of its trainings."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +12,11 @@ from typing import Any
 import pytest
 import torch
 
+from nas.common.errors import DeviceError
 from nas.evaluation import ray_worker
+from nas.evaluation.trial import Evaluation
 from nas.genome.primitives.base import REGISTRY
+from tests.evaluation.conftest import make_evaluation
 
 PLUGIN = '''
 """A plug-in: one primitive."""
@@ -64,32 +66,26 @@ def write_plugin(folder: Path) -> None:
     (folder / "my_plugin_parts" / "scaled.py").write_text(PLUGIN)
 
 
-def test_lacks_names_the_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = ray_worker.identity("a node")
-    assert here.node == "a node"
-    assert {"primitive 'softmax'", "task family 'images'"} <= here.members
-    assert here.lacks(here) == ""
-    other = replace(here, code="0" * 8)
-    assert other.lacks(here) == f"another nas (its code is 00000000, here it is {here.code})"
-    assert replace(here, torch="1.0").lacks(here) == f"torch 1.0, and here it is {here.torch}"
-    more = replace(here, members=here.members | {"primitive 'z'", "primitive 'a'"})
-    assert here.lacks(more).startswith("no primitive 'a', primitive 'z': install the plug-in there")
-    assert more.lacks(here) == ""  # a worker may have more
-    monkeypatch.setattr("torch.__version__", f"{here.torch}+cu128")
-    assert ray_worker.identity().lacks(here) == ""  # another build of the same version
-
-
 def test_loaded_plugins_and_their_sources_are_listed(plugin: Path) -> None:
     before = ray_worker.plugins()
     import_module("my_plugin_parts.scaled")
     assert ray_worker.plugins() == (*before, "my_plugin_parts.scaled")
-    assert "primitive 'scaled'" in ray_worker.identity().members
     (plugin / "my_plugin_alone.py").touch()
     import_module("my_plugin_alone")
     assert ray_worker.sources(["my_plugin_parts.scaled", "my_plugin_alone"]) == [
         plugin / "my_plugin_parts",
         plugin / "my_plugin_alone.py",
     ]
+
+
+def test_members_that_the_running_script_defines_are_refused(
+    plugin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers could not import them."""
+    scaled = import_module("my_plugin_parts.scaled").Scaled
+    monkeypatch.setattr(scaled, "__module__", "__main__")
+    with pytest.raises(DeviceError, match="define it in a module, or train in this process"):
+        ray_worker.plugins()
 
 
 def test_a_trial_alone_may_use_the_memory_of_the_whole_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,13 +95,37 @@ def test_a_trial_alone_may_use_the_memory_of_the_whole_gpu(monkeypatch: pytest.M
     gpu = SimpleNamespace(total_memory=64 * ray_worker._CONTEXT_BYTES)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: gpu)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    ended = SimpleNamespace(status="ok")
-    monkeypatch.setattr(ray_worker, "train_guarded", lambda *_: ended)
-    worker: Any = object.__new__(ray_worker.Worker)
-    worker._gpus, worker._device, worker._is_gpu_unusable = 0.25, "cuda", False
-    worker._tasks, worker._data, worker._train, worker._time_limit = {False: 0}, {False: 0}, None, 1
-    trial: Any = SimpleNamespace(is_target=False)
-    worker.evaluate(trial)
-    worker.evaluate(trial, is_alone=True)
+    worker = worker_on_gpu(monkeypatch, make_evaluation())
+    assert worker.evaluate(TRIAL, False) == (make_evaluation(), True)
+    worker.evaluate(TRIAL, True)
     share = 0.25 - 1 / 64
     assert fractions == [share, 1.0, share]
+
+
+@pytest.mark.parametrize(
+    ("share", "is_alone", "reason"),
+    [(0.25, False, "worker_lost"), (0.25, True, "error"), (1.0, False, "error")],
+)
+def test_an_unusable_gpu_is_blamed_only_on_a_trial_without_neighbours(
+    monkeypatch: pytest.MonkeyPatch, share: float, is_alone: bool, reason: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda _: None)
+    monkeypatch.setattr(ray_worker, "_is_cuda_usable", lambda: False)
+    failure = make_evaluation(status="failed", reason="error", error="illegal access")
+    worker = worker_on_gpu(monkeypatch, failure, share)
+    evaluation, is_usable = worker.evaluate(TRIAL, is_alone)
+    assert (evaluation.reason, evaluation.error, is_usable) == (reason, "illegal access", False)
+
+
+TRIAL: Any = SimpleNamespace(is_target=False)
+
+
+def worker_on_gpu(
+    monkeypatch: pytest.MonkeyPatch, evaluation: Evaluation, share: float = 0.25
+) -> ray_worker.Worker:
+    """A worker with a share of a GPU that does not exist, whose trainings give an evaluation."""
+    monkeypatch.setattr(ray_worker, "train_guarded", lambda *_: evaluation)
+    worker = ray_worker.Worker()
+    worker._gpus, worker._device = share, "cuda"
+    worker._tasks, worker._data, worker._train, worker._time_limit = {False: 0}, {False: 0}, None, 1
+    return worker
