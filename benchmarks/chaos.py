@@ -166,7 +166,7 @@ def chaos(options: argparse.Namespace) -> Iterator[Row]:
         "with a different result": len(different),
         "failed": sum(status == "failed" for status, *_ in trainings.values()),
         "restarted after the loss of a node": failures["node"],
-        "restarted after another failure": sum(failures[k] for k in ("process", "memory", "error")),
+        "restarted after another failure": sum(failures[k] for k in ("process", "memory")),
         "members of the front": len(results["front"]),
         "fronts that differ": int(results["front"] != expected["front"]),
         "seconds undisturbed, in one process": calm_seconds,
