@@ -26,7 +26,7 @@ import os
 from torch import nn
 
 from nas.genome.primitives.base import Role, primitive
-from my_plugin_parts.shared import SCALE
+from my_plugin_parts.shared import doubled
 
 if os.environ.get("NO_SUCH_LIBRARY"):  # as on a node where something it needs is missing
     raise ImportError("no library here")
@@ -43,7 +43,7 @@ class Scaled(nn.Module):
     """Twice as much."""
 
     def forward(self, tokens):
-        return SCALE * tokens
+        return doubled(tokens)
 '''
 
 
@@ -62,7 +62,7 @@ def write_plugin(folder: Path) -> None:
     """Write a plug-in of one module that imports another."""
     (folder / "my_plugin_parts").mkdir()
     (folder / "my_plugin_parts" / "__init__.py").touch()
-    (folder / "my_plugin_parts" / "shared.py").write_text("SCALE = 2\n")
+    (folder / "my_plugin_parts" / "shared.py").write_text("def doubled(tokens):\n    return 2 * tokens\n")
     (folder / "my_plugin_parts" / "scaled.py").write_text(PLUGIN)
 
 
