@@ -102,7 +102,8 @@ def test_plugins_are_sent_and_a_node_that_cannot_import_them_is_named(
     site.add()
     out, err = drive(site, tmp_path)
     assert out == [f"{n} ok None" for n in range(6)]
-    assert err in ([], [sentence])  # once, if that node was tried at all
+    refusals = [line for line in err if not line.startswith("no worker for 30 s")]
+    assert refusals in ([], [sentence])  # once, if that node was tried at all
 
 
 def test_killed_and_joining_nodes_do_not_change_the_result(site: Site, tmp_path: Path) -> None:

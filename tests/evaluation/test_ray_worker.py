@@ -62,7 +62,9 @@ def write_plugin(folder: Path) -> None:
     """Write a plug-in of one module that imports another."""
     (folder / "my_plugin_parts").mkdir()
     (folder / "my_plugin_parts" / "__init__.py").touch()
-    (folder / "my_plugin_parts" / "shared.py").write_text("def doubled(tokens):\n    return 2 * tokens\n")
+    (folder / "my_plugin_parts" / "shared.py").write_text(
+        "def doubled(tokens):\n    return 2 * tokens\n"
+    )
     (folder / "my_plugin_parts" / "scaled.py").write_text(PLUGIN)
 
 
