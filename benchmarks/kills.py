@@ -24,7 +24,6 @@ from benchmarks.life import (
     IMPORTED,
     MUST_BE_ZERO,
     PHASES,
-    REFERENCES,
     RESUMING,
     Life,
     Pace,
@@ -67,9 +66,9 @@ def run_with_kills(life: Life, rng: random.Random, paces: dict[str, Pace], most:
     per_phase = min(MOST_KILLS, math.ceil(most / len(PHASES)))
     for phase in PHASES:
         for _ in range(per_phase):
-            if life.counts["kills"] == most or (phase is REFERENCES and life.has_proposals()):
+            if life.counts["kills"] == most:
                 break
-            # A search measures references before its first step; an export has a single step.
+            # An export has a single step.
             start = paces[(EXPORTING if phase is EXPORTING else RESUMING).name].first
             is_start = phase is EXPORTING or rng.random() < START_SHARE
             longest = start if is_start else 2 * paces[phase.name].step
@@ -78,5 +77,4 @@ def run_with_kills(life: Life, rng: random.Random, paces: dict[str, Pace], most:
             place = "start" if is_start and phase is not EXPORTING else phase.name
             life.counts.update(["kills", f"kills: {place}"])
             sys.stderr.write(f"killed: {phase.name}; {dict(life.counts)}\n")
-        if phase is not REFERENCES:  # the next phase continues its command
-            life.finish(phase)
+        life.finish(phase)  # the next phase continues its command

@@ -40,21 +40,18 @@ RUN: Final = Path("runs/life")
 SEARCH: Final = "search --space quickstart --task tiny.yaml --gens 2 --pop 4 --run life"
 TASK: Final = """
 name: tiny
-kind: suite
-members:
-  recall:
-    epochs: 1
-    width: 16
-    heads: 2
-    train_examples: 480
-    batch_size: 16
-    validation_examples: 128
-    curve_examples: 8
-    pairs: 2
-    num_keys: 4
-    num_values: 4
-    learning_rate: 0.02
-counted_at: recall
+kind: recall
+epochs: 1
+width: 16
+heads: 2
+train_examples: 480
+batch_size: 16
+validation_examples: 128
+curve_examples: 8
+pairs: 2
+num_keys: 4
+num_values: 4
+learning_rate: 0.02
 """
 BACKENDS: Final = ("local", "ray")
 OUTPUT: Final = "output.txt"  # file of a command's standard output and error
@@ -79,14 +76,8 @@ class Phase:
     count: Callable[[Path], int]
 
 
-def _num_references(folder: Path) -> int:
-    """Return the number of reference trainings that the command has printed."""
-    output = folder / OUTPUT
-    return output.read_text().count("to compare with") if output.exists() else 0
-
-
 def _num_records(folder: Path) -> int:
-    """Return the number of records without references.
+    """Return the number of records.
 
     The database is read only if its files have changed.
     """
@@ -96,7 +87,7 @@ def _num_records(folder: Path) -> int:
 
 @lru_cache(1)
 def _num_records_at(folder: Path, *_: tuple[int, int]) -> int:
-    return sum(purpose != "reference" for purpose, *_ in records(folder / RUN))
+    return len(records(folder / RUN))
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -111,11 +102,9 @@ def _export_time(folder: Path) -> int:
     return _stamp(folder / "out")[0]  # changes when a file is created or renamed there
 
 
-REFERENCES: Final = Phase("references", SEARCH, _num_references)
 RESUMING: Final = Phase("resuming", "resume life --gens 3", _num_records)
 EXPORTING: Final = Phase("exporting", "export life/best -o out/best.py --weights", _export_time)
 PHASES: Final = (
-    REFERENCES,
     Phase("recording", SEARCH, _num_records),
     RESUMING,
     Phase("confirming", "confirm life --members 1 --seeds 2", _num_records),
@@ -136,7 +125,7 @@ def records(run: Path) -> dict[tuple[Any, ...], Any]:
     if not (run / "run.sqlite").exists():
         return {}
     with open_run(run) as opened, opened.snapshot():
-        purposes: tuple[Purpose, ...] = ("reference", "search", "confirm")
+        purposes: tuple[Purpose, ...] = ("search", "confirm")
         by_key: dict[tuple[Any, ...], Any] = {
             (purpose, t.stage, t.task, t.key, t.repeat): t
             for purpose in purposes
@@ -200,10 +189,6 @@ class Life:
     def has_run(self) -> bool:
         """Return whether the run exists."""
         return (self.folder / RUN / "run.sqlite").exists()
-
-    def has_proposals(self) -> bool:
-        """Return whether the run has proposals, so that its references were measured."""
-        return _num_records(self.folder) > 0
 
     def finish(self, phase: Phase) -> None:
         """Run a phase to its end."""

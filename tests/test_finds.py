@@ -79,7 +79,7 @@ def test_wide_task_trains_with_few_examples(file: str, task: str, few: dict[str,
     """The tasks of the searches that findings.md suggests for a GPU."""
     load_task(str(FOLDER / f"{file}.yaml"))
     found = parse_yaml((FOLDER / f"{file}.yaml").read_text(), file)
-    changes = found.get("members", {task: found})[task]
-    fields = {k: v for k, v in changes.items() if k not in ("name", "kind", "about", "gate")}
+    changes = found["gates"][task]["task"] if task == "recall" else found.get("task", found)
+    fields = {k: v for k, v in changes.items() if k not in ("name", "kind", "about")}
     result = nas.evaluate("mha", tasks=task, overrides=fields | few, backend="local")
     assert result.is_ok

@@ -10,7 +10,6 @@ from nas.space import SearchSpace
 from nas.space.rules import Policy, validate
 from nas.store.sources import Source
 from nas.tasks import Task, load_task
-from nas.tasks.suite import Suite
 
 
 class Executing(TypedDict, total=False):
@@ -46,12 +45,11 @@ def task_of(space: SearchSpace, task: str | None, data: str | None) -> Task:
 
 
 def check_one_model(task: Task) -> None:
-    """Raise ConfigError if a task is a suite, which trains a model under each of several tasks."""
-    if isinstance(task, Suite):
-        names = ",".join(member.task.name for member in task.members.values())
+    """Raise ConfigError if a task is gated, that is, trains a model under each of several tasks."""
+    if task is not task.main:
         raise ConfigError(
-            f"task {task.name!r} is made of several; expected one that trains a single model. "
-            f"`nas evaluate --tasks {names}` compares mechanisms under each of them."
+            f"task {task.name!r} has gates; expected one without, such as its scored task "
+            f"{task.main.name!r}."
         )
 
 

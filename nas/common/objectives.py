@@ -19,11 +19,6 @@ Direction: TypeAlias = Literal["max", "min"]
 
 QUALITY: Final = "quality"
 """Name of an objective in a space that stands for the first metric of the task."""
-REGRET: Final = ".regret"
-"""Suffix of metrics of a suite, after a task's name.
-
-The metric is (mha's score - score) / (mha's score - uniform's score) in that task.
-"""
 COST_REFERENCE: Final = 2.0
 """Reference value of a cost, in multiples of standard attention's cost."""
 # A reader of records refuses unknown fields and numbers that are not finite.

@@ -78,14 +78,13 @@ class _Progress:
         """Add the report of one epoch of a model.
 
         Args:
-            name: name of the model if the task is a suite of several models, whose epochs are
-                numbered on from model to model; empty for the only model of another task.
+            name: name of the gate; empty for the scored model. Epochs are numbered on from model
+                to model.
         """
         self.metrics[name] = report.metrics
         if name:
-            metrics = {f"{name}.{metric}": value for metric, value in report.metrics.items()}
-            report = replace(report, epoch=len(self.reports) + 1, metrics=metrics)
-        self.reports.append(report)
+            report = replace(report, metrics={f"{name}.{m}": v for m, v in report.metrics.items()})
+        self.reports.append(replace(report, epoch=len(self.reports) + 1))
 
 
 def train_candidate(
@@ -104,8 +103,8 @@ def train_candidate(
 
     Returns:
         An evaluation with one of three statuses. ``ok``: it contains the task's metrics.
-        ``stopped``: a metric missed the bound that one task of a suite requires; the metrics are
-        those measured until then. ``failed``: it contains the reason and the error message.
+        ``stopped``: a metric missed the bound of a gate; the metrics are those measured until
+        then. ``failed``: it contains the reason and the error message.
 
     Raises:
         DeviceError: the device is missing.
@@ -242,7 +241,7 @@ def _train(
 ) -> None:
     """Train the candidate in each model of the task, and write the results to ``progress``.
 
-    If a metric misses the bound that one task of a suite requires, the later models are left out.
+    If a metric misses the bound of a gate, the later models are left out.
     """
     models = task.models(data)
     # Before any training: the mechanism must exist in all models, and its costs must be countable.

@@ -84,7 +84,7 @@ class Evaluation:
 
     Attributes:
         status: "ok", "failed", or "stopped". A training is stopped if a metric misses the bound
-            that one task of a suite requires. Only mechanisms with "ok" can be in a front.
+            of a gate. Only mechanisms with "ok" can be in a front.
         reason: why the training failed; None unless the status is "failed".
         metrics: the task's metrics after the last epoch, by name; finite if the status is "ok".
         reports: reports of all completed epochs.

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.differences import LEVEL
-from nas.common.objectives import REGRET, Objective
+from nas.common.objectives import Objective
 from nas.costs import default_costs
 from nas.report.columns import Column
 from nas.report.run_view import UNIFORM, p_front
@@ -44,7 +44,6 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
     columns += [_score(name, setup.unit(name)) for name in metrics if name not in objectives]
     if view.metric is not None:
         columns += [c for title in view.fresh for c in _fresh(view, view.metric, title)]
-    columns.append(_text("limited_by", "limited by", _worst_task, rank=1))
     columns += [_extra(name) for name in costs if name not in objectives]
     formula = {"in_json": False, "rank": 1, "least": MIN_FORMULA}
     return [
@@ -201,9 +200,3 @@ def _text(
     key: str, title: str, value: Callable[[Candidate], str | None], **options: Any
 ) -> Column[Candidate]:
     return Column(key, title, value, is_number=False, **options)
-
-
-def _worst_task(candidate: Candidate) -> str | None:
-    """Return the task of a suite with the largest regret; None if there is a single task."""
-    regrets = {name: value for name, value in candidate.scores.items() if name.endswith(REGRET)}
-    return max(regrets, key=regrets.__getitem__).removesuffix(REGRET) if len(regrets) > 1 else None

@@ -155,7 +155,7 @@ def _trained(history: History) -> list[tuple[str, str]]:
         if first.execution not in ("", "cpu, eager"):
             rows.append(("steps", first.execution))
         if len(first.reports) > 1 and objective.is_metric:
-            # The objective by epoch; for a suite, the first metric of each task.
+            # The objective by epoch, and the first metric of each gate.
             curves: dict[str, list[float]] = {}
             for metrics in (report.metrics for report in first.reports):
                 name = objective.name if objective.name in metrics else next(iter(metrics))

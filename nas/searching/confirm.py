@@ -50,15 +50,13 @@ from nas.store import (
     find_proposal,
     named_members,
 )
-from nas.store.files import run_argument
 from nas.store.frozen import load_frozen_task, load_unchanged
 from nas.store.sources import AnyTrainable
-from nas.tasks import Data, Task, load_task
-from nas.tasks.suite import Suite
+from nas.tasks import Data, Task
 from nas.training.user_module import Mechanism
 
 if TYPE_CHECKING:
-    from nas.searching.driver import MakeEvaluator
+    from nas.searching.setup import MakeEvaluator
 
 STANDARD: Final = "mha"
 CONTROLS: Final = (STANDARD, "uniform")
@@ -202,12 +200,6 @@ def plan_confirmation(
     loaded = load_unchanged(run.folder, setup.front_task, task)
     stages = [ConfirmationStage("search", task, loaded)]
     if long is not None:
-        if isinstance(task, Suite) and not isinstance(load_task(long), Suite):
-            raise ConfigError(
-                f"long: the run's task {task.name!r} is a suite; expected another suite. "
-                f"`nas evaluate mha {run_argument(run.folder)}/ID --tasks {long}` trains standard "
-                "attention and a member under another task."
-            )
         longer = longer_task(long, task, "long")
         data_of_longer = longer.load()
         check_measures(longer, data_of_longer, metric.name)

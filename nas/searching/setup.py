@@ -1,11 +1,11 @@
-"""Make the objectives of a run, the proposer that draws its genomes, and the context for costs."""
+"""The parts of a run: its tasks, its objectives, the context of costs, and its proposer."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,11 +15,12 @@ from nas.common.objectives import COST_REFERENCE, QUALITY, Metric, Objective, of
 from nas.common.search_config import SearchConfig
 from nas.compiler import standard_attention
 from nas.costs import COSTS, CostContext, costs_of
-from nas.evaluation.trial import Budget
+from nas.evaluation.trial import Budget, Evaluator, Training
 from nas.searching.algorithm import ALGORITHMS, SearchContext
 from nas.searching.archive import Archive
 from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
+from nas.searching.references import limit_of
 from nas.searching.target_archive import TargetArchive
 from nas.space import SearchSpace
 from nas.space.rules import PolicyFile, compile_policy, load_policy
@@ -28,11 +29,61 @@ from nas.space.vary import Variation
 from nas.store import RunSetup
 from nas.store.frozen import from_text
 from nas.tasks import load_task
-from nas.tasks.base import Data, Task
-from nas.tasks.suite import WORST, Reference, Suite
+from nas.tasks.base import Data, ModelTask, Task
 
-# Standard attention has no regret, and the plain mean of all tokens has the regret 1.
-REGRETS: Final = Reference(metric=WORST, mha=0.0, uniform=1.0)
+# The arguments are a task and its data, and as ``target`` a second task with its data, if any.
+MakeEvaluator: TypeAlias = Callable[..., Evaluator]
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The task of a run and its target task, if it has one, each with its data."""
+
+    task: Task
+    data: Data
+    target: tuple[Task, Data] | None = None
+
+    @property
+    def front(self) -> tuple[Task, Data]:
+        """The task whose front is searched, and its data."""
+        return self.target or (self.task, self.data)
+
+    @property
+    def scored(self) -> tuple[ModelTask, Data]:
+        """The task whose front is searched, without its gates, and its data."""
+        task, data = self.front
+        return task.models(data)[""]
+
+    def make(self, make_evaluator: MakeEvaluator, *, has_references: bool = False) -> Evaluator:
+        """Return an evaluator of these tasks.
+
+        Args:
+            has_references: whether its target task is ``scored`` if ``task`` is another task.
+        """
+        target = self.target
+        if has_references and self.scored[0] is not self.task:
+            target = self.scored
+        if target is None:
+            return make_evaluator(self.task, self.data)
+        return make_evaluator(self.task, self.data, target=target)
+
+    def check(self, metrics: Sequence[str], limited: Sequence[str]) -> None:
+        """Raise ConfigError if the tasks do not measure what the run needs.
+
+        Args:
+            metrics: names of the metrics that the run optimises.
+            limited: those that have a limit.
+        """
+        (task, data), (front, _) = (self.task, self.data), self.front
+        if task.main.is_causal != front.main.is_causal:
+            raise ConfigError(
+                f"target: one of the tasks {task.name!r} and {front.name!r} is causal; expected "
+                "both or none."
+            )
+        for metric in metrics:
+            check_measures(task, data, metric)
+        for metric in limited:
+            check_measures(*self.scored, metric)
 
 
 def check_space(space: SearchSpace, *, is_causal: bool = False) -> None:
@@ -47,12 +98,7 @@ def check_space(space: SearchSpace, *, is_causal: bool = False) -> None:
 
 
 def objective_names(space: SearchSpace, metrics: Sequence[Metric]) -> tuple[str, ...]:
-    """Return the names of a space's objectives.
-
-    The name "quality" is replaced by the name of the task's first metric.
-
-    Args:
-        metrics: the metrics of the task.
+    """Return the names of a space's objectives; "quality" is the first of the task's ``metrics``.
 
     Raises:
         SpaceError: an objective does not exist or occurs twice.
@@ -96,7 +142,7 @@ def make_objectives(
     metrics: Sequence[Metric],
     context: CostContext,
     region: Mapping[str, float] | None = None,
-    references: Mapping[str, Reference] | None = None,
+    references: Sequence[Training] = (),
 ) -> tuple[Objective, ...]:
     """Return objectives with ideal values, reference values and limits.
 
@@ -108,27 +154,22 @@ def make_objectives(
         metrics: the metrics of the task.
         context: sizes and options at which costs are computed.
         region: limits by objective, as in ``SearchSpace.region``.
-        references: scores of standard attention and of the plain mean, by metric. A metric without
-            them has no limit yet.
+        references: trainings to which limits of metrics are relative, see ``train_references``.
     """
-    region, references = region or {}, {WORST: REGRETS} | dict(references or {})
+    region = region or {}
     objectives = {metric.name: of_metric(metric) for metric in metrics}
+    for metric in metrics:
+        if metric.name in region:
+            limit = limit_of(metric, region[metric.name], references)
+            objectives[metric.name] = replace(objectives[metric.name], limit=limit)
     mha = standard_attention(context.sizes, context.is_causal)
     costs = [name for name in names if name not in objectives]
     for name, value in costs_of(mha, context, costs).items():
         cost, reference = COSTS.get(name), COST_REFERENCE * value
-        limit = region[name] * value if name in region else None
+        limited = region[name] * value if name in region else None
         objectives[name] = Objective(
-            name, "min", cost.unit, cost.about, 0.0, reference, is_metric=False, limit=limit
+            name, "min", cost.unit, cost.about, 0.0, reference, is_metric=False, limit=limited
         )
-    for name in region.keys() & references.keys():
-        limit, found = references[name].score(1.0 - region[name]), objectives[name]
-        if found.as_cost(limit) < found.as_cost(found.ideal):
-            raise SpaceError(
-                f"region: the limit {region[name]:g} of {name} is {limit:.4g}, beyond the best "
-                f"possible value {found.ideal:g}; expected a smaller share."
-            )
-        objectives[name] = replace(found, limit=limit)
     return tuple(objectives[name] for name in names)
 
 
@@ -146,6 +187,11 @@ def cost_context(
     return CostContext(model.sizes, model.qkv_bias, model.is_causal, calibration, context)
 
 
+def run_cost_context(setup: RunSetup, task: Task) -> CostContext:
+    """Return the sizes and options at which costs of a run's mechanisms are computed for a task."""
+    return cost_context(task, setup.calibration, from_text(setup.space, SearchSpace).context)
+
+
 def work_of(context: CostContext, budget: Budget) -> float:
     """Return multiply-adds of attention in a training of standard attention, as a measure of time.
 
@@ -158,60 +204,43 @@ def work_of(context: CostContext, budget: Budget) -> float:
 def longer_task(name: str, run_task: Task, argument: str) -> Task:
     """Load a task of the same family as the run's task (``Task.kind``), with the same data.
 
+    The family of a gated task is that of its scored task.
+
     Args:
         name: name or path of the task.
-        run_task: the run's task.
         argument: name of the argument in the error message.
 
     Raises:
         ConfigError: the task is of another family.
     """
-    task = load_task(name)
-    if task.kind != run_task.kind:
+    family, found = run_task.main.kind, load_task(name).main.kind
+    if found != family:
         raise ConfigError(
-            f"{argument}: task {name!r} is of the family {task.kind!r}; expected one of the run's "
-            f"family, {run_task.kind!r}, so that scores mean the same."
+            f"{argument}: task {name!r} is of the family {found!r}; expected one of the run's "
+            f"family, {family!r}, so that scores mean the same."
         )
-    return load_task(name, data=run_task.data) if run_task.data else task
+    return load_task(name, data=run_task.main.data)
 
 
 def target_task(name: str, run_task: Task) -> Task:
-    """Load the target task of a run whose task is single, or a suite with one score.
-
-    Args:
-        name: name or path of the target task, which must be of the family of the scored task.
-        run_task: the run's task.
-
-    Raises:
-        ConfigError: the target is a suite, the run's task has several scores, or their families
-            differ.
-    """
-    scored = run_task.only if isinstance(run_task, Suite) else run_task
-    if scored is None or isinstance(load_task(name), Suite):
+    """Load the target task of a run, see ``longer_task``; ConfigError if it is gated."""
+    task = longer_task(name, run_task, "target")
+    if task is not task.main:
         raise ConfigError(
-            f"target: the tasks {run_task.name!r} and {name!r} must each have one score; expected "
-            "single tasks, or as the short task a suite whose other tasks have gates."
+            f"target: task {name!r} has gates; expected a task without, since mechanisms that miss "
+            "a gate of the short task are not trained under the target task."
         )
-    return longer_task(name, scored, "target")
+    return task
 
 
 def check_measures(task: Task, data: Data, metric: str) -> None:
-    """Raise ConfigError if a longer task does not measure a metric of the run's task."""
+    """Raise ConfigError if a task does not measure a metric of the run's task."""
     names = [measured.name for measured in task.metrics(data)]
     if metric not in names:
         raise ConfigError(
             f"task {task.name!r} measures {', '.join(names)}; expected one that measures {metric}, "
             "as the run's task does."
         )
-
-
-def run_cost_context(setup: RunSetup, task: Task) -> CostContext:
-    """Return the sizes and options at which costs of a run's mechanisms are computed.
-
-    Args:
-        task: the run's task or another task.
-    """
-    return cost_context(task, setup.calibration, from_text(setup.space, SearchSpace).context)
 
 
 def lag_of(config: SearchConfig) -> int | None:
@@ -223,53 +252,38 @@ def lag_of(config: SearchConfig) -> int | None:
     return config.lag or (lag and min(lag, config.population))
 
 
-@dataclass(frozen=True)
-class TargetSizes:
-    """What proposals depend on of a target task.
-
-    Attributes:
-        context: sizes and options at which costs are computed.
-        work_ratio: work of a target training relative to a short training.
-    """
-
-    context: CostContext
-    work_ratio: float
-
-
 def make_proposer(
-    setup: RunSetup, context: CostContext, target: TargetSizes | None = None
+    setup: RunSetup,
+    context: CostContext,
+    target: CostContext | None = None,
+    work_ratio: float = 1.0,
 ) -> Proposer:
     """Return a proposer for a run, made from the copies of its space and its policy (path rules).
 
     Args:
         context: sizes and options of the run's task.
-        target: sizes of the run's target task; None if it has none.
+        target: those of its target task; None if it has none.
+        work_ratio: work of a target training relative to a short training.
 
     Raises:
         ConfigError: the space contradicts its policy or its named mechanisms.
     """
     space = from_text(setup.space, SearchSpace)
     policy = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
-    config = setup.config
-    algorithm = ALGORITHMS.get(config.algorithm)
-    costs = (objective.name for objective in setup.objectives if not objective.is_metric)
+    config, objectives = setup.config, setup.objectives
+    costs = [objective.name for objective in objectives if not objective.is_metric]
     # Several trainings of each mechanism show the seed noise without re-evaluations.
-    most_trainings = math.inf if config.repeats == 1 else 1
-    archive = (
-        Archive(setup.objectives, most_trainings=most_trainings)
-        if target is None
-        else TargetArchive(
-            setup.objectives, most_trainings=most_trainings, work_ratio=target.work_ratio
-        )
-    )
+    most = math.inf if config.repeats == 1 else 1
     search_context = SearchContext(
         operators=Variation(space, policy, context.is_causal),
         mechanisms=tuple((m.name, m.genome) for m in seeds(space, policy, context.is_causal)),
         population=config.population,
-        objectives=setup.objectives,
+        objectives=objectives,
         seed=config.seed,
-        filter=CandidateFilter(policy, context, costs, None if target is None else target.context),
-        archive=archive,
+        filter=CandidateFilter(policy, context, costs, target),
+        archive=Archive(objectives, most_trainings=most)
+        if target is None
+        else TargetArchive(objectives, most_trainings=most, work_ratio=work_ratio),
         lag=lag_of(config),
     )
-    return Proposer(algorithm(search_context), search_context)
+    return Proposer(ALGORITHMS.get(config.algorithm)(search_context), search_context)

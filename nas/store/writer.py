@@ -26,7 +26,7 @@ from nas.common.registry import plugin_versions
 from nas.evaluation.trial import Evaluation, Incident, Purpose, Training
 from nas.store import lock
 from nas.store.database import Database
-from nas.store.files import sweep, write_whole
+from nas.store.files import sweep
 from nas.store.records import Generation, PastSession, Session
 from nas.store.run import DATABASE_FILE, SEARCHED, Run, database_file
 from nas.store.serialising import to_json
@@ -110,15 +110,6 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         purpose: Purpose = "target" if is_target else "search"
         training = Training(purpose, task.fingerprint, task.name, key, "", repeat, evaluation)
         self.record_training(training, generation)
-
-    def complete_setup(self, setup: RunSetup) -> None:
-        """Replace the recorded setup, of which task, objectives and metrics may differ.
-
-        A run calls this after it has trained standard attention and ``uniform``, whose scores its
-        objectives refer to.
-        """
-        write_whole(self.run.folder / "task.yaml", setup.task.text.encode("utf-8", "replace"))
-        self._database.execute("UPDATE run SET record = :record", record=to_json(setup))
 
     def record_incident(self, incident: Incident) -> None:
         """Record a failure of a worker."""

@@ -48,7 +48,7 @@ class Data:
         train, validation: disjoint splits; each maps names of columns to arrays of equal length.
         digest: digest of the content, 16 hex characters; it does not depend on file paths.
         facts: small values that models or batches need, such as the names of the classes.
-        parts: data of each task in a suite, which has several, by name; empty for other tasks.
+        parts: data of each model of a gated task, by names as in ``Task.models``; else empty.
     """
 
     name: str
@@ -131,20 +131,20 @@ class Task(Frozen):
     def models(self, data: Data) -> Mapping[str, tuple[ModelTask, Data]]:
         """Return the task and the data of each model to train, by name, in the order of training.
 
-        If a task trains one model, its name is "".
+        The name of the scored model, which every task has, is "".
         """
 
     @abstractmethod
     def metrics(self, data: Data) -> tuple[Metric, ...]:
         """Return descriptions of the task's metrics; the first metric is the default objective."""
 
-    @abstractmethod
     def summary(self, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """Return the task's metrics by name, computed from the metrics of its models.
-
-        Args:
-            metrics: the metrics of each trained model, by names of model and metric.
-        """
+        """Return the metrics of the models trained so far by name: "metric" or "model.metric"."""
+        return {
+            f"{model}.{name}" if model else name: value
+            for model, scores in metrics.items()
+            for name, value in scores.items()
+        }
 
     def missed(self, metrics: Mapping[str, Mapping[str, float]]) -> str:
         """Return why a candidate is not trained in further models, as a text; "" if it is.
@@ -154,16 +154,13 @@ class Task(Frozen):
         """
         return ""
 
+    @abstractmethod
     def at_rates(self) -> Mapping[float, Task]:
-        """Return the task at each of its learning rates, by rate.
+        """Return the task at each of the learning rates of the scored model, by rate.
 
         Raises:
-            TaskError: the task offers no learning rates, or trains several models.
+            TaskError: the task offers no learning rates.
         """
-        raise TaskError(
-            f"task {self.name!r} offers no learning rates to choose from; expected a task that "
-            "trains one model and lists `learning_rates`."
-        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the task as plain data, including ``kind``, for ``nas.tasks.parse_task``."""
@@ -253,7 +250,10 @@ class ModelTask(Task):
             TaskError: the task offers no learning rates.
         """
         if not self.learning_rates:
-            return super().at_rates()
+            raise TaskError(
+                f"task {self.name!r} offers no learning rates to choose from; expected a task that "
+                "lists `learning_rates`."
+            )
         return {r: self.model_copy(update={"learning_rate": r}) for r in self.learning_rates}
 
     @property
@@ -269,10 +269,6 @@ class ModelTask(Task):
     def models(self, data: Data) -> Mapping[str, tuple[ModelTask, Data]]:
         """Return this task and its data, under the name "" of the only model."""
         return {"": (self, data)}
-
-    def summary(self, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """Return the metrics of the only model, by name."""
-        return dict(metrics[""])
 
     @abstractmethod
     def examples(
@@ -349,6 +345,6 @@ RECIPE: Final = 3
 TASKS: Final[Registry[type[Task]]] = Registry(
     "task family",
     "nas.tasks",
-    modules=("nas.tasks.images", "nas.tasks.sequences", "nas.tasks.suite"),
+    modules=("nas.tasks.images", "nas.tasks.sequences", "nas.tasks.gated"),
     error=TaskError,
 )

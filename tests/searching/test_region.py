@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from nas.cli.options import limits
-from nas.common.errors import ConfigError, SpaceError
+from nas.common.errors import ConfigError, RunError, SpaceError
 from nas.common.objectives import Metric, Objective, front_costs
 from nas.common.pareto import scaled_hypervolume
-from nas.common.search_config import SearchConfig
-from nas.costs import CostContext
-from nas.evaluation.local import LocalEvaluator
+from nas.evaluation.trial import Budget, Evaluation, Training
 from nas.genome.mechanisms import mechanism
 from nas.searching.archive import Archive
-from nas.searching.driver import resume_search, run_search
 from nas.searching.nsga2 import Nsga2
+from nas.searching.references import limit_of
 from nas.searching.results import TrialResult
-from nas.searching.setup import make_objectives, region_of
-from nas.store import candidates, open_run
-from nas.tasks import parse_task
-from nas.tasks.suite import Reference
-from nas.testing.algorithms import OBJECTIVES, SIZES, SPACE, proposer_of
-from tests.searching.test_suites import RECALL, Interrupted
-from tests.searching.test_suites import SPACE as SMALL
+from nas.searching.setup import region_of
+from nas.testing.algorithms import OBJECTIVES, SPACE, proposer_of
 
 ACCURACY, MACS = OBJECTIVES[:2]
 LIMITED = (replace(ACCURACY, limit=0.5), replace(MACS, limit=100.0))
@@ -101,51 +93,35 @@ def test_limits_are_of_objectives() -> None:
     assert space.asked(None, {}).region == {}
 
 
-@pytest.mark.slow
-def test_limit_of_a_metric_is_relative_to_reference_trainings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    space = SMALL.asked(["quality", "macs"], {"quality": 0.5, "macs": 0.9})
-    task = parse_task({"kind": "recall", "name": "r", **without_task(RECALL)}, "here")
-    config = SearchConfig(population=6, generations=1)
-    whole = run_search(
-        space, task, config, make_evaluator=LocalEvaluator, root=tmp_path, name="whole"
-    )
-    with open_run(whole.folder) as run:
-        trained = run.trainings("reference")
-        scores = {
-            n: np.mean([t.evaluation.metrics["accuracy"] for t in trained if t.name == n])
-            for n in ("mha", "uniform")
-        }
-        accuracy, macs = run.setup.objectives
-        assert accuracy.limit == pytest.approx((scores["mha"] + scores["uniform"]) / 2)
-        known = {c.proposal.name: c for c in candidates(run)}
-        assert macs.limit == pytest.approx(0.9 * known["mha"].objectives["macs"])
-        assert known["mha"].is_ok
-        assert not {"mha", "uniform"} & {c.proposal.name for c in run.front()}
-        assert run.front()
-    monkeypatch.setattr(Interrupted, "left", 4)
-    monkeypatch.setattr(Interrupted, "trained", [])
-    ended = run_search(space, task, config, make_evaluator=Interrupted, root=tmp_path, name="part")
-    assert ended.status == "interrupted"
-    monkeypatch.setattr(Interrupted, "left", 1000)
-    resume_search(ended.folder, make_evaluator=Interrupted)
-    with open_run(whole.folder) as run, open_run(ended.folder) as other:
-        assert len(other.trainings("reference")) == 6
-        assert run.setup == other.setup
-        assert [c.objectives for c in run.front()] == [c.objectives for c in other.front()]
+def references(name: str, *scores: float) -> list[Training]:
+    fields = ((), 0, Budget(1, 2, "float32"), 0.0, 0.0, 0, "here")
+    return [
+        Training(
+            "reference",
+            "0",
+            "toy",
+            name,
+            name,
+            i,
+            Evaluation("ok", None, {"accuracy": score}, *fields),
+        )
+        for i, score in enumerate(scores)
+    ]
 
 
-def without_task(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if name != "task"}
+def test_limit_needs_a_clear_difference_of_the_references() -> None:
+    metric = Metric("accuracy", "fraction", "max", 0.1, 1.0)
+    same = references("mha", 0.5, 0.6), references("uniform", 0.4, 0.5)
+    with pytest.raises(RunError, match=r"task 'toy': accuracy is 0\.55 for standard attention"):
+        limit_of(metric, 0.5, [*same[0], *same[1]])
+    apart = references("mha", 0.8, 0.82), references("uniform", 0.4, 0.42)
+    assert limit_of(metric, 0.5, [*apart[0], *apart[1]]) == pytest.approx(0.61)
 
 
 def test_limit_beyond_the_best_value_and_two_limits_are_refused() -> None:
     metric = Metric("accuracy", "fraction", "max", 0.1, 1.0)
-    setting = CostContext(SIZES, False, False, {})
-    references = {"accuracy": Reference(metric="accuracy", mha=0.9, uniform=0.2)}
     with pytest.raises(SpaceError, match=r"the limit 2 of accuracy is 1.6, beyond the best"):
-        make_objectives(("accuracy",), [metric], setting, {"accuracy": 2.0}, references)
+        limit_of(metric, 2.0, [*references("mha", 0.9), *references("uniform", 0.2)])
     twice = SPACE.model_copy(update={"region": {"quality": 0.7, "accuracy": 0.8}})
     with pytest.raises(SpaceError, match="'accuracy' has two limits"):
         region_of(twice, [metric])

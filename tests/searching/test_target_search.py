@@ -19,7 +19,6 @@ from nas.searching.target_archive import FIRST, SPREAD
 from nas.space import load_space
 from nas.store import open_run, open_writer
 from nas.tasks import load_task, parse_task
-from nas.tasks.suite import Reference
 
 SETTINGS = SearchConfig(population=8, generations=9, seed=4)
 
@@ -125,17 +124,14 @@ def test_search_on_digits_finds_and_confirms_a_front(kit: Any, task: Any, target
 
 @pytest.mark.slow
 def test_short_task_may_have_a_gate(kit: Any) -> None:
-    """A suite whose other tasks have gates has the score of its target task."""
     sizes = {"width": 16, "heads": 2, "depth": 1, "epochs": 1, "validation_examples": 32}
-    bytes_ = {"kind": "bytes", "name": "bytes", **sizes, "length": 16, "train_examples": 320}
+    bytes_ = {"name": "bytes", **sizes, "length": 16, "train_examples": 320}
     # Without learning, accuracy is about 1/16 by chance, so that some candidates miss the gate.
-    gate = {"metric": "accuracy", "at_least": 0.055}
-    recall = {**sizes, "validation_examples": 64, "train_examples": 128, "gate": gate}
-    fields = {"kind": "suite", "name": "gated", "members": {"recall": recall, "bytes": bytes_}}
-    gated, target = parse_task(fields, "gated"), parse_task({**bytes_, "epochs": 2}, "target")
-    # A run's copy of a suite has the scores of its references, which a target task does not need.
-    found = Reference(metric="bits_per_byte", mha=2.0, uniform=3.0)
-    gated = gated.with_references({"bytes": found})
+    recall = {"name": "recall", **sizes, "validation_examples": 64, "train_examples": 128}
+    gate = {"task": recall, "metric": "accuracy", "at_least": 0.055}
+    fields = {"kind": "gated", "name": "gated", "task": bytes_, "gates": {"recall": gate}}
+    gated = parse_task(fields, "gated")
+    target = gated.main.model_copy(update={"epochs": 2})
     space = load_space("attention_causal").asked(["quality", "macs"], {})
     settings = SearchConfig(population=8, generations=6, seed=1)
     ended = run_search(
@@ -151,20 +147,17 @@ def test_short_task_may_have_a_gate(kit: Any) -> None:
         assert targets
         assert not stopped & targets
         shorts = [t.evaluation for t in run.trainings() if t.evaluation.is_ok]
-        assert all(e.metrics["bits_per_byte"] == e.metrics["bytes.bits_per_byte"] for e in shorts)
+        assert all({"bits_per_byte", "recall.accuracy"} <= e.metrics.keys() for e in shorts)
         assert {m.key for m in run.front()} <= targets
 
 
-def test_target_of_a_suite_with_several_scores_is_refused() -> None:
-    target = load_task("bytes-long")
-    both = load_task("images-and-bytes", data="images=digits")
-    for short, longer in ((both, "bytes-long"), (load_task("bytes"), "bytes-and-recall")):
-        with pytest.raises(ConfigError, match="must each have one score"):
-            target_task(longer, short)
-    suite = load_task("bytes-and-recall", data="bytes=synthetic")
-    assert target_task("bytes-long", suite).fingerprint() == target.fingerprint()
+def test_target_is_of_the_family_of_the_scored_task() -> None:
+    gated = load_task("bytes-and-recall", data="file:book.txt")
+    assert target_task("bytes-long", gated) == load_task("bytes-long", data="file:book.txt")
+    with pytest.raises(ConfigError, match="'bytes-and-recall' has gates; expected a task without"):
+        target_task("bytes-and-recall", load_task("bytes"))
     with pytest.raises(ConfigError, match="is of the family 'images'; expected one of the run's"):
-        target_task("comparison", suite)
+        target_task("comparison", gated)
 
 
 def test_a_short_run_says_that_its_target_task_comes_later(begin: Any) -> None:

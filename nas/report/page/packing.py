@@ -317,7 +317,7 @@ def _trainings(view: RunView, curves: Sequence[str]) -> dict[str, Any]:
 def _curves(view: RunView) -> dict[str, dict[str, str]]:
     """Return the title and unit of each metric that has learning curves, by name of the metric.
 
-    They are the run's metric or, for a suite of tasks, the first metric of each task.
+    They are the run's metric and the first metric of each gate of its task.
     """
     metric = view.metric
     names = dict.fromkeys(
@@ -326,10 +326,8 @@ def _curves(view: RunView) -> dict[str, dict[str, str]]:
         for report in row.evaluation.reports
         for name in report.metrics
     )
-    if metric is None or metric.name in names:
-        shown = [metric.name] if metric else []
-    else:
-        shown = [*{name.partition(".")[0]: name for name in reversed(names)}.values()][::-1]
+    gates = {name.partition(".")[0]: name for name in reversed(names) if "." in name}
+    shown = [metric.name, *reversed(gates.values())] if metric else []
     units = {name: view.setup.unit(name) for name in shown}
     return {
         name: {"title": header(name.replace(".", ", "), unit), "unit": unit}

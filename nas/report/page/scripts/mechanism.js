@@ -90,7 +90,7 @@ class Mechanism {
     return html("li", { class: "whole" }, html("p", {}, "altogether, from ", link(run, run.reference)), edited(texts));
   }
 
-  /** A plot for each curve; a suite has one for each task, over that task's epochs. */
+  /** A plot for each curve: of the metric, and of each gate over its epochs. */
   curves(run, i) {
     const fresh = run.confirmations.filter(({ digest }) => digest === run.digests[i]);
     const reported = run.trained(i).some((row) => run.training("epochs")[row]);
