@@ -5,7 +5,7 @@
     setup.py         objectives of a run              proposing.py      draw proposals
     loop.py          propose, train, record           driver.py         begin and resume a search
     listener.py      events of a search               confirm.py        train a front again
-    references.py    reference metrics of suites      checking.py       faults of a run's folder
+    references.py    limits of metrics                checking.py       faults of a run's folder
     front_file.py    front.json                       filtering.py      permitted and new genomes
 
 Import from the module you need: this package imports nothing, so that reading a front stays quick.
