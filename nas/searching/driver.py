@@ -43,13 +43,12 @@ from nas.store import (
     RunSetup,
     RunWriter,
     check_name,
-    checkpoint_wal,
     create_run,
     open_run,
     open_writer,
     this_session,
 )
-from nas.store.files import run_argument, sweep
+from nas.store.files import run_argument
 from nas.store.frozen import frozen_space, frozen_task, load_frozen_task, load_unchanged
 from nas.store.lock import acquire
 from nas.tasks.base import Task
@@ -165,10 +164,8 @@ def resume_search(
     if complete is not None:
         if data is not None:
             _load_tasks(folder, setup, data)
-        checkpoint_wal(folder)
-        sweep(folder)
-        with open_run(folder) as run:
-            write_front(run)
+        with open_writer(folder, None) as writer:  # moves the log of a killed process, too
+            write_front(writer.run)
         return complete
     acquire(folder).release()  # refuse a second process before anything is loaded
     tasks = _load_tasks(folder, setup, data)

@@ -36,8 +36,6 @@ from nas.store.run import Run, open_run
 from nas.store.weights import weights_path
 from nas.store.writer import (
     RunWriter,
-    checkpoint_wal,
-    is_checkpointed,
     open_writer,
     this_session,
 )
@@ -62,8 +60,6 @@ __all__ = [
     "find_candidate",
     "find_proposal",
     "find_run",
-    "checkpoint_wal",
-    "is_checkpointed",
     "lineage",
     "list_runs",
     "named_members",

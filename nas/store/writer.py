@@ -28,7 +28,7 @@ from nas.store import lock
 from nas.store.database import Database
 from nas.store.files import sweep
 from nas.store.records import Generation, PastSession, Session
-from nas.store.run import DATABASE_FILE, SEARCHED, Run, database_file
+from nas.store.run import SEARCHED, Run, database_file
 from nas.store.serialising import to_json
 
 if TYPE_CHECKING:
@@ -277,22 +277,3 @@ def write_setup(path: Path, setup: RunSetup, now: datetime) -> None:
     row = {"id": 1, "status": "stopped", "started": now.isoformat(), "record": to_json(setup)}
     with contextlib.closing(Database.create(path)) as database:
         database.insert("run", row)
-
-
-def checkpoint_wal(folder: Path) -> None:
-    """Write the write-ahead log of a finished run into its database, if a killed process did not.
-
-    Raises:
-        RunError: another process writes the run, or the folder is not writable.
-    """
-    if not is_checkpointed(folder):
-        with open_writer(folder, None):
-            pass
-
-
-def is_checkpointed(folder: Path) -> bool:
-    """Return whether a run's database is complete without a log file, and may be copied alone."""
-    path = folder / DATABASE_FILE
-    with path.open("rb") as file:  # see its header (https://sqlite.org/fileformat.html, 1.3.3)
-        is_in_log_mode = file.read(20)[18:20] == b"\x02\x02"
-    return not is_in_log_mode and not path.with_name(f"{DATABASE_FILE}-wal").exists()
