@@ -26,16 +26,10 @@ ILLEGAL: Final = "internal error, the policy forbids it: "
 class CandidateInfo:
     """A genome with its properties at the task's sizes, and whether it may be trained.
 
-    Attributes:
-        genome: the genome in normal form (simplified, canonical order); the original genome if it
-            cannot be built at the task's sizes.
-        digest: digest of ``genome``.
-        key: digest of the genome with all sizes set to those of the task. Genomes with the same key
-            are the same mechanism. Key, formula and costs are empty if the genome is rejected.
-        formula: the genome as one line of mathematics.
-        costs: costs such as numbers of parameters or predicted times, by name.
-        note: reason why the genome is rejected; empty if it is legal.
-        is_new: whether the genome is legal and the run has not trained the mechanism.
+    ``genome`` is in normal form (simplified, canonical order), or the original genome if it cannot
+    be built at these sizes. ``key`` is its digest with all sizes set to those of the task: genomes
+    with the same key are the same mechanism. ``note`` is the reason of a rejection, in which key,
+    formula and costs are empty. ``is_new``: it is legal and the run has not trained it.
     """
 
     genome: Genome
@@ -76,7 +70,7 @@ class CandidateFilter:
         self._described = lru_cache(maxsize=MOST_DESCRIBED)(self._describe)
 
     def add_known(self, key: str) -> None:
-        """Add the key of a mechanism that the run trains, so that it is no longer new."""
+        """Add the key of a mechanism that the run trains; it is no longer new."""
         self._known.add(key)
 
     def inspect(self, genome: Genome) -> CandidateInfo:
@@ -87,11 +81,8 @@ class CandidateFilter:
     def propose(self, attempt: Attempt, number: int, index: int) -> Proposal:
         """Return an attempt as a record that says whether the genome is trained.
 
-        If it is trained, its key is remembered, so that the same mechanism is no longer new.
-
-        Args:
-            number: number of the proposal.
-            index: index of the attempt among the attempts for this number, from 0.
+        If it is trained, its key is added. ``index`` counts the attempts for the proposal
+        ``number`` from 0.
         """
         info = self.inspect(attempt.genome)
         verdict: Verdict = "rejected" if info.note else "new" if info.is_new else "replayed"

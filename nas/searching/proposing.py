@@ -39,10 +39,9 @@ REPEAT_EVERY: Final = 10  # one in this number of proposals trains a known mecha
 class Proposer:
     """Draws proposals in the order of their numbers.
 
-    Most proposals are new mechanisms that the algorithm draws. One in ``REPEAT_EVERY`` proposals is
-    a re-evaluation: it trains a mechanism again with another seed, see
-    ``Archive.select_reevaluation``. The algorithm may propose re-evaluations, too.
-
+    Most proposals are new mechanisms that the algorithm draws. One in ``REPEAT_EVERY`` proposals
+    trains a mechanism again with another seed, see ``Archive.select_reevaluation``; the algorithm
+    may propose such re-evaluations, too.
     """
 
     def __init__(self, algorithm: Algorithm, context: SearchContext) -> None:
@@ -104,13 +103,9 @@ class Proposer:
         self._first.setdefault(proposal.key, proposal)
 
     def new_estimates(self, results: Sequence[TrialResult]) -> tuple[list[Estimate], bool]:
-        """Return new estimates after the results of the first proposals.
+        """Return ``Archive.new_posterior`` after the results of proposals 0, 1, ...
 
-        Args:
-            results: results of proposals 0, 1, ..., at least as many as in the previous call.
-
-        Returns:
-            See ``Archive.new_posterior``.
+        They are at least as many as in the previous call.
         """
         if self._context.lag is None and self._horizon(len(results)) == len(results):
             self._pass_on(results)  # the next proposals are computed from the same results
@@ -135,10 +130,6 @@ class Proposer:
                 self._num_results = end
 
     def _reevaluation(self, number: int) -> Attempt | None:
-        """Return a re-evaluation for every ``REPEAT_EVERY``-th number, and None for other numbers.
-
-        The result is also None if no mechanism may be trained again.
-        """
         if number % REPEAT_EVERY != REPEAT_EVERY - 1:
             return None
         chosen = self._archive.select_reevaluation()
@@ -170,10 +161,6 @@ class Proposer:
         return Attempt(option.result.genome, TARGET if option.is_target else REPEAT)
 
     def _repeated(self, proposal: Proposal) -> Proposal:
-        """Return a re-evaluation with the verdict "repeated" if the run has trained its mechanism.
-
-        Otherwise return the proposal unchanged.
-        """
         first = self._first.get(proposal.key)
         if first is None:
             return proposal

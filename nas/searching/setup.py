@@ -87,11 +87,7 @@ class Tasks:
 
 
 def check_space(space: SearchSpace, *, is_causal: bool = False) -> None:
-    """Raise ConfigError if a space contradicts its policy (path rules) or its named mechanisms.
-
-    Args:
-        is_causal: whether the task is causal, so that no token may attend to later tokens.
-    """
+    """Raise ConfigError if a space contradicts its policy (path rules) or its named mechanisms."""
     policy = load_policy(space.policy)
     seeds(space, policy, is_causal)
     Variation(space, policy, is_causal).sample(np.random.default_rng(0))
@@ -178,10 +174,8 @@ def cost_context(
 ) -> CostContext:
     """Return the sizes and options at which costs of a task's mechanisms are computed.
 
-    Args:
-        calibration: times of elementary operations that were measured on this machine, to predict
-            the cost ``time_ms``.
-        context: number of tokens at which costs of decoding are computed.
+    ``calibration`` has measured times of operations, to predict ``time_ms``; costs of decoding are
+    computed at ``context`` tokens.
     """
     model = task.main
     return CostContext(model.sizes, model.qkv_bias, model.is_causal, calibration, context)
