@@ -75,7 +75,7 @@ def test_results_are_json_and_tables_are_data_frames(results: dict[str, Any]) ->
     assert len(results["confirm"].table) == len(results["confirm"].rows)
     assert rows["cost"] == 4
     explained = results["explain"]
-    assert rows["explain"] == len(explained.edits + explained.path + explained.controls)
+    assert rows["explain"] == len(explained.edits + explained.controls)
     frame, cell = evaluated.table.set_index("mechanism"), evaluated.cells["tiny", "uniform"]
     assert frame.loc["uniform", "mean"] == cell.mean
     assert frame.loc["uniform", "over_mean"] == cell.difference.mean

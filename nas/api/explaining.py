@@ -16,9 +16,9 @@ from nas.costs import costs_of, default_costs
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
 from nas.evaluation.journal import JournaledEvaluator
-from nas.evaluation.study import why_not
-from nas.evaluation.trial import Evaluator
-from nas.explaining import Bounds, Explanation, Race, plan_explanation
+from nas.evaluation.study import study, why_not
+from nas.evaluation.trial import Evaluation, Evaluator
+from nas.explaining import Bounds, plan_explanation
 from nas.genome import Genome
 from nas.report.comparison import TrainingRow
 from nas.report.explanation import ExplainResult, make_explanation
@@ -43,7 +43,6 @@ def explain(
     task: str | None = None,
     data: str | None = None,
     seeds: int = 5,
-    most_seeds: int | None = None,
     margin: float | None = None,
     seed: int = 0,
     policy: str | None = None,
@@ -55,15 +54,15 @@ def explain(
 ) -> ExplainResult:
     """Measure what each part of a mechanism contributes, by ablation.
 
-    Four kinds of mechanisms are trained with the same fresh seeds: the mechanism, its variants with
-    one edit each, the steps that lead from standard attention to it, and standard attention with
-    about as many multiply-adds or parameters. If the genome comes from a run, the run stores the
-    trainings and the comparisons, and its report shows them. Stored trainings are not repeated.
+    Three kinds of mechanisms are trained with the same fresh seeds: the mechanism, its variants
+    with one edit each, and standard attention, also with about as many multiply-adds or parameters.
+    If the genome comes from a run, the run stores the trainings and the comparisons, and its report
+    shows them. Stored trainings are not repeated.
 
     Examples:
         >>> result = nas.explain("mha:window=4", task="tiny.yaml", seeds=2, backend="local")
-        >>> [row.words for row in result.path]
-        ['with window of 4']
+        >>> "without window of 4" in [row.words for row in result.edits]
+        True
 
     Args:
         source: a genome, or a string or path that names one (see ``nas.store.sources``).
@@ -72,9 +71,6 @@ def explain(
         data: training data, in the form that the task's family accepts. If the task is the task of
             a run, this is the new place of the run's data after they were moved.
         seeds: number of trainings of each mechanism.
-        most_seeds: largest number of trainings of each mechanism, ``seeds`` by default. As long as
-            a comparison is unresolved, its mechanisms get twice the seeds, up to this number.
-            p-values are corrected for the repeated tests.
         margin: smallest difference that counts, in the metric's unit; by default a hundredth of the
             distance from chance to the ideal.
         seed: number from which the seeds of trainings derive.
@@ -91,7 +87,11 @@ def explain(
         ViolationError: the mechanism is not legal.
         NasError: an argument cannot be used; the message names it and what was expected.
     """
-    stages = seed_stages(seeds, seeds if most_seeds is None else most_seeds)
+    if not 2 <= seeds <= MAX_COUNT:
+        raise ConfigError(
+            f"seeds: found {seeds}; expected a number from 2 to {MAX_COUNT:,}: one pair says "
+            "nothing of its spread."
+        )
     options, resolved = Execution(**execution), resolve(source, Path(runs))
     model_task, loaded, rules, known = _read(resolved, task, data, policy)
     check_legal(resolved, rules)
@@ -116,43 +116,38 @@ def explain(
         }
         if record is not None:
             evaluator = JournaledEvaluator(evaluator, Path(record), model_task, loaded)
-        race, names = Race(plan, metric, stages, margin), _names(resolved, plan)
+        names = {resolved.text: plan.source} | {c.words: c.key for c in plan.changes}
         run_record = RunRecord([] if resolved.run is None else [resolved.run], on_save_error)
-        recorded = run_record.trainings("explain")
-        trainings = race.run(model_task, loaded, evaluator, seed, recorded)
-        for done, (training, total) in enumerate(trainings, 1):
+        trained: dict[str, dict[int, Evaluation]] = {key: {} for key in plan.mechanisms}
+        trainings = study(
+            [(name, plan.mechanisms[key]) for name, key in names.items()],
+            model_task,
+            loaded,
+            evaluator,
+            repeats=seeds,
+            seed=seed,
+            purpose="explain",
+            known=run_record.trainings("explain"),
+        )
+        for training in trainings:
+            key, repeat = training.key, training.repeat
+            if repeat in trained[key]:  # under another name
+                continue
             run_record.add(training)
+            trained[key][repeat] = training.evaluation
             if on_training is not None:
-                key, place = training.key, (model_task.name, training.repeat)
-                result = (names[key], training.digest, *place, training.evaluation)
-                on_training(TrainingRow(*result, costs[key], metric), done, total)
+                done = sum(map(len, trained.values()))
+                result = (training.name, training.digest, model_task.name, repeat)
+                row = TrainingRow(*result, training.evaluation, costs[key], metric)
+                on_training(row, done, seeds * len(trained))
     finally:
         evaluator.close()
-    explanation = make_explanation(resolved.text, model_task.name, race, costs)
+    explanation = make_explanation(
+        resolved.text, model_task.name, metric, margin, seeds, plan, trained, costs
+    )
     question = [explanation.mechanism.id, model_task.fingerprint(), loaded.digest]
     run_record.add_answer(question, explanation.to_dict())
     return explanation
-
-
-def seed_stages(seeds: int, most: int) -> tuple[int, ...]:
-    """Return the numbers of seeds to test differences with: ``seeds``, doubled up to ``most``.
-
-    Raises:
-        ConfigError: ``seeds`` is below 2, or ``most`` is below ``seeds``.
-    """
-    if not 2 <= seeds <= MAX_COUNT:
-        raise ConfigError(
-            f"seeds: found {seeds}; expected a number from 2 to {MAX_COUNT:,}: one pair says "
-            "nothing of its spread."
-        )
-    if not seeds <= most <= MAX_COUNT:
-        raise ConfigError(
-            f"most-seeds: found {most}; expected a number from seeds, {seeds}, to {MAX_COUNT:,}."
-        )
-    stages = [seeds]
-    while stages[-1] < most:
-        stages.append(min(most, 2 * stages[-1]))
-    return tuple(stages)
 
 
 def _read(
@@ -187,11 +182,3 @@ def _is_of_here(calibration: Mapping[str, Any], options: Execution) -> bool:
     device = torch.device("cuda" if gpus else "cpu")
     here = {"hardware": hardware_name(device), "torch": str(torch.__version__)}
     return here.items() <= calibration.items()
-
-
-def _names(source: Source, plan: Explanation) -> dict[str, str]:
-    """Return the names that progress messages give to mechanisms, by the mechanism's key."""
-    names = {plan.source: source.text}
-    for comparison in plan.comparisons:
-        names.setdefault(comparison.after, comparison.words)
-    return {key: names.get(key, "mha") for key in plan.mechanisms}

@@ -115,9 +115,6 @@ def explain(
     ] = None,
     data: options.Data = None,
     seeds: Annotated[int, typer.Option(min=2, help="Trainings of each mechanism.")] = 5,
-    most_seeds: Annotated[
-        int | None, typer.Option(min=2, help="Repeat unresolved comparisons up to this number.")
-    ] = None,
     margin: Annotated[
         float | None,
         typer.Option(help="Smaller differences count as none; default: 1 %."),
@@ -136,9 +133,8 @@ def explain(
 ) -> None:
     """Measure what each part of a mechanism contributes, by ablation.
 
-    Trains the mechanism, its variants with one edit each, the steps that lead from standard
-    attention to the mechanism, and standard attention with about as many multiply-adds or
-    parameters. Prints the differences between trainings with the same seed.
+    Trains the mechanism, its variants with one edit each, and standard attention, also with about
+    as many multiply-adds or parameters. Prints differences between trainings with the same seed.
     """
     from nas.api import explaining
     from nas.report.comparison import training_line

@@ -6,10 +6,8 @@
    trainings are a biased sample.
 3. The mean gain is tested with Student's t test. If p is below ``LEVEL``, the mechanism is better
    or worse; else the difference is undecided, which does not mean equal.
-4. The differences of a table are corrected together by Holm's method (1979, "A simple sequentially
+4. The differences of a column are corrected together by Holm's method (1979, "A simple sequentially
    rejective multiple test procedure").
-5. If a test is repeated at K numbers of pairs (looks) that are fixed beforehand, its p-value is K
-   times the least of those so far (Bonferroni), which is valid for every rule of when to stop.
 
 ``nas.common.rates`` compares mechanisms at several learning rates, ``nas.common.sequential`` tests
 after every pair.
@@ -19,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Final, Literal, TypeAlias
 
@@ -54,11 +52,6 @@ class Finding:
     def verdict(self) -> Verdict:
         """The first significant claim of "same", "worse" and "better"; "unresolved" if none is."""
         return next((claim for claim in CLAIMS if self.p_holm[claim] < LEVEL), "unresolved")
-
-    def reversed(self) -> Finding:
-        """Return the finding for the two mechanisms in the opposite order."""
-        p = {**self.p_holm, "worse": self.p_holm["better"], "better": self.p_holm["worse"]}
-        return replace(self, mean=-self.mean, low=-self.high, high=-self.low, p_holm=p)
 
 
 def successful(scores: Mapping[int, float | None]) -> dict[int, float]:
@@ -103,19 +96,17 @@ def difference(gains: Sequence[float]) -> dict[str, float] | None:
 
 
 def findings(
-    rows: Sequence[Sequence[float]], looks: Sequence[int], margin: float, direction: Direction
+    rows: Sequence[Sequence[float]], margin: float, direction: Direction
 ) -> list[Finding | None]:
     """Return the finding of each of several differences; None for fewer than two gains.
 
     The probability of any false claim (better, worse, or smaller than the margin) is at most 5 %.
-    Confidence intervals have the level 1 - .05 / number of looks.
 
     Args:
-        rows: for each difference, the gains of the pairs so far, in the order of seeds.
-        looks: all numbers of pairs at which tests are made, in ascending order.
+        rows: for each difference, the gains of the pairs.
         margin: size below which a difference is negligible, in the unit of the gains.
     """
-    raw = [p for gains in rows for p in _claimed(gains, looks, margin, direction)]
+    raw = [p for gains in rows for p in _claimed(gains, margin, direction)]
     flat = holm(raw, most_true=MOST_WRONG * len(rows))
     results: list[Finding | None] = []
     for i, gains in enumerate(rows):
@@ -124,8 +115,7 @@ def findings(
             continue
         mean, error = mean_and_error(gains)
         p = dict(zip(CLAIMS, flat[i * len(CLAIMS) :], strict=False))
-        low, high = interval(gains, LEVEL / len(looks))
-        results.append(Finding(mean, error or 0.0, low, high, p, len(gains)))
+        results.append(Finding(mean, error or 0.0, *interval(gains), p, len(gains)))
     return results
 
 
@@ -174,16 +164,10 @@ def _mean_and_spread(gains: Sequence[float]) -> tuple[float, float]:
     return mean, error if error is not None and error > least else 0.0
 
 
-def _claimed(
-    gains: Sequence[float], looks: Sequence[int], margin: float, direction: Direction
-) -> tuple[float, ...]:
-    """Return the p-value of each claim in ``CLAIMS``, corrected for repeated tests (``looks``)."""
-    least = [1.0] * len(CLAIMS)
-    for look in looks:
-        if 2 <= look <= len(gains):
-            prefix = gains[:look]
-            same = max(p_below(prefix, margin), p_above(prefix, -margin))
-            worse, better = p_below(prefix, 0.0), p_above(prefix, 0.0)
-            sides = (worse, better) if direction == "max" else (better, worse)
-            least = [min(pair) for pair in zip(least, (same, *sides), strict=True)]
-    return tuple(min(1.0, len(looks) * p) for p in least)
+def _claimed(gains: Sequence[float], margin: float, direction: Direction) -> tuple[float, ...]:
+    """Return the p-value of each claim in ``CLAIMS``."""
+    if len(gains) < 2:
+        return (1.0,) * len(CLAIMS)
+    same = max(p_below(gains, margin), p_above(gains, -margin))
+    worse, better = p_below(gains, 0.0), p_above(gains, 0.0)
+    return (same, worse, better) if direction == "max" else (same, better, worse)

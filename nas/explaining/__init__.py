@@ -1,11 +1,9 @@
 """Explaining: measure the contribution of each part of a mechanism by training edited mechanisms.
 
 edits.py      single edits of a genome, with descriptions
-plan.py       all comparisons: single edits, a path from standard attention, variants of it
-racing.py     trains the compared mechanisms; undecided comparisons get further seeds
+plan.py       the edited mechanisms, and variants of standard attention of similar costs
 """
 
-from nas.explaining.plan import Bounds, Comparison, Explanation, plan_explanation
-from nas.explaining.racing import Race
+from nas.explaining.plan import Bounds, Change, Explanation, plan_explanation
 
-__all__ = ["Bounds", "Comparison", "Explanation", "Race", "plan_explanation"]
+__all__ = ["Bounds", "Change", "Explanation", "plan_explanation"]

@@ -15,7 +15,7 @@ from typing import Final
 
 from nas.genome import ALL, FLAGS, LABELS, Genome, Node, Projections, Ref, Rest, Visibility
 from nas.genome.primitives import get
-from nas.genome.primitives.base import STREAM_OF_PORT, Kind, Role
+from nas.genome.primitives.base import STREAM_OF_PORT, Role
 from nas.genome.types import infer
 
 # Replacements by role: the standard operation, and for normalisers also the control "uniform".
@@ -43,10 +43,6 @@ class Edit:
             return f"{self.added} in place of {self.removed}"
         return f"without {self.removed}" if self.removed else f"with {self.added}"
 
-    def undone(self, genome: Genome) -> Edit:
-        """Return the reverse of this edit, which changes the edited genome back into ``genome``."""
-        return replace(self, removed=self.added, added=self.removed, genome=genome)
-
 
 def ablations(genome: Genome) -> Iterator[Edit]:
     """Return the edits of a mechanism in normal form that remove or simplify one part."""
@@ -59,11 +55,6 @@ def ablations(genome: Genome) -> Iterator[Edit]:
         _relabelled(genome),
         _opened(genome),
     )
-
-
-def steps(genome: Genome) -> Iterator[Edit]:
-    """Return the edits of ``ablations``, and edits that connect other inputs to a node."""
-    return chain(ablations(genome), _reread(genome), _attending(genome))
 
 
 def _bypassed(genome: Genome) -> Iterator[Edit]:
@@ -152,35 +143,6 @@ def _opened(genome: Genome) -> Iterator[Edit]:
     if placement.rest != Rest():
         edited = replace(genome, placement=replace(placement, rest=Rest()))
         yield Edit(f"rest={placement.rest}", f"rest={Rest()}", edited)
-
-
-def _reread(genome: Genome) -> Iterator[Edit]:
-    """Yield the edits that replace a stream (q, k or v) by the usual one of its operand."""
-    for index, slot, ref, default in _stream_inputs(genome):
-        if ref != default:
-            part = f"{_name(genome, index)} of"
-            edited = genome.with_node(index, genome.nodes[index].reading(slot, default))
-            yield Edit(f"{part} {_name(genome, ref)}", f"{part} {_name(genome, default)}", edited)
-
-
-def _attending(genome: Genome) -> Iterator[Edit]:
-    """Yield the edits that replace weights without scores by those of standard attention.
-
-    Such weights are computed by a normaliser that reads tokens, for example ``uniform``.
-    """
-    typing = infer(genome)
-    for index, node in enumerate(genome.nodes):
-        is_mean = typing.role(index) is Role.NORMALIZE and all(
-            typing.of(ref).kind is Kind.TOKENS for ref in node.inputs
-        )
-        if is_mean:
-            moved = {place: place + 1 for place in range(index, len(genome.nodes))}
-            later = [reader.renamed(moved) for reader in genome.nodes[index + 1 :]]
-            score = Node("scaled_dot_product", ("q", "k"))
-            nodes = (*genome.nodes[:index], score, Node("softmax", (index,)), *later)
-            flags = {"has_wq": True, "has_wk": True}
-            edited = _projecting(replace(genome, nodes=nodes), **flags)
-            yield Edit(_name(genome, index), "softmax of scores", edited)
 
 
 def _stream_inputs(genome: Genome) -> Iterator[tuple[int, int, str, str]]:

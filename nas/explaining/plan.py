@@ -1,24 +1,22 @@
 """Plan which mechanisms an explanation compares with the explained mechanism.
 
-Single edits are mechanisms that differ from the explained mechanism in one part. A path is a
-sequence of mechanisms from standard attention to the explained mechanism, each one edit from the
-mechanism before it. Controls are standard attention with fewer heads or narrower keys, at a
-similar number of multiply-adds or parameters: they show what the lower cost alone changes.
+Single edits are mechanisms that differ from the explained mechanism in one part. Controls are
+standard attention, also with fewer heads or narrower keys at a similar number of multiply-adds or
+parameters: they show what the lower cost alone changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from nas.costs import CostContext, costs_of, size_costs
 from nas.evaluation.study import why_not
-from nas.explaining.edits import Edit, ablations, steps
-from nas.genome import ALL, FLAGS, LABELS, Genome, Projections, Visibility
+from nas.explaining.edits import Edit, ablations
+from nas.genome import LABELS, Genome, Projections
 from nas.genome.mechanisms import mechanism
-from nas.genome.primitives.base import STREAM_OF_PORT
 from nas.genome.types import infer
 from nas.space.rules import Policy, validate
 from nas.tasks import ModelTask
@@ -26,12 +24,9 @@ from nas.tasks import ModelTask
 if TYPE_CHECKING:
     from nas.compiler import ResolvedGenome
 
-    Steps = list[tuple[str, Edit]]
 
-Part: TypeAlias = Literal["edits", "path", "controls"]
+Part: TypeAlias = Literal["edits", "controls"]
 STANDARD: Final = "mha"
-BEAM: Final = 4  # number of genomes that the search for a path keeps after each step
-MOST_STEPS: Final = 40
 _LABELS: Final = ("q_heads", "kv_heads", "qk_dim")
 
 
@@ -70,42 +65,34 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Two mechanisms that are trained with the same seeds.
+class Change:
+    """A mechanism that is compared with the explained one.
 
     Attributes:
-        part: part of the explanation: "edits", "path" or "controls".
-        words: description of the edit that changes the first mechanism into the second.
-        before: key of the first mechanism.
-        after: key of the second mechanism.
+        part: part of the explanation, "edits" or "controls".
+        words: description of the edit, or the name of the control.
+        key: key of the mechanism, see ``Proposal.key``.
+        genome: the mechanism in normal form.
     """
 
     part: Part
     words: str
-    before: str
-    after: str
-
-    @property
-    def pair(self) -> tuple[str, str]:
-        """Both keys, sorted, so that each pair is compared once."""
-        return (self.before, self.after) if self.before < self.after else (self.after, self.before)
+    key: str
+    genome: Genome
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The mechanisms to train and their comparisons.
-
-    Attributes:
-        source: key of the explained mechanism.
-        mechanisms: genomes in normal form, by key.
-        comparisons: comparisons with edited mechanisms, then along the path, then with controls.
-        has_path: whether a path from standard attention was found.
-    """
+    """The explained mechanism in normal form, its key, and the mechanisms to compare with it."""
 
     source: str
-    mechanisms: Mapping[str, Genome]
-    comparisons: tuple[Comparison, ...]
-    has_path: bool
+    genome: Genome
+    changes: tuple[Change, ...]
+
+    @property
+    def mechanisms(self) -> dict[str, Genome]:
+        """All mechanisms to train, by key."""
+        return {self.source: self.genome} | {change.key: change.genome for change in self.changes}
 
 
 def plan_explanation(genome: Genome, bounds: Bounds, context: CostContext) -> Explanation:
@@ -119,72 +106,15 @@ def plan_explanation(genome: Genome, bounds: Bounds, context: CostContext) -> Ex
     """
     resolved = bounds.task.resolve(genome)
     genome, source = resolved.genome, resolved.key
-    mechanisms, comparisons = {source: genome}, []
-    for key, edit in bounds.distinct(ablations(genome), [source]):
-        mechanisms[key] = edit.genome
-        comparisons.append(Comparison("edits", edit.words, source, key))
-    standard = bounds.admitted(mechanism(STANDARD).genome)
-    path = None if standard is None else find_path(genome, bounds)
-    if standard is not None:
-        before = standard.key
-        mechanisms.setdefault(before, standard.genome)
-        for key, edit in path or ():
-            mechanisms.setdefault(key, edit.genome)
-            comparisons.append(Comparison("path", edit.words, before, key))
-            before = key
-        for key, edit in _controls(genome, source, bounds, context):
-            mechanisms.setdefault(key, edit.genome)
-            comparisons.append(Comparison("controls", edit.added, source, key))
-    return Explanation(source, mechanisms, tuple(comparisons), path is not None)
-
-
-def find_path(target: Genome, bounds: Bounds) -> Steps | None:
-    """Return the edits that lead from standard attention to a mechanism, with their keys.
-
-    A beam search edits the mechanism towards standard attention and keeps the few nearest genomes
-    after each step. Its edits are then reversed.
-
-    Args:
-        target: the mechanism in normal form.
-
-    Returns:
-        Edits, each with the key of the mechanism that it leads to. The list is empty for standard
-        attention itself; the result is None if no path was found.
-    """
-    standard, first = bounds.key(mechanism(STANDARD).genome), bounds.key(target)
-    if first == standard:
-        return []
-    beam: list[tuple[str, Genome, Steps]] = [(first, target, [])]
-    visited = {first}
-    for _ in range(MOST_STEPS):
-        candidates: list[tuple[str, Genome, Steps]] = []
-        for before, genome, later_steps in beam:
-            for key, edit in bounds.distinct(steps(genome), visited):
-                path = [(before, edit.undone(genome)), *later_steps]
-                if key == standard:
-                    return path
-                visited.add(key)
-                candidates.append((key, edit.genome, path))
-        candidates.sort(key=lambda candidate: _distance(candidate[1]))
-        beam = candidates[:BEAM]
-    return None
-
-
-def _distance(genome: Genome) -> int:
-    """Return the approximate number of edits from a genome in normal form to standard attention."""
-    plain, actual, typing = Projections(), genome.projections, infer(genome)
-    edits: int = sum(getattr(actual, name) != getattr(plain, name) for name in (*FLAGS, *LABELS))
-    edits += (genome.placement != ALL) + (genome.visibility != Visibility())
-    usual = [node.op for node in mechanism(STANDARD).genome.nodes]
-    for index, node in enumerate(genome.nodes):
-        if node.op in usual:
-            usual.remove(node.op)
-        else:
-            edits += 1
-        edits += len(node.params)
-        for ref, port in zip(node.inputs, typing.signatures[index].inputs, strict=True):
-            edits += isinstance(ref, str) and STREAM_OF_PORT.get(port.name, ref) != ref
-    return edits + len(usual)
+    changes = [
+        Change("edits", edit.words, key, edit.genome)
+        for key, edit in bounds.distinct(ablations(genome), [source])
+    ]
+    changes += [
+        Change("controls", edit.added, key, edit.genome)
+        for key, edit in _controls(genome, source, bounds, context)
+    ]
+    return Explanation(source, genome, tuple(changes))
 
 
 def _controls(

@@ -1,10 +1,9 @@
 """The result of ``nas.explain``: the contribution of each part of a mechanism.
 
-The result has three tables of comparisons between mechanisms that were trained with the same seeds:
+The result has two tables of comparisons with mechanisms that were trained with the same seeds:
 
-    edits       the explained mechanism, and the mechanism after one edit
-    path        steps of one edit each from standard attention to the explained mechanism
-    controls    the explained mechanism, and standard attention or its variants of similar costs
+    edits       the explained mechanism after one edit
+    controls    standard attention, and its variants of similar costs
 
 The p-values of all comparisons are corrected together (nas.common.differences). A mechanism with a
 failed training has no difference, because its successful trainings are a biased sample.
@@ -19,9 +18,18 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from nas.common.differences import LEVEL, Finding, mean_and_error
+from nas.common.differences import (
+    LEVEL,
+    Finding,
+    findings,
+    mean_and_error,
+    paired,
+    successful,
+)
+from nas.common.objectives import Metric
 from nas.compiler import formula_of, make_plan
-from nas.explaining import Comparison, Race
+from nas.evaluation.trial import Evaluation
+from nas.explaining import Explanation
 from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.report.comparison import why
@@ -33,10 +41,9 @@ from nas.report.units import FRACTION, amount, header, points, signed
 OF_EDITS: Final = {"worse": "needed", "better": "harmful", "same": "harmless"}
 TITLES: Final = {
     "edits": "Edits of {source}",
-    "path": "From mha to {source}, each step beside the one before",
     "controls": "Controls, beside {source}",
 }
-ROWS: Final = {"edits": "edit", "path": "step", "controls": "control"}
+ROWS: Final = {"edits": "edit", "controls": "control"}
 
 
 @dataclass(frozen=True)
@@ -65,16 +72,16 @@ class ExplainedMechanism(Result):
 
 @dataclass(frozen=True)
 class ExplainRow(Result):
-    """A comparison of a mechanism before a change and the mechanism after the change.
+    """A comparison of the explained mechanism with another one.
 
     Attributes:
-        words: description of the change.
-        mechanism: the mechanism after the change.
-        difference: difference of the metric at equal seeds, after the change minus before the
-            change; None if a training failed.
+        words: description of the edit, or name of the control.
+        mechanism: the other mechanism.
+        difference: the other mechanism's metric minus the explained one's, at equal seeds; None if
+            a training failed.
         verdict: "needed", "harmful" or "harmless" for an edit; "better", "worse" or "same" for a
-            step of the path or a control; "unresolved" if trainings failed or do not decide.
-        added_costs: costs after the change minus costs before the change, by name of the cost.
+            control; "unresolved" if trainings failed or do not decide.
+        added_costs: costs of the other mechanism minus the explained one's, by name of the cost.
     """
 
     words: str
@@ -98,25 +105,21 @@ class ExplainResult(TableResult):
         task: name of the task of all trainings.
         metric: metric by which mechanisms are compared.
         margin: largest difference that counts as zero, in the metric's unit.
-        seeds: numbers of seeds after which verdicts were computed, such as 5 and 10.
+        seeds: number of trainings of each mechanism.
         mechanism: the explained mechanism.
         edits: comparisons of the mechanism with the mechanism after one edit.
-        path: steps of one edit each from standard attention to the mechanism.
         controls: comparisons of the mechanism with standard attention and with variants of standard
             attention that have similar costs.
-        has_path: whether single legal edits lead from standard attention to the mechanism.
     """
 
     source: str
     task: str
     metric: MetricInfo
     margin: float
-    seeds: tuple[int, ...]
+    seeds: int
     mechanism: ExplainedMechanism
     edits: tuple[ExplainRow, ...]
-    path: tuple[ExplainRow, ...]
     controls: tuple[ExplainRow, ...]
-    has_path: bool
 
     @property
     def is_ok(self) -> bool:
@@ -152,61 +155,70 @@ class ExplainResult(TableResult):
 
 
 def make_explanation(
-    source: str, task: str, race: Race, costs: Mapping[str, Mapping[str, float]]
+    source: str,
+    task: str,
+    metric: Metric,
+    margin: float,
+    seeds: int,
+    plan: Explanation,
+    trained: Mapping[str, Mapping[int, Evaluation]],
+    costs: Mapping[str, Mapping[str, float]],
 ) -> ExplainResult:
-    """Return the explanation of a mechanism, computed from finished comparisons.
+    """Return the explanation of a mechanism, computed from finished trainings.
 
     Args:
-        source: argument SOURCE of ``nas explain``, which names the mechanism.
-        task: name of the task.
-        race: the finished comparisons and the trainings that they compare.
-        costs: total costs of the attention layers, by ``Proposal.key`` of the mechanism, then by
-            name of the cost.
+        source, task, margin, seeds: see ``ExplainResult``.
+        trained: trainings by ``Proposal.key`` of the mechanism, then by repeat.
+        costs: total costs of the attention layers, by key, then by name of the cost.
     """
-    plan, findings = race.plan, race.findings()
+    scores = {
+        key: {r: e.metrics[metric.name] if e.is_ok else None for r, e in sorted(own.items())}
+        for key, own in trained.items()
+    }
 
-    def mechanism(key: str) -> ExplainedMechanism:
-        values, genome = race.values(key), plan.mechanisms[key]
-        mean, error = mean_and_error([*values.values()]) if values else (None, None)
+    def mechanism(key: str, genome: Genome) -> ExplainedMechanism:
+        values = [*successful(scores[key]).values()]
+        mean, error = mean_and_error(values) if values else (None, None)
         return ExplainedMechanism(
             id=digest(genome),
             formula=formula_of(make_plan(genome)),
             genome=genome,
             mean=mean,
             error=error,
-            values=tuple(values.get(repeat) for repeat in sorted(race.evaluations[key])),
-            failed=Counter(why(e) for e in race.evaluations[key].values() if not e.is_ok),
+            values=tuple(scores[key].values()),
+            failed=Counter(why(e) for e in trained[key].values() if not e.is_ok),
             costs=dict(costs[key]),
         )
 
-    def row(comparison: Comparison) -> ExplainRow:
-        finding = findings[comparison.pair]
-        if finding is not None and comparison.pair != (comparison.before, comparison.after):
-            finding = finding.reversed()
+    gains = [paired(scores[change.key], scores[plan.source]) for change in plan.changes]
+    rows: dict[str, list[ExplainRow]] = {part: [] for part in TITLES}
+    found = findings(gains, margin, metric.direction)
+    for change, finding in zip(plan.changes, found, strict=True):
         verdict: str = "unresolved" if finding is None else finding.verdict
-        before, after = costs[comparison.before], costs[comparison.after]
-        return ExplainRow(
-            words=comparison.words,
-            mechanism=mechanism(comparison.after),
-            difference=finding,
-            verdict=OF_EDITS.get(verdict, verdict) if comparison.part == "edits" else verdict,
-            added_costs={name: cost - before[name] for name, cost in after.items()},
+        before, after = costs[plan.source], costs[change.key]
+        rows[change.part].append(
+            ExplainRow(
+                words=change.words,
+                mechanism=mechanism(change.key, change.genome),
+                difference=finding,
+                verdict=OF_EDITS.get(verdict, verdict) if change.part == "edits" else verdict,
+                added_costs={name: cost - before[name] for name, cost in after.items()},
+            )
         )
-
     return ExplainResult(
         source=source,
         task=task,
-        metric=MetricInfo.of(race.metric),
-        margin=race.margin,
-        seeds=tuple(race.looks),
-        mechanism=mechanism(plan.source),
-        has_path=plan.has_path,
-        **{part: tuple(row(c) for c in plan.comparisons if c.part == part) for part in TITLES},
+        metric=MetricInfo.of(metric),
+        margin=margin,
+        seeds=seeds,
+        mechanism=mechanism(plan.source, plan.genome),
+        edits=tuple(rows["edits"]),
+        controls=tuple(rows["controls"]),
     )
 
 
 def explanation_table(console: Console, result: ExplainResult) -> None:
-    """Print the explained mechanism and tables of its edits, path and controls."""
+    """Print the explained mechanism and tables of its edits and controls."""
     metric, unit, source, explained = (
         result.metric,
         result.metric.unit,
@@ -230,11 +242,8 @@ def explanation_table(console: Console, result: ExplainResult) -> None:
         f"difference: in {what}, of trainings that share their seed, ± its standard error; low, "
         "high: its 95 % interval.",
         f"needed, harmful: worse, better by the edit; harmless, same: less than {margin} either "
-        f"way. All verdicts: p below {LEVEL} after Holm's correction over all rows, looked at "
-        f"after {' and '.join(map(str, result.seeds))} seeds.",
+        f"way. All verdicts: p below {LEVEL} after Holm's correction over all rows.",
     )
-    if not result.has_path:
-        say(console, "No path of single legal edits from mha was found.")
     rows = [(row.words, row.mechanism) for part in parts.values() for row in part]
     for words, mechanism in ((source, explained), *rows):
         for reason, count in mechanism.failed.items():

@@ -1,4 +1,4 @@
-"""Edits, paths and controls are legal, distinct and described."""
+"""Edits and controls are legal, distinct and described."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def planned(genome, task=IMAGES):
 
 
 def words(plan, part):
-    return [one.words for one in plan.comparisons if one.part == part]
+    return [one.words for one in plan.changes if one.part == part]
 
 
 def test_every_part_is_edited_once():
@@ -77,7 +77,7 @@ def test_planned_mechanisms_are_legal_and_distinct(task):
             assert not validate(own, POLICY)
             assert not why_not(own, task)
             assert bounds.key(own) == key
-        edited = [one.after for one in plan.comparisons if one.part == "edits"]
+        edited = [one.key for one in plan.changes if one.part == "edits"]
         assert len({plan.source, *edited}) == 1 + len(edited)
 
 
@@ -86,10 +86,10 @@ def test_controls_are_standard_attention_with_similar_costs():
     for name in ("champion_2025", "sqa", "gqa"):
         plan = planned(mechanism(name).genome)
         own = costs_of(setting.resolve(plan.mechanisms[plan.source]), setting)
-        controls = [one for one in plan.comparisons if one.part == "controls"]
+        controls = [one for one in plan.changes if one.part == "controls"]
         assert controls[0].words == "mha"
         costs = [
-            costs_of(setting.resolve(plan.mechanisms[one.after]), setting) for one in controls[1:]
+            costs_of(setting.resolve(plan.mechanisms[one.key]), setting) for one in controls[1:]
         ]
         for cost in ("macs", "params"):
             assert min(abs(c[cost] / own[cost] - 1) for c in costs) < 0.1

@@ -76,10 +76,8 @@ def _explanation(view: RunView, answer: Answer) -> dict[str, Any]:
         "width": WIDTH,
         "height": HEIGHT,
         "band": [min(max(x(sign * answer["margin"]), 0.0), WIDTH) for sign in (-1, 1)],
-        "has_path": bool(answer["has_path"]),
         "what": f"points of {words}" if unit == FRACTION else words,
         "margin": points(answer["margin"], None, unit).lstrip("+"),
-        "seeds": [str(seeds) for seeds in answer["seeds"]],
     }
 
 
@@ -107,7 +105,7 @@ def _table(part: str, answer: Answer) -> tuple[list[str], list[dict[str, Any]]]:
     Edits are sorted by their difference in the metric, largest loss first.
 
     Args:
-        part: name of the table: "edits", "path" or "controls".
+        part: name of the table: "edits" or "controls".
         answer: the recorded explanation.
     """
     rows, unit = answer[part], answer["metric"]["unit"]

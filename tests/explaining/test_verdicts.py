@@ -1,21 +1,25 @@
-"""A race distinguishes a useless from an essential part, and trains unresolved pairs further.
+"""An explanation distinguishes a useless from an essential part.
 
-The race, its seeds and its statistics are real; the trainings are invented. A score is the known
-quality of a genome plus noise, which is drawn from the deviations of trainings from their mean in
-the table ``attention-bench``.
+Plan, seeds and statistics are real; the trainings are invented. A score is the known quality of a
+genome plus noise, which is drawn from the deviations of trainings from their mean in the table
+``attention-bench``.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 from benchmarks.tabular.table import load_table
 from nas.common.objectives import Metric
+from nas.evaluation.study import study
 from nas.evaluation.trial import Budget, Evaluation
-from nas.explaining import Bounds, Race, plan_explanation
+from nas.explaining import Bounds, plan_explanation
+from nas.report.explanation import ExplainResult, make_explanation
 from nas.searching.setup import cost_context
 from nas.space.rules import load_policy
 from nas.tasks import Data, load_task
@@ -24,7 +28,7 @@ from tests.genomes import build
 TASK = load_task("vit-cifar10")
 DATA = Data(name="none", train={}, validation={}, digest="0")
 ACCURACY = Metric("accuracy", "fraction", "max", 0.1, 1.0)
-LOOKS, MARGIN = (5, 10, 20, 40), 0.015
+SEEDS, MARGIN = 30, 0.015
 ESSENTIAL, USELESS = "gelu", "layer_norm"
 WORTH = 0.03
 PLANTED = build(
@@ -88,52 +92,43 @@ def plan():
     return plan_explanation(PLANTED, bounds, cost_context(TASK, {}))
 
 
-def raced(seed, evaluator=None):
-    """A finished race and its findings."""
-    race, evaluator = Race(plan(), ACCURACY, LOOKS, MARGIN), evaluator or Known()
-    totals = [total for _, total in race.run(TASK, DATA, evaluator, seed)]
-    assert totals[-1] == len(evaluator.trials) == len(totals)
-    return race, race.findings()
-
-
-def verdict(race, found, words):
-    [one] = [c for c in race.plan.comparisons if (c.part, c.words) == ("edits", words)]
-    finding = found[one.pair]
-    return finding.verdict if one.pair == (one.before, one.after) else finding.reversed().verdict
+def explained(seed: int, failing: str | None = None) -> ExplainResult:
+    trained: Any = defaultdict(dict)
+    mechanisms = [*plan().mechanisms.items()]
+    for training in study(
+        mechanisms, TASK, DATA, Known(failing), repeats=SEEDS, seed=seed, purpose="explain"
+    ):
+        trained[training.key][training.repeat] = training.evaluation
+    costs = {key: {"macs": 1.0} for key in plan().mechanisms}
+    return make_explanation("planted", "t", ACCURACY, MARGIN, SEEDS, plan(), trained, costs)
 
 
 def test_verdicts_on_planted_parts_are_right_in_20_repetitions():
     apart = wrong = 0
+    own = truth(plan().genome)
     for repetition in range(20):
-        race, found = raced(repetition)
-        essential = verdict(race, found, f"without {ESSENTIAL}")
-        useless = verdict(race, found, f"without {USELESS}")
-        apart += (essential, useless) == ("worse", "same")
-        for (a, b), finding in found.items():
-            true = truth(plan().mechanisms[b]) - truth(plan().mechanisms[a])
+        result = explained(repetition)
+        verdicts = {row.words: row.verdict for row in result.edits}
+        found = verdicts[f"without {ESSENTIAL}"], verdicts[f"without {USELESS}"]
+        apart += found == ("needed", "harmless")
+        for row in (*result.edits, *result.controls):
+            true = truth(row.mechanism.genome) - own
             wrong += {
+                "harmful": true <= 0,
                 "better": true <= 0,
+                "needed": true >= 0,
                 "worse": true >= 0,
+                "harmless": abs(true) >= MARGIN,
                 "same": abs(true) >= MARGIN,
                 "unresolved": False,
-            }[finding.verdict]
+            }[row.verdict]
     assert apart >= 19
     assert wrong <= 1
 
 
-def test_resolved_pairs_get_no_further_seeds():
-    evaluator = Known()
-    race, _ = raced(0, evaluator)
-    [uniform] = [c for c in plan().comparisons if c.words == "uniform in place of softmax"]
-    assert len(race.evaluations[uniform.after]) < LOOKS[-1]
-    assert len(race.evaluations[plan().source]) == max(map(len, race.evaluations.values()))
-    assert len({(one.key, one.seed) for one in evaluator.trials}) == len(evaluator.trials)
-    assert len(evaluator.trials) < LOOKS[-1] * len(plan().mechanisms)
-
-
-def test_pair_with_a_failed_training_gets_no_verdict():
-    race, found = raced(0, Known(failing="uniform"))
-    [uniform] = [c for c in plan().comparisons if c.words == "uniform in place of softmax"]
-    assert found[uniform.pair] is None
-    assert len(race.evaluations[uniform.after]) == LOOKS[0]
-    assert verdict(race, found, f"without {ESSENTIAL}") == "worse"
+def test_change_with_a_failed_training_gets_no_verdict():
+    rows = {row.words: row for row in explained(0, failing="uniform").edits}
+    failed = rows["uniform in place of softmax"]
+    assert (failed.difference, failed.verdict) == (None, "unresolved")
+    assert sum(failed.mechanism.failed.values()) == SEEDS
+    assert rows[f"without {ESSENTIAL}"].verdict == "needed"
