@@ -117,7 +117,7 @@ def calibration(
         except RuntimeError as error:
             print(f"  {name} cannot be captured: {error}")
             continue
-        named[name] = partial(passes.seconds, work, passes.repeats)
+        named[name] = partial(passes.seconds, work)
     measured = [1e3 * value for value in fastest(list(named.values()), seconds)]
     layer = sizes._replace(depth=1)
     context = CostContext(layer, calibration=units)

@@ -70,6 +70,18 @@ def is_by_sums(keys: int, width: int, is_causal: bool) -> bool:
     return keys > (256 if is_causal else width)
 
 
+def kept_tokens(tokens: Tensor, mask: Tensor | None, is_causal: bool) -> tuple[Tensor, Tensor]:
+    """Return 1 for each visible and 0 for each hidden token, and their number at each query.
+
+    The number, in float32 or float64, is at least 1. The mask is the same for every query.
+    """
+    exact = torch.promote_types(tokens.dtype, torch.float32)
+    shape = 1, 1, tokens.shape[2], 1
+    kept = tokens.new_ones(shape, dtype=exact) if mask is None else mask.mT.to(exact)
+    count = kept.cumsum(dim=-2) if is_causal else kept.sum(dim=-2, keepdim=True)
+    return kept, count.clamp(min=1)
+
+
 def past_keys(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return ``mask`` with later keys hidden from each query."""
     shape = (query.shape[2], key.shape[2])
@@ -127,13 +139,11 @@ def linear_attention(
     query = query * scale if scale != 1.0 else query
     keys, width = key.shape[2:]
     if is_by_sums(keys, width, is_causal) and (mask is None or mask.shape[-2] == 1):
-        exact = torch.promote_types(query.dtype, torch.float32)
-        kept = values.new_ones(1, 1, keys, 1, dtype=exact) if mask is None else mask.mT.to(exact)
+        kept, count = kept_tokens(values, mask, is_causal)
         values = values if mask is None else values * kept.to(values.dtype)
         if is_causal:
             sums = sums_so_far(query, key, values)
-            return sums / kept.cumsum(dim=-2).clamp(min=1).to(query.dtype) if divide else sums
-        count = kept.sum(dim=-2, keepdim=True).clamp(min=1)
+            return sums / count.to(query.dtype) if divide else sums
         return sum_of_all(query, key, values / count.to(values.dtype) if divide else values)
     mask = past_keys(query, key, mask) if is_causal else mask
     weights = query @ repeat_heads(key, query.shape[1]).mT

@@ -5,26 +5,10 @@ interpreter executes a plan call by call. Lowering replaces some calls by faster
 (kernels), and ``Source`` writes the plan as a Python class.
 """
 
-from __future__ import annotations
-
-import hashlib
-import linecache
-import warnings
-from functools import lru_cache
-from typing import Any, cast
-
-from torch import nn
-
-from nas.common.errors import GenomeError
+from nas.compiler.building import build_attention, plain_source, write
 from nas.compiler.formula import formula, formula_of
-from nas.compiler.inlining import file_source
-from nas.compiler.interpreter import ReferenceAttention
-from nas.compiler.lowering import lower
-from nas.compiler.masks import check_masks
-from nas.compiler.plan import Plan, check_sizes, make_plan
+from nas.compiler.plan import Plan, make_plan
 from nas.compiler.resolved import ResolvedGenome, resolve, rest_attention, standard_attention
-from nas.compiler.source import Source, Written
-from nas.genome import Genome
 
 __all__ = [
     "Plan",
@@ -39,104 +23,3 @@ __all__ = [
     "standard_attention",
     "write",
 ]
-
-
-def build_attention(
-    genome: Genome | Plan,
-    dim: int,
-    heads: int,
-    *,
-    qkv_bias: bool = False,
-    reference: bool = False,
-    fuse: bool = True,
-) -> nn.Module:
-    """Return the attention module ``block(x, attn_mask, key_padding_mask, is_causal)`` of a genome.
-
-    The input ``x`` and the output have the shape (batch, tokens, dim). For the masks see
-    ``nas.compiler.masks.check_masks``. The module has the attributes ``genome`` (in normal form),
-    ``dim`` and ``heads``. Initial weights are drawn from torch's global generator, in the same
-    order with and without ``reference``.
-
-    Args:
-        genome: the genome, or its plan if several modules share the plan.
-        qkv_bias: whether the projections W_Q, W_K and W_V have a bias.
-        reference: whether to return the interpreter instead of an instance of a generated class.
-        fuse: whether one kernel call may replace several primitive calls.
-
-    Warns:
-        UserWarning: a primitive has parameter values with which it may never train.
-
-    Raises:
-        GenomeError: a primitive or parameter does not exist, or the mechanism cannot be built with
-            these values of ``dim`` and ``heads``.
-        ViolationError: the genome does not type-check.
-    """
-    plan = genome if isinstance(genome, Plan) else make_plan(genome)
-    for caution in plan.cautions:
-        warnings.warn(caution, stacklevel=2)
-    if reference:
-        return ReferenceAttention(plan, dim, heads, qkv_bias)
-    check_sizes(dim, heads)
-    try:
-        source = write(plan, dim, heads, qkv_bias=qkv_bias, fuse=fuse).imported()
-        block: Any = _load(source)(dim, heads)
-    except ValueError as error:
-        raise GenomeError(f"dim {dim}, heads {heads}: {error}.") from None
-    block.genome = plan.genome
-    block.register_forward_pre_hook(_check_call, with_kwargs=True)
-    return cast("nn.Module", block)
-
-
-def _check_call(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    check_masks(*args, **kwargs)
-
-
-def plain_source(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -> str:
-    """Return a Python file that imports only torch, with the genome's mechanism as readable code.
-
-    Its class ``Attention`` has the outputs and the state dict of the ``build_attention`` module.
-
-    Raises:
-        GenomeError: a primitive or parameter of the genome does not exist.
-        ViolationError: the genome does not type-check.
-    """
-    written = write(make_plan(genome), dim, heads, qkv_bias=qkv_bias, is_fast=False)
-    return file_source(written.alone())
-
-
-def write(
-    plan: Plan,
-    dim: int,
-    heads: int,
-    *,
-    qkv_bias: bool = False,
-    is_fast: bool = True,
-    fuse: bool = True,
-) -> Written:
-    """Return the source of a class ``Attention`` that computes the mechanism of a plan.
-
-    Args:
-        dim, heads: defaults of the constructor's arguments.
-        is_fast: whether to use all faster classes of ``nas.compiler.kernels``, as in training, or
-            only those that consist of a few torch operations.
-        qkv_bias, fuse: as in ``build_attention``.
-    """
-    return Source(plan, lower(plan) if fuse else {}, is_fast=is_fast).write(dim, heads, qkv_bias)
-
-
-@lru_cache(maxsize=512)
-def _load(source: str) -> Any:
-    # Tracebacks and ``inspect`` read the lines of the source from ``linecache``.
-    name = f"<nas attention {hashlib.sha256(source.encode()).hexdigest()[:12]}>"
-    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-    scope: dict[str, Any] = {"__name__": "nas.compiler.generated"}
-    exec(compile(source, name, "exec"), scope)  # noqa: S102 - generated text, see source.py
-    block_class = scope["Attention"]
-    # The class has no module to import, so its source is pickled.
-    block_class.__reduce__ = lambda block: (_empty_block, (source,), block.__dict__)
-    return block_class
-
-
-def _empty_block(source: str) -> Any:
-    block_class = _load(source)
-    return block_class.__new__(block_class)  # pickle adds the attributes

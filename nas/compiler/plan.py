@@ -156,11 +156,8 @@ def check_sizes(dim: int, heads: int) -> None:
         )
 
 
-def make_plan(genome: Genome, sizes: ModelSizes | None = None) -> Plan:
-    """Return the plan of a genome's normal form (simplified, in canonical order).
-
-    Args:
-        sizes: model sizes of the normal form; None for the normal form that is valid at every size.
+def make_plan(genome: Genome) -> Plan:
+    """Return the plan of a genome's normal form (simplified, canonical order) at every size.
 
     Raises:
         GenomeError: a primitive or parameter does not exist.
@@ -168,7 +165,7 @@ def make_plan(genome: Genome, sizes: ModelSizes | None = None) -> Plan:
     """
     genome = check_vocabulary(genome)
     _check_types(genome, infer(genome))
-    return plan_as_written(canonicalise(genome, sizes))
+    return plan_as_written(canonicalise(genome))
 
 
 def plan_as_written(genome: Genome, typing: Typing | None = None) -> Plan:

@@ -52,7 +52,7 @@ class CostContext:
     qkv_bias: bool = False
     is_causal: bool = False
     calibration: Mapping[str, Any] = field(default_factory=dict)  # nas.costs.timing.calibrate
-    context: int | None = None  # cached tokens for costs of decoding; None for ``sizes.tokens``
+    cached_tokens: int | None = None  # for costs of decoding; None for ``sizes.tokens``
 
     def resolve(self, genome: Genome) -> ResolvedGenome:
         """Return a genome in normal form (simplified, canonical order) with these sizes.
@@ -85,7 +85,7 @@ class CostContext:
     @property
     def decoded(self) -> ModelSizes:
         """The sizes for costs of decoding: ``tokens`` is the number of cached tokens."""
-        return self.sizes._replace(tokens=self.context or self.sizes.tokens)
+        return self.sizes._replace(tokens=self.cached_tokens or self.sizes.tokens)
 
 
 def summed_layers(resolved: ResolvedGenome, layer_cost: Callable[[ResolvedGenome], float]) -> float:

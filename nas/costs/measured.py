@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from nas.costs.timing.measuring import Passes, fastest, one_thread
 from nas.genome import ModelSizes
 
-SECONDS: Final = 0.5  # processor time of a measurement
+MORE_ROUNDS_SECONDS: Final = 0.5  # after two rounds, no further round starts later
 
 
 def _attention(
@@ -52,5 +52,5 @@ def measured_ms(blocks: Sequence[nn.Module], sizes: ModelSizes) -> list[float]:
     with one_thread():
         passes = Passes(sizes, 1, precision="float32", device="cpu", is_causal=False)
         timers = [partial(passes.seconds, passes.of(block)) for block in blocks]
-        times = fastest(timers, SECONDS)
+        times = fastest(timers, MORE_ROUNDS_SECONDS)
     return [1000 * seconds for seconds in times]

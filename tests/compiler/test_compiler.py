@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import linecache
 import pickle
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas.common.errors import GenomeError, ViolationError
-from nas.compiler import build_attention, formula, make_plan, write
+from nas.compiler import build_attention, building, formula, make_plan, write
 from nas.genome.mechanisms import MECHANISMS
 from nas.space import load_space
 from nas.space.rules import load_policy
@@ -192,3 +194,17 @@ def test_pickled_and_copied_blocks_give_equal_outputs(reference: bool) -> None:
 def test_an_empty_batch_gives_an_empty_result(name: str) -> None:
     for block in both(MECHANISMS[name].genome, 32, 8):
         assert block(torch.zeros(0, 5, 32, dtype=torch.float64)).shape == (0, 5, 32)
+
+
+def test_lines_of_generated_classes_are_kept_as_long_as_the_classes() -> None:
+    def names() -> set[str]:
+        return {name for name in linecache.cache if name.startswith("<nas attention")}
+
+    before = names()
+    block = build_attention(MECHANISMS["mha"].genome, 24, 3)
+    (name,) = names() - before
+    assert linecache.getline(name, 1) == "import torch\n"
+    del block
+    building._load.cache_clear()
+    gc.collect()
+    assert name not in names()

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from nas.compiler import build_attention, make_plan
+from nas.compiler import build_attention, make_plan, resolve
 from nas.costs import attention_cost
 from nas.costs.profile import (
     _kernel_counts,
@@ -66,7 +66,7 @@ def test_counts_agree_for_a_thousand_genomes(block: int, sizes: ModelSizes) -> N
 
 
 def check(genome: Genome, sizes: ModelSizes) -> None:
-    check_compiled(make_plan(genome, sizes), sizes)
+    check_compiled(resolve(genome, sizes, None).plan, sizes)
 
 
 def check_compiled(plan: Plan, sizes: ModelSizes, is_causal: bool = False) -> None:
@@ -129,7 +129,7 @@ LONG: Final = (
 @pytest.mark.parametrize(("tokens", "is_causal"), [(200, False), (300, True)])
 def test_counts_of_long_sequences_equal_torch(genome: Genome, tokens: int, is_causal: bool) -> None:
     sizes = ModelSizes(64, 8, 1, tokens)
-    plan = make_plan(genome, sizes)
+    plan = resolve(genome, sizes, None).plan
     if not (is_causal and plan.unsafe):
         check_compiled(plan, sizes, is_causal)
 
@@ -153,7 +153,7 @@ def test_causal_sums_beside_steps_with_masks_cost_what_runs(
     normaliser: str, other: tuple[Node, ...]
 ) -> None:
     sizes = ModelSizes(64, 8, 1, 512)
-    check_compiled(make_plan(beside(normaliser, *other), sizes), sizes, is_causal=True)
+    check_compiled(resolve(beside(normaliser, *other), sizes, None).plan, sizes, is_causal=True)
 
 
 def test_linear_attention_and_means_are_linear_in_length() -> None:

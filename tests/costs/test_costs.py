@@ -309,7 +309,7 @@ def test_costs_of_decoding_depend_on_the_context() -> None:
     near = replace(MECHANISMS["mha"].genome, visibility=Visibility(16, 4))
     name, there = "kv_cache_bytes_per_token", context(depth=1)
     assert costs_of(there.resolve(near), there, [name])[name] == 2 * 2 * 64 * 20 / 65
-    far = costs_of(there.resolve(near), replace(there, context=4096))
+    far = costs_of(there.resolve(near), replace(there, cached_tokens=4096))
     assert far[name] == 2 * 2 * 64 * 20 / 4096
     assert far["macs"] == costs_of(there.resolve(near), there)["macs"]
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nas.common.errors import ConfigError, NasError
-from nas.compiler import make_plan, resolve
+from nas.compiler import resolve
 from nas.costs import CostContext, costs_of
 from nas.costs.timing import calibrate
 from nas.costs.timing.calibration import designs
@@ -57,7 +57,7 @@ def kinds(work):
     found = set()
     for genome in designs(SIZES.tokens):
         with suppress(NasError):
-            found |= nonzero(work(make_plan(genome, SIZES)))
+            found |= nonzero(work(resolve(genome, SIZES, None).plan))
     return found
 
 
@@ -143,7 +143,7 @@ def test_scores_that_a_mean_does_not_read_take_no_time():
 def test_all_work_of_the_named_mechanisms_is_measured(work):
     for mechanism in MECHANISMS.values():
         with suppress(NasError):  # not all mechanisms exist at these sizes
-            found = nonzero(work(make_plan(mechanism.genome, SIZES)))
+            found = nonzero(work(resolve(mechanism.genome, SIZES, None).plan))
             assert found <= kinds(work)
 
 
@@ -158,7 +158,7 @@ def test_each_call_of_an_operation_takes_time_beside_its_elements():
     graph = [{"op": op, "inputs": inputs} for op, inputs in [*nodes, ("weighted_sum", [3, "v"])]]
     whole, one = (
         training_work(
-            make_plan(Genome.from_dict({"graph_def": graph, "proj_config": heads}), SIZES)
+            resolve(Genome.from_dict({"graph_def": graph, "proj_config": heads}), SIZES, None).plan
         )
         for heads in ({}, {"q_heads": "one", "kv_heads": "one"})
     )
@@ -170,7 +170,7 @@ def test_each_call_of_an_operation_takes_time_beside_its_elements():
 @pytest.mark.parametrize("window", [None, 3])
 def test_linear_and_other_calls_are_different_work(work, window):
     linear, softmax = (
-        {kind for kind in nonzero(work(make_plan(genome, SIZES))) if "product" in kind}
+        {kind for kind in nonzero(work(resolve(genome, SIZES, None).plan)) if "product" in kind}
         for genome in (
             dot_product(normaliser=normaliser, window=window)
             for normaliser in ("softmax_free", "softmax")
@@ -183,7 +183,7 @@ def test_linear_and_other_calls_are_different_work(work, window):
 def test_gates_of_features_gates_of_heads_and_no_gates_are_different_work():
     """A gated product was predicted like linear attention, at a twentieth of its measured time."""
     names = ("linear", "retnet", "gla")
-    plans = {name: make_plan(MECHANISMS[name].genome, SIZES) for name in names}
+    plans = {name: resolve(MECHANISMS[name].genome, SIZES, None).plan for name in names}
     scores = {
         name: {kind for kind in training_work(plan) if "product" in kind}
         for name, plan in plans.items()

@@ -102,7 +102,7 @@ def test_search_counts_decoding_at_the_context_of_its_space(kit: Any, begin: Any
     ended = begin(SearchConfig(population=12, generations=2), space=space)
     with open_run(ended.folder) as run:
         task = load_frozen_task(run.setup.task)
-        assert run_cost_context(run.setup, task).context == 10_000
+        assert run_cost_context(run.setup, task).cached_tokens == 10_000
         held = [p.costs[names[0]] for p in run.proposals() if p.is_new]
     assert min(held) < 1, "sums are held once, whatever the context"
 

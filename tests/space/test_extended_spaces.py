@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from nas.compiler import build_attention, make_plan
+from nas.compiler import build_attention, make_plan, resolve
 from nas.compiler.interpreter import ReferenceAttention
 from nas.costs.memory import kv_cache_bytes_per_token
 from nas.costs.profile import computed_macs
@@ -40,7 +40,7 @@ def samples(name: str, count: int, seed: int = 0) -> Iterator[Genome]:
 
 def check(genome: Genome, tokens: int) -> None:
     """Fast form and interpreter agree, causal or not; no later token is seen; counts are exact."""
-    plan = make_plan(genome, ModelSizes(DIM, HEADS, 1, tokens))
+    plan = resolve(genome, ModelSizes(DIM, HEADS, 1, tokens), None).plan
     torch.manual_seed(0)
     block = build_attention(plan, DIM, HEADS).double().eval()
     plain = ReferenceAttention(plan, DIM, HEADS).double().eval()

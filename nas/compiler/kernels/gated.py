@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from nas.compiler.kernels import faster, is_traced
 from nas.compiler.kernels.attention import fused_attention, is_in_16_bits, past_keys
+from nas.compiler.kernels.linear import kept_tokens
 from nas.compiler.kernels.normalisers import fast_softmax
 from nas.genome.primitives.delta import Delta, without_erased
 from nas.genome.primitives.gated import decayed_products, log_decay
@@ -47,9 +48,8 @@ def gated_linear_attention(
     visible keys, or 1 without ``divide``. ``is_causal`` hides later keys in addition to ``mask``.
     """
     query, count = query * scale, key.shape[2]
-    exact = torch.promote_types(values.dtype, torch.float32)
     if is_in_chunks(count, gates.shape[-1]) and (mask is None or mask.shape[-2] == 1):
-        kept = values.new_ones(1, 1, count, 1, dtype=exact) if mask is None else mask.mT.to(exact)
+        kept, visible = kept_tokens(values, mask, is_causal)
         values = values if mask is None else values * kept
         out = gated_sums(query, key, values, gates)
         if not is_causal:
@@ -57,8 +57,7 @@ def gated_linear_attention(
             # Both directions contain each token's product with itself.
             alone = (query * key).sum(dim=-1, keepdim=True) * values
             out = out + gated_sums(*back).flip(2) - alone
-        visible = kept.cumsum(dim=-2) if is_causal else kept.sum(dim=-2, keepdim=True)
-        return (out / visible.clamp(min=1) if divide else out).to(values.dtype)
+        return (out / visible if divide else out).to(values.dtype)
     if is_causal:
         mask = past_keys(query, key, mask)
     weights = decayed_products(query, key, gates, gates)

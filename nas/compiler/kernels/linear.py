@@ -24,12 +24,25 @@ def visible_mean(values: Values, mask: Mask, is_causal: bool = False) -> Sums:
         weights = (past_keys(values, values, mask) if is_causal else mask).to(exact.dtype)
         weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1)
         return weights.to(values.dtype) @ values
-    kept = torch.ones_like(exact[:1, :1, :, :1]) if mask is None else mask.mT.to(exact.dtype)
+    kept, count = kept_tokens(exact, mask, is_causal)
     exact = exact if mask is None else exact * kept
     if is_causal:
-        return (exact.cumsum(dim=2) / kept.cumsum(dim=-2).clamp(min=1)).to(values.dtype)
-    mean = exact.sum(dim=2, keepdim=True) / kept.sum(dim=-2, keepdim=True).clamp(min=1)
-    return mean.to(values.dtype).expand_as(values)
+        return (exact.cumsum(dim=2) / count).to(values.dtype)
+    return (exact.sum(dim=2, keepdim=True) / count).to(values.dtype).expand_as(values)
+
+
+def kept_tokens(
+    tokens: Tokens, mask: Mask, is_causal: bool
+) -> tuple[Float[Tensor, "_ 1 n 1"], Float[Tensor, "_ 1 _ 1"]]:
+    """Return 1 for each visible and 0 for each hidden token, and their number at each query.
+
+    The number, in float32 or float64, is at least 1. The mask is the same for every query.
+    """
+    exact = torch.promote_types(tokens.dtype, torch.float32)
+    shape = 1, 1, tokens.shape[2], 1
+    kept = tokens.new_ones(shape, dtype=exact) if mask is None else mask.mT.to(exact)
+    count = kept.cumsum(dim=-2) if is_causal else kept.sum(dim=-2, keepdim=True)
+    return kept, count.clamp(min=1)
 
 
 def linear_attention(
@@ -50,13 +63,11 @@ def linear_attention(
     query = query * scale if scale != 1.0 else query
     keys, width = key.shape[2:]
     if is_by_sums(keys, width, is_causal) and (mask is None or mask.shape[-2] == 1):
-        exact = torch.promote_types(query.dtype, torch.float32)
-        kept = values.new_ones(1, 1, keys, 1, dtype=exact) if mask is None else mask.mT.to(exact)
+        kept, count = kept_tokens(values, mask, is_causal)
         values = values if mask is None else values * kept.to(values.dtype)
         if is_causal:
             sums = sums_so_far(query, key, values)
-            return sums / kept.cumsum(dim=-2).clamp(min=1).to(query.dtype) if divide else sums
-        count = kept.sum(dim=-2, keepdim=True).clamp(min=1)
+            return sums / count.to(query.dtype) if divide else sums
         return sum_of_all(query, key, values / count.to(values.dtype) if divide else values)
     mask = past_keys(query, key, mask) if is_causal else mask
     weights = query @ repeat_heads(key, query.shape[1]).mT

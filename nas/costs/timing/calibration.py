@@ -19,7 +19,7 @@ from torch import nn
 
 from nas.common.errors import NasError
 from nas.common.processor import processor_name
-from nas.compiler import Plan, build_attention, make_plan
+from nas.compiler import Plan, build_attention, resolve
 from nas.costs.context import Calibration
 from nas.costs.operations import ELEMENTWISE
 from nas.costs.profile import profile
@@ -29,7 +29,7 @@ from nas.costs.timing.work import amounts
 from nas.genome import Genome, ModelSizes
 from nas.genome.primitives import Kind, Primitive, Signature, get, names
 
-SECONDS: Final = 2.5  # duration of all rounds
+MORE_ROUNDS_SECONDS: Final = 2.5  # after two rounds, no further round starts later
 FEWEST_NUMBERS: Final = 2**20  # elements of a timed pass; four times as many for networks
 FEWEST_PAIRS: Final = 2**15  # pairs of query and key of a timed pass
 
@@ -60,13 +60,13 @@ def calibrate(
     device: str,
     is_causal: bool,
     qkv_bias: bool,
-    seconds: float = SECONDS,
+    seconds: float = MORE_ROUNDS_SECONDS,
 ) -> dict[str, Any]:
     """Measure the unit times of operations on this machine; return a ``Calibration`` as JSON data.
 
     Args:
         precision: ``float32`` or ``bfloat16``, the precision of matrix products in training.
-        seconds: the time for rounds of measurement; at least two rounds run.
+        seconds: the time after which no further round of measurement starts; two always run.
 
     Raises:
         NasError: no mechanism exists at these sizes.
@@ -91,8 +91,7 @@ def calibrate(
             rows.append(row)
         if not rows and fault is not None:
             raise fault
-        timers = [partial(passes.seconds, work, passes.repeats) for work in works]
-        times = fastest(timers, seconds)
+        times = fastest([partial(passes.seconds, work) for work in works], seconds)
     return Calibration(
         hardware=torch.cuda.get_device_name(passes.device) if is_cuda else processor_name(),
         torch=str(torch.__version__),
@@ -115,7 +114,7 @@ def _blocks(
     genomes: set[Genome] = set()
     for genome in designs(sizes.tokens):
         try:
-            plan = make_plan(genome, sizes)
+            plan = resolve(genome, sizes, is_causal=None).plan
             if plan.genome in genomes or (is_causal and plan.unsafe):
                 continue
             with warnings.catch_warnings():

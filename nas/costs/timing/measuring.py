@@ -34,10 +34,8 @@ class Passes:
             torch.randn(shape, generator=generator).to(self.device) for _ in range(2)
         )
         self._graphs: CudaGraphs | None = None
-        self.repeats = 1  # calls of a pass between two readings of the clock
         if self.device.type == "cuda":  # no result is read, so that graphs can share their memory
             self._graphs = CudaGraphs(self.device, torch.cuda.graph_pool_handle())
-            self.repeats = REPLAYS
 
     def of(self, block: nn.Module, count: int | None = None) -> Callable[[], None]:
         """Return a function that runs a forward and backward pass on ``count`` sequences.
@@ -67,27 +65,27 @@ class Passes:
 
         return replayed
 
-    def seconds(self, work: Callable[[], object], repeats: int = 1) -> float:
-        """Return the seconds that one of ``repeats`` calls of ``work`` takes."""
+    def seconds(self, work: Callable[[], object]) -> float:
+        """Return the seconds that a call of ``work`` takes; on CUDA the mean of ``REPLAYS``."""
         if self.device.type == "cpu":
             start = time.process_time()
-            for _ in range(repeats):
-                work()
-            return (time.process_time() - start) / repeats
+            work()
+            return time.process_time() - start
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         torch.cuda.synchronize(self.device)
         begin.record()
-        for _ in range(repeats):
+        for _ in range(REPLAYS):
             work()
         end.record()
         end.synchronize()
-        return float(begin.elapsed_time(end)) / 1e3 / repeats
+        return float(begin.elapsed_time(end)) / 1e3 / REPLAYS
 
 
 def fastest(timers: Sequence[Callable[[], float]], seconds: float) -> list[float]:
-    """Return each timer's shortest time over as many rounds as fit into ``seconds``, two to ten.
+    """Return each timer's shortest time over two to ten rounds.
 
-    Timers take turns, so that noise affects all of them equally.
+    After two rounds, no further round starts once ``seconds`` of processor time have passed. Timers
+    take turns, so that noise affects all of them equally.
     """
     for timer in timers:
         timer()
