@@ -91,7 +91,7 @@ class Source:
         self.token_readers = [s for s in readers if s.primitive.reads_hidden_tokens]
         self.seen_readers = [s for s in readers if plan.is_windowed and not s.is_paired]
         self.fused = [c for c in calls.values() if c.function is softmax_attention]
-        self.linear = [c for c in calls.values() if c.function is not softmax_attention]
+        self.unfused = [c for c in calls.values() if c.function is not softmax_attention]
 
     def write(self, dim: int, heads: int, qkv_bias: bool) -> Written:
         """Return the source of the class."""
@@ -194,7 +194,7 @@ class Source:
     @property
     def _has_kept(self) -> bool:
         readers = self.pair_readers or self.token_readers or self.fused
-        return bool(self.linear and readers)
+        return bool(self.unfused and readers)
 
     @property
     def _is_causal(self) -> list[str]:
