@@ -261,9 +261,11 @@ class Source:
         value = _Renamed(texts).visit(value)
         text = ast.unparse(value)
         scope = vars(sys.modules[module.__module__])
-        for name in globals_of(text):
-            if name in scope.keys() - PROVIDED:
-                self._use(scope[name])
+        used = [scope[name] for name in globals_of(text) if name in scope.keys() - PROVIDED]
+        if not all(inspect.isfunction(item) or inspect.isclass(item) for item in used):
+            return []  # a constant belongs to the module of the primitive
+        for item in used:
+            self._use(item)
         self.expressions.add(step.index)
         return [f"{step.variable} = {text}"]
 

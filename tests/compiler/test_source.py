@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     Build = Callable[..., Genome]
 
 
+STEP = 0.5
+
+
 def plain(genome: Genome, dim: int, heads: int, **sizes: bool) -> nn.Module:
     """The class of the plain source, built."""
     scope: dict[str, Any] = {"__name__": "written"}
@@ -174,23 +177,28 @@ def test_number_one_is_exported_without_a_warning(genome: Build) -> None:
     check_equal(genome(("qana", "qk", {"basis": 1}), ("softmax", [0]), ("weighted_sum", [1, "v"])))
 
 
-def test_a_primitive_with_a_defaulted_argument_is_written_as_a_module(genome: Build) -> None:
-    @primitive(
-        "raised",
-        "tokens: tokens[h,w] -> tokens[h,w]",
-        role=Role.TRANSFORM,
-        notation="{tokens} + e",
-        source="a test",
-    )
-    class Raised(torch.nn.Module):
-        """Tokens plus a constant."""
+def test_a_forward_with_a_default_or_a_constant_is_called_as_a_module(genome: Build) -> None:
+    def declared(name: str, module: type[torch.nn.Module]) -> None:
+        module.__doc__ = "Tokens plus a constant."
+        signature = "tokens: tokens[h,w] -> tokens[h,w]"
+        words = {"notation": "{tokens} + e", "source": "a test"}
+        primitive(name, signature, role=Role.TRANSFORM, **words)(module)
 
+    class Raised(torch.nn.Module):
         def forward(self, tokens: torch.Tensor, eps: float = 0.5) -> torch.Tensor:
             return tokens + eps
 
-    nodes = ("raised", "v"), ("scaled_dot_product", "qk"), ("softmax", [1])
+    class RaisedByStep(torch.nn.Module):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return tokens + STEP
+
+    modules = {"raised": Raised, "raised_by_step": RaisedByStep}
     try:
-        plan = make_plan(genome(*nodes, ("weighted_sum", [2, 0])))
-        assert " = Raised()" in write(plan, 16, 4).text
+        for name, module in modules.items():
+            declared(name, module)
+            nodes = (name, "v"), ("scaled_dot_product", "qk"), ("softmax", [1])
+            plan = make_plan(genome(*nodes, ("weighted_sum", [2, 0])))
+            assert f" = {module.__name__}()" in write(plan, 16, 4).text
     finally:
-        del REGISTRY._members["raised"]
+        for name in modules:
+            REGISTRY._members.pop(name, None)
