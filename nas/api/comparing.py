@@ -64,8 +64,8 @@ def evaluate(
     Args:
         sources: genomes, or strings or paths that name genomes or users' own torch modules (see
             ``nas.store.sources``). The file of a module, FILE.py:CLASS, is executed.
-        tasks: names or paths of tasks; by default the task and data of the run of the first source
-            that names a mechanism of a run, else vit-cifar10.
+        tasks: names or paths of tasks; by default the task (of a gated task the scored one) and
+            data of the run of the first source that names a mechanism of a run, else vit-cifar10.
         against: the reference; by default the first source. Differences are between trainings that
             share their seed.
         data: training data, in the form that the task's family accepts; with several tasks a
@@ -163,7 +163,7 @@ def _load_tasks(
     of_run = next((s for s in sources.values() if isinstance(s, Source) and s.run), None)
     task = of_run.task(data) if of_run and not tasks and not isinstance(data, Mapping) else None
     if task is not None and not overrides:
-        loaded = [task]
+        loaded: list[Task] = [task.main]
     else:
         named = {path: load_task(path).name for path in tasks or [DEFAULT_TASK]}
         specs = data if isinstance(data, Mapping) else dict.fromkeys(named, data)

@@ -48,7 +48,7 @@ def evaluate(
     """
     from nas.api import comparing
     from nas.report.charts import comparison_chart, write_chart
-    from nas.report.comparison import comparison_table, training_line
+    from nas.report.comparison_table import comparison_table, training_line
 
     names = [name.strip() for name in tasks.split(",")] if tasks else []
     result = comparing.evaluate(
@@ -89,7 +89,7 @@ def judge(
     first 50 mechanisms that the record compares with one reference under one task.
     """
     from nas.api import judging
-    from nas.report.comparison import training_line
+    from nas.report.comparison_table import training_line
     from nas.report.judgement import judgement_table
 
     result = judging.judge(
@@ -137,7 +137,7 @@ def explain(
     as many multiply-adds or parameters. Prints differences between trainings with the same seed.
     """
     from nas.api import explaining
-    from nas.report.comparison import training_line
+    from nas.report.comparison_table import training_line
     from nas.report.explanation import explanation_table
 
     result = explaining.explain(

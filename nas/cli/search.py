@@ -165,7 +165,7 @@ def confirm(
     they were moved.
     """
     from nas.api import runs as api
-    from nas.report.comparison import comparison_table, training_line
+    from nas.report.comparison_table import comparison_table, training_line
 
     arguments = options.arguments(context, "as_json")
     result = api.confirm(**arguments, on_training=lambda *done: note(training_line(*done)))

@@ -3,11 +3,11 @@
     run_view.py       recorded data of a run               verdict.py    summary of a run in words
     columns.py        columns for tables, CSV, JSON, HTML  table.py      tables that fit a terminal
     front_columns.py  columns of the table of a front      front.py      table of a front
-    charts.py         figures of costs and comparisons     plot.py       figure of a front
+    charts.py         charts of costs and comparisons      front_chart.py  chart of a front
     graph.py          figure of a genome's graph           drawing.py    genome's graph as text
     result.py         base classes of API results          units.py      formats of numbers
     page/             HTML page that shows runs            trackers.py   wandb, MLflow, TensorBoard
 
 Each other module contains the result of one command, such as comparison.py for ``nas evaluate``.
-The package exports nothing, so that imports of run_view, front and plot do not load torch.
+The package exports nothing, so that imports of run_view and front do not load torch.
 """

@@ -107,7 +107,7 @@ class Front(TableResult):
         Raises:
             RunError: the run has one objective.
         """
-        from nas.report.charts import front_chart
+        from nas.report.front_chart import front_chart
 
         return front_chart(self.view)
 

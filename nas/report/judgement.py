@@ -13,7 +13,8 @@ from rich.console import Console
 from nas.common.differences import LEVEL, Side, paired
 from nas.common.sequential import anytime_interval, decide, needed
 from nas.common.text import plural
-from nas.report.comparison import Comparison, TrainingRow, compare, comparison_table
+from nas.report.comparison import Comparison, TrainingRow, compare
+from nas.report.comparison_table import comparison_table
 from nas.report.result import Result
 from nas.report.table import say
 from nas.report.units import points, points_between

@@ -13,14 +13,8 @@ import pytest
 import nas
 from nas.common.errors import RunError
 from nas.common.objectives import Objective
-from nas.report.charts import (
-    FrontAxes,
-    check_picture,
-    comparison_chart,
-    cost_chart,
-    front_chart,
-    write_chart,
-)
+from nas.report.charts import check_picture, comparison_chart, cost_chart, write_chart
+from nas.report.front_chart import FrontAxes, front_chart
 from nas.report.run_view import RunView
 
 from .test_comparison import BITS, compared, trainings

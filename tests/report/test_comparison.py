@@ -13,7 +13,8 @@ from scipy.stats import ttest_rel
 from nas.common.objectives import Metric
 from nas.common.rates import CHOOSING_SEEDS
 from nas.evaluation.trial import Budget, Evaluation
-from nas.report.comparison import Comparison, TrainingRow, compare, comparison_table
+from nas.report.comparison import Comparison, TrainingRow, compare
+from nas.report.comparison_table import comparison_table
 
 from .claims import corrected_sides
 from .conftest import Printed

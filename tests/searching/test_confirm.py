@@ -17,7 +17,8 @@ from nas.common.errors import ConfigError, NasError, RunError
 from nas.common.rates import CHOOSING_SEEDS
 from nas.common.search_config import SearchConfig
 from nas.evaluation.trial import Evaluation, Trial, training_seed
-from nas.report.comparison import Comparison, comparison_table
+from nas.report.comparison import Comparison
+from nas.report.comparison_table import comparison_table
 from nas.report.confirmation import make_confirmation
 from nas.report.run_view import RunView
 from nas.searching.confirm import confirm_run, plan_confirmation

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.differences import Side
 from nas.common.objectives import Objective
-from nas.report.charts import LOGARITHMIC_FROM, FrontAxes, axis_factor
+from nas.report.charts import LOGARITHMIC_FROM
+from nas.report.front_chart import FrontAxes, axis_factor
 from nas.report.run_view import FRESH, STANDARD, RunView
 from nas.report.units import amount, header, human, points
 

@@ -20,8 +20,8 @@ from nas.common.errors import NasError
 from nas.common.objectives import Objective, of_metric
 from nas.common.text import last_line
 from nas.evaluation.trial import Training
-from nas.report.charts import FrontAxes
 from nas.report.columns import Column
+from nas.report.front_chart import FrontAxes
 from nas.report.front_columns import front_columns
 from nas.report.page.rendering import gain
 from nas.report.run_view import RunView
