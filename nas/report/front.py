@@ -27,7 +27,6 @@ from nas.report.columns import (
 from nas.report.front_columns import NAMED, SURE, front_columns, is_estimated, mark
 from nas.report.result import TableResult, data_frame
 from nas.report.run_view import RunView, task_and_data
-from nas.report.short_task import short_task_notes
 from nas.report.table import TextColumn, line_width, named_values, omitted, say, say_table
 from nas.report.units import (
     FRACTION,
@@ -312,7 +311,6 @@ def _notes(view: RunView, hidden: Collection[str] = ()) -> list[str]:
         lines.append(
             f"> name: dominates that mechanism with p of at least {SURE} by values and errors."
         )
-    lines += short_task_notes(view)
     if len(view.hardware) > 1:
         kinds = ", ".join(view.hardware)
         lines.append(f"Trained on different hardware, which rounds differently: {kinds}.")

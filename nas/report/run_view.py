@@ -218,14 +218,17 @@ class RunView:
         part has several tasks.
         """
         if metric.name not in self._confirmed:
-            rows = [
-                TrainingRow(t.key, t.key, title, t.repeat, t.evaluation, {}, metric)
-                for title, t in self.confirmations_by_part
-                if not t.evaluation.is_ok or metric.name in t.evaluation.metrics
-            ]
-            tasks = {title: t.task_name for title, t in self.confirmations_by_part}
-            self._confirmed[metric.name] = compare(rows, tasks, self.standard_key, 0)
+            self._confirmed[metric.name] = self._compared(metric, self.standard_key)
         return self._confirmed[metric.name]
+
+    def _compared(self, metric: Metric | Objective, against: str | None) -> Comparison:
+        rows = [
+            TrainingRow(t.key, t.key, title, t.repeat, t.evaluation, {}, metric)
+            for title, t in self.confirmations_by_part
+            if not t.evaluation.is_ok or metric.name in t.evaluation.metrics
+        ]
+        tasks = {title: t.task_name for title, t in self.confirmations_by_part}
+        return compare(rows, tasks, against, 0)
 
     @cached_property
     def confirmations_by_part(self) -> tuple[tuple[str, Training], ...]:
@@ -245,11 +248,12 @@ class RunView:
     def fresh(self) -> dict[str, dict[str, Cell]]:
         """The results of the run's metric with fresh seeds, by part, then by ``Proposal.key``.
 
-        Mechanisms whose trainings all failed are left out.
+        Mechanisms whose trainings all failed are left out. Cells have no differences, the tests of
+        which import SciPy.
         """
         fresh: dict[str, dict[str, Cell]] = {}
         if self.metric is not None:
-            for (title, key), cell in self.confirmation(self.metric).cells.items():
+            for (title, key), cell in self._compared(self.metric, None).cells.items():
                 if cell.mean is not None:
                     fresh.setdefault(title, {})[key] = cell
         return fresh
@@ -305,13 +309,14 @@ class RunView:
             title: part of the confirmation, a key of ``fresh``.
             key: ``Proposal.key`` of the mechanism.
         """
-        cell = self.fresh.get(title, {}).get(key)
+        cell = self.confirmation(self.metric).cells.get((title, key)) if self.metric else None
         return cell.difference if cell is not None else None
 
     def confirmed(self, candidate: Candidate) -> dict[str, dict[str, Any]]:
         """Return a mechanism's results in each part of the confirmation, as JSON objects."""
-        found = {title: cells.get(candidate.key) for title, cells in self.fresh.items()}
-        return {title: cell.to_dict() for title, cell in found.items() if cell is not None}
+        cells = self.confirmation(self.metric).cells if self.metric else {}
+        own = {title: cell for (title, key), cell in cells.items() if key == candidate.key}
+        return {title: cell.to_dict() for title, cell in own.items() if cell.mean is not None}
 
     def dominated_by(self, candidate: Candidate) -> dict[str, float]:
         """Return the published mechanisms that a mechanism dominates according to the estimates.

@@ -31,7 +31,6 @@ from nas.common.text import plural
 from nas.costs import cost_noun
 from nas.report.comparison import Cell, Difference
 from nas.report.run_view import FRESH, STANDARD, RunView, outside_text
-from nas.report.short_task import short_task_notes
 from nas.report.units import FRACTION, duration, percent, points, quantity
 from nas.store import Candidate
 
@@ -106,7 +105,6 @@ def _unconfirmed(view: RunView) -> Verdict:
         f"The search's best by {kind} is {name}{ahead}: {_words(objective)} {shown}.",
         "No result is confirmed: the best score of many is too high, and an estimate rests on a "
         f"model. `nas confirm {view.label}` trains the best again with fresh seeds.",
-        *short_task_notes(view),
         effort(view),
     )
     figure = Figure(shown, f"{_words(objective)}, {kind}", kind)
@@ -169,7 +167,6 @@ class _Confirmed:
             self._cheapest(best, leading),
             self._calibration(best),
             self._missing(),
-            *short_task_notes(view),
             effort(view),
         )
         return Verdict(

@@ -153,17 +153,6 @@ class TargetPosterior:
         self._factor = cho_factor(covariance + np.diag(self._noise))
         self._weights: Array = cho_solve(self._factor, z - self.link.rho * joint.mean)
 
-    def bias(self) -> tuple[Array, Array]:
-        """Return by how much the short task overrates each mechanism with target trainings.
-
-        Returns:
-            The differences z - rho m of transformed costs, up to a constant, and the covariances of
-            their errors: the uncertainty of s, the residual and the noise.
-        """
-        joint, link = self._joint, self.link
-        errors = link.residual_variance * np.eye(len(self._z)) + np.diag(self._noise)
-        return self._z - link.rho * joint.mean, link.rho**2 * joint.covariance + errors
-
     def joint(
         self, observed: Mapping[str, Observations], candidates: Sequence[Features] = ()
     ) -> TargetJoint:

@@ -172,12 +172,10 @@ def confirmed_figure(view: RunView) -> dict[str, Any] | None:
     gains = {title: _gains(view, metric, title, rows) for title in view.fresh}
     titles = [title for title in view.fresh if gains[title]]
     room = (WIDTH - 300) / (1 + len(titles) + 0.35)
-    ends = [
-        row[name] + sign * row[error]
-        for row in rows
-        for sign in (-1, 1)
-        for name, error in (("mean", "mean_error"), ("estimate", "error"))
-    ]
+    ends = [row["score"] for row in rows if row["score"] is not None]
+    for name, error in (("mean", "mean_error"), ("estimate", "error")):
+        known = [(row[name], row[error]) for row in rows if row[name] is not None]
+        ends += [value + sign * spread for value, spread in known for sign in (-1, 1)]
     panels = []
     for number, title in enumerate(titles):
         start = 180 + (1.35 + number) * room
@@ -192,7 +190,7 @@ def confirmed_figure(view: RunView) -> dict[str, Any] | None:
         "height": ROW_HEIGHT,
         "bottom": 46 + ROW_HEIGHT * len(rows),
         "title": header(metric.name, metric.unit),
-        "x": Scale.over([*ends, *(row["score"] for row in rows)], 160, 140 + 1.35 * room),
+        "x": Scale.over(ends, 160, 140 + 1.35 * room),
         "rows": rows,
         "panels": panels,
         "costs": f"{names} × {STANDARD}" if view.standard_key else "",
@@ -204,8 +202,8 @@ def _row(view: RunView, metric: Objective, key: str) -> dict[str, Any]:
     mechanism, unit = view.trained[key], axis_factor(metric)
     fresh = view.fresh[FRESH["search"]][key]
     mean = fresh.mean or 0.0
-    score = mechanism.scores.get(metric.name, float("nan"))
-    estimate = mechanism.objectives.get(metric.name, score)
+    # Both are unknown if a training of the search failed.
+    score, estimate = mechanism.scores.get(metric.name), mechanism.objectives.get(metric.name)
     error = mechanism.errors.get(metric.name, 0.0)
     ratio = view.shares(mechanism)
     return {
@@ -213,14 +211,14 @@ def _row(view: RunView, metric: Objective, key: str) -> dict[str, Any]:
         "name": view.called(key),
         "digest": mechanism.digest,
         "is_named": key in view.names,
-        "score": unit * score,
-        "estimate": unit * estimate,
+        "score": None if score is None else unit * score,
+        "estimate": None if estimate is None else unit * estimate,
         "error": unit * error,
         "mean": unit * mean,
         "mean_error": unit * (fresh.error or 0.0),
         "words": (
-            f"score {amount(score, metric.unit)}",
-            f"estimate {amount(estimate, metric.unit, error)}",
+            "" if score is None else f"score {amount(score, metric.unit)}",
+            "" if estimate is None else f"estimate {amount(estimate, metric.unit, error)}",
             f"fresh {amount(mean, metric.unit, fresh.error)} ({fresh.seeds} seeds)",
         ),
         "costs": "   ".join(

@@ -181,7 +181,11 @@ def operators_of(view: RunView) -> list[Operator]:
                 joined=sum(m.digest in joined for m in group),
                 stayed=sum(m.digest in stayed for m in group),
                 gain=mean_and_error(gains) if gains else None,
-                core_seconds=sum(t.evaluation.core_seconds for m in group for t in m.trainings),
+                core_seconds=sum(
+                    t.evaluation.core_seconds
+                    for m in group
+                    for t in (*m.trainings, *(m.target or ()))
+                ),
             )
         )
     return sorted(operators, key=lambda operator: (-operator.trained, operator.name))
