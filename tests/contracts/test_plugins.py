@@ -249,15 +249,15 @@ def test_installed_plugins_take_part_in_a_search(tmp_path: Path) -> None:
     broken = ENTRY_POINTS.replace("tests.plugins.export", "no_such_module")
     install(tmp_path, broken, version="2.0")
     out, err, statuses = nas(
-        "plugins",
+        "doctor",
         "export mha -o mha.dot",
     )
     assert statuses == [1, 2], out + err
-    assert "broken: ModuleNotFoundError: No module named 'no_such_module'" in out
+    assert "ModuleNotFoundError: No module named 'no_such_module'" in out
     for group, name in (
         ("mechanisms", "gated_mha"),
         ("hosts", "plain"),
         ("tasks", "pointer"),
     ):
-        assert re.search(rf"nas\.{group} +{name} +plugins 2\.0 +{name}\n", out)
+        assert re.search(rf"plug-in {name}: +nas\.{group} of plugins 2\.0: {name}\n", out)
     assert "there is no export format 'dot'" in err

@@ -16,7 +16,7 @@ CONTEXT: Final = 4096
 
 def _cache_bytes(resolved: ResolvedGenome, context: CostContext) -> float:
     """Bytes of all layers after 4,096 tokens, for any ``context`` of the space."""
-    long = replace(context, context=CONTEXT)
+    long = replace(context, cached_tokens=CONTEXT)
     name = "kv_cache_bytes_per_token"
     return CONTEXT * costs_of(resolved, long, [name])[name]
 
