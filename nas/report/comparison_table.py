@@ -117,9 +117,9 @@ def comparison_legend(result: Comparison) -> list[str]:
     lines = []
     if result.run:
         lines.append("score: mean of the search's own trainings; estimate: of the search's model.")
-    lines.append("±: standard error of a mean over so many (in brackets) seeds.")
+    lines.append("±: standard error of the mean; in brackets: the number of seeds.")
     if leads:
-        what = "points (or the metric's unit)"
+        what = "points of metrics in % and in the unit of other metrics"
         units = {metric.unit for metric in result.metrics.values()}
         if units == {FRACTION} or FRACTION not in units:
             what = "points" if FRACTION in units else "the metric's unit"
@@ -129,11 +129,12 @@ def comparison_legend(result: Comparison) -> list[str]:
         lines += [
             f"over {result.against}: mean difference in {what} between {between}, and its 95 % "
             "interval.",
-            f"?: undecided, which is not equal: p is {LEVEL} or more after Holm's correction over "
-            "the mechanisms of a column.",
+            f"?: undecided, which does not mean equal: p is {LEVEL} or more after Holm's "
+            "correction over the mechanisms of a column.",
         ]
     if any(cell.failed for cell in cells):
-        lines.append("A mechanism with a failed training (at each rate) has no difference.")
+        at = "" if result.tuning is None else " at each learning rate"
+        lines.append(f"A mechanism with a failed training{at} has no difference.")
     if result.tuning is not None:
         lines.append(
             f"rate: learning rate, chosen for each mechanism by {CHOOSING_SEEDS} further seeds. "
