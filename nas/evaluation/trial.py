@@ -209,6 +209,16 @@ class Training:
     digest: str = ""
     recorded: datetime = NOT_RECORDED
 
+    @property
+    def part(self) -> str:
+        """The purpose of the training; of ``confirm`` instead "fresh", "long" or "test"."""
+        return {"search": "fresh"}.get(self.stage, self.stage) or self.purpose
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the training as JSON data: its part, task and repeat, and its evaluation."""
+        place = {"part": self.part, "task": self.task_name, "repeat": self.repeat}
+        return place | self.evaluation.to_dict()
+
 
 @dataclass(frozen=True, slots=True)
 class Incident:

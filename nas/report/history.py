@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from nas.common.text import last_line, plural
-from nas.evaluation.trial import Evaluation, Incident
+from nas.evaluation.trial import Incident, Training
 from nas.report.run_view import id_length, on_gpu, outside_text, p_front
 from nas.report.table import TextColumn, named_values
 from nas.report.units import amount, duration, header, human
@@ -26,7 +27,7 @@ class History:
         run: name of the run.
         ancestors: proposals of the genome itself, its parents, their parents, and so on, each once.
             Each proposal is paired with its results, or with None if its trainings did not succeed.
-        evaluations: results of the genome's trainings in the search, one for each seed.
+        trainings: the genome's trainings in the search, those under its target task last.
         incidents: worker failures during these trainings.
         id_length: number of characters that distinguish the run's digests.
     """
@@ -34,7 +35,7 @@ class History:
     run: str
     setup: RunSetup
     ancestors: tuple[tuple[Proposal, Candidate | None], ...]
-    evaluations: tuple[Evaluation, ...]
+    trainings: tuple[Training, ...]
     incidents: tuple[Incident, ...]
     id_length: int
 
@@ -67,9 +68,21 @@ class History:
             "scores": dict(candidate.scores) if candidate else None,
             "p_non_dominated": candidate.p if candidate else None,
             "incidents": [asdict(incident) for incident in self.incidents],
-            "evaluations": [evaluation.to_dict() for evaluation in self.evaluations],
+            "trainings": [training.to_dict() for training in self.trainings],
             "lineage": entries,
         }
+
+    @property
+    def by_task(self) -> dict[str, list[Training]]:
+        """The genome's trainings by what distinguishes their titles.
+
+        This is ", TASK" if the run has a target task, else an empty text.
+        """
+        groups: dict[str, list[Training]] = {}
+        for training in self.trainings:
+            title = f", {training.task_name}" if self.setup.target else ""
+            groups.setdefault(title, []).append(training)
+        return groups
 
     def generation(self, proposal: Proposal) -> int:
         """Return the index of the generation of a proposal, from 0 as in the record."""
@@ -86,10 +99,7 @@ def history_of(folder: Path, digest: str) -> History:
             run=run.name,
             setup=run.setup,
             ancestors=tuple((p, by_key.get(p.key)) for p in proposals),
-            evaluations=tuple(
-                training.evaluation
-                for training in (*run.trainings(key=key), *run.trainings("target", key=key))
-            ),
+            trainings=(*run.trainings(key=key), *run.trainings("target", key=key)),
             incidents=tuple(incident for incident in run.incidents() if incident.key == key),
             id_length=id_length(run.digests()),
         )
@@ -109,15 +119,21 @@ def results(history: History) -> list[TextColumn]:
             rows.append((title, _value(candidate, name, unit)))
         if candidate.p is not None and candidate.errors:
             for metric in (o for o in setup.objectives if o.name in candidate.scores):
-                scores = [evaluation.metrics[metric.name] for evaluation in history.evaluations]
-                texts = ", ".join(amount(score, metric.unit) for score in scores)
-                rows.append((f"{header(metric.name, metric.unit)} by seed", texts))
+                for task, group in history.by_task.items():
+                    scores = [training.evaluation.metrics[metric.name] for training in group]
+                    title = f"{header(metric.name, metric.unit)} by seed{task}"
+                    rows.append((title, ", ".join(amount(score, metric.unit) for score in scores)))
             text = f"{candidate.p:.2f}: {p_front(setup.objectives)}"
             rows.append(("p(front)", text))
         if outside := outside_text(setup.objectives, candidate.objectives):
             rows.append(("limits", outside))
-    rows += _trained(history)
-    if not history.evaluations:
+    for task, group in history.by_task.items():
+        rows += _trained(history, task, group)
+    if history.incidents:
+        kinds = Counter(incident.kind for incident in history.incidents)
+        causes = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
+        rows.append(("begun again", f"{plural(len(history.incidents), 'time')}: {causes}"))
+    if not history.trainings:
         rows.append(("trained", proposal.note or "not yet"))
     return named_values(rows)
 
@@ -138,39 +154,37 @@ def lineage_columns(history: History) -> list[TextColumn]:
     ]
 
 
-def _trained(history: History) -> list[tuple[str, str]]:
-    """Return pairs of name and text on the genome's trainings.
+def _trained(history: History, task: str, trainings: Sequence[Training]) -> list[tuple[str, str]]:
+    """Return pairs of name and text on the genome's trainings under one task.
 
-    They show time, memory and learning curves of the first training, restarts after worker
-    failures, and failed trainings.
+    They show time, memory and learning curves of the first training, and failed trainings.
+
+    Args:
+        task: see ``History.by_task``.
     """
-    evaluations, objective = history.evaluations, history.setup.objectives[0]
-    rows = []
-    for first in evaluations[:1]:
-        times, core = plural(len(evaluations), "time"), duration(first.core_seconds)
-        gpu = f", {duration(first.wall_seconds)} on a GPU" if on_gpu(first) else ""
-        rows.append(("trained", f"{times}, {first.budget}, {core} of core time{gpu}"))
-        rows.append(("memory", f"{human(first.peak_memory_bytes)}B"))
-        # Eager execution is the default.
-        if first.execution not in ("", "cpu, eager"):
-            rows.append(("steps", first.execution))
-        if len(first.reports) > 1 and objective.is_metric:
-            # The objective by epoch, and the first metric of each gate.
-            curves: dict[str, list[float]] = {}
-            for metrics in (report.metrics for report in first.reports):
-                name = objective.name if objective.name in metrics else next(iter(metrics))
-                curves.setdefault(name, []).append(metrics[name])
-            for name, values in curves.items():
-                unit = history.setup.unit(name)
-                texts = ", ".join(amount(value, unit) for value in values)
-                rows.append((f"{header(name, unit)} by epoch", texts))
-    if history.incidents:
-        kinds = Counter(incident.kind for incident in history.incidents)
-        causes = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
-        rows.append(("begun again", f"{plural(len(history.incidents), 'time')}: {causes}"))
-    for failed in (e for e in evaluations if not e.is_ok):
+    objective, first = history.setup.objectives[0], trainings[0].evaluation
+    times, core = plural(len(trainings), "time"), duration(first.core_seconds)
+    gpu = f", {duration(first.wall_seconds)} on a GPU" if on_gpu(first) else ""
+    rows = [
+        (f"trained{task}", f"{times}, {first.budget}, {core} of core time{gpu}"),
+        (f"memory{task}", f"{human(first.peak_memory_bytes)}B"),
+    ]
+    # Eager execution is the default.
+    if first.execution not in ("", "cpu, eager"):
+        rows.append((f"steps{task}", first.execution))
+    if len(first.reports) > 1 and objective.is_metric:
+        # The objective by epoch, and the first metric of each gate.
+        curves: dict[str, list[float]] = {}
+        for metrics in (report.metrics for report in first.reports):
+            name = objective.name if objective.name in metrics else next(iter(metrics))
+            curves.setdefault(name, []).append(metrics[name])
+        for name, values in curves.items():
+            unit = history.setup.unit(name)
+            texts = ", ".join(amount(value, unit) for value in values)
+            rows.append((f"{header(name, unit)} by epoch{task}", texts))
+    for failed in (t.evaluation for t in trainings if not t.evaluation.is_ok):
         why = (failed.reason or "").replace("_", " ")
-        rows.append((failed.status, ": ".join(filter(None, (why, last_line(failed.error))))))
+        rows.append((failed.status + task, ": ".join(filter(None, (why, last_line(failed.error))))))
     return rows
 
 

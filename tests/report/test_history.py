@@ -9,6 +9,9 @@ from nas.report.history import MAX_ANCESTORS, History, history_of, lineage_colum
 from nas.report.table import table_lines
 from nas.store import lineage, open_run
 
+# A run whose front is that of a longer target task.
+WITH_TARGET = Path(__file__).parents[2] / "runs" / "example"
+
 
 def of(folder: Path, number: int) -> History:
     with open_run(folder) as run:
@@ -47,7 +50,7 @@ def test_results_show_estimate_scores_by_seed_and_p_front(recorded_run: Path) ->
     _, candidate = found.ancestors[0]
     assert candidate is not None
     told = dict(line.split("  ", 1) for line in lines(found) if "  " in line)
-    first, second = (100 * e.metrics["accuracy"] for e in found.evaluations)
+    first, second = (100 * t.evaluation.metrics["accuracy"] for t in found.trainings)
     assert told["accuracy % by seed"].strip() == f"{first:.1f}, {second:.1f}"
     assert (
         told["accuracy %, estimate"]
@@ -55,3 +58,15 @@ def test_results_show_estimate_scores_by_seed_and_p_front(recorded_run: Path) ->
         .startswith(f"{100 * candidate.objectives['accuracy']:.1f} ± ")
     )
     assert told["p(front)"].strip().startswith(f"{candidate.p:.2f}: ")
+
+
+def test_trainings_under_a_target_task_are_shown_apart() -> None:
+    found = history_of(WITH_TARGET, "ff011de9df57b15c")
+    shown = dict(line.split("  ", 1) for line in lines(found))
+    assert shown["accuracy % by seed, vit-cifar10"].strip() == "40.8"
+    assert shown["accuracy % by seed, comparison"].strip() == "55.2"
+    entries = found.to_dict()["trainings"]
+    assert [(t["part"], t["task"]) for t in entries] == [
+        ("search", "vit-cifar10"),
+        ("target", "comparison"),
+    ]

@@ -59,7 +59,7 @@ def test_a_member_of_a_run_has_results_and_lineage(recorded_run: Path) -> None:
     assert data["parents"] == list(child.parents)
     assert data["operator"] == child.operator
     assert [one["id"] for one in data["lineage"][:2]] == [child.digest, child.parents[0]]
-    measured = [one["metrics"]["accuracy"] for one in data["evaluations"]]
+    measured = [one["metrics"]["accuracy"] for one in data["trainings"]]
     assert data["scores"]["accuracy"] == pytest.approx(sum(measured) / len(measured))
     assert data["scores"]["accuracy"] != data["objectives"]["accuracy"]
     assert 0 <= data["p_non_dominated"] <= 1
