@@ -24,27 +24,13 @@ from nas.genome.primitives import get
 from nas.genome.types import infer
 from nas.report.table import TextColumn
 
-# The character of an operand's line: (is leftmost, is rightmost, continues).
-JOINTS: Final = {
-    (True, False, True): "├",
-    (True, False, False): "└",
-    (False, True, True): "┤",
-    (False, True, False): "┘",
-    (False, False, True): "┼",
-    (False, False, False): "┴",
-}
+# The character with lines up (8), down (4), to the left (2) and to the right (1), at their sum.
+CHARACTERS: Final = "   ─    ╵└┘┴│├┤┼"
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """One row of a drawing of a genome's graph.
-
-    Attributes:
-        rails: the vertical lines of values, and the connections between them.
-        value: name of the value that the operation returns.
-        expression: the operation as a call.
-        type: type of the value; empty for the output.
-    """
+    """A row of the drawing: the lines, a value's name, its operation as a call, and its type."""
 
     rails: str
     value: str
@@ -58,45 +44,50 @@ def drawing(genome: Genome) -> list[Drawn]:
     names: dict[Ref, str] = {s: s for s in STREAMS}
     names |= {i: f"{type_.kind if type_ else 'node'}_{i}" for i, type_ in enumerate(typing.nodes)}
     last_read = {ref: i for i, node in enumerate(genome.nodes) for ref in node.inputs}
-    lines, columns = [], list[Ref | None]()  # the value that each column of the rails holds
+    rows, columns = [], list[Ref | None]()  # the value of each vertical line
     for stream in (s for s in STREAMS if s in last_read):
         rails = "│ " * len(columns) + stream
         columns.append(stream)
-        lines.append(
-            Drawn(rails, stream, _stream(projections, stream), str(typing.streams[stream]))
-        )
+        source = _stream(projections, stream)
+        rows.append(Drawn(rails, stream, source, str(typing.streams[stream])))
     for index, node in enumerate(genome.nodes):
         rails, type_ = _join(columns, node, index, last_read), str(typing.nodes[index] or "?")
         if index not in last_read and index < len(genome.nodes) - 1:
             columns[columns.index(index)] = None
-        lines.append(Drawn(rails, names[index], _call(node, names), type_))
+        rows.append(Drawn(rails, names[index], _call(node, names), type_))
     if genome.nodes:
-        merged = "sum of the heads" if projections.merge == "sum" else "heads side by side"
-        output = f"W_O({merged})" if projections.has_wo else merged
         rails = "".join("  " if ref is None else "▼ " for ref in columns).rstrip()
-        lines.append(Drawn(rails, "output", output, ""))
-    return lines
+        rows.append(Drawn(rails, "output", output_text(projections), ""))
+    return rows
 
 
-def drawing_columns(lines: Sequence[Drawn]) -> list[TextColumn]:
+def drawing_columns(rows: Sequence[Drawn]) -> list[TextColumn]:
     """Return the columns of a table without header that shows the drawing."""
     return [
-        TextColumn("", [line.rails for line in lines], style="cyan"),
-        TextColumn("", [f"{line.value} = {line.expression}" for line in lines], least=20),
-        TextColumn("", [line.type for line in lines], style="dim", rank=1),
+        TextColumn("", [row.rails for row in rows], style="cyan"),
+        TextColumn("", [f"{row.value} = {row.expression}" for row in rows], least=20),
+        TextColumn("", [row.type for row in rows], style="dim", rank=1),
     ]
 
 
+def output_text(projections: Projections) -> str:
+    """Return how the heads become the output, such as "W_O(heads side by side)"."""
+    merged = "sum of heads" if projections.merge == "sum" else "heads side by side"
+    return f"W_O({merged})" if projections.has_wo else merged
+
+
+def value_text(value: ParamValue) -> str:
+    """Return the value of a node's parameter as text."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
+
+
 def _join(columns: list[Ref | None], node: Node, index: int, last_read: dict[Ref, int]) -> str:
-    """Return the lines and the dot in the drawing's row of a node, and update ``columns``.
+    """Return the lines in the row of a node, and update ``columns`` for the next row.
 
-    The dot is connected to the vertical lines of the operands. It is in the column of an operand
-    that no later node reads; if there is no such operand, in a free column.
-
-    Args:
-        columns: the value that each column of the drawing shows; None for a free column.
-        index: index of the node.
-        last_read: index of the last node that reads each value.
+    The node's dot is in the column of an operand that no later node reads; if there is none, in a
+    free column.
     """
     operands = {i: ref for i, ref in enumerate(columns) if ref is not None and ref in node.inputs}
     ending = [i for i, ref in operands.items() if last_read[ref] <= index]
@@ -104,35 +95,24 @@ def _join(columns: list[Ref | None], node: Node, index: int, last_read: dict[Ref
         columns.append(None)
     at = ending[0] if ending else columns.index(None)
     low, high = min([at, *operands]), max([at, *operands])
-    line = ""
+    rails = ""
     for i, ref in enumerate(columns):
-        if i == at:
-            line += "●"
-        elif i in operands:
-            line += JOINTS[i == low, i == high, i not in ending]
-        elif ref is not None:
-            line += "│"
-        else:
-            line += "─" if low < i < high else " "
-        line += "─" if low <= i < high else " "
-    for i in ending:
-        columns[i] = None
+        is_crossed = ref is not None and i not in operands
+        across = 0 if is_crossed else 2 * (low < i <= high) + (low <= i < high)
+        upright = 0 if ref is None else 8 + 4 * (i not in ending)
+        rails += "●" if i == at else CHARACTERS[upright + across]
+        rails += "─" if low <= i < high else " "
+    columns[:] = [None if i in ending else ref for i, ref in enumerate(columns)]
     columns[at] = index
-    return line.rstrip()
+    return rails.rstrip()
 
 
 def _call(node: Node, names: dict[Ref, str]) -> str:
     operands = [names[ref] for ref in node.inputs]
     # The block's input reaches some operations beside their operands: gates, and QANA's tail.
     operands += [name for name in get(node.op).extras if name == "x"]
-    params = [f"{name}={_value(value)}" for name, value in node.params]
+    params = [f"{name}={value_text(value)}" for name, value in node.params]
     return f"{node.op}({', '.join([*operands, *params])})"
-
-
-def _value(value: ParamValue) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "none" if value is None else str(value)
 
 
 def _stream(projections: Projections, stream: str) -> str:

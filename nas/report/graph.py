@@ -1,33 +1,27 @@
-"""A genome's graph as a picture: streams on top, the output at the bottom, colours by role.
-
-A stream is an input of the graph: queries, keys or values. ``placed`` computes the positions of the
-boxes; ``graph_svg`` draws them. The report page draws a mechanism when it is selected, so one of
-its scripts (page/scripts/graph.js) has the same layout.
-"""
+"""A genome's graph as a picture: streams on top, the output at the bottom, colours by role."""
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from itertools import accumulate, chain, pairwise, repeat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate, count, groupby, pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Final
 
+import networkx as nx
 from markupsafe import Markup
 
 from nas.common.text import printable
-from nas.genome import STREAMS, Genome, ParamValue, Ref
+from nas.genome import STREAMS, Genome, Ref
 from nas.genome.primitives import get
 from nas.report.charts import check_picture, write_svg
-from nas.report.page.rendering import render
+from nas.report.drawing import output_text, value_text
 
-GAP, LAYER, HEIGHT, LETTER, TOP, MARGIN = 22.0, 66.0, 38.0, 7.1, 8.0, 8.0
-ROUNDS: Final = 120
-# Colours of roles, for light and dark backgrounds; text and wires have the surrounding text colour.
-COLOURS: Final = {
+GAP, LAYER, HEIGHT, LETTER, MARGIN = 22.0, 66.0, 38.0, 7.1, 8.0  # in pixels
+ROUNDS: Final = 25
+STREAM, BEND = "stream", "bend"
+COLOURS: Final = {  # of roles, for light and dark backgrounds
     "score": "#3f7ddb",
     "normalize": "#d9700f",
     "aggregate": "#1f9d6b",
@@ -35,46 +29,47 @@ COLOURS: Final = {
     "position": "#1797a6",
     "gate": "#d6457a",
     "transform": "#9a5cc6",
+    STREAM: "currentColor",
 }
 NO_ROLE: Final = "#7d8590"
-FONT: Final = "'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
+
+_PICTURE: Final = Markup(
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="{left:.1f} 0 {width:.1f} {height:g}" '
+    'width="{width:.1f}" height="{height:g}" role="img" font-size="12.5" text-anchor="middle" '
+    "font-family=\"'Segoe UI', 'Helvetica Neue', Arial, sans-serif\" "
+    'style="max-width: 100%; height: auto"><title>{about}</title>'
+    '<g fill="none" stroke="currentColor" stroke-width="1.4" stroke-opacity=".55">{wires}</g>'
+    "{boxes}</svg>"
+)
+_WIRE: Final = Markup('<path d="M{x0:.1f} {y0:g}C{x0:.1f} {y:g} {x1:.1f} {y:g} {x1:.1f} {y1:g}"/>')
+_BOX: Final = Markup(
+    '<g><title>{role}: {words} {more}</title><rect x="{left:.1f}" y="{top:g}" width="{width:.1f}" '
+    'height="{height:g}" rx="{radius:g}" fill="{colour}" fill-opacity=".06" stroke="{colour}" '
+    'stroke-opacity="{opacity}" stroke-width="1.4"/>'
+    '<text x="{x:.1f}" y="{middle:g}" fill="currentColor">{words}</text>{details}</g>'
+)
+_DETAILS: Final = Markup(
+    '<text x="{x:.1f}" y="{y:g}" fill="currentColor" fill-opacity=".7" font-size="10.5">{}</text>'
+)
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Box:
-    """A box of the picture of a graph: a stream, a node, the output, or a bend of a long wire.
+    """A box of the picture: a stream, a node, the output, or a bend.
 
-    A stream is an input of the graph. A wire is a line from a box to a box that reads its value. A
-    bend is an invisible box that leads a wire between the other boxes of a layer. Coordinates are
-    pixels; y increases downwards.
-
-    Attributes:
-        words: text in the box.
-        kind: role of the node's operation, or "stream" (also for the output), or "bend".
-        layer: number of the layer, 0 at the top.
-        width: width of the box in pixels.
-        more: second line of text: the node's parameters.
-        reads: boxes whose values the box reads.
-        x: horizontal coordinate of the centre.
+    A bend is an invisible box that leads a long wire between the other boxes of a layer. ``role``
+    is that of the node's operation, or "stream" (also for the output), or "bend". ``more`` is a
+    second line, with the node's parameters.
     """
 
     words: str
-    kind: str
-    layer: int
-    width: float
+    role: str
     more: str = ""
-    reads: list[Box] = field(default_factory=list)
-    x: float = 0.0
 
     @property
-    def y(self) -> float:
-        """The vertical coordinate of the box's upper edge."""
-        return self.layer * LAYER + TOP
-
-    @property
-    def colour(self) -> str:
-        """The colour for the role of the box's operation."""
-        return COLOURS.get(self.kind, NO_ROLE)
+    def width(self) -> float:
+        """The width in pixels."""
+        return max(len(self.words), 0.86 * len(self.more)) * LETTER + 26 if self.words else 6.0
 
 
 def write_graph(genome: Genome, path: Path) -> None:
@@ -88,143 +83,127 @@ def write_graph(genome: Genome, path: Path) -> None:
 
 
 def graph_svg(genome: Genome, about: str = "Graph of the mechanism") -> Markup:
-    """Return the picture of a genome's graph as an SVG element, readable on any background."""
-    boxes = placed(genome)
-    left, right, bottom = extent(boxes)
-    return render(
-        "graph.html",
-        about=about,
-        boxes=boxes,
-        wire=wire,
-        font=FONT,
-        height=HEIGHT,
+    """Return the picture of a genome's graph as the text of an SVG element.
+
+    The element needs no style: texts and wires have the colour of the surrounding text
+    (``currentColor``), and the colours of roles show on light and on dark backgrounds. Texts of the
+    genome are escaped. ``about`` is the title of the picture.
+    """
+    graph = box_graph(genome)
+    layers = assign_layers(graph)
+    x = place_boxes(graph, layers)
+    left = min(x[box] - box.width / 2 for box in graph) - MARGIN
+    right = max(x[box] + box.width / 2 for box in graph) + MARGIN
+    return _PICTURE.format(
         left=left,
-        right=right,
-        bottom=bottom,
-    ).strip()
+        width=right - left,
+        height=LAYER * (1 + max(layers.values())),
+        about=about,
+        wires=Markup().join(_wire(x, layers, start, end) for start, end in graph.edges),
+        boxes=Markup().join(_box(box, x[box], layers[box]) for box in graph if box.role != BEND),
+    )
 
 
-def extent(boxes: Iterable[Box]) -> tuple[float, float, float]:
-    """Return the left edge, right edge and height of the picture of boxes, in pixels."""
-    boxes = list(boxes)
-    left = min(box.x - box.width / 2 for box in boxes) - MARGIN
-    right = max(box.x + box.width / 2 for box in boxes) + MARGIN
-    return left, right, LAYER * (1 + max(box.layer for box in boxes))
-
-
-def wire(start: Box, end: Box) -> tuple[float, float]:
-    """Return the vertical coordinates of the two ends of a wire.
-
-    A wire starts at the lower edge of a box and ends at the upper edge of a box. At a bend it
-    starts or ends in the middle of the bend's box.
-    """
-    leaves = start.y + (HEIGHT / 2 if start.kind == "bend" else HEIGHT)
-    return leaves, end.y + (HEIGHT / 2 if end.kind == "bend" else 0.0)
-
-
-def placed(genome: Genome) -> list[Box]:
-    """Return all boxes of the picture of a genome's graph, with positions, sorted by layer."""
-    return _arranged(_bent(_laid_out(genome)))
-
-
-def _laid_out(genome: Genome) -> list[Box]:
-    """Return the boxes of a genome with their layers, but without horizontal positions.
-
-    The box of an operation is one layer below the lowest box that it reads. The box of an input
-    (such as q, k or v) is one layer above the highest box that reads it.
-    """
-    projections = genome.projections
-    by_ref: dict[Ref, Box] = {}
+def box_graph(genome: Genome) -> nx.DiGraph[Box]:
+    """Return the boxes of a genome, with an edge from each box to each box that reads its value."""
+    boxes: dict[Ref, Box] = {}
     for stream in STREAMS:
         if any(stream in node.inputs for node in genome.nodes):
-            source = f"x·W_{stream.upper()}" if projections.has_projection(stream) else "x"
-            by_ref[stream] = _box(f"{stream} = {source}", "stream", 0)
+            source = f"x·W_{stream.upper()}" if genome.projections.has_projection(stream) else "x"
+            boxes[stream] = Box(f"{stream} = {source}", STREAM)
+    graph: nx.DiGraph[Box] = nx.DiGraph()
+    graph.add_nodes_from(boxes.values())
     for index, node in enumerate(genome.nodes):
-        reads = [by_ref[ref] for ref in dict.fromkeys(node.inputs)]
-        more = ", ".join(f"{name} {_value(value)}" for name, value in node.params)
-        layer = 1 + max((box.layer for box in reads), default=0)
+        more = ", ".join(f"{name} {value_text(value)}" for name, value in node.params)
         role = str(get(node.op).signatures[0].role)
-        by_ref[index] = _box(node.op.replace("_", " "), role, layer, more, reads)
-    merged = "sum of heads" if projections.merge == "sum" else "heads side by side"
-    last = [by_ref[len(genome.nodes) - 1]] if genome.nodes else []
-    words = f"W_O({merged})" if projections.has_wo else merged
-    out = _box(words, "stream", 1 + max((box.layer for box in last), default=0), "", last)
-    boxes = [*by_ref.values(), out]
-    for box in boxes:  # a stream stands one layer above its first reader
-        readers = [other.layer for other in boxes if box in other.reads]
-        if not box.reads and readers:
-            box.layer = min(readers) - 1
-    return boxes
+        boxes[index] = Box(printable(node.op.replace("_", " ")), role, printable(more))
+        graph.add_edges_from((boxes[ref], boxes[index]) for ref in node.inputs)
+    output = Box(output_text(genome.projections), STREAM)
+    graph.add_edge(boxes[len(genome.nodes) - 1], output)
+    return graph
 
 
-def _box(words: str, kind: str, layer: int, more: str = "", reads: list[Box] | None = None) -> Box:
-    words, more = printable(words), printable(more)
-    width = max(len(words), 0.86 * len(more)) * LETTER + 26
-    return Box(words, kind, layer, width, more, reads or [])
+def assign_layers(graph: nx.DiGraph[Box]) -> dict[Box, int]:
+    """Return the layer of each box, 0 at the top, and replace long wires in the graph by bends.
 
-
-def _value(value: ParamValue) -> str:
-    return f"{value:g}" if isinstance(value, float) else json.dumps(value).strip('"')
-
-
-def _bent(boxes: list[Box]) -> list[Box]:
-    """Return the boxes and a new bend for each layer that a wire crosses, sorted by layer.
-
-    Bends keep wires from running behind boxes. The field ``reads`` of the boxes is changed.
+    The box of an operation is one layer below the lowest box that it reads, that of a stream one
+    layer above its highest reader.
     """
-    bends: dict[tuple[Box, Box, int], Box] = {}
-    for box in boxes:
-        for place, last in enumerate(box.reads):
-            start = last
-            for layer in range(start.layer + 1, box.layer):
-                last = bends[start, box, layer] = Box("", "bend", layer, 6.0, reads=[last])
-            box.reads[place] = last
-    return sorted([*boxes, *bends.values()], key=lambda box: box.layer)
+    generations = enumerate(nx.topological_generations(graph))
+    layers = {box: layer for layer, boxes in generations for box in boxes}
+    for box in graph:
+        if not graph.pred[box]:
+            layers[box] = min(layers[reader] for reader in graph[box]) - 1
+    for start, end in list(graph.edges):
+        bends = [Box("", BEND) for _ in range(layers[start] + 1, layers[end])]
+        graph.remove_edge(start, end)
+        nx.add_path(graph, [start, *bends, end])
+        layers |= zip(bends, count(layers[start] + 1), strict=False)
+    return layers
 
 
-def _arranged(boxes: list[Box]) -> list[Box]:
-    """Set the horizontal positions of the boxes close to connected boxes; return the boxes."""
-    around: dict[Box, list[Box]] = {box: [] for box in boxes}
-    layers: defaultdict[int, list[Box]] = defaultdict(list)
-    for box in boxes:
-        layers[box.layer].append(box)
-        for other in box.reads:
-            around[box].append(other)
-            around[other].append(box)
-    taken = 0.0
-    for layer in layers.values():
-        for box in layer:
-            if box.reads:
-                box.x = fmean(other.x for other in box.reads)
-            else:
-                box.x = taken + box.width / 2 + GAP
-                taken += box.width + GAP
-        _apart(layer)  # before the next layer, whose order depends on this one's
+def place_boxes(graph: nx.DiGraph[Box], layers: Mapping[Box, int]) -> dict[Box, float]:
+    """Return the horizontal coordinate of the centre of each box, in pixels.
+
+    Boxes of a layer do not overlap. Layer by layer, the sum of the squared horizontal lengths of
+    all wires is minimised for the order of the boxes by their wished places.
+    """
+    rows = [[*row] for _, row in groupby(sorted(graph, key=layers.__getitem__), layers.get)]
+    around = {box: [*nx.all_neighbors(graph, box)] for box in graph}
+    x: dict[Box, float] = {}
     for _ in range(ROUNDS):
-        for box in boxes:
-            if around[box]:
-                box.x = 0.5 * box.x + 0.5 * fmean(other.x for other in around[box])
-        for layer in layers.values():
-            _apart(layer)
-    return boxes
+        for row in rows:
+            end = max(x.values(), default=0.0) + GAP  # of a box without a placed neighbour
+            wishes = {box: fmean([x[b] for b in around[box] if b in x] or [end]) for box in row}
+            row.sort(key=wishes.__getitem__)
+            distances = ((a.width + b.width) / 2 + GAP for a, b in pairwise(row))
+            starts = [*accumulate(distances, initial=0.0)]
+            free = [wishes[box] - start for box, start in zip(row, starts, strict=True)]
+            places = _isotonic(free, [len(around[box]) for box in row])
+            x |= {box: place + s for box, place, s in zip(row, places, starts, strict=True)}
+    return x
 
 
-def _apart(layer: list[Box]) -> None:
-    """Move the boxes of a layer apart, with the least sum of squared moves in their order.
+def _isotonic(values: Iterable[float], weights: Iterable[float]) -> list[float]:
+    """Return the non-decreasing numbers nearest to the values by weighted least squares.
 
-    Without their distances the boxes have places that may not decrease: isotonic regression, here
-    by pooling of adjacent violators.
+    By pooling of adjacent violators; an import of scipy.optimize takes longer than the picture.
     """
-    layer.sort(key=lambda box: box.x)
-    distances = ((left.width + right.width) / 2 + GAP for left, right in pairwise(layer))
-    starts = list(accumulate(distances, initial=0.0))
-    groups: list[tuple[float, int]] = []  # mean place and number of boxes
-    for box, start in zip(layer, starts, strict=True):
-        place, count = box.x - start, 1
-        while groups and groups[-1][0] > place:
-            before, more = groups.pop()
-            place, count = (place * count + before * more) / (count + more), count + more
-        groups.append((place, count))
-    places = chain.from_iterable(repeat(place, count) for place, count in groups)
-    for box, start, place in zip(layer, starts, places, strict=True):
-        box.x = start + place
+    blocks: list[tuple[float, float, int]] = []  # mean, weight and number of values
+    for value, weight in zip(values, weights, strict=True):
+        mean, number = value, 1
+        while blocks and blocks[-1][0] > mean:
+            before, more, others = blocks.pop()
+            mean = (mean * weight + before * more) / (weight + more)
+            weight, number = weight + more, number + others
+        blocks.append((mean, weight, number))
+    return [mean for mean, _, number in blocks for _ in range(number)]
+
+
+def _wire(x: Mapping[Box, float], layers: Mapping[Box, int], start: Box, end: Box) -> Markup:
+    """Return a wire from the lower edge of a box to the upper edge of one that reads it."""
+    leaves, enters = (
+        (HEIGHT / 2 if start.role == BEND else HEIGHT),
+        (HEIGHT / 2) * (end.role == BEND),
+    )
+    y0, y1 = layers[start] * LAYER + MARGIN + leaves, layers[end] * LAYER + MARGIN + enters
+    return _WIRE.format(x0=x[start], y0=y0, y=(y0 + y1) / 2, x1=x[end], y1=y1)
+
+
+def _box(box: Box, x: float, layer: int) -> Markup:
+    top, is_stream = layer * LAYER + MARGIN, box.role == STREAM
+    return _BOX.format(
+        role=box.role,
+        words=box.words,
+        more=box.more,
+        left=x - box.width / 2,
+        top=top,
+        width=box.width,
+        height=HEIGHT,
+        radius=HEIGHT / 2 if is_stream else 6,
+        colour=COLOURS.get(box.role, NO_ROLE),
+        opacity=0.35 if is_stream else 1,
+        x=x,
+        middle=top + (17 if box.more else 24),
+        details=_DETAILS.format(box.more, x=x, y=top + 31) if box.more else "",
+    )

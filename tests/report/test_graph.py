@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,16 @@ import pytest
 from nas.common.errors import RunError
 from nas.compiler import make_plan
 from nas.genome.mechanisms import MECHANISMS
-from nas.report.graph import GAP, Box, graph_svg, placed, write_graph
+from nas.report.graph import (
+    BEND,
+    GAP,
+    STREAM,
+    assign_layers,
+    box_graph,
+    graph_svg,
+    place_boxes,
+    write_graph,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -20,18 +29,16 @@ SVG = "{http://www.w3.org/2000/svg}"
 @pytest.mark.parametrize("name", ["mha", "qana", "kda", "canon"])
 def test_boxes_do_not_overlap_and_lie_below_their_inputs(name: str) -> None:
     genome = make_plan(MECHANISMS[name].genome).genome
-    boxes = placed(genome)
-    shown = [box for box in boxes if box.kind not in ("stream", "bend")]
-    assert sorted(box.words for box in shown) == sorted(
-        n.op.replace("_", " ") for n in genome.nodes
-    )
-    assert all(box.layer == other.layer + 1 for box in boxes for other in box.reads)
-    layers: dict[int, list[Box]] = {}
-    for box in boxes:
-        layers.setdefault(box.layer, []).append(box)
-    for own in layers.values():
-        for left, right in pairwise(sorted(own, key=lambda box: box.x)):
-            assert right.x - left.x >= (left.width + right.width) / 2 + GAP - 1e-6
+    graph = box_graph(genome)
+    layers = assign_layers(graph)
+    x = place_boxes(graph, layers)
+    words = sorted(box.words for box in graph if box.role not in (STREAM, BEND))
+    assert words == sorted(node.op.replace("_", " ") for node in genome.nodes)
+    assert min(layers.values()) == 0
+    assert all(layers[end] == layers[start] + 1 for start, end in graph.edges)
+    for left, right in combinations(sorted(graph, key=lambda box: x[box]), 2):
+        if layers[left] == layers[right]:
+            assert x[right] - x[left] >= (left.width + right.width) / 2 + GAP - 1e-6
 
 
 def test_svg_is_well_formed_and_escapes_text() -> None:
