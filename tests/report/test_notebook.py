@@ -44,7 +44,7 @@ def test_a_run_shows_verdict_and_front(recorded_run: Path, tmp_path: Path) -> No
     ended = NotebookResult("example", recorded_run, "finished", 3, Counts(), 0.5, "The end.")
     text = ended._repr_html_()
     harmless(text)
-    assert "is the best so far, and not yet confirmed." in text
+    assert "so far, and is not yet confirmed." in text
     assert "<table" in text
     gone = dataclasses.replace(ended, folder=tmp_path)._repr_html_()
     assert "<p>The end. " in gone
