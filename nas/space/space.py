@@ -162,7 +162,7 @@ class SearchSpace(Frozen):
         try:
             return {op: _accepted(op, choices) for op, choices in value.items()}
         except GenomeError as error:
-            raise ValueError(str(error)) from None
+            raise ValueError(str(error).removeprefix("primitives: ")) from None
 
     def asked(
         self, objectives: Sequence[str] | None, region: Mapping[str, float] | None

@@ -30,6 +30,12 @@ FORMS = "'all', 'first', 'alternate', or a mapping of every, count, offset, rest
         ({"region": {"quality": True}}, ".quality: found bool True; expected a valid number"),
         ({"region": 3}, ": found int 3; expected a mapping of keys to values"),
         ({"projections": {"q_heads": ["x"]}}, ".q_heads.0: found str 'x'; expected 'all'"),
+        ({"projections": {"has_wq": [1]}}, ".has_wq.0: found int 1"),
+        ({"visibility": {"window": [0]}}, ".window.0: found int 0"),
+        ({"primitives": {}}, ": found dict {}; expected more items"),
+        ({"primitives": {"softmax": {"t": [1]}}}, ": softmax has no parameter 't'"),
+        ({"primitives": {"topk_filter": {"k": [0]}}}, ": topk_filter, k: found int 0"),
+        ({"primitives": {"sofmax": {}}}, ": there is no primitive 'sofmax' (did you mean"),
     ],
 )
 def test_one_mistake_is_one_sentence(fields: dict[str, Any], words: str) -> None:

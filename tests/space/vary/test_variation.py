@@ -1,34 +1,31 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-import torch
 
-from nas.common.config import parse_model
-from nas.common.errors import ConfigError, SpaceError
-from nas.compiler import build_attention, make_plan
-from nas.genome import ALL, Genome, Node, Placement, Rest, canonical
+from nas.common.errors import SpaceError
+from nas.compiler import make_plan
+from nas.genome import ALL, Genome, Node, Placement, Rest
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.mechanisms import MECHANISMS, NamedMechanism, mechanism
-from nas.genome.primitives import REGISTRY, Role, get
-from nas.genome.primitives.base import parse_signature
+from nas.genome.primitives import get
 from nas.genome.types import infer
 from nas.space import SearchSpace, load_space
 from nas.space.rules import PolicyFile, compile_policy, load_policy, validate
 from nas.space.space import seeds
-from nas.space.vary import Variation
+from nas.space.vary import Variation, grammar
 from nas.space.vary.draft import Draft
 from nas.space.vary.mutation import insert_pair
 
 if TYPE_CHECKING:
     from nas.space.rules import Policy
 
-SPACES = ("quickstart", "attention_v1", "attention_v2", "attention_causal")
+SPACES = ("quickstart", "attention_v1", "attention_causal")
 
 
 # Sees all tokens at once, whatever the mask.
@@ -42,6 +39,7 @@ LOOKS_AHEAD = Genome(
 )
 
 
+@cache
 def setup(name: str, is_causal: bool = False) -> tuple[SearchSpace, Policy, Variation]:
     space = load_space(name)
     policy = load_policy(space.policy)
@@ -75,7 +73,7 @@ def population(name: str, count: int, seed: int, is_causal: bool = False) -> lis
     return found
 
 
-@pytest.mark.parametrize("count", [1_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [200, pytest.param(100_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SPACES)
 def test_results_are_legal_and_in_the_space(name: str, count: int) -> None:
     space, policy, _ = setup(name)
@@ -85,38 +83,31 @@ def test_results_are_legal_and_in_the_space(name: str, count: int) -> None:
         assert space.excludes(canonicalise(genome)) is None, genome.to_json()
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(1_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", SPACES)
-def test_results_can_be_built_and_run(name: str, count: int) -> None:
-    x = torch.randn(2, 9, 32)
-    for genome in population(name, count, seed=2):
-        out = build_attention(genome, 32, 8)(x)
-        assert out.shape == x.shape
-        assert bool(out.isfinite().all()), genome.to_json()
+def test_the_same_seed_gives_the_same_genomes() -> None:
+    first, second, other = (population("attention_v2", 60, seed) for seed in (4, 4, 5))
+    assert first == second != other
 
 
-@pytest.mark.parametrize("name", SPACES)
-def test_the_same_seed_gives_the_same_genomes(name: str) -> None:
-    assert population(name, 60, seed=4) == population(name, 60, seed=4)
-    assert population(name, 60, seed=4) != population(name, 60, seed=5)
-
-
-def test_every_choice_of_the_space_occurs() -> None:
-    space, _, _ = setup("attention_v2")
-    found = population("attention_v2", 6_000, seed=6)
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("quickstart", 1_500), pytest.param("attention_v2", 6_000, marks=pytest.mark.slow)],
+)
+def test_every_choice_of_the_space_occurs(name: str, count: int) -> None:
+    space, _, _ = setup(name)
+    found = population(name, count, seed=6)
     seen = {(n.op, k, v) for g in found for n in g.nodes for k, v in n.params}
     assert {n.op for g in found for n in g.nodes} == set(space.primitives)
     for op, choices in space.primitives.items():
-        for name, values in choices.items():
-            default = get(op).parameters[name].default
-            assert all((op, name, v) in seen for v in values if v != default), (op, name)
+        for parameter, values in choices.items():
+            default = get(op).parameters[parameter].default
+            assert all((op, parameter, v) in seen for v in values if v != default), (op, parameter)
     for field, values in space.projections.items():
         assert {getattr(g.projections, field) for g in found} == set(values), field
     assert {g.placement for g in found} == set(space.placement)
 
 
 def test_primitives_that_the_policy_excludes_do_not_occur() -> None:
-    ops = {n.op for g in population("attention_v1", 2_000, seed=7) for n in g.nodes}
+    ops = {n.op for g in population("attention_v1", 1_000, seed=7) for n in g.nodes}
     assert ops == set(load_space("attention_v1").primitives) - {"topk_filter"}
 
 
@@ -163,7 +154,7 @@ def test_crossover_children_carry_nodes_of_both_parents() -> None:
 
 def test_two_stage_attention_grows_where_the_policy_allows_it() -> None:
     variation, rng = operators(changed("quickstart", policy="two_stage")), np.random.default_rng(11)
-    found = [variation.sample(rng) for _ in range(250)]
+    found = [variation.sample(rng) for _ in range(60)]
     assert not any(validate(g, load_policy("two_stage")) for g in found)
     assert any(sum(n.op == "weighted_sum" for n in g.nodes) > 1 for g in found)
 
@@ -227,8 +218,8 @@ def test_fixed_projections_of_a_space_are_kept() -> None:
 
 def test_exactly_the_windows_of_the_space_occur() -> None:
     choices = {"window": (None, 8, 16), "global_tokens": (0, 2)}
-    found = load_space("attention_v2")
-    space = changed("attention_v2", visibility=choices, mechanisms=())
+    found = load_space("quickstart")
+    space = changed("quickstart", visibility=choices, mechanisms=())
     variation, rng = operators(space), np.random.default_rng(0)
     genomes = [variation.sample(rng) for _ in range(60)]
     genomes += [variation.mutate(g, rng)[0] for g in genomes]
@@ -242,8 +233,7 @@ def test_exactly_the_windows_of_the_space_occur() -> None:
 
 def test_choices_of_patterns_are_combined_and_drawn() -> None:
     choices = {"every": [1, 4], "count": [1, 3], "offset": [0, 3], "rest": ["mha", "mha:window=8"]}
-    data = load_space("attention_v2").model_dump() | {"placement": choices, "mechanisms": ()}
-    space = SearchSpace.model_validate(data)
+    space = changed("quickstart", placement=choices, mechanisms=())
     patterns = {
         Placement(4, c, o, r) for c in (1, 3) for o in (0, 3) for r in (Rest(), Rest(window=8))
     }
@@ -263,56 +253,16 @@ def test_choices_of_patterns_are_combined_and_drawn() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"visibility": {"window": [0]}}, "visibility.window.0: found int 0"),
-        ({"visibility": {"windw": [1]}}, "unknown key 'windw'.*did you mean 'window'"),
-        ({"projections": {"has_wq": [1]}}, "projections.has_wq.0: found int 1"),
-        ({"projections": {"raw": ["whole"]}}, "projections.raw.0: found str 'whole'"),
-        ({"projections": {"raw": []}}, "projections.raw: .*more items"),
-        ({"placement": ["last"]}, "placement.0: found str 'last'"),
-        ({"placement": {"evry": [2]}}, "placement.0.evry: unknown key 'evry'"),
-        ({"placement": {"every": [2], "count": [3]}}, "placement: .*at least one"),
-        ({"placement": {"every": [2, "x"]}}, "placement.1.every: found str 'x'"),
-        ({"placement": {"every": [2], "rest": ["mqa"]}}, "placement.0.rest: found str 'mqa'"),
-        ({"primitives": {}}, "primitives: .*more items"),
-        ({"primitives": {"softmax": {"t": [1]}}}, "softmax has no parameter 't'"),
-        ({"primitives": {"topk_filter": {"k": [0]}}}, "topk_filter, k: found int 0"),
-        ({"primitives": {"sofmax": {}}}, "did you mean 'softmax'"),
-    ],
-)
-def test_choices_that_do_not_exist_are_named(change: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        parse_model(load_space("attention_v2").model_dump() | change, SearchSpace, "a.yaml")
-
-
-def test_causal_variation_yields_only_causal_genomes() -> None:
-    found = population("attention_v2", 2_500, seed=20, is_causal=True)
+@pytest.mark.parametrize("count", [300, pytest.param(2_500, marks=pytest.mark.slow)])
+def test_causal_variation_yields_only_causal_genomes(count: int) -> None:
+    found = population("attention_v2", count, seed=20, is_causal=True)
     unsafe = [g for g in dict.fromkeys(found) if make_plan(g).unsafe]
     assert not unsafe, unsafe[0].to_json()
     convolutions = [dict(n.params) for g in found for n in g.nodes if n.op == "short_conv"]
     assert not any("causal" in params for params in convolutions), "causal by default"
     assert {params.get("kernel", 3) for params in convolutions} == {3, 5}, "with every width"
-    free = population("attention_v2", 2_000, seed=20)
+    free = population("attention_v2", count, seed=20)
     assert any(make_plan(g).unsafe for g in free), "or the space has nothing to leave out"
-
-
-def test_outputs_of_causal_variation_ignore_later_tokens() -> None:
-    """By computing: with later tokens moved, earlier outputs are those of before."""
-    tokens, cut = 40, 24
-    generator = torch.Generator().manual_seed(0)
-    x, later = torch.randn(2, 1, tokens, 16, generator=generator, dtype=torch.float64)
-    moved = torch.cat([x[:, :cut], later[:, cut:]], dim=1)
-    found = list(dict.fromkeys(population("attention_v2", 400, seed=21, is_causal=True)))
-    for genome in found[:: len(found) // 100][:100]:
-        torch.manual_seed(0)
-        block = build_attention(genome, 16, 8).double().eval()
-        with torch.no_grad():
-            for parameter in block.parameters():  # away from a start of zeros
-                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
-            before, after = (block(t, is_causal=True)[:, :cut] for t in (x, moved))
-        torch.testing.assert_close(after, before, rtol=0.0, atol=1e-9, msg=genome.to_json())
 
 
 def test_non_causal_parents_have_causal_children() -> None:
@@ -352,60 +302,11 @@ def test_a_causal_space_without_genomes_is_refused() -> None:
         Variation(space, policy, is_causal=True)
 
 
-@pytest.fixture
-def own_normal_forms() -> Iterator[None]:
-    """Normal forms that a test computes with other declarations of primitives are forgotten."""
-    yield
-    for cached in (canonical._normal, infer):
-        cached.cache_clear()
-
-
-@pytest.mark.usefixtures("own_normal_forms")
-def test_signatures_of_one_primitive_may_differ_in_role_and_kind(
+def test_a_policy_with_too_many_ways_to_obey_it_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """uniform of tokens is no score's reader; a rule about scores does not look at it."""
-    texts = ("scores: scores[h] -> weights[h]", "tokens: tokens[h,w] -> weights[h]")
-    both = tuple(parse_signature(text, Role.NORMALIZE) for text in texts)
-    tanh = tuple(
-        parse_signature(f"{k}: {k}[h] -> {k}[h]", Role.ADJUST) for k in ("scores", "weights")
-    )
-    signatures = {"uniform": both, "tanh": (*get("tanh").signatures[:1], *tanh)}
-    for name, op_signatures in signatures.items():
-        found = replace(get(name), signatures=op_signatures)
-        monkeypatch.setitem(REGISTRY._members, name, found)
-    policy = own_policy(
-        {"to": "output", "from": "input", "match": ".* aggregate transform*"},
-        {
-            "to": "aggregate.weights",
-            "from": "input",
-            "match": "transform* (score adjust* normalize | uniform) adjust*",
-        },
-        {"to": "aggregate.values", "from": "input", "match": "transform*"},
-        {"to": "normalize.scores", "from": "input", "match": "transform* score adjust*"},
-    )
-    space = changed("quickstart", primitives={**load_space("quickstart").primitives, "tanh": {}})
-    variation, rng = Variation(space, policy), np.random.default_rng(23)
-    pool = [
-        Genome((Node("uniform", ("v",)), Node("weighted_sum", (0, "v")))),
-        *(variation.sample(rng) for _ in range(100)),
-    ]
-    for _ in range(600):
-        a, b = (pool[int(rng.integers(len(pool)))] for _ in range(2))
-        pool += [variation.mutate(a, rng)[0], variation.crossover(a, b, rng)[0]]
-    seen = set()
-    for genome in pool:
-        typing = infer(genome)
-        assert not typing.problems, genome.to_json()
-        assert not validate(genome, policy), genome.to_json()
-        seen |= {(n.op, s) for n, s in zip(genome.nodes, typing.signatures, strict=True)}
-    assert {(op, s) for op, op_signatures in signatures.items() for s in op_signatures} <= seen
-    direct = Genome((Node("uniform", ("v",)), Node("weighted_sum", (0, "v"))))
-    assert any(variation.mutate(direct, rng)[1] != "sample" for _ in range(20))
-
-
-def test_a_policy_with_too_many_ways_to_obey_it_is_refused() -> None:
     """Each of its rules may be obeyed by either operand of a sum: 2^20 ways."""
+    monkeypatch.setattr(grammar, "MAX_WAYS", 20_000)
     policy = own_policy(*[{"to": "output", "some": "input.v"} for _ in range(20)])
     with pytest.raises(SpaceError, match=r"quickstart, policy own: .* ways to obey"):
         Variation(load_space("quickstart"), policy)
