@@ -51,12 +51,9 @@ class SearchContext:
             these mechanisms and of mutants of them.
         population: number of proposals in a generation.
         objectives: the objectives of the search, in the order of ``TrialResult.costs``.
-        seed: seed of all random generators, see ``generator``.
-        filter: simplifies a genome to its normal form, and decides whether it may be trained, that
-            is, whether it is legal and the run has not trained it.
-        archive: all results so far, and estimates of the objectives. The archive receives each
-            result before the algorithm receives it.
-        lag: lag of the search, see ``SearchConfig``; None: complete generations.
+        filter: decides whether a genome may be trained.
+        archive: all results so far. It receives each result before the algorithm does.
+        lag: see ``SearchConfig``; None: complete generations.
     """
 
     operators: Variation
@@ -79,13 +76,7 @@ class SearchContext:
         return max(1, min(self.population, self.lag // 2))
 
     def generator(self, number: int, purpose: int = PROPOSE) -> np.random.Generator:
-        """Return a random generator for a proposal, independent of all other generators.
-
-        Args:
-            number: number of the proposal.
-            purpose: ``PROPOSE`` for drawing the proposal, ``TELL`` for breaking ties when its
-                result arrives, or ``DRAW`` for offspring after ``number`` results.
-        """
+        """Return a random generator for a proposal, independent of all other generators."""
         return np.random.default_rng([self.seed, number, purpose])
 
     def inside(self, results: Iterable[TrialResult]) -> list[tuple[TrialResult, Costs]]:
@@ -103,15 +94,10 @@ class SearchContext:
     ) -> Attempt:
         """Return a genome of the first generation: one mutation of a random named mechanism.
 
-        Several mutants are drawn. Of those that may be trained, the one with the primitive that is
-        in the fewest earlier proposals is returned. So the first generation measures single changes
-        with many primitives. If there are no named mechanisms, or after many failed attempts, the
-        genome is a random genome of the search space.
-
-        Args:
-            num_failed: number of attempts in a row that gave no legal and new genome. The mutants
-                get one more mutation for every ``PATIENCE`` failures.
-            counts: number of earlier proposals with each primitive.
+        Of several mutants that may be trained, the one with the primitive that is in the fewest
+        earlier proposals (``counts``) is returned. So the first generation measures single changes
+        with many primitives. Without named mechanisms, or after many failed attempts, the genome
+        is a random genome of the search space.
         """
         if not self.mechanisms or num_failed >= SAMPLE_AFTER:
             return self.sample(rng)
@@ -132,13 +118,7 @@ class SearchContext:
         return Attempt(self.operators.sample(rng), "sample")
 
     def mutant(self, parent: TrialResult, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """Return a mutant of a parent genome, or a random genome after many failed attempts.
-
-        Args:
-            num_failed: number of attempts in a row that gave no legal and new genome. The mutant
-                gets one more mutation for every ``PATIENCE`` failures. After ``SAMPLE_AFTER``
-                failures, half of the attempts are random genomes.
-        """
+        """Return a mutant of a parent genome, or a random genome after many failed attempts."""
         if num_failed >= SAMPLE_AFTER and rng.random() < 0.5:
             return self.sample(rng)
         strength = min(MAX_STRENGTH, 1 + num_failed // PATIENCE)
@@ -173,8 +153,7 @@ class Algorithm(Protocol):
 
         Args:
             rng: the only source of random numbers.
-            num_failed: number of earlier attempts for this proposal. None of them gave a legal and
-                new genome.
+            num_failed: number of earlier attempts for this proposal, none of them legal and new.
         """
         ...
 

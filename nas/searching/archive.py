@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 import numpy as np
 from moocore import is_nondominated
@@ -41,26 +41,28 @@ class Archive:
     """The results of a search by mechanism, and a model of each metric.
 
     Attributes:
-        objectives: the run's objectives.
         pending: proposals that are being trained.
-        most_trainings: maximum number of trainings of a mechanism. With 1, no mechanism is trained
-            again.
+        most_trainings: maximum number of trainings of a mechanism.
         models: model of each metric, by the index of the metric among the objectives.
         known: the first result of each mechanism whose trainings all succeeded, in the order of the
             proposals.
+        span: corner minus ideal value of each objective, lower is better, (objectives,).
     """
 
     objectives: Sequence[Objective]
     pending: list[Proposal] = field(default_factory=list)
     most_trainings: float = math.inf
+    model_class: ClassVar[type[NoisyGP]] = NoisyGP
 
     def __post_init__(self) -> None:
         self._first: dict[str, TrialResult] = {}
         self._bad: set[str] = set()
         self.known: list[TrialResult] = []
         self._limits = np.array(limits_of(self.objectives))
+        self._ideal = np.array([o.as_cost(o.ideal) for o in self.objectives])
+        self.span = np.array([o.as_cost(o.corner) for o in self.objectives]) - self._ideal
         metrics = [i for i, objective in enumerate(self.objectives) if objective.is_metric]
-        self.models = {column: NoisyGP() for column in metrics}
+        self.models = {column: self.model_class() for column in metrics}
         self._misses = NoisyGP()  # of 1 for a training that missed a gate, and 0 for any other
         self._has_misses = False
         self._num_results = 0
@@ -82,15 +84,20 @@ class Archive:
         self.known = [result for key, result in self._first.items() if key not in self._bad]
         self._estimates = self._p = None
 
-    def twin(self) -> Archive:
+    def twin(self) -> Self:
         """Return an empty archive that shares the fits. It must receive the same results."""
-        twin = Archive(self.objectives)
+        twin = replace(self, pending=[])
         twin.models = {column: model.twin() for column, model in self.models.items()}
         return twin
 
     def has(self, key: str) -> bool:
         """Return whether the archive has a result of a mechanism, also a failure."""
         return key in self._first or key in self._bad
+
+    def scaled(self, rows: Array) -> Array:
+        """Return objectives scaled so that ideal values are 0 and corners are 1."""
+        scaled: Array = (rows - self._ideal) / self.span
+        return scaled
 
     @property
     def is_informed(self) -> bool:
@@ -100,8 +107,7 @@ class Archive:
     def estimates(self) -> tuple[Array, Array]:
         """Return estimated objectives of the mechanisms in ``known``, and their standard errors.
 
-        Returns:
-            Two arrays of shape (mechanisms, objectives). Lower objectives are better.
+        Both have the shape (mechanisms, objectives). Lower objectives are better.
         """
         if self._estimates is None:
             keys = [result.key for result in self.known]
@@ -113,10 +119,6 @@ class Archive:
                     means[:, column], errors[:, column] = model.estimate(keys)
             self._estimates = means, errors
         return self._estimates
-
-    def posterior(self) -> list[Estimate]:
-        """Return an estimate of the objectives of every mechanism in ``known``."""
-        return self._estimates_of(range(len(self.known))) if self.known else []
 
     def new_posterior(self) -> tuple[list[Estimate], bool]:
         """Return the estimates that differ from those of the previous call, and those of the front.
@@ -160,11 +162,8 @@ class Archive:
     ) -> tuple[Array, Array]:
         """Return predicted objectives of untrained mechanisms and their standard errors.
 
-        Args:
-            candidates: genome and costs by name of each mechanism.
-
-        Returns:
-            Two arrays of shape (candidates, objectives). Lower objectives are better.
+        ``candidates`` are genomes and costs by name. Both arrays have the shape (candidates,
+        objectives). Lower objectives are better.
         """
         rows = [features(*candidate) for candidate in candidates]
         zeros = {objective.name: 0.0 for objective in self.objectives}
@@ -175,14 +174,7 @@ class Archive:
         return means, errors
 
     def p_feasible(self, candidates: Sequence[tuple[Genome, Mapping[str, float]]]) -> Array:
-        """Return the probability that untrained mechanisms miss no score that the task requires.
-
-        Args:
-            candidates: genome and costs by name of each mechanism.
-
-        Returns:
-            An array of shape (candidates,).
-        """
+        """Return the probabilities that untrained mechanisms miss no gate, (candidates,)."""
         if not self._has_misses or not self.is_informed:
             return np.ones(len(candidates))
         missed, _ = self._misses.predict([features(*candidate) for candidate in candidates])
@@ -206,12 +198,7 @@ class Archive:
         return self._p
 
     def _p_of_draws(self, means: Array, keys: Sequence[str]) -> Array:
-        """Return the fraction of posterior samples in which each mechanism is in the front.
-
-        Args:
-            means: estimated objectives of the compared mechanisms, (mechanisms, objectives).
-            keys: keys of these mechanisms.
-        """
+        """Return the fraction of posterior samples in which each mechanism is in the front."""
         rng = np.random.default_rng(self._num_results)
         drawn = np.repeat(means[None], DRAWS, axis=0)
         for column, model in self.models.items():
@@ -220,15 +207,13 @@ class Archive:
         return p
 
     def _members(self, rows: Array) -> NDArray[np.bool_]:
-        """Return a mask of the rows that are in the front, of shape (rows,)."""
         return front_members(rows, self._limits)
 
     def select_reevaluation(self) -> TrialResult | None:
         """Return the mechanism that is most useful to train again; None if none may be trained.
 
         The usefulness is the probability that the mechanism is in the front, times the expected
-        reduction of the variance of its estimates, relative to the variance between trainings with
-        different seeds.
+        reduction of the variance of its estimates, relative to the variance of seed noise.
         """
         if not self.is_informed:
             return None
@@ -240,10 +225,7 @@ class Archive:
         return self.known[max(rows, key=lambda i: worth[i])] if rows else None
 
     def repeatable(self) -> list[int]:
-        """Return the indices of ``known`` mechanisms that may be trained again.
-
-        These have fewer than ``most_trainings`` trainings, and no pending proposal trains them.
-        """
+        """Return indices of ``known`` mechanisms that may be trained again and are not pending."""
         pending_keys = {proposal.key for proposal in self.pending}
         model = next(iter(self.models.values()))
         return [
@@ -256,8 +238,7 @@ class Archive:
     def expected_shift(self) -> Array:
         """Return how far one more training of each ``known`` mechanism may shift its estimates.
 
-        Returns:
-            Standard deviations of the shifts, an array of shape (mechanisms, objectives).
+        The values are standard deviations of the shifts, (mechanisms, objectives).
         """
         shifts = np.zeros_like(self.estimates()[1])
         for column, model in self.models.items():
@@ -277,13 +258,8 @@ class Archive:
             objective = self.objectives[column]
             worst = objective.as_cost(objective.reference)
             cost = costs[column]
-            model.tell(
-                result.key,
-                row,
-                min(cost, worst),
-                objectives=costs,
-                is_censored=cost >= worst,
-            )
+            score, is_censored = min(cost, worst), cost >= worst
+            model.tell(result.key, row, score, objectives=costs, is_censored=is_censored)
 
 
 def _contenders(means: Array, errors: Array, limits: Array) -> NDArray[np.bool_]:

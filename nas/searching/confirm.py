@@ -2,11 +2,9 @@
 
 The score that put a mechanism into the front is the best of many scores, and therefore biased
 upwards. To get unbiased scores, some mechanisms are selected once and trained again. Standard
-attention and ``uniform`` (the mean of all tokens) are trained with the same seeds for comparison,
-so that each mechanism is compared with them seed by seed. So is one further mechanism or torch
-module, if the user names one to compare with. Each training is recorded before it is
-returned. Recorded trainings are not repeated, unless they failed because the worker process was
-lost.
+attention, ``uniform`` (the mean of all tokens) and a mechanism or module that the user names are
+trained with the same seeds, so that mechanisms are compared seed by seed. Recorded trainings are
+not repeated, unless they failed because the worker process was lost.
 
 If the task's learning rates are tried, each mechanism is trained at each rate, with further seeds
 that choose its rate (``nas.common.rates``). A task at another rate has another fingerprint, which
@@ -69,7 +67,6 @@ class ConfirmationStage:
     Attributes:
         part: "search" for the task whose front the run searches, "long" for a longer task, "test"
             for a task that computes its metrics on the test set.
-        data: data of the task.
         learning_rate: the learning rate, if the task's rates are tried; else None.
         is_other_rate: whether it is another rate than that of the part's own task.
     """
@@ -82,12 +79,12 @@ class ConfirmationStage:
 
     @property
     def stage(self) -> Stage:
-        """The recorded stage, ``Training.stage``: "search" for each other rate, else the part."""
+        """``Training.stage``: "search" for each other rate, else the part."""
         return "search" if self.is_other_rate else self.part
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of the task and the content of its data."""
+        """Digest of the task and the content of its data."""
         return task_fingerprint(self.task, self.data)
 
 
@@ -99,7 +96,6 @@ class ComparedMechanism:
         name: the name of a candidate, or empty; the argument SOURCE of a mechanism that the user
             compares with.
         key: its ``Trial.key`` under the run's task.
-        digest: digest of the normal form, or of a user's own torch module.
         costs: its costs under the run's task, by name. Costs that are not known are missing.
     """
 
@@ -142,12 +138,10 @@ class ConfirmationPlan:
     @property
     def trained(self) -> dict[str, ComparedMechanism]:
         """Everything that is trained, by key: the candidates, then ``against``."""
-        trained = {
-            c.key: ComparedMechanism(
-                c.proposal.name or "", c.key, c.digest, c.proposal.genome, c.costs
-            )
-            for c in self.candidates
-        }
+        trained = {}
+        for c in self.candidates:
+            fields = c.key, c.digest, c.proposal.genome, c.costs
+            trained[c.key] = ComparedMechanism(c.proposal.name or "", *fields)
         if self.against is not None:
             trained.setdefault(self.against.key, self.against)
         return trained
@@ -167,15 +161,10 @@ def plan_confirmation(
 ) -> ConfirmationPlan:
     """Select mechanisms of a run to train again, and return the trainings that are missing.
 
-    The mechanisms are trained under the run's own task, and under a longer task or on the test set
-    if this is requested. Each of these is a stage.
-
     Args:
-        ids: ids of the mechanisms to confirm. If there are none, likely members of the front are
-            selected.
-        members: number of mechanisms to select if ``ids`` is empty.
+        ids: ids of the mechanisms; if empty, ``members`` likely members of the front are selected.
         seeds: number of trainings of each mechanism in each stage.
-        long: name or path of a longer task; None for no such stage.
+        long: name or path of a longer task, for a second stage.
         is_tested: whether to add a stage whose metrics are computed on the test set.
         data: where the data of the run's task are now, if they were moved.
         against: a further mechanism to train and to compare all others with.
@@ -228,14 +217,14 @@ def confirm_run(
             for trial, evaluation in run_trials(evaluator, trials):
                 mechanism = trained[trial.key]
                 training = Training(
-                    "confirm",
-                    stage.fingerprint,
-                    stage.task.name,
-                    trial.key,
-                    mechanism.name,
-                    trial.repeat,
-                    evaluation,
-                    stage.stage,
+                    purpose="confirm",
+                    task=stage.fingerprint,
+                    task_name=stage.task.name,
+                    key=trial.key,
+                    name=mechanism.name,
+                    repeat=trial.repeat,
+                    evaluation=evaluation,
+                    stage=stage.stage,
                     digest=mechanism.digest,
                 )
                 writer.record_training(training)
@@ -250,11 +239,7 @@ def _at_rates(stage: ConfirmationStage) -> Iterator[ConfirmationStage]:
 
 
 def _select(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Candidate, ...]:
-    """Return the selected mechanisms of the run, then standard attention and ``uniform``.
-
-    Args:
-        task: the task whose front the run searches, at the sizes of which costs are computed.
-    """
+    """Return the selected mechanisms of the run, then the controls, with costs under ``task``."""
     searched = load_frozen_task(run.setup.task)  # its sizes determine keys
     known = {c.key: c for c in candidates(run)}
     context, names = run_cost_context(run.setup, task), _cost_names(run)
@@ -317,11 +302,10 @@ def _compared(
 def _likely_members(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
     """Return mechanisms that are likely to be in the front, most important first.
 
-    The mechanisms named best, knee and cheapest (``named_members``) come first. The other members
-    of the front follow; each is the member that adds the largest hypervolume to the mechanisms
-    before it. All other mechanisms are sorted by their probability to be in the front. This
-    probability would not be a good order for the front itself: expensive mechanisms resemble each
-    other and share the probability, so that cheap mechanisms would come first.
+    The mechanisms named best, knee and cheapest come first. The other members of the front follow;
+    each adds the largest hypervolume to those before it. All other mechanisms are sorted by their
+    probability to be in the front. For the front itself this would be a bad order: expensive
+    mechanisms resemble each other and share the probability, so that cheap ones would come first.
     """
     members = run.front()
     if not members:

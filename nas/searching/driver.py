@@ -1,8 +1,8 @@
 """Begin or resume a search, for the commands ``nas search`` and ``nas resume`` and for Python.
 
-The caller supplies a space, a task, a function that makes evaluators, and a listener. After Ctrl-C,
-SIGTERM, an error or ``kill -9``, only the trainings that were running are lost. Reference trainings
-for the limit of a metric precede the run: if they are interrupted, there is no run.
+After Ctrl-C, SIGTERM, an error or ``kill -9``, only the trainings that were running are lost.
+Reference trainings for the limit of a metric precede the run: if they are interrupted, there is no
+run.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 
 from nas.common.errors import NasWarning
 from nas.common.search_config import SearchConfig, check_count
+from nas.common.text import plural
 from nas.costs import need_calibration
-from nas.evaluation.trainer import budget_of
-from nas.evaluation.trial import REASONS, RETRIED, Evaluator, Reason, Training
+from nas.evaluation.trial import REASONS, RETRIED, Evaluator, Reason
 from nas.searching.algorithm import ALGORITHMS
 from nas.searching.front_file import write_front
 from nas.searching.listener import EndStatus, Listener, SearchResult, Started
 from nas.searching.loop import Loop
-from nas.searching.proposing import MAX_ATTEMPTS, Proposer
+from nas.searching.proposing import MAX_ATTEMPTS
 from nas.searching.references import train_references
 from nas.searching.setup import (
     MakeEvaluator,
@@ -30,11 +30,8 @@ from nas.searching.setup import (
     cost_context,
     lag_of,
     make_objectives,
-    make_proposer,
-    objective_names,
-    region_of,
-    run_cost_context,
-    work_of,
+    relative_limits,
+    run_proposer,
 )
 from nas.space import SearchSpace
 from nas.store import (
@@ -71,7 +68,8 @@ def run_search(
     Args:
         target: a longer task (``target_task``), whose front is searched.
         make_evaluator: a function that returns an evaluator for a task and its data, and, if there
-            is a ``target``, for trials of this task. ``run_search`` closes the evaluator.
+            is a ``target`` with its data, for trials of this task. ``run_search`` closes the
+            evaluator.
         root: the folder that contains all runs.
         name: name of the run's folder, see ``create_run``.
         command: the command line, which is recorded.
@@ -88,16 +86,15 @@ def run_search(
     tasks = Tasks(task, task.load(), None if target is None else (target, target.load()))
     front, front_data = tasks.front
     metrics = front.metrics(front_data)
-    names, region = objective_names(space, metrics), region_of(space, metrics)
-    optimised = [metric.name for metric in metrics if metric.name in names]
-    limited = [metric for metric in optimised if metric in region]
-    tasks.check(optimised, limited)
-    evaluator = tasks.make(make_evaluator, has_references=bool(limited))
+    limits = relative_limits(space, metrics)
+    tasks.check(limits, metrics)
+    optimised = [metric.name for metric in metrics if metric.name in limits]
+    evaluator = tasks.make(make_evaluator)
     try:
         _warn_of_idle_workers(config, evaluator.workers)
-        calibration = evaluator.calibrate() if need_calibration(names) else {}
+        calibration = evaluator.calibrate() if need_calibration(limits) else {}
         references = []
-        if limited:
+        if any(limits[metric] is not None for metric in optimised):
             references = train_references(
                 *tasks.scored,
                 evaluator,
@@ -113,7 +110,7 @@ def run_search(
             space=space_copy,
             policy=policy_copy,
             task=frozen_task(task, tasks.data),
-            objectives=make_objectives(names, metrics, context, region, references),
+            objectives=make_objectives(limits, metrics, context, references),
             metrics=tuple(metrics),
             calibration=calibration,
             target=None if target is None else frozen_task(*tasks.front),
@@ -160,6 +157,7 @@ def resume_search(
     retried = frozenset(REASONS if retry_failed else RETRIED)
     with open_run(folder) as run:
         setup, sessions = run.setup, run.sessions()
+        generations = max(setup.config.generations, generations or 0)
         complete = _result_if_complete(run, generations, retried)
     if complete is not None:
         if data is not None:
@@ -175,7 +173,7 @@ def resume_search(
         if sessions:
             _warn_of_changes(sessions[-1].session.versions, session.versions)
         with open_writer(folder, session) as writer:
-            writer.raise_generations(generations or setup.config.generations)
+            writer.raise_generations(generations)
             return _work(writer, tasks, evaluator, listener or Listener(), retried)
     finally:
         evaluator.close()
@@ -226,12 +224,11 @@ def _work(
 ) -> SearchResult:
     """Search until the run ends, close the run, and return how the search ended.
 
-    Args:
-        retried: reasons of failure. Recorded trainings that failed for one of them are repeated.
+    Recorded trainings that failed for a reason in ``retried`` are repeated.
     """
     run, setup = writer.run, writer.run.setup
-    proposer = _proposer(setup, tasks)
-    done = sum(t.evaluation.reason not in retried for t in _recorded(run))
+    proposer = run_proposer(setup, tasks)
+    done = sum(not is_retried for is_retried in _failures(run, retried))
     listener.on_start(Started(run.name, run.folder, setup, evaluator.workers, done))
     try:
         is_exhausted = Loop(writer, proposer, evaluator, listener, retried=retried).run()
@@ -243,7 +240,7 @@ def _work(
         result = _result(run, "interrupted", message)
     else:
         num_trained = run.counts().evaluated
-        message = f"Done: {_generations(len(run.generations()))}, {num_trained} mechanisms."
+        message = f"Done: {plural(len(run.generations()), 'generation')}, {num_trained} mechanisms."
         if is_exhausted:
             message = (
                 f"The space is exhausted: {MAX_ATTEMPTS} attempts in a row gave no mechanism that "
@@ -257,41 +254,29 @@ def _work(
     return result
 
 
-def _proposer(setup: RunSetup, tasks: Tasks) -> Proposer:
-    context = run_cost_context(setup, tasks.task)
-    if tasks.target is None:
-        return make_proposer(setup, context)
-    target = run_cost_context(setup, tasks.target[0])
-    work = work_of(context, budget_of(tasks.task, tasks.data))
-    target_work = work_of(target, budget_of(*tasks.target))
-    return make_proposer(setup, context, target, target_work / work)
-
-
-def _recorded(run: Run) -> tuple[Training, ...]:
-    return (*run.trainings("search"), *run.trainings("target"))
-
-
 def _result_if_complete(
-    run: Run, generations: int | None, retried: Collection[Reason]
+    run: Run, generations: int, retried: Collection[Reason]
 ) -> SearchResult | None:
-    """Return the result of a complete run; None if there is something left to train.
+    """Return the result of a run of so many generations; None if something is left to train.
 
-    Args:
-        generations: requested total number of generations; None if it stays unchanged.
-        retried: reasons of failure. A training that failed for one of them is left to train.
+    A training that failed for a reason in ``retried`` is left to train.
     """
-    total = max(run.setup.config.generations, generations or 0)
-    is_short = len(run.generations()) < total and not run.is_exhausted
-    is_lost = any(t.evaluation.reason in retried for t in _recorded(run))
-    if run.status != "finished" or is_short or is_lost:
+    is_short = len(run.generations()) < generations and not run.is_exhausted
+    if run.status != "finished" or is_short or any(_failures(run, retried)):
         return None
     if run.is_exhausted:
         return _result(run, "exhausted", f"Run {run.name} is complete. {run.note}")
     message = (
-        f"Run {run.name} is complete with {_generations(total)}; "
+        f"Run {run.name} is complete with {plural(generations, 'generation')}; "
         f"`nas resume {run_argument(run.folder)} --gens N` with more of them goes on."
     )
     return _result(run, "finished", message)
+
+
+def _failures(run: Run, reasons: Collection[Reason]) -> list[bool]:
+    """Return for each recorded training whether it failed for one of the reasons."""
+    trainings = (*run.trainings("search"), *run.trainings("target"))
+    return [training.evaluation.reason in reasons for training in trainings]
 
 
 def _result(run: Run, status: EndStatus, message: str) -> SearchResult:
@@ -304,7 +289,3 @@ def _result(run: Run, status: EndStatus, message: str) -> SearchResult:
         hypervolume=run.hypervolume(run.front()),
         message=message,
     )
-
-
-def _generations(number: int) -> str:
-    return "1 generation" if number == 1 else f"{number} generations"

@@ -26,10 +26,9 @@ ILLEGAL: Final = "internal error, the policy forbids it: "
 class CandidateInfo:
     """A genome with its properties at the task's sizes, and whether it may be trained.
 
-    ``genome`` is in normal form (simplified, canonical order), or the original genome if it cannot
-    be built at these sizes. ``key`` is its digest with all sizes set to those of the task: genomes
-    with the same key are the same mechanism. ``note`` is the reason of a rejection, in which key,
-    formula and costs are empty. ``is_new``: it is legal and the run has not trained it.
+    ``genome`` is in normal form, or the original genome if it cannot be built at these sizes.
+    ``note`` is the reason of a rejection, in which key, formula and costs are empty. ``is_new``: it
+    is legal and the run has not trained it. See ``Proposal`` for the other fields.
     """
 
     genome: Genome
@@ -44,10 +43,9 @@ class CandidateInfo:
 class CandidateFilter:
     """Decides which genomes are trained, and stores the keys of all mechanisms of the run.
 
-    A genome is trained if it can be built at the task's sizes, its normal form (simplified,
-    canonical order) satisfies the policy, that is, the validator's path rules, and the run has not
-    trained the same mechanism. The normal form may contain primitives that are not in the space,
-    because simplification may replace primitives by simpler primitives.
+    A genome is trained if it can be built at the task's sizes, its normal form satisfies the policy
+    (the validator's path rules), and the run has not trained the same mechanism. The normal form
+    may contain primitives that are not in the space, since simplification replaces primitives.
 
     Args:
         context: the task's sizes and options, for normal forms and costs.
@@ -70,7 +68,7 @@ class CandidateFilter:
         self._described = lru_cache(maxsize=MOST_DESCRIBED)(self._describe)
 
     def add_known(self, key: str) -> None:
-        """Add the key of a mechanism that the run trains; it is no longer new."""
+        """Note that the run trains the mechanism with this key; it is no longer new."""
         self._known.add(key)
 
     def inspect(self, genome: Genome) -> CandidateInfo:
@@ -81,8 +79,7 @@ class CandidateFilter:
     def propose(self, attempt: Attempt, number: int, index: int) -> Proposal:
         """Return an attempt as a record that says whether the genome is trained.
 
-        If it is trained, its key is added. ``index`` counts the attempts for the proposal
-        ``number`` from 0.
+        If it is trained, its key is added. ``index`` counts the attempts for the proposal from 0.
         """
         info = self.inspect(attempt.genome)
         verdict: Verdict = "rejected" if info.note else "new" if info.is_new else "replayed"
@@ -111,17 +108,13 @@ class CandidateFilter:
         return self._described(resolved)
 
     def _describe(self, resolved: ResolvedGenome) -> CandidateInfo:
-        """Return key, formula and costs of a normal form, or why the policy forbids it."""
         genome, name = resolved.genome, resolved.digest
         try:
             if violations := validate(genome, self._policy):
                 return CandidateInfo(genome, name, "", "", {}, ILLEGAL + violations[0].message)
-            costs = self._costs(resolved)
+            context = self._target or self._context
+            at_sizes = resolved if self._target is None else context.resolve(genome)
+            costs = costs_of(at_sizes, context, self._names)
             return CandidateInfo(genome, name, resolved.key, formula_of(resolved.plan), costs, "")
         except NasError as error:
             return CandidateInfo(genome, digest(genome), "", "", {}, str(error))
-
-    def _costs(self, resolved: ResolvedGenome) -> dict[str, float]:
-        if self._target is None:
-            return costs_of(resolved, self._context, self._names)
-        return costs_of(self._target.resolve(resolved.genome), self._target, self._names)

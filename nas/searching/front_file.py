@@ -26,14 +26,7 @@ def front_answer(
     hypervolume: float,
     generations: int,
 ) -> dict[str, Any]:
-    """Return a front as JSON data: objectives, hypervolume, counts and members.
-
-    Args:
-        name: name of the run.
-        members: mechanisms of the front, sorted from best to worst in the first objective.
-        counts: numbers of the run's proposals by outcome.
-        generations: number of complete generations.
-    """
+    """Return a front as JSON data; ``members`` are sorted by the first objective, best first."""
     names = ("proposed", "evaluated", "repeated", "replayed", "rejected", "failed")
     return {
         "run": name,

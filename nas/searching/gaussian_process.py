@@ -3,8 +3,12 @@
 Quality is the sum of a linear function of the features, a Gaussian process with a Matérn 1/2
 kernel, and a residual that no feature explains. The linear part extrapolates: from the effects of
 single changes it predicts mechanisms that combine them (main effects). The Matérn part describes
-interactions of features. The score of a training is the quality plus noise. Scores are transformed
-before (``YeoJohnson``).
+interactions of features. The score of a training is the quality plus noise.
+
+The scores of good mechanisms differ little, those of bad mechanisms much. A process with one length
+scale would therefore mistake seed noise among good mechanisms for differences of quality. So the
+process models transformed scores (``YeoJohnson``), whose differences are equally large for good and
+for bad mechanisms (warped Gaussian processes, Snelson et al. 2004).
 
 The time to fit a process grows with the cube of the number of mechanisms. So the process is
 conditioned on at most ``MOST_CONDITIONED`` mechanisms. The estimate of any other mechanism combines
@@ -56,12 +60,9 @@ LOG: Final = "log "  # begins the name of a feature that is a logarithm
 class Observations:
     """The trainings of a mechanism.
 
-    Attributes:
-        features: features of the genome, see ``features``.
-        objectives: values of all objectives in the first training; lower is better.
-        scores: value of the metric in each training.
-        is_censored: whether one of the scores is only a bound, because it was no better than
-            chance.
+    ``objectives`` are values of all objectives in the first training; lower is better. ``scores``
+    are values of the metric in each training. ``is_censored``: one of them is only a bound, because
+    it was no better than chance; such mechanisms are not used to estimate the noise.
     """
 
     features: Features
@@ -81,38 +82,24 @@ class Observations:
 
 @dataclass(frozen=True)
 class Joint:
-    """A joint normal distribution of the transformed qualities of mechanisms.
-
-    Attributes:
-        mean: means, (mechanisms,).
-        covariance: covariances, (mechanisms, mechanisms).
-        linear: inner products of the scaled features about their mean, (mechanisms, mechanisms).
-            Their unit is the mean square distance of the process's mechanisms from this mean.
-    """
+    """A joint normal distribution of the transformed qualities of mechanisms."""
 
     mean: Array
     covariance: Array
+    # Inner products of the scaled features about their mean, in units of the mean square distance
+    # of the process's mechanisms from this mean.
     linear: Array
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Hyperparameters of the process.
+    """Hyperparameters of the process; variances are of transformed quality, except the noise."""
 
-    Attributes:
-        length: length scale of the Matérn part in the space of features.
-        signal_variance: variance of transformed quality that the Matérn part explains.
-        linear_variance: mean variance of transformed quality that the linear part explains, over
-            the mechanisms of the fit.
-        residual_variance: variance of transformed quality that no feature explains.
-        noise: variance of the untransformed score between trainings that differ in the seed.
-    """
-
-    length: float
-    signal_variance: float
-    linear_variance: float
-    residual_variance: float
-    noise: float
+    length: float  # length scale of the Matérn part in the space of features
+    signal_variance: float  # explained by the Matérn part
+    linear_variance: float  # explained by the linear part, mean over the mechanisms of the fit
+    residual_variance: float  # explained by no feature
+    noise: float  # variance of the untransformed score between seeds
 
     @property
     def variance(self) -> float:
@@ -135,9 +122,6 @@ class Posterior:
 
     Methods take the present trainings of mechanisms, which may be more than those of the fit. The
     noise of the additional scores is independent, so they are combined with the fit by precision.
-
-    Attributes:
-        num_trainings: number of trainings in the fit.
     """
 
     def __init__(self, observed: Mapping[str, Observations]) -> None:
@@ -247,10 +231,9 @@ class Posterior:
     def joint(
         self, observed: Mapping[str, Observations], candidates: Sequence[Features] = ()
     ) -> Joint:
-        """Return the joint distribution of the qualities of trained and untrained mechanisms.
+        """Return the joint distribution of the qualities of trained, then untrained mechanisms.
 
-        The trained mechanisms come first. Their scores that the fit does not contain shrink the
-        variances; the correlations remain.
+        Scores that the fit does not contain shrink the variances; the correlations remain.
         """
         features = [*(row.features for row in observed.values()), *candidates]
         unseen = sorted({name for row in features for name in row} - set(self._names))
@@ -292,12 +275,11 @@ class Posterior:
         return mean, np.maximum(total - explained, 0.0)
 
     def _covariance(self, x: Array, apart: Array | float = 0.0) -> Array:
-        """Return covariances with the mechanisms of the fit, without residuals.
+        """Return covariances of mechanisms with those of the fit, without residuals.
 
         Args:
-            x: features of mechanisms, (mechanisms, features).
-            apart: square of each mechanism's features that no mechanism of the fit has,
-                (mechanisms,).
+            x: scaled features, (mechanisms, features).
+            apart: squared norms of the features that no mechanism of the fit has, (mechanisms,).
         """
         squared = _squared_distances(x, self._x) + np.reshape(apart, (-1, 1))
         matern = self.kernel.signal_variance * np.exp(-np.sqrt(squared) / self.kernel.length)
@@ -306,7 +288,6 @@ class Posterior:
         return covariance
 
     def _matrix(self, rows: Sequence[Features]) -> Array:
-        """Return scaled features of mechanisms, (mechanisms, features)."""
         columns = {name: column for column, name in enumerate(self._names)}
         x = np.zeros((len(rows), len(columns)))
         for row, counts in enumerate(rows):
@@ -319,8 +300,8 @@ class Posterior:
 def _representatives(observed: Mapping[str, Observations]) -> list[str]:
     """Return the keys of at most ``MOST_CONDITIONED`` mechanisms, in the order of their trainings.
 
-    Half of the mechanisms are those of the first non-dominated fronts. The others are evenly spaced
-    over all other mechanisms: without them, mechanisms far from the front would be overestimated.
+    Half of them are those of the first non-dominated fronts. The others are evenly spaced over all
+    other mechanisms: without them, mechanisms far from the front would be overestimated.
     """
     keys = list(observed)
     if len(keys) <= MOST_CONDITIONED:
@@ -378,8 +359,7 @@ def _fit(x: Array, unit: float, transformed: Array, variances: Array, noise: flo
 def _noise(rows: Sequence[Observations]) -> float:
     """Return an estimate of the variance of a training's score due to its seed.
 
-    The estimate is the weighted geometric mean of two variances: the variance of repeated
-    trainings, and a prior (``PRIOR_NOISE``).
+    It is the weighted geometric mean of the variance of repeats and a prior (``PRIOR_NOISE``).
     """
     variance = float(np.var([row.mean for row in rows]))
     freedom = sum(len(row.scores) - 1 for row in rows)

@@ -20,33 +20,22 @@ EndStatus: TypeAlias = Literal["finished", "exhausted", "interrupted"]
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The event that a process begins to write a run.
-
-    Attributes:
-        run: name of the run.
-        workers: number of trainings that run at the same time.
-        num_recorded: number of trainings that the run has recorded before; 0 in a new run.
-    """
+    """The event that a process begins to write a run."""
 
     run: str
     folder: Path
     setup: RunSetup
-    workers: int
-    num_recorded: int
+    workers: int  # trainings that run at the same time
+    num_recorded: int  # trainings of earlier sessions
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """The event that a training has ended, with or without success.
+    """The event that a training has ended, with or without success."""
 
-    Attributes:
-        generation: index of the generation of the proposal.
-        repeat: index of the training among the trainings of the mechanism, from 0.
-    """
-
-    generation: int
+    generation: int  # index of the generation of the proposal
     proposal: Proposal
-    repeat: int
+    repeat: int  # index among the trainings of the mechanism
     evaluation: Evaluation
 
 
@@ -54,11 +43,8 @@ class Evaluated:
 class GenerationDone:
     """The event that a generation is complete.
 
-    Attributes:
-        generation: the recorded generation; its counts cover this generation only.
-        counts: numbers of proposals by outcome in all generations up to this one.
-        is_replayed: whether all trainings of the generation had ended before this process resumed
-            the run.
+    ``counts`` covers all generations up to this one. ``is_replayed``: all trainings of the
+    generation had ended before this process resumed the run.
     """
 
     generation: Generation
@@ -71,10 +57,8 @@ class SearchResult:
     """The state of a run at the end of a search.
 
     Attributes:
-        run: name of the run.
         status: "finished", "exhausted" if the space has no further mechanism, or "interrupted".
         generations_done: number of complete generations.
-        counts: numbers of all proposals of the run, by outcome.
         hypervolume: fraction of the box between the ideal and reference values that the front
             dominates.
         message: one or two sentences on how the search ended and how to resume it.
@@ -101,12 +85,7 @@ class Listener:
     """
 
     def on_reference(self, done: int, total: int) -> None:
-        """Called when a training of a reference mechanism has ended, before the search begins.
-
-        Args:
-            done: number of reference trainings that have ended.
-            total: number of all reference trainings.
-        """
+        """Called when one of the reference trainings, before the search begins, has ended."""
 
     def on_start(self, event: Started) -> None:
         """Called when this process has opened the run for writing."""

@@ -45,19 +45,12 @@ LIKELY: Final = 0.01  # probability of being in the front from which on weights 
 
 @dataclass
 class _Work:
-    """A proposal and the state of the trainings that it requires.
-
-    Attributes:
-        repeats: indices of the proposal's trainings among all trainings of the mechanism.
-        evaluations: evaluations of the proposal's finished trainings, by the same index, until the
-            result is known.
-        result: result of the proposal; None until all its trainings have ended.
-    """
+    """A proposal and the state of the trainings that it requires."""
 
     proposal: Proposal
-    repeats: range
-    evaluations: dict[int, Evaluation] = field(default_factory=dict)
-    result: TrialResult | None = None
+    repeats: range  # indices of its trainings among all trainings of the mechanism
+    evaluations: dict[int, Evaluation] = field(default_factory=dict)  # by the same index
+    result: TrialResult | None = None  # None until all trainings have ended
 
 
 class Loop:
@@ -96,8 +89,7 @@ class Loop:
     def run(self) -> bool:
         """Propose and train until all generations are complete or the space is exhausted.
 
-        Returns:
-            Whether the space is exhausted.
+        Returns whether the space is exhausted.
 
         Raises:
             RunError: the recorded proposals or trainings are damaged.
@@ -140,11 +132,7 @@ class Loop:
                     self._learn(work, repeat, evaluation)
 
     def _add(self, last: Proposal) -> None:
-        """Add a proposal to the proposals to train, or note that the space is exhausted.
-
-        Args:
-            last: last attempt for the proposal. If it is not to be trained, the space is exhausted.
-        """
+        """Add a proposal by its last attempt; if that is not trained, the space is exhausted."""
         self._is_exhausted = not last.is_trained
         if last.is_trained:
             first = self._num_trainings[str(last.key), last.is_target]
@@ -153,13 +141,10 @@ class Loop:
             self._work.append(_Work(last, repeats))
 
     def _propose(self) -> bool:
-        """Draw, record and submit proposals that can be computed now.
+        """Draw, record and submit proposals that can be computed now; return whether there are any.
 
         After ``AT_ONCE`` proposals the method returns if there are two trainings for each worker.
         Otherwise a worker might wait for a proposal while others are drawn.
-
-        Returns:
-            Whether at least one of them is to be trained.
         """
         attempts: list[Proposal] = []
         first, total = len(self._work), self._config.generations * self._config.population
@@ -275,9 +260,8 @@ class Loop:
     def _end_generations(self, *, is_replayed: bool = False) -> None:
         """Record estimates after each newly complete generation, and notify the listener.
 
-        Args:
-            is_replayed: whether a resumed run passes its recorded results again. Generations that
-                it has recorded already are not recorded again.
+        If a resumed run passes its recorded results again (``is_replayed``), generations that it
+        has recorded already are not recorded again.
         """
         size, num_results = self._config.population, len(self._results)
         is_over = self._is_exhausted and num_results == len(self._work)
@@ -318,10 +302,7 @@ class Loop:
 
 
 def _untrained(trial: Trial) -> Evaluation:
-    """Return a successful evaluation without metrics, as if the trial had been trained.
-
-    It is used in runs whose objectives are all costs, since these runs need no training.
-    """
+    """Return an evaluation without metrics, for runs whose objectives are all costs."""
     return Evaluation(
         status="ok",
         reason=None,

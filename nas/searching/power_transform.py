@@ -31,13 +31,7 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 
 @dataclass(frozen=True)
 class YeoJohnson:
-    """A fitted transform.
-
-    Attributes:
-        power: the power p of the module docstring.
-        centre: mean of the scores that the transform was fitted to.
-        spread: standard deviation of these scores.
-    """
+    """A fitted transform, with mean (``centre``) and deviation (``spread``) of the scores."""
 
     power: float
     centre: float
@@ -85,9 +79,7 @@ class YeoJohnson:
     def moments(self, mean: Array, deviation: Array) -> tuple[Array, Array]:
         """Return mean and standard deviation of scores that are normal after the transform.
 
-        Args:
-            mean: means of the transformed values.
-            deviation: standard deviations of the transformed values.
+        The arguments are means and standard deviations of the transformed values.
         """
         scores = self.inverse(mean[:, None] + deviation[:, None] * NODES)
         weights = WEIGHTS / WEIGHTS.sum()

@@ -3,9 +3,8 @@
 Without a lag (``SearchConfig.lag``), a proposal is computed from all results of earlier
 generations. With a lag, proposal t is computed from the results of proposals 0 to t - lag. Results
 are passed to the algorithm in parts, since the model is fitted anew to each part: of a generation,
-or of half the lag if this is less; in long searches, of a ``GROWTH``-th of all results. Each
-proposal has its own random generator. Genomes are drawn until one is legal and new. A resumed run
-keeps its recorded proposals, even if rounding on another processor would lead to different
+or of half the lag if this is less; in long searches, of a ``GROWTH``-th of all results. A resumed
+run keeps its recorded proposals, even if rounding on another processor would lead to different
 proposals. Programs that train by other means can use a proposer directly:
 
     proposer = make_proposer(...)
@@ -40,8 +39,8 @@ class Proposer:
     """Draws proposals in the order of their numbers.
 
     Most proposals are new mechanisms that the algorithm draws. One in ``REPEAT_EVERY`` proposals
-    trains a mechanism again with another seed, see ``Archive.select_reevaluation``; the algorithm
-    may propose such re-evaluations, too.
+    trains a mechanism again with another seed (``Archive.select_reevaluation``); the algorithm may
+    propose such re-evaluations, too.
     """
 
     def __init__(self, algorithm: Algorithm, context: SearchContext) -> None:
@@ -103,10 +102,7 @@ class Proposer:
         self._first.setdefault(proposal.key, proposal)
 
     def new_estimates(self, results: Sequence[TrialResult]) -> tuple[list[Estimate], bool]:
-        """Return ``Archive.new_posterior`` after the results of proposals 0, 1, ...
-
-        They are at least as many as in the previous call.
-        """
+        """Return ``Archive.new_posterior`` after the results of proposals 0, 1, ..."""
         if self._context.lag is None and self._horizon(len(results)) == len(results):
             self._pass_on(results)  # the next proposals are computed from the same results
             return self._archive.new_posterior()
@@ -136,14 +132,10 @@ class Proposer:
         return None if chosen is None else Attempt(chosen.genome, REPEAT)
 
     def _known(self, number: int, new: Attempt, num_failed: int) -> Attempt | None:
-        """Return a training of a known mechanism that is worth more than a new mechanism, or None.
+        """Return a training of a known mechanism that is worth more than ``new``, or None.
 
-        Without a target task, this is the algorithm's decision, and the result is None.
-
-        Args:
-            new: the attempt that is made otherwise.
-            num_failed: number of earlier attempts, none of which gave a new mechanism. After
-                ``MOST_REDRAWN`` attempts, a known mechanism is trained if any is worth it.
+        Without a target task, this is the algorithm's decision, and the result is None. If
+        ``MOST_REDRAWN`` attempts gave no new mechanism, a known one is trained if any is worth it.
         """
         archive, is_first = self._archive, number < self._context.population
         if not isinstance(archive, TargetArchive) or is_first or new.operator == REPEAT:

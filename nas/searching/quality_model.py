@@ -1,19 +1,8 @@
-"""A Gaussian process that predicts a metric of mechanisms from features of their genomes.
+"""A model of a metric of mechanisms, which predicts it from features of their genomes.
 
-The score of a training is its value of the metric: the quality of the mechanism plus noise that
-depends on the seed. Quality is a Gaussian process over features of the genome (Matérn 1/2 kernel)
-plus a residual that no feature explains. Therefore an estimate combines the trainings of a
-mechanism with the trainings of similar mechanisms. The mechanism's own trainings have more weight
-if there are more of them. The same model screens proposals, selects mechanisms to train again, and
-computes the reported estimates.
-
-The scores of good mechanisms differ little, and the scores of bad mechanisms differ much. A process
-with one length scale would therefore mistake seed noise among good mechanisms for differences of
-quality. To avoid this, the process models transformed scores (``YeoJohnson``), whose differences
-are equally large for good and for bad mechanisms (warped Gaussian processes, Snelson et al. 2004).
-The methods of ``NoisyGP`` return values in the unit of the original scores.
-
-``nas.searching.gaussian_process`` contains the process itself.
+An estimate combines the trainings of a mechanism with the trainings of similar mechanisms
+(``nas.searching.gaussian_process``). The same model screens proposals, selects mechanisms to train
+again, and computes the reported estimates.
 """
 
 from __future__ import annotations
@@ -23,12 +12,12 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.searching.gaussian_process import LOG, Kernel, Observations, Posterior, num_fitted
+from nas.searching.gaussian_process import LOG, Observations, Posterior, num_fitted
 
 if TYPE_CHECKING:
     from nas.genome import Genome
@@ -44,11 +33,7 @@ def features(genome: Genome, costs: Mapping[str, float]) -> dict[str, float]:
 
     Features are logarithms of the numbers of operations, of parameter values, of edges and of the
     options of the genome (projections, visibility, placement), and logarithms of costs. With plain
-    numbers, the linear part of the model would expect the same effect of each further copy of an
-    operation.
-
-    Args:
-        costs: costs of the genome by name, none of them negative.
+    numbers, the linear part of the model would expect the same effect of each further copy.
     """
     names = [node.op for node in genome.nodes]
     counts: Counter[str] = Counter(names)
@@ -69,16 +54,12 @@ def features(genome: Genome, costs: Mapping[str, float]) -> dict[str, float]:
 class NoisyGP:
     """A Gaussian process of one metric: ``tell`` adds a training, other methods return estimates.
 
-    Args:
-        fits: fits by number of trainings, which the model shares with another model of the same
-            trainings.
-
-    Attributes:
-        observed: all trainings, by the key of their mechanism.
+    Estimates are in the unit of the metric. ``observed`` are all trainings, by mechanism.
     """
 
     def __init__(self, fits: dict[int, Posterior] | None = None) -> None:
         self.observed: dict[str, Observations] = {}
+        # By number of trainings; shared with another model of the same trainings.
         self._fits = {} if fits is None else fits
         self._order: list[str] = []  # keys of the trainings, in order
         self._posterior: Posterior | None = None
@@ -95,12 +76,7 @@ class NoisyGP:
     ) -> None:
         """Add one training of a mechanism, whose metric has the value ``score``.
 
-        Args:
-            key: key of the mechanism.
-            features: features of the mechanism's genome.
-            objectives: values of all objectives in this training; lower is better.
-            is_censored: whether the score is only a bound, see ``Observations``. Mechanisms with
-                such a score are not used to estimate the noise.
+        See ``Observations`` for the other arguments.
         """
         observations = self.observed.setdefault(key, Observations(features, objectives))
         observations.scores.append(score)
@@ -109,14 +85,9 @@ class NoisyGP:
         self._estimates.pop(key, None)
 
     @property
-    def kernel(self) -> Kernel:
-        """The hyperparameters of the last fit."""
-        return self.posterior.kernel
-
-    @property
     def noise(self) -> float:
         """The standard deviation of the metric between trainings that differ only in the seed."""
-        return math.sqrt(self.kernel.noise)
+        return math.sqrt(self.posterior.kernel.noise)
 
     def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
         """Return posterior mean and standard error of the quality of each trained mechanism."""
@@ -143,11 +114,7 @@ class NoisyGP:
 
     @property
     def posterior(self) -> Posterior:
-        """The process after the first trainings, as many as ``num_fitted`` returns.
-
-        The number depends on the number of trainings alone, so that a resumed search continues with
-        the same estimates.
-        """
+        """The process after the first trainings, as many as ``num_fitted`` returns."""
         count = num_fitted(len(self._order))
         if self._posterior is None or self._posterior.num_trainings != count:
             if count not in self._fits:
@@ -160,6 +127,6 @@ class NoisyGP:
             self._posterior, self._estimates = self._fits[count], {}
         return self._posterior
 
-    def twin(self) -> NoisyGP:
+    def twin(self) -> Self:
         """Return an empty model that shares the fits. It must receive the same trainings."""
-        return NoisyGP(self._fits)
+        return type(self)(self._fits)

@@ -6,7 +6,7 @@ standard attention. A search with such a limit trains both before it creates its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from nas.common.differences import mean_and_error
@@ -41,10 +41,9 @@ def train_references(
     Raises:
         RunError: a training failed.
     """
-    mechanisms = [(name, mechanism(name).genome) for name in NAMES]
-    trainings = []
+    trainings: list[Training] = []
     for training in study(
-        mechanisms,
+        [(name, mechanism(name).genome) for name in NAMES],
         task,
         data,
         evaluator,
@@ -63,7 +62,7 @@ def train_references(
     return trainings
 
 
-def limit_of(metric: Metric, share: float, trainings: Sequence[Training]) -> float:
+def limit_of(metric: Metric, share: float, trainings: Iterable[Training]) -> float:
     """Return the value of a metric at a share of the way from ``uniform`` to standard attention.
 
     Raises:
@@ -78,9 +77,8 @@ def limit_of(metric: Metric, share: float, trainings: Sequence[Training]) -> flo
     error = ((error_mha or 0.0) ** 2 + (error_uniform or 0.0) ** 2) ** 0.5
     objective = of_metric(metric)
     if not objective.as_cost(uniform - mha) > LEAST * error:
-        task = trainings[0].task_name
-        is_built_in = task in built_in_tasks()
-        copy = f"a copy from `nas tasks {task}`" if is_built_in else "the task's file"
+        task = ordered[0].task_name
+        copy = f"a copy from `nas tasks {task}`" if task in built_in_tasks() else "the task's file"
         raise RunError(
             f"task {task!r}: {metric.name} is {mha:.4g} for standard attention and {uniform:.4g} "
             "for `uniform`, the mean of all tokens; expected standard attention to be better by "

@@ -36,18 +36,12 @@ class TrialResult:
     """The result of a proposal, as an algorithm receives it.
 
     Attributes:
-        number: number of the proposal, from 0.
-        genome: the genome in normal form.
-        digest: digest of the genome.
-        key: digest of the genome with all sizes set to those of the task; equal for all proposals
-            of the same mechanism.
+        number, genome, digest, key, is_repeat, is_target: see ``Proposal``.
         costs: values of the objectives, as means over the trainings of this proposal. None if a
             training failed or missed a score that its task requires.
         trainings: values of the objectives of each training. A training that missed a score that
             its task requires has the worst possible metrics.
         known_costs: all costs that need no training, by name.
-        is_repeat: whether the proposal trained a known mechanism again.
-        is_target: whether the mechanism was trained under the target task.
     """
 
     number: int
@@ -66,9 +60,8 @@ class TrialResult:
     ) -> TrialResult:
         """Return the result of a proposal.
 
-        Args:
-            trainings: values of the objectives of each training; None if a training failed.
-            is_ok: False if a training missed a score that its task requires.
+        ``trainings`` is None if a training failed. ``is_ok`` is False if a training missed a score
+        that its task requires.
         """
         columns = zip(*trainings, strict=True) if trainings else ()
         return cls(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -15,7 +15,8 @@ from nas.common.objectives import COST_REFERENCE, QUALITY, Metric, Objective, of
 from nas.common.search_config import SearchConfig
 from nas.compiler import standard_attention
 from nas.costs import COSTS, CostContext, costs_of
-from nas.evaluation.trial import Budget, Evaluator, Training
+from nas.evaluation.trainer import budget_of
+from nas.evaluation.trial import Evaluator, Training
 from nas.searching.algorithm import ALGORITHMS, SearchContext
 from nas.searching.archive import Archive
 from nas.searching.filtering import CandidateFilter
@@ -54,36 +55,28 @@ class Tasks:
         task, data = self.front
         return task.models(data)[""]
 
-    def make(self, make_evaluator: MakeEvaluator, *, has_references: bool = False) -> Evaluator:
-        """Return an evaluator of these tasks.
-
-        Args:
-            has_references: whether its target task is ``scored`` if ``task`` is another task.
-        """
-        target = self.target
-        if has_references and self.scored[0] is not self.task:
-            target = self.scored
-        if target is None:
+    def make(self, make_evaluator: MakeEvaluator) -> Evaluator:
+        """Return an evaluator of the task, with ``scored`` as target task if it is another task."""
+        if self.scored[0] is self.task:
             return make_evaluator(self.task, self.data)
-        return make_evaluator(self.task, self.data, target=target)
+        return make_evaluator(self.task, self.data, target=self.scored)
 
-    def check(self, metrics: Sequence[str], limited: Sequence[str]) -> None:
-        """Raise ConfigError if the tasks do not measure what the run needs.
+    def check(self, limits: Mapping[str, float | None], metrics: Sequence[Metric]) -> None:
+        """Raise ConfigError if the tasks do not measure the metrics that the run optimises.
 
         Args:
-            metrics: names of the metrics that the run optimises.
-            limited: those that have a limit.
+            limits: the result of ``relative_limits``.
         """
-        (task, data), (front, _) = (self.task, self.data), self.front
+        task, front = self.task, self.front[0]
         if task.main.is_causal != front.main.is_causal:
             raise ConfigError(
                 f"target: one of the tasks {task.name!r} and {front.name!r} is causal; expected "
                 "both or none."
             )
-        for metric in metrics:
-            check_measures(task, data, metric)
-        for metric in limited:
-            check_measures(*self.scored, metric)
+        for metric in (metric.name for metric in metrics if metric.name in limits):
+            check_measures(task, self.data, metric)
+            if limits[metric] is not None:
+                check_measures(*self.scored, metric)
 
 
 def check_space(space: SearchSpace, *, is_causal: bool = False) -> None:
@@ -93,52 +86,48 @@ def check_space(space: SearchSpace, *, is_causal: bool = False) -> None:
     Variation(space, policy, is_causal).sample(np.random.default_rng(0))
 
 
-def objective_names(space: SearchSpace, metrics: Sequence[Metric]) -> tuple[str, ...]:
-    """Return the names of a space's objectives; "quality" is the first of the task's ``metrics``.
+def relative_limits(space: SearchSpace, metrics: Sequence[Metric]) -> dict[str, float | None]:
+    """Return the names of a space's objectives, each with its limit in ``space.region`` or None.
+
+    The name "quality" stands for the first of the task's ``metrics``.
 
     Raises:
-        SpaceError: an objective does not exist or occurs twice.
+        SpaceError: an objective does not exist or occurs twice, or a limit belongs to none.
     """
     known = (QUALITY, *(metric.name for metric in metrics), *COSTS.names())
-    names = tuple(metrics[0].name if name == QUALITY else name for name in space.objectives)
-    for name in names:
+    limits: dict[str, float | None] = {}
+    for name in map(_full_name(metrics), space.objectives):
         if name not in known:
             raise SpaceError(
                 f"space {space.name}, objectives: there is no objective {name!r}"
                 f"{near(name, known)}; expected some of {', '.join(known)}.{COSTS.complaints()}"
             )
-        if names.count(name) > 1:
+        if name in limits:
             raise SpaceError(f"space {space.name}, objectives: {name!r} stands twice.")
-    return names
-
-
-def region_of(space: SearchSpace, metrics: Sequence[Metric]) -> dict[str, float]:
-    """Return the limits of a space's region by the names of objectives.
-
-    Raises:
-        SpaceError: a limit does not belong to an objective of the space.
-    """
-    names, region = objective_names(space, metrics), dict[str, float]()
+        limits[name] = None
     for name, limit in space.region.items():
-        full = metrics[0].name if name == QUALITY else name
-        if full not in names:
-            known = dict.fromkeys([*space.objectives, *names])
+        full = _full_name(metrics)(name)
+        if full not in limits:
+            objectives = dict.fromkeys([*space.objectives, *limits])
             raise SpaceError(
-                f"space {space.name}, region: {name!r} is no objective{near(name, known)}; "
-                f"expected some of {', '.join(known)}."
+                f"space {space.name}, region: {name!r} is no objective{near(name, objectives)}; "
+                f"expected some of {', '.join(objectives)}."
             )
-        if full in region:
+        if limits[full] is not None:
             raise SpaceError(f"space {space.name}, region: {full!r} has two limits.")
-        region[full] = limit
-    return region
+        limits[full] = limit
+    return limits
+
+
+def _full_name(metrics: Sequence[Metric]) -> Callable[[str], str]:
+    return lambda name: metrics[0].name if name == QUALITY else name
 
 
 def make_objectives(
-    names: Sequence[str],
+    limits: Mapping[str, float | None],
     metrics: Sequence[Metric],
     context: CostContext,
-    region: Mapping[str, float] | None = None,
-    references: Sequence[Training] = (),
+    references: Iterable[Training] = (),
 ) -> tuple[Objective, ...]:
     """Return objectives with ideal values, reference values and limits.
 
@@ -146,27 +135,27 @@ def make_objectives(
     cost is twice the cost of standard attention, and the ideal value is 0.
 
     Args:
-        names: names of metrics of the task and of costs.
-        metrics: the metrics of the task.
+        limits: the result of ``relative_limits``. A limit of a cost is relative to standard
+            attention, and a limit of a metric to ``references`` (``train_references``).
         context: sizes and options at which costs are computed.
-        region: limits by objective, as in ``SearchSpace.region``.
-        references: trainings to which limits of metrics are relative, see ``train_references``.
     """
-    region = region or {}
-    objectives = {metric.name: of_metric(metric) for metric in metrics}
-    for metric in metrics:
-        if metric.name in region:
-            limit = limit_of(metric, region[metric.name], references)
-            objectives[metric.name] = replace(objectives[metric.name], limit=limit)
+    measured = {metric.name: metric for metric in metrics}
     mha = standard_attention(context.sizes, context.is_causal)
-    costs = [name for name in names if name not in objectives]
-    for name, value in costs_of(mha, context, costs).items():
-        cost, reference = COSTS.get(name), COST_REFERENCE * value
-        limited = region[name] * value if name in region else None
-        objectives[name] = Objective(
-            name, "min", cost.unit, cost.about, 0.0, reference, is_metric=False, limit=limited
-        )
-    return tuple(objectives[name] for name in names)
+    costs = costs_of(mha, context, [name for name in limits if name not in measured])
+    objectives = []
+    for name, limit in limits.items():
+        if name in measured:
+            metric, objective = measured[name], of_metric(measured[name])
+            if limit is not None:
+                objective = replace(objective, limit=limit_of(metric, limit, references))
+        else:
+            cost, value = COSTS.get(name), costs[name]
+            objective = Objective(
+                name, "min", cost.unit, cost.about, 0.0, COST_REFERENCE * value, is_metric=False,
+                limit=None if limit is None else limit * value,
+            )  # fmt: skip
+        objectives.append(objective)
+    return tuple(objectives)
 
 
 def cost_context(
@@ -186,23 +175,10 @@ def run_cost_context(setup: RunSetup, task: Task) -> CostContext:
     return cost_context(task, setup.calibration, from_text(setup.space, SearchSpace).context)
 
 
-def work_of(context: CostContext, budget: Budget) -> float:
-    """Return multiply-adds of attention in a training of standard attention, as a measure of time.
-
-    Only ratios of the values of two tasks of a family are meaningful.
-    """
-    mha = standard_attention(context.sizes, context.is_causal)
-    return budget.epochs * budget.examples * costs_of(mha, context, ["macs"])["macs"]
-
-
 def longer_task(name: str, run_task: Task, argument: str) -> Task:
     """Load a task of the same family as the run's task (``Task.kind``), with the same data.
 
-    The family of a gated task is that of its scored task.
-
-    Args:
-        name: name or path of the task.
-        argument: name of the argument in the error message.
+    The family of a gated task is that of its scored task. ``argument`` is named in the message.
 
     Raises:
         ConfigError: the task is of another family.
@@ -244,6 +220,22 @@ def lag_of(config: SearchConfig) -> int | None:
     """
     lag = getattr(ALGORITHMS.get(config.algorithm), "lag", None)
     return config.lag or (lag and min(lag, config.population))
+
+
+def run_proposer(setup: RunSetup, tasks: Tasks) -> Proposer:
+    """Return a proposer for a run, see ``make_proposer``."""
+    context = run_cost_context(setup, tasks.task)
+    if tasks.target is None:
+        return make_proposer(setup, context)
+    target = run_cost_context(setup, tasks.target[0])
+    ratio = _work(target, *tasks.target) / _work(context, tasks.task, tasks.data)
+    return make_proposer(setup, context, target, ratio)
+
+
+def _work(context: CostContext, task: Task, data: Data) -> float:
+    """Return multiply-adds of attention in a training of standard attention."""
+    mha, budget = standard_attention(context.sizes, context.is_causal), budget_of(task, data)
+    return budget.epochs * budget.examples * costs_of(mha, context, ["macs"])["macs"]
 
 
 def make_proposer(

@@ -12,11 +12,8 @@ proposed. The front includes pending proposals with their predicted objectives. 
 is a new offspring of trained mechanisms without screening, so that a wrong model cannot mislead the
 search. Costs are known exactly; only metrics are predicted.
 
-A known mechanism is trained again if this has a greater expected gain than every offspring. Such
-re-evaluations distinguish good mechanisms late in a search. The gain is the expected increase of
-the hypervolume of the estimated front when the estimate of this mechanism changes and all other
-estimates stay fixed (knowledge gradient, Frazier et al. 2009, "The knowledge-gradient policy for
-correlated normal beliefs").
+A known mechanism is trained again if this has a greater expected gain (``nas.searching.gains``)
+than every offspring. Such re-evaluations distinguish good mechanisms late in a search.
 """
 
 from __future__ import annotations
@@ -28,13 +25,12 @@ from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from moocore import is_nondominated
 from numpy.typing import NDArray
 
 from nas.common.objectives import limits_of
 from nas.searching.algorithm import ALGORITHMS, DRAW, SearchContext
 from nas.searching.archive import front_members
-from nas.searching.gains import POINTS, expected_gain, volume
+from nas.searching.gains import expected_gain, gains_of_shifts, non_dominated_rows
 from nas.searching.nsga2 import Nsga2
 from nas.searching.results import REPEAT, Attempt, TrialResult
 
@@ -57,27 +53,18 @@ UNSCREENED: Final = 0.1  # share of proposals without screening
 
 @dataclass
 class _Beliefs:
-    """What is computed once from the results so far.
+    """What is computed once from the results so far; all objectives are scaled."""
 
-    Attributes:
-        front: scaled estimates of the trained mechanisms of the front, (mechanisms, objectives).
-        pool: offspring by key, in the order of ``means`` and ``errors``.
-        means, errors: predicted objectives, scaled, and standard errors, (offspring, objectives).
-        p_feasible: probabilities that they miss no gate, (offspring,).
-        gains: a heap of (-gain, row) of the offspring that probably miss no gate. A gain is an
-            upper bound: the gain at the last time it was computed. Gains fall as the front grows.
-        repeats: gains and mechanisms of the useful re-evaluations, the greatest gain first.
-        predicted: scaled predictions of pending proposals, by key.
-    """
-
-    front: Array
-    pool: dict[str, Attempt]
-    means: Array
+    front: Array  # estimates of the trained mechanisms of the front, (mechanisms, objectives)
+    pool: dict[str, Attempt]  # offspring by key, in the order of the next three
+    means: Array  # predictions, (offspring, objectives)
     errors: Array
-    p_feasible: Array
+    p_feasible: Array  # probabilities that they miss no gate, (offspring,)
+    # A heap of (-gain, row) of the offspring that probably miss no gate. A gain is an upper bound:
+    # the gain at the last time it was computed. Gains fall as the front grows.
     gains: list[tuple[float, int]]
-    repeats: list[tuple[float, TrialResult]]
-    predicted: dict[str, Array]
+    repeats: list[tuple[float, TrialResult]]  # useful re-evaluations, the greatest gain first
+    predicted: dict[str, Array]  # predictions of pending proposals, by key
 
 
 @ALGORITHMS.register("surrogate")
@@ -93,9 +80,6 @@ class Surrogate:
     def __init__(self, context: SearchContext) -> None:
         self._context = context
         self._archive = context.archive
-        self._ideal = np.array([o.as_cost(o.ideal) for o in context.objectives])
-        corner = [o.as_cost(o.corner) for o in context.objectives]
-        self._span = np.array(corner) - self._ideal
         self._limits = np.array(limits_of(context.objectives))
         self._parents: Nsga2 | None = None
         self._beliefs: _Beliefs | None = None
@@ -127,11 +111,7 @@ class Surrogate:
         return self._parents
 
     def _nsga2(self, results: Sequence[TrialResult], rows: Array) -> Nsga2:
-        """Return an NSGA-II whose population is the best of some mechanisms.
-
-        Args:
-            rows: objectives by which the mechanisms are compared, (mechanisms, objectives).
-        """
+        """Return an NSGA-II whose population is the best of some mechanisms by ``rows``."""
         evolution = Nsga2(self._context)
         if results:
             best = _first_fronts(rows, self._limits, self._context.population)
@@ -142,12 +122,12 @@ class Surrogate:
         """Draw a pool of offspring, and compute what follows from the results so far."""
         archive = self._archive
         pool, means, errors, p_feasible = self._draw()
-        estimates = self._scaled(archive.estimates()[0])
+        estimates = archive.scaled(archive.estimates()[0])
         beliefs = _Beliefs(
-            front=_members(estimates),
+            front=non_dominated_rows(estimates),
             pool=pool,
-            means=self._scaled(means),
-            errors=errors / self._span,
+            means=archive.scaled(means),
+            errors=errors / archive.span,
             p_feasible=p_feasible,
             gains=[(-np.inf, row) for row in np.flatnonzero(p_feasible >= FEASIBLE).tolist()],
             repeats=self._reevaluations(estimates),
@@ -159,11 +139,9 @@ class Surrogate:
     def _draw(self) -> tuple[dict[str, Attempt], Array, Array, Array]:
         """Draw distinct offspring that are legal and have no result yet.
 
-        The offspring depend on the results alone, so that a resumed run draws the same.
-
-        Returns:
-            Attempts by key; predicted objectives and standard errors, two arrays of shape
-            (offspring, objectives); and probabilities of feasibility, (offspring,).
+        The offspring depend on the results alone, so that a resumed run draws the same. Returned
+        are attempts by key; predicted objectives and standard errors, (offspring, objectives); and
+        probabilities of feasibility, (offspring,).
         """
         rng = self._context.generator(self._num_told, DRAW)
         known, estimates = self._archive.known, self._archive.estimates()[0]
@@ -188,11 +166,7 @@ class Surrogate:
     def _offspring(
         self, evolution: Nsga2, pool: dict[str, Attempt], rng: np.random.Generator
     ) -> list[TrialResult]:
-        """Draw the offspring of a round, and add the new mechanisms to ``pool``.
-
-        Returns:
-            The new mechanisms, in the form of parents of the next round.
-        """
+        """Draw the offspring of a round, add those that are new to ``pool``, and return them."""
         filter_, new = self._context.filter, []
         origins = {filter_.inspect(a.genome).digest: a for a in pool.values()}
         # Draws in a row that are not new; all neighbours of the parents may have been trained.
@@ -203,16 +177,8 @@ class Surrogate:
             num_missed += 1
             if not info.note and info.key not in pool and not self._archive.has(info.key):
                 pool[info.key] = _traced(drawn, origins)
-                new.append(
-                    TrialResult(
-                        number=self._num_told,
-                        genome=info.genome,
-                        digest=info.digest,
-                        key=info.key,
-                        costs=None,
-                        known_costs=info.costs,
-                    )
-                )
+                fields = self._num_told, info.genome, info.digest, info.key, None
+                new.append(TrialResult(*fields, known_costs=info.costs))
                 num_missed = 0
         return new
 
@@ -241,22 +207,10 @@ class Surrogate:
             estimates: scaled estimates of the known mechanisms, (mechanisms, objectives).
         """
         archive = self._archive
-        shifts = archive.expected_shift() / self._span
-        members = is_nondominated(estimates, keep_weakly=True)
-        front = estimates[members]
-        best = estimates + POINTS[0] * shifts
-        is_out = (front[None] <= best[:, None]).all(axis=2).any(axis=1)
-        total = volume(front)
-        options = []
-        for i in archive.repeatable():
-            if not is_out[i]:
-                # Without a member of the front, mechanisms behind it may enter the front.
-                others = np.delete(estimates, i, axis=0) if members[i] else front
-                others = _members(others) if members[i] else others
-                gain = volume(others) + expected_gain(others, estimates[i], shifts[i]) - total
-                options.append((gain, archive.known[i]))
-        options.sort(key=lambda option: -option[0])
-        return [option for option in options if option[0] > 0]
+        shifts = archive.expected_shift() / archive.span
+        gains = gains_of_shifts(estimates, shifts, archive.repeatable())
+        options = [(gain, archive.known[i]) for gain, i in gains if gain > 0]
+        return sorted(options, key=lambda option: -option[0])
 
     def _expected(self, beliefs: _Beliefs) -> Array:
         """Return scaled estimates of the front, then scaled predictions of pending mechanisms."""
@@ -265,24 +219,16 @@ class Surrogate:
         if missing:
             means, _ = self._archive.predict([(p.genome, p.costs) for p in missing])
             keys = [str(proposal.key) for proposal in missing]
-            beliefs.predicted.update(zip(keys, self._scaled(means), strict=True))
+            beliefs.predicted.update(zip(keys, self._archive.scaled(means), strict=True))
         rows = [beliefs.predicted[str(p.key)] for p in pending]
-        return _members(np.vstack([beliefs.front, *rows]))
-
-    def _scaled(self, rows: Array) -> Array:
-        """Return objectives scaled so that ideal values are 0 and corners are 1."""
-        scaled: Array = (rows - self._ideal) / self._span
-        return scaled
+        return non_dominated_rows(np.vstack([beliefs.front, *rows]))
 
 
 def _traced(drawn: Attempt, origins: Mapping[str, Attempt]) -> Attempt:
     """Return an attempt whose parents have been trained.
 
-    A parent that is itself an untrained offspring is replaced by its own parents, and the operator
-    is called ``WALK``.
-
-    Args:
-        origins: untrained offspring by digest; their parents have been trained.
+    A parent among ``origins``, the untrained offspring by digest, is replaced by its own parents,
+    and the operator is called ``WALK``.
     """
     if origins.keys().isdisjoint(drawn.parents):
         return drawn
@@ -292,10 +238,7 @@ def _traced(drawn: Attempt, origins: Mapping[str, Attempt]) -> Attempt:
 
 
 def _first_fronts(rows: Array, limits: Array, count: int) -> list[int]:
-    """Return the indices of the first non-dominated fronts that hold ``count`` rows together.
-
-    The fronts of the rows inside the limits come first.
-    """
+    """Return indices of the first fronts that hold ``count`` rows, those inside limits first."""
     chosen: list[int] = []
     left = np.arange(len(rows))
     while len(left) and len(chosen) < count:
@@ -304,9 +247,3 @@ def _first_fronts(rows: Array, limits: Array, count: int) -> list[int]:
         chosen += left[is_member].tolist()
         left = left[~is_member]
     return sorted(chosen)
-
-
-def _members(rows: Array) -> Array:
-    """Return the non-dominated rows."""
-    members: Array = rows[is_nondominated(rows, keep_weakly=True)]
-    return members

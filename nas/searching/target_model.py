@@ -37,7 +37,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,26 +66,15 @@ LEAST: Final = 1e-4  # least variance v or r
 
 @dataclass(frozen=True)
 class Link:
-    """Hyperparameters of the target task's quality, given the short task's quality.
-
-    Attributes:
-        rho: slope, in transformed units.
-        delta_variance: variance v of what features explain beyond the short quality.
-        residual_variance: variance r that no feature explains.
-        noise: variance of the untransformed score between trainings that differ in the seed.
-    """
+    """Hyperparameters of the target quality, given the short quality (see the module docstring)."""
 
     rho: float
-    delta_variance: float
-    residual_variance: float
-    noise: float
+    delta_variance: float  # v
+    residual_variance: float  # r
+    noise: float  # variance of the untransformed score between seeds
 
     def covariance(self, joint: Joint, same: Array) -> Array:
-        """Return T of the module docstring, for the mechanisms of ``joint``.
-
-        Args:
-            same: 1 where two rows are the same mechanism, otherwise 0.
-        """
+        """Return T of the module docstring; ``same`` is I."""
         features = self.rho**2 * joint.covariance + self.delta_variance * joint.linear
         covariance: Array = OFFSET + features + self.residual_variance * same
         return covariance
@@ -93,20 +82,12 @@ class Link:
 
 @dataclass(frozen=True)
 class TargetJoint:
-    """The joint posterior of the target qualities t and the short qualities s of mechanisms.
+    """The joint posterior of the target qualities t and the short qualities s of mechanisms."""
 
-    Attributes:
-        mean: means of t, (mechanisms,).
-        covariance: covariances of t, (mechanisms, mechanisms).
-        across: Cov[s_A, t_B], (mechanisms, mechanisms).
-        short: covariances of s, (mechanisms, mechanisms).
-        short_mean: means of s, (mechanisms,).
-    """
-
-    mean: Array
-    covariance: Array
-    across: Array
-    short: Array
+    mean: Array  # of t
+    covariance: Array  # of t
+    across: Array  # Cov[s_A, t_B]
+    short: Array  # covariance of s
     short_mean: Array
 
 
@@ -117,10 +98,6 @@ class TargetPosterior:
         short: the process of the short task.
         observed: trainings of the short task, by mechanism.
         target: trainings of the target task, by mechanism. Each is in ``observed``, too.
-
-    Attributes:
-        link: hyperparameters that connect both tasks.
-        transform: the transform of target scores.
     """
 
     def __init__(
@@ -129,13 +106,12 @@ class TargetPosterior:
         observed: Mapping[str, Observations],
         target: Mapping[str, Observations],
     ) -> None:
-        self._short, self._target = short, target
+        self._short = short
         self._known = {key: observed[key] for key in target}
         means = np.array([row.mean for row in target.values()])
         counts = np.array([len(row.scores) for row in target.values()], float)
         self.transform = YeoJohnson.fit(means)
         joint, z = short.joint(self._known), self.transform.transform(means)
-        self._joint, self._z = joint, z
         slopes = self.transform.derivative(means)
         squares = sum(float(np.var(row.scores)) * len(row.scores) for row in target.values())
         self.link = _fit(
@@ -178,34 +154,22 @@ class TargetPosterior:
         rows = {key: row for row, key in enumerate(keys)}
         order = [*(rows[key] for key in observed), *range(len(keys), len(joint.mean))]
         chosen = np.ix_(order, order)
-        return TargetJoint(
-            mean[order],
-            covariance[chosen],
-            across[chosen],
-            short[chosen],
-            short_mean[order],
-        )
+        covariances = covariance[chosen], across[chosen], short[chosen]
+        return TargetJoint(mean[order], *covariances, short_mean[order])
 
 
-class TargetModel:
-    """A model of a metric under both tasks, with the methods of ``NoisyGP`` for target qualities.
+class TargetModel(NoisyGP):
+    """A model of a metric under both tasks, whose estimates are of target qualities.
 
-    Until ``FEWEST`` mechanisms have target trainings, all methods return short qualities.
-
-    Attributes:
-        short: the model of the short task.
-        target: trainings of the target task, by mechanism.
+    Until ``FEWEST`` mechanisms have target trainings, estimates are of short qualities.
+    ``observed`` and ``posterior`` are of the short task, ``target`` are the trainings of the target
+    task by mechanism.
     """
 
-    def __init__(self, short: NoisyGP | None = None) -> None:
-        self.short = NoisyGP() if short is None else short
+    def __init__(self, fits: dict[int, Posterior] | None = None) -> None:
+        super().__init__(fits)
         self.target: dict[str, Observations] = {}
-        self._posterior: TargetPosterior | None = None
-
-    @property
-    def observed(self) -> Mapping[str, Observations]:
-        """The trainings of the short task, by mechanism."""
-        return self.short.observed
+        self._linked: TargetPosterior | None = None
 
     @property
     def is_linked(self) -> bool:
@@ -213,84 +177,63 @@ class TargetModel:
         return len(self.target) >= FEWEST
 
     @property
-    def noise(self) -> float:
-        """The standard deviation of the target metric between trainings that differ in the seed."""
-        return math.sqrt(self.posterior.link.noise) if self.is_linked else self.short.noise
-
-    @property
-    def posterior(self) -> TargetPosterior:
+    def linked(self) -> TargetPosterior:
         """The process of both tasks, after all trainings."""
-        if self._posterior is None:
-            self._posterior = TargetPosterior(self.short.posterior, self.observed, self.target)
-        return self._posterior
+        if self._linked is None:
+            self._linked = TargetPosterior(self.posterior, self.observed, self.target)
+        return self._linked
 
-    def tell(
-        self,
-        key: str,
-        features: Features,
-        score: float,
-        *,
-        objectives: Sequence[float] = (),
-        is_censored: bool = False,
-        is_target: bool = False,
-    ) -> None:
-        """Add one training of a mechanism, see ``NoisyGP.tell``."""
-        self._posterior = None
-        if not is_target:
-            self.short.tell(key, features, score, objectives=objectives, is_censored=is_censored)
-            return
-        self.target.setdefault(key, Observations(features, objectives)).scores.append(score)
+    def tell(self, *training: Any, **options: Any) -> None:
+        """Add one short training of a mechanism, see ``NoisyGP.tell``."""
+        self._linked = None
+        super().tell(*training, **options)
+
+    def tell_target(self, key: str, features: Features, score: float) -> None:
+        """Add one target training of a mechanism."""
+        self._linked = None
+        self.target.setdefault(key, Observations(features)).scores.append(score)
 
     def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
         """Return posterior mean and standard error of the quality of each trained mechanism."""
         if not self.is_linked:
-            return self.short.estimate(keys)
-        return self._moments(self.posterior.joint({key: self.observed[key] for key in keys}))
+            return super().estimate(keys)
+        return self._moments(self.linked.joint({key: self.observed[key] for key in keys}))
 
     def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
         """Return posterior mean and standard error of the quality of each untrained mechanism."""
         if not self.is_linked:
-            return self.short.predict(candidates)
-        return self._moments(self.posterior.joint({}, candidates))
+            return super().predict(candidates)
+        return self._moments(self.linked.joint({}, candidates))
 
     def draws(self, keys: Sequence[str], number: int, rng: np.random.Generator) -> Array:
         """Return joint posterior samples of the mechanisms' qualities, of shape (number, keys)."""
         if not self.is_linked:
-            return self.short.draws(keys, number, rng)
-        joint = self.posterior.joint({key: self.observed[key] for key in keys})
+            return super().draws(keys, number, rng)
+        joint = self.linked.joint({key: self.observed[key] for key in keys})
         sample = rng.multivariate_normal(joint.mean, joint.covariance, number, method="eigh")
-        return self.posterior.transform.inverse(sample)
+        return self.linked.transform.inverse(sample)
 
     def shifts(
         self, keys: Sequence[str], candidates: Sequence[Features] = ()
     ) -> tuple[Array, Array]:
         """Return how far one more training may shift the target estimate of each mechanism.
 
-        Args:
-            keys: known mechanisms.
-            candidates: features of untrained mechanisms, which follow the known ones.
-
-        Returns:
-            Standard deviations of the shift by a short training, and by a target training, in the
-            metric's unit.
+        The untrained ``candidates`` follow the known mechanisms. The values are standard deviations
+        of the shift by a short training, and by a target training, in the metric's unit.
         """
-        posterior, short = self.posterior, self.short.posterior
-        joint = posterior.joint({key: self.observed[key] for key in keys}, candidates)
-        slope = posterior.transform.derivative(posterior.transform.inverse(joint.mean))
+        linked, short = self.linked, self.posterior
+        joint = linked.joint({key: self.observed[key] for key in keys}, candidates)
+        slope = linked.transform.derivative(linked.transform.inverse(joint.mean))
         own = np.maximum(np.diag(joint.covariance), 0.0)
-        by_target = own / np.sqrt(own + posterior.link.noise * slope**2)
+        by_target = own / np.sqrt(own + linked.link.noise * slope**2)
         short_slope = short.transform.derivative(short.transform.inverse(joint.short_mean))
         variance = np.maximum(np.diag(joint.short), 0.0) + short.kernel.noise * short_slope**2
         by_short = np.abs(np.diag(joint.across)) / np.sqrt(variance)
         return by_short / slope, by_target / slope
 
-    def twin(self) -> TargetModel:
-        """Return an empty model that shares the fits. It must receive the same trainings."""
-        return TargetModel(self.short.twin())
-
     def _moments(self, joint: TargetJoint) -> tuple[Array, Array]:
         deviation = np.sqrt(np.maximum(np.diag(joint.covariance), 0.0))
-        return self.posterior.transform.moments(joint.mean, deviation)
+        return self.linked.transform.moments(joint.mean, deviation)
 
 
 def _fit(

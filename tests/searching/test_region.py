@@ -19,7 +19,7 @@ from nas.searching.archive import Archive
 from nas.searching.nsga2 import Nsga2
 from nas.searching.references import limit_of
 from nas.searching.results import TrialResult
-from nas.searching.setup import region_of
+from nas.searching.setup import relative_limits
 from nas.testing.algorithms import OBJECTIVES, SPACE, proposer_of
 
 ACCURACY, MACS = OBJECTIVES[:2]
@@ -44,7 +44,7 @@ def test_p_is_zero_beyond_a_limit_and_shared_at_it() -> None:
     rng = np.random.default_rng(0)
     rows = [(-0.9, 120.0), (-0.1, 1.0), *((-0.8 - 0.01 * rng.random(), 50.0 + i) for i in range(9))]
     archive.tell([result(i, *row) for i, row in enumerate(rows)])
-    known = {e.key: e for e in archive.posterior()}
+    known = {e.key: e for e in archive.new_posterior()[0]}
     costly, bad, cheap = (known[f"{i:016x}"] for i in (0, 1, 2))
     assert (costly.p, costly.is_member, bad.p, bad.is_member) == (0.0, False, 0.0, False)
     assert cheap.is_member
@@ -84,9 +84,9 @@ def macs_of_offspring(name: str, macs: Objective) -> np.ndarray[Any, np.dtype[np
 def test_limits_are_of_objectives() -> None:
     metric = Metric("accuracy", "fraction", "max", 0.1, 1.0)
     space = SPACE.model_copy(update={"region": {"quality": 0.7, "macs": 1.5}})
-    assert region_of(space, [metric]) == {"accuracy": 0.7, "macs": 1.5}
+    assert relative_limits(space, [metric]) == {"accuracy": 0.7, "macs": 1.5}
     with pytest.raises(SpaceError, match=r"region: 'params' is no objective; expected some of"):
-        region_of(SPACE.model_copy(update={"region": {"params": 1.0}}), [metric])
+        relative_limits(SPACE.model_copy(update={"region": {"params": 1.0}}), [metric])
     with pytest.raises(ConfigError, match=r"region.*macs.*greater than 0"):
         SPACE.asked(None, {"macs": -1.0})
     assert space.asked(["macs"], None).region == {"macs": 1.5}
@@ -124,7 +124,7 @@ def test_limit_beyond_the_best_value_and_two_limits_are_refused() -> None:
         limit_of(metric, 2.0, [*references("mha", 0.9), *references("uniform", 0.2)])
     twice = SPACE.model_copy(update={"region": {"quality": 0.7, "accuracy": 0.8}})
     with pytest.raises(SpaceError, match="'accuracy' has two limits"):
-        region_of(twice, [metric])
+        relative_limits(twice, [metric])
     with pytest.raises(ConfigError, match="'macs' stands twice"):
         limits("macs=1,macs=2")
 

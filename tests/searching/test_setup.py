@@ -11,7 +11,7 @@ from nas.common.objectives import Metric
 from nas.common.search_config import SearchConfig
 from nas.costs import CostContext
 from nas.genome import ModelSizes
-from nas.searching.setup import make_objectives, objective_names
+from nas.searching.setup import make_objectives, relative_limits
 from nas.space import SearchSpace, load_space
 from nas.space.rules import PolicyFile, compile_policy, load_policy
 from nas.store.frozen import from_text, frozen
@@ -51,7 +51,7 @@ METRICS = (
 
 def named(kit: Any, *names: str) -> tuple[str, ...]:
     data = kit.space.model_dump() | {"objectives": names}
-    return objective_names(SearchSpace.model_validate(data), METRICS)
+    return tuple(relative_limits(SearchSpace.model_validate(data), METRICS))
 
 
 def test_objectives_quality_is_the_tasks_first_metric(kit: Any) -> None:
@@ -73,7 +73,7 @@ def test_objectives_exist_and_stand_once(kit: Any, names: list[str], message: st
 
 def test_objectives_ends_are_chance_and_twice_standard_attention() -> None:
     setting = CostContext(ModelSizes(32, 4, 2, 16), False, False, {})
-    found = make_objectives(("accuracy", "macs", "perplexity"), METRICS, setting)
+    found = make_objectives(dict.fromkeys(("accuracy", "macs", "perplexity")), METRICS, setting)
     mha = 2 * (4 * 16 * 32**2 + 2 * 16**2 * 32)  # two layers: projections, scores and sums
     assert [(o.name, o.direction, o.ideal, o.reference, o.is_metric) for o in found] == [
         ("accuracy", "max", 1.0, 0.25, True),

@@ -67,7 +67,7 @@ def test_worth_of_a_reevaluation_falls_with_the_number_of_trainings(kit: Any) ->
             results = [(q + n, macs) for (q, macs), n in zip(costs, noise, strict=True)]
             pairs = zip(drawn, results, strict=True)
             context.archive.tell([TrialResult.of(p, [row]) for p, row in pairs])
-        estimates = surrogate._scaled(context.archive.estimates()[0])
+        estimates = context.archive.scaled(context.archive.estimates()[0])
         worths.append(max((gain for gain, _ in surrogate._reevaluations(estimates)), default=0.0))
     assert worths[0] > 10 * worths[1]
 

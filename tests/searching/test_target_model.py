@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from nas.searching.quality_model import NoisyGP
 from nas.searching.target_model import FEWEST, OFFSET, TargetModel
 
 NUM, NUM_TARGET = 30, 14
@@ -34,13 +35,13 @@ def model(seed: int = 0, bias: float = 0.0, num_target: int = NUM_TARGET) -> Tar
         features = dict(zip("abcd", x[i], strict=True))
         for _ in range(1 + (i % 4 == 0)):
             score = target[i] + 0.03 * rng.standard_normal()
-            told.tell(f"m{i}", features, score, is_target=True)
+            told.tell_target(f"m{i}", features, score)
     return told
 
 
 def plain(told: TargetModel) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and covariance of (s, t) of all mechanisms, conditioned on all scores in one step."""
-    short, posterior = told.short.posterior, told.posterior
+    short, posterior = told.posterior, told.linked
     link, prior, num = posterior.link, short._prior, NUM
     x = mechanisms() - mechanisms().mean(axis=0)
     linear = x @ x.T / (x**2).sum(axis=1).mean()
@@ -65,7 +66,7 @@ def test_posterior_equals_conditioning_on_all_scores_at_once() -> None:
     told = model()
     mean, covariance = plain(told)
     keys = [f"m{i}" for i in reversed(range(NUM))]
-    joint = told.posterior.joint({key: told.observed[key] for key in keys})
+    joint = told.linked.joint({key: told.observed[key] for key in keys})
     s, t = np.arange(NUM)[::-1], np.arange(NUM, 2 * NUM)[::-1]
     np.testing.assert_allclose(joint.mean, mean[t], atol=1e-6)
     np.testing.assert_allclose(joint.short_mean, mean[s], atol=1e-6)
@@ -77,7 +78,7 @@ def test_posterior_equals_conditioning_on_all_scores_at_once() -> None:
 def test_shift_by_a_training_is_the_standard_deviation_of_estimates_after_it() -> None:
     told = model()
     [by_short], [by_target] = told.shifts(["m20"])
-    posterior, short = told.posterior, told.short.posterior
+    posterior, short = told.linked, told.posterior
     joint = posterior.joint({"m20": told.observed["m20"]})
     slope = posterior.transform.derivative(posterior.transform.inverse(joint.mean))[0]
     # The variance that a score removes is the variance of the posterior mean before the score.
@@ -91,7 +92,7 @@ def test_shift_by_a_training_is_the_standard_deviation_of_estimates_after_it() -
 
 def test_model_returns_short_qualities_until_enough_mechanisms_have_target_trainings() -> None:
     few, enough = model(num_target=FEWEST - 1), model(num_target=FEWEST)
-    assert np.array_equal(few.estimate(["m3"]), few.short.estimate(["m3"]))
+    assert np.array_equal(few.estimate(["m3"]), NoisyGP.estimate(few, ["m3"]))
     assert abs(enough.estimate(["m3"])[0][0] - enough.target["m3"].mean) < 0.3
     assert abs(few.estimate(["m3"])[0][0] - enough.target["m3"].mean) > 2
 
