@@ -18,8 +18,7 @@ def make_evaluator(
 ) -> Evaluator:
     """Return a new evaluator, which runs trainings on a backend; the caller must close it.
 
-    Args:
-        target: a second task and its data, for trials with ``Trial.is_target``.
+    ``target`` is the task of trials with ``Trial.is_target``, with its data.
 
     Raises:
         ConfigError: the backend of ``execution`` is unknown, or does not support an option.

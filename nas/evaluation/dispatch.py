@@ -1,7 +1,6 @@
 """Assign trials to workers, and decide what follows if a worker hangs, dies or cannot train.
 
-A worker is a process that runs one trial at a time. A `Pool` starts, calls and ends workers; this
-module contains only the rules:
+A worker is a process of a `Pool` that runs one trial at a time. The rules:
 
     a worker does not answer in time    its process is ended, and its trial fails
     its machine is lost                 the trial starts again, any number of times
@@ -10,8 +9,7 @@ module contains only the rules:
     it cannot train any candidate       its trial starts again on another worker
 
 Most processes end because the processes of a machine together need more memory than it has; hence
-the retry while no other trial runs. Results do not depend on the order in which workers finish. No
-operation iterates over all workers, since there may be thousands.
+the retry while no other trial runs. No operation iterates over all workers: there may be thousands.
 
 Ray's own option `max_restarts` is not used: an actor that Ray restarts raises the same error,
 ActorUnavailableError, whether its process crashed, memory ran out or its machine was lost
@@ -41,10 +39,8 @@ Cause: TypeAlias = Literal["node", "memory", "process"]
 class WorkerLostError(Exception):
     """Raised if a worker's process ended without an answer.
 
-    Args:
-        cause: "node": the machine is lost; "memory": the process was ended to free memory;
-            "process": it ended for another reason.
-        text: details of the loss.
+    ``cause`` is "node" if the machine is lost, "memory" if the process was ended to free memory,
+    and "process" if it ended for another reason.
     """
 
     def __init__(self, cause: Cause, text: str) -> None:
@@ -55,8 +51,7 @@ class WorkerLostError(Exception):
 class Pool(Protocol):
     """Starts, calls and ends worker processes, each of which answers one call at a time.
 
-    A call returns at once with a hashable reference. `wait` returns the references of the calls
-    that have been answered, and `get` returns the answer to a reference.
+    A call returns at once with a hashable reference.
     """
 
     def start(self, resources: Any) -> tuple[Any, Any]:
@@ -67,24 +62,17 @@ class Pool(Protocol):
         """Call a free worker to train ``trial``, and return a reference.
 
         With the reference, `get` returns the `Evaluation`, and whether the worker can train again.
-
-        Args:
-            is_alone: whether no other trial runs until this one ends, so that it may use all of the
-                memory that workers share.
+        If no other trial runs until this one ends (``is_alone``), it may use all of the memory that
+        workers share.
         """
         ...
 
     def wait(self, timeout: float | None) -> Iterable[Any]:
-        """Block until a call is answered, and return the references of all newly answered calls.
-
-        Args:
-            timeout: longest time in seconds, after which no references are returned; None for no
-                limit.
-        """
+        """Block until a call is answered, or for so many seconds; return all new references."""
         ...
 
     def get(self, ref: Any) -> Any:
-        """Return the answer to the call whose reference ``ref`` was returned by `wait`.
+        """Return the answer to the call with a reference that `wait` returned.
 
         Raises:
             WorkerLostError: the worker was lost before it answered.
@@ -101,11 +89,9 @@ class Dispatcher:
     """Runs trials, which are trainings, on the worker processes of a pool.
 
     Args:
-        pool: starts, calls and ends workers.
         resources: an argument of `Pool.start` for each worker. All workers are requested at once;
             the pool starts as many as there is room for, and the other requests wait.
-        budgets: epochs, examples and precision of trials of the task and of the target task, which
-            failed evaluations contain.
+        budgets: budgets of trials of the task and of the target task, for failed evaluations.
         patience: seconds after which a worker that has not answered is ended; math.inf for never.
         start_seconds: seconds without any worker after which `wait` raises DeviceError.
         clock: function that returns a monotonic time in seconds.
@@ -137,10 +123,7 @@ class Dispatcher:
             self._start(each)
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Queue trials, which are trainings to run, and start as many as there are free workers.
-
-        Trials with the most work start first.
-        """
+        """Queue trials and start as many as there are free workers, the most work first."""
         for trial in trials:
             ticket = _Ticket(False, (-trial.work, next(self._numbers)), trial)
             heapq.heappush(self._pending, ticket)
@@ -195,11 +178,7 @@ class Dispatcher:
         return next(iter(self._running.values()), None)
 
     def _handle_events(self) -> None:
-        """Wait for answers or the next deadline, and handle what happened.
-
-        Raises:
-            DeviceError: no worker can train, or none starts within the time allowed.
-        """
+        """Wait for answers or the next deadline, and handle what happened."""
         deadline = min(self._check_workers(), self._next_limit())
         timeout = None if deadline == math.inf else max(0.0, deadline - self._clock())
         for ref in self._pool.wait(timeout):
@@ -221,8 +200,7 @@ class Dispatcher:
     def _check_workers(self) -> float:
         """Report it as an incident if there has been no worker for `NO_WORKER_SECONDS`.
 
-        Returns:
-            The clock time at which to check again; math.inf while there is a worker.
+        Returns the clock time at which to check again; math.inf while there is a worker.
 
         Raises:
             DeviceError: no worker can train, or there has been none for ``start_seconds``.
@@ -269,10 +247,8 @@ class Dispatcher:
             self._give_up(worker, "refused", str(error))
             return heapq.heappush(self._pending, ticket)
         except WorkerLostError as error:
-            text = f"a worker was lost ({error.cause}): {error}."
-            trial = ticket.trial
-            incident = Incident(error.cause, text, worker.name, trial.key, trial.repeat)
-            self.on_incident(incident)
+            text, trial = f"a worker was lost ({error.cause}): {error}.", ticket.trial
+            self.on_incident(Incident(error.cause, text, worker.name, trial.key, trial.repeat))
             self._replace(worker)
             if error.cause == "node":
                 return heapq.heappush(self._pending, ticket)
@@ -310,32 +286,21 @@ class Dispatcher:
 
 @dataclass(slots=True, order=True)
 class _Ticket:
-    """A queued trial; tickets sort in the order in which they start.
+    """A queued trial; tickets sort in the order in which they start."""
 
-    Attributes:
-        is_retry: whether the trial was lost with a worker's process, or ran out of memory.
-        rank: negative work and number of the submission.
-    """
-
-    is_retry: bool
-    rank: tuple[float, int]
+    is_retry: bool  # it was lost with a worker's process, or ran out of memory
+    rank: tuple[float, int]  # negative work and number of the submission
     trial: Trial
 
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """A worker, and what it was started with.
+    """A worker, and what it was started with."""
 
-    Attributes:
-        process: the worker, as `Pool.start` returned it.
-        failures: number of failed starts before this one.
-        name: host name and process id; empty until the worker has started.
-    """
-
-    process: Any
+    process: Any  # as `Pool.start` returned it
     resources: Any
-    failures: int
-    name: str = ""
+    failures: int  # failed starts before this one
+    name: str = ""  # host name and process id, once the worker has started
 
 
 @dataclass(slots=True, eq=False)

@@ -15,12 +15,10 @@ from typing import Final
 from nas.common.errors import ConfigError, DeviceError
 from nas.common.text import plural
 
+# Default numbers of workers that share a GPU: small models wait for Python more than for the GPU.
+# Under MPS, NVIDIA's service, kernels of several processes run at the same time.
 WORKERS_PER_GPU: Final = 4
-"""Default number of workers that share a GPU. Small models wait for Python more than for the GPU.
-Each worker holds a CUDA context of about 0.5 GB."""
 WORKERS_UNDER_MPS: Final = 8
-"""Default number of workers that share a GPU under MPS, NVIDIA's service by which kernels of
-several processes run at the same time; without it processes take turns."""
 _GRAIN: Final = 10_000  # Ray divides a GPU into this many parts
 
 
@@ -36,9 +34,8 @@ class Execution:
             text "MIN:MAX", MIN workers must fit at the start, and up to MAX run as a cluster grows.
         gpus_per_worker: share of one GPU for each worker, from 0 to 1; None divides all GPUs among
             the workers, 0 trains on processor cores.
-        ray_address: a Ray cluster to join, as "host:port" or "auto"; None starts one on this
-            machine.
-        time_limit: longest duration of one training in seconds, above 0; None for no limit.
+        ray_address: a Ray cluster to join, as "host:port" or "auto"; None starts one here.
+        time_limit: longest duration of one training in seconds; None for no limit.
         start_seconds: seconds without any worker after which the command ends with an error.
 
     Raises:
@@ -87,19 +84,12 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The resources of a machine.
-
-    Attributes:
-        cores: number of processor cores.
-        gpus: number of GPUs.
-        node: Ray's id of the machine; empty outside a cluster.
-        has_mps: whether NVIDIA's MPS is known to run on the machine.
-    """
+    """The resources of a machine."""
 
     cores: int
     gpus: int = 0
-    node: str = ""
-    has_mps: bool = False
+    node: str = ""  # Ray's id of the machine; empty outside a cluster
+    has_mps: bool = False  # NVIDIA's MPS is known to run on it
 
     @property
     def most_per_gpu(self) -> int:
@@ -110,8 +100,7 @@ class Machine:
 def mps_runs() -> bool:
     """Return whether the control daemon of NVIDIA's MPS runs on this machine.
 
-    The daemon writes its process id into its folder. A daemon outside of this process's container
-    is not found. https://docs.nvidia.com/deploy/mps/
+    A daemon outside of this process's container is not found. https://docs.nvidia.com/deploy/mps/
     """
     folder = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps")  # noqa: S108 - NVIDIA's
     try:
@@ -125,17 +114,11 @@ def mps_runs() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WorkerResources:
-    """The resources of one worker.
+    """The resources of one worker."""
 
-    Attributes:
-        gpus: number of GPUs: 1, 1/k for a GPU that k workers share, or 0 to train on the processor.
-        cores: number of processor cores; below 1 if a machine has more GPUs than cores.
-        node: Ray's id of the machine on which the worker starts; empty for any machine.
-    """
-
-    gpus: float = 0.0
-    cores: float = 1.0
-    node: str = ""
+    gpus: float = 0.0  # 1, 1/k for a GPU that k workers share, or 0 to train on the processor
+    cores: float = 1.0  # below 1 if a machine has more GPUs than cores
+    node: str = ""  # Ray's id of the machine on which the worker starts; empty for any machine
 
     @property
     def device(self) -> str:
@@ -148,8 +131,7 @@ def allocate(execution: Execution, machines: Sequence[Machine]) -> list[WorkerRe
 
     By default there is one worker per core. With GPUs, up to `WORKERS_PER_GPU` workers share each
     GPU (`WORKERS_UNDER_MPS` under MPS), as many as the cores of its machine allow, and every GPU
-    has a worker. Further workers, up to MAX of the option "MIN:MAX", wait for machines that join
-    the cluster later.
+    has a worker.
 
     Raises:
         DeviceError: the machines have too few cores or GPUs.

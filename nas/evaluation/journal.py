@@ -1,8 +1,8 @@
 """A file of finished trainings, ``--record FILE``, from which a long comparison can be resumed.
 
-Each finished training is appended as one JSON line. A line names the digest of the mechanism, the
-training seed, and the digests of the task and the data. A failed training is recorded, but it runs
-again when the comparison is resumed. This module imports no torch.
+Each finished training is appended as one JSON line, with the digests of mechanism, task and data
+and the training seed. A failed training runs again when the comparison is resumed. This module
+imports no torch.
 """
 
 from __future__ import annotations
@@ -29,12 +29,8 @@ _BEGINNING: Final = '{"mechanism": "'
 class JournaledEvaluator:
     """An `Evaluator` that returns the evaluations of trials from a file of finished trainings.
 
-    It trains all other trials with another evaluator, and adds their evaluations to the file.
-
-    Args:
-        evaluator: trains the trials that the file does not contain.
-        path: the file, which is created with its parent folders. One process at a time may use it.
-        task, data: the task and data of all trials.
+    It trains all other trials with another evaluator, and adds their evaluations to the file. The
+    file is created with its parent folders. One process at a time may use it.
 
     Raises:
         RunError: the file was not written by this class (it is left unchanged), another process
@@ -78,7 +74,7 @@ class JournaledEvaluator:
         self._evaluator.on_incident = on_incident
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Measure the unit times of operations with the wrapped evaluator, and return them."""
+        """See `Evaluator`."""
         return self._evaluator.calibrate()
 
     def submit(self, trials: Sequence[Trial]) -> None:
@@ -88,19 +84,15 @@ class JournaledEvaluator:
         """
         rest = []
         for trial in trials:
-            evaluation = (
-                None if trial.keeps_weights else self._recorded.get((trial.key, trial.seed))
-            )
-            if evaluation is None:
+            evaluation = self._recorded.get((trial.key, trial.seed))
+            if evaluation is None or trial.keeps_weights:
                 rest.append(trial)
             else:
                 self._answers.append((trial, evaluation))
         self._evaluator.submit(rest)
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """Return finished trials with their evaluations: first all that the file contains.
-
-        Later calls return newly trained trials, whose evaluations have been written to the file.
+        """Return finished trials with their evaluations, first all that the file contains.
 
         Raises:
             RunError: the file can no longer be written.
@@ -133,13 +125,9 @@ class JournaledEvaluator:
             self._recorded[trial.key, trial.seed] = evaluation
 
     def _read(self) -> dict[tuple[str, int], Evaluation]:
-        """Return the evaluations in the file that are of this task and data, by trial key and seed.
+        """Return the evaluations of this task and data that did not fail, by trial key and seed.
 
-        Failed evaluations are left out. If a process was killed while it wrote the last line, that
-        line is removed from the file.
-
-        Raises:
-            RunError: a line does not contain a training.
+        If a process was killed while it wrote the last line, that line is removed from the file.
         """
         evaluations = {}
         self._file.seek(0)

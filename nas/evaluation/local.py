@@ -1,7 +1,7 @@
 """Train in this process, one candidate after another: `--backend local`.
 
-This backend is easy to debug. However, a candidate that ends its process ends the search, and a
-candidate that hangs inside an operation cannot be stopped; `ray_backend` handles both cases.
+A candidate that ends its process ends the search, and a candidate that hangs inside an operation
+cannot be stopped; `ray_backend` handles both cases.
 """
 
 from __future__ import annotations
@@ -19,12 +19,7 @@ from nas.tasks import Data, Task
 class LocalEvaluator:
     """An `Evaluator` that trains in this process. Each call of `wait` trains the next trial.
 
-    Args:
-        task, data: the task and data of trials.
-        device: the torch device, "cpu" or "cuda".
-        time_limit: longest duration of one training in seconds; None for no limit.
-        train: training function with the arguments of `train_candidate`.
-        target: the task and data of trials with ``Trial.is_target``.
+    ``target`` are the task and data of trials with ``Trial.is_target``.
     """
 
     workers = 1
@@ -46,11 +41,11 @@ class LocalEvaluator:
         self.on_incident: Callable[[Incident], None] = log
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Measure the unit times of operations on this evaluator's device, and return them."""
+        """See `Evaluator`."""
         return calibrate_for(self._target[0], self._device)
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Queue trials, which `wait` trains one by one."""
+        """See `Evaluator`."""
         self._pending.extend(trials)
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:

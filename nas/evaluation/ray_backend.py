@@ -49,11 +49,9 @@ class RayEvaluator(Dispatcher):
     """An `Evaluator` whose workers are Ray actors.
 
     Args:
-        task, data: the task and data of trials, which are put into Ray's object store once.
         execution: options of the workers. If its ``ray_address`` is None, the evaluator uses the
             cluster that this process is connected to, or else starts a cluster on this machine.
         grace: seconds beyond the time limit after which a worker that has not answered is ended.
-        train: training function with the arguments of `train_candidate`.
         target: the task and data of trials with ``Trial.is_target``.
 
     Raises:
@@ -106,21 +104,15 @@ class RayEvaluator(Dispatcher):
         return calibration
 
     def close(self) -> None:
-        """End the workers.
-
-        If this evaluator connected to the cluster, it disconnects; if it started the cluster, the
-        cluster ends.
-        """
+        """End the workers, and undo what this evaluator did to reach the cluster."""
         super().close()
         self._connection.close(keeps_logs=bool(self._fault))
 
 
 @dataclass(eq=False)
 class _Process:
-    """An actor, and Ray's id of its machine, which is empty until the actor has started."""
-
     actor: Any
-    node: str = ""
+    node: str = ""  # Ray's id of its machine, once the actor has started
 
 
 class ActorPool:
@@ -142,7 +134,7 @@ class ActorPool:
         self._done: SimpleQueue[Future[Any]] = SimpleQueue()
 
     def start(self, resources: WorkerResources) -> tuple[Any, Any]:
-        """Create an actor, which Ray starts once there is room; return as `Pool.start` does."""
+        """See `Pool`; Ray starts the actor once there is room."""
         options: dict[str, Any] = {"num_cpus": resources.cores, "num_gpus": resources.gpus}
         if resources.node:  # on another machine if this one has left the cluster
             affinity = NodeAffinitySchedulingStrategy(resources.node, soft=True)
@@ -152,11 +144,11 @@ class ActorPool:
         return process, self._expect(process, process.actor.prepare.remote(*self._arguments))
 
     def submit(self, worker: _Process, trial: Trial, *, is_alone: bool = False) -> Any:
-        """Call an actor to train ``trial``; return as `Pool.submit` does."""
+        """See `Pool`."""
         return self._expect(worker, worker.actor.evaluate.remote(trial, is_alone))
 
     def wait(self, timeout: float | None) -> Iterable[Any]:
-        """Block until a call is answered, and return the references of all newly answered calls."""
+        """See `Pool`."""
         done = []
         with suppress(Empty):
             done.append(self._done.get(timeout=timeout))
@@ -165,7 +157,7 @@ class ActorPool:
         return done
 
     def get(self, ref: Any) -> Any:
-        """Return the answer to the call with the reference ``ref``; see `Pool.get`."""
+        """See `Pool`."""
         process = ref.process
         try:
             answer = ref.result()
@@ -180,7 +172,7 @@ class ActorPool:
         return answer
 
     def kill(self, worker: _Process) -> None:
-        """End an actor's process."""
+        """See `Pool`."""
         ray.kill(worker.actor)
 
     def _expect(self, process: _Process, call: Any) -> Any:
@@ -191,7 +183,6 @@ class ActorPool:
 
 
 def _cause(error: Exception, node: str) -> Cause:
-    """Return why an actor was lost, whose machine has Ray's id ``node``."""
     if isinstance(error, ray.exceptions.OutOfMemoryError):
         return "memory"
     # An actor is unavailable if its machine does not answer, which Ray's list shows later.

@@ -46,8 +46,7 @@ def machines() -> list[Machine]:
 class Connection:
     """The connection of this process to a Ray cluster, which is made here unless there is one.
 
-    Attributes:
-        is_local: whether this connection started the cluster, on this machine.
+    ``is_local``: this connection started the cluster, on this machine.
 
     Raises:
         DeviceError: the cluster cannot be reached or has too few cores or GPUs, or this process is
@@ -65,11 +64,7 @@ class Connection:
             _join(address)
 
     def close(self, *, keeps_logs: bool = False) -> None:
-        """Undo what this connection did: disconnect, and end the cluster on this machine.
-
-        Args:
-            keeps_logs: whether Ray's folder of the ended cluster, with its logs, is left.
-        """
+        """Disconnect, and end the cluster on this machine; its logs are left if ``keeps_logs``."""
         if not self._is_open:
             return
         self._is_open = False

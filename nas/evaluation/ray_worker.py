@@ -70,17 +70,13 @@ class Worker:
         plugins: tuple[Sequence[str], Sequence[str]],
         references: Iterable[Any],
     ) -> tuple[str, str]:
-        """Load everything that trainings on this worker need.
+        """Load everything that trainings need; return the worker's name and its machine's Ray id.
 
         Args:
-            version: the version of torch that the driver has and this process must have.
+            version: the driver's version of torch, which this process must have.
             plugins: names of the plug-in modules to import, and the folders of those that are
                 single files.
-            references: Ray references to the tuple (tasks, training function, time limit) and to
-                the data of both tasks, see ``ActorPool``.
-
-        Returns:
-            Host name and process id of this worker, and Ray's id of its machine.
+            references: the arguments of ``ActorPool``.
 
         Raises:
             DeviceError: torch has another version or cannot use the GPU, or a plug-in cannot be
@@ -110,7 +106,7 @@ class Worker:
         return worker_name(), context.get_node_id()
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Measure the unit times of operations on this worker's device, and return them."""
+        """See `Evaluator`."""
         return calibrate_for(self._tasks[1], self._device)
 
     def evaluate(self, trial: Trial, is_alone: bool) -> tuple[Evaluation, bool]:
@@ -120,8 +116,7 @@ class Worker:
         neighbours. So if a GPU that several workers share becomes unusable, the reason of the
         failure is "worker_lost", unless no other worker trains.
 
-        Args:
-            is_alone: whether no other worker trains; the trial may then use the whole GPU's memory.
+        If no other worker trains (``is_alone``), the trial may use the whole GPU's memory.
 
         Raises:
             DeviceError: the device is missing; the error names the machine.

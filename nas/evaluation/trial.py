@@ -42,26 +42,15 @@ _STRICT: Final = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A training to run.
+    """A training to run."""
 
-    Attributes:
-        key: digest of the mechanism at the task's sizes (width, heads, layers and tokens).
-        mechanism: the validated genome in normal form (simplified, in canonical order), or a user's
-            own torch module.
-        seed: seed of the training, from `training_seed`.
-        repeat: index among the trainings of this mechanism, from 0.
-        work: expected duration in any unit; trials with most work start first.
-        keeps_weights: whether the evaluation returns the weights of the attention layers.
-        is_target: whether the evaluator's target task trains it, not its task.
-    """
-
-    key: str
-    mechanism: Mechanism
-    seed: int
-    repeat: int = 0
-    work: float = 0.0
-    keeps_weights: bool = False
-    is_target: bool = False
+    key: str  # digest of the mechanism at the task's sizes (width, heads, layers and tokens)
+    mechanism: Mechanism  # the validated genome in normal form, or a user's own torch module
+    seed: int  # from `training_seed`
+    repeat: int = 0  # index among the trainings of this mechanism
+    work: float = 0.0  # expected duration in any unit; trials with most work start first
+    keeps_weights: bool = False  # whether the evaluation has the weights of the attention layers
+    is_target: bool = False  # trained under the evaluator's target task
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +77,15 @@ class Evaluation:
         reason: why the training failed; None unless the status is "failed".
         metrics: the task's metrics after the last epoch, by name; finite if the status is "ok".
         reports: reports of all completed epochs.
-        seed: seed of the training.
-        budget: number of epochs and examples, and the precision.
-        wall_seconds: wall time of the training in seconds.
-        core_seconds: processor time of the training in seconds.
-        peak_memory_bytes: peak memory of the worker in bytes.
-        worker: host name and process id of the worker.
+        core_seconds: processor time.
+        peak_memory_bytes: peak memory of the worker.
+        worker: host name and process id.
         hardware: name of the processor or GPU.
         execution: how the steps ran: "cpu, eager", "cuda graph", or the reason why the steps on a
             GPU could not be captured in a CUDA graph.
         error: error message, or the bound that a metric missed; None if the status is "ok".
-        weights: weights of the attention layers as safetensors, if the trial keeps them; they are
-            not contained in `to_dict`.
+        weights: weights of the attention layers as safetensors, if the trial keeps them; not in
+            `to_dict`.
     """
 
     __pydantic_config__ = _STRICT
@@ -129,13 +115,7 @@ class Evaluation:
     def failure(
         cls, trial: Trial, budget: Budget, reason: Reason, text: str, worker: str, seconds: float
     ) -> Evaluation:
-        """Return a failed evaluation without metrics and reports.
-
-        Args:
-            text: the error text, which is cut to `MAX_ERROR_CHARACTERS`.
-            worker: host name and process id of the worker.
-            seconds: wall time of the training in seconds.
-        """
+        """Return a failed evaluation without metrics and reports, after so many seconds."""
         error = text[:MAX_ERROR_CHARACTERS]
         return cls(
             "failed", reason, {}, (), trial.seed, budget, seconds, 0.0, 0, worker, error=error
@@ -178,24 +158,18 @@ class Training:
     """A finished training: its evaluation, with the purpose, the task and the mechanism.
 
     Attributes:
-        purpose: the command that ran the training, "target" if a search trained a mechanism under
-            its target task, or "reference" if a search trained a known
-            mechanism to compare its candidates with it.
+        purpose: the command that ran the training, "target" for a training of a search under its
+            target task, or "reference" for one of a known mechanism to compare candidates with.
         task: digest of task and data, see `task_fingerprint`.
-        task_name: name of the task.
         key: digest of the mechanism at the task's sizes (width, heads, layers and tokens). The
             command ``confirm`` uses the sizes of the search's task in all its stages, as does a
             search for trainings under its target task.
         name: name of the mechanism, or the command-line argument that defines it; empty if it has
             neither.
-        repeat: index among the trainings of this mechanism, from 0.
-        evaluation: the outcome of the training.
         stage: stage of ``confirm``: "search" trains under the search's task, or under a task at
             another learning rate, which ``task`` tells apart; "long" trains under a longer task,
             and "test" evaluates on the test set; empty for all other purposes.
-        digest: digest of the genome in normal form (simplified, canonical order), or empty; it is
-            not written to files.
-        recorded: time at which the training was recorded; ``NOT_RECORDED`` before.
+        digest: digest of the genome in normal form, or empty; it is not written to files.
     """
 
     purpose: Purpose
@@ -228,8 +202,7 @@ class Incident:
         kind: kind of the event. "node", "memory" and "process": a worker was lost (see
             ``WorkerLostError``). "refused": a worker cannot train on its machine. "waiting": there
             is no worker.
-        text: a sentence that describes the incident.
-        worker: host name and process id of the worker; empty if unknown.
+        worker: host name and process id; empty if unknown.
         key, repeat: ``Trial.key`` and ``Trial.repeat`` of the trial that the worker was running,
             and that is queued again; None if the worker was running no trial.
     """
@@ -252,9 +225,7 @@ class Evaluator(Protocol):
     Every implementation satisfies three conditions. `wait` returns each submitted trial once, in
     any order. A failure of a candidate becomes a failed evaluation, never an exception (but a
     user's KeyboardInterrupt is raised). Metrics do not depend on the number of workers.
-
-    Attributes:
-        on_incident: function that is called with each incident as it happens.
+    ``on_incident`` is called with each incident as it happens.
     """
 
     on_incident: Callable[[Incident], None]
@@ -299,11 +270,8 @@ def task_fingerprint(task: Task, data: Data) -> str:
 def training_seed(run_seed: int, key: str, repeat: int) -> int:
     """Return the seed of a training, 0 <= seed < 2**31, which is a hash of the three arguments.
 
-    Args:
-        run_seed: seed of the search or of another command that trains.
-        key: digest of the mechanism, resolved at the task's sizes; or the same text for several
-            mechanisms that must share their seeds.
-        repeat: index among the trainings of this mechanism, from 0.
+    ``key`` is the digest of the mechanism at the task's sizes, or the same text for several
+    mechanisms that must share their seeds.
     """
     text = f"nas training seed 1|{run_seed}|{key}|{repeat}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
