@@ -100,7 +100,7 @@ def evaluate(
     loaded = _load_tasks([tasks] if isinstance(tasks, str) else tasks, data, overrides, resolved)
     # All data are loaded before the first training, so that missing data are reported at once.
     examples = {n: task.load_test() if test else task.load() for n, task in loaded.items()}
-    absent = _untrainable(resolved, loaded)
+    absent = _untrainable(resolved, loaded, options.time_limit)
     repeats = seeds + CHOOSING_SEEDS if rates else seeds
     variants = [
         (name, rate, variant)
@@ -182,7 +182,7 @@ def _load_tasks(
 
 
 def _untrainable(
-    sources: Mapping[str, AnyTrainable], tasks: Mapping[str, Task]
+    sources: Mapping[str, AnyTrainable], tasks: Mapping[str, Task], time_limit: float | None
 ) -> dict[str, dict[str, str]]:
     """Return the reasons why mechanisms cannot be trained, by name, then by task.
 
@@ -192,7 +192,7 @@ def _untrainable(
     absent: dict[str, dict[str, str]] = {}
     for text, source in sources.items():
         for name, task in tasks.items():
-            if reason := why_not(source.mechanism, task):
+            if reason := why_not(source.mechanism, task, time_limit):
                 absent.setdefault(text, {})[name] = reason
         if len(absent.get(text, ())) == len(tasks):
             raise ConfigError(next(iter(absent[text].values())))

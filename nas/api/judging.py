@@ -94,7 +94,7 @@ def judge(
     for each in (reference, judged):
         if isinstance(each, Source):
             check_legal(each, rules)
-        if reason := why_not(each.mechanism, loaded):
+        if reason := why_not(each.mechanism, loaded, options.time_limit):
             raise ConfigError(reason)
     base_key, key = (resolve_under(loaded, each.mechanism).key for each in (reference, judged))
     if key == base_key:

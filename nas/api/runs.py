@@ -263,6 +263,7 @@ def confirm(
             data=data,
             against=None if against is None else resolve_trainable(against, Path(runs)),
             rates=rates,
+            time_limit=options.time_limit,
         )
         total = sum(map(len, plan.todo))
         trained = confirm_run(writer, plan, partial(make_evaluator, options))

@@ -44,13 +44,12 @@ def measured_costs(block: nn.Module, sizes: ModelSizes, *, is_causal: bool) -> d
     return {"macs": counter.get_total_flops() / 2, "params": float(parameters)}
 
 
-def measured_ms(blocks: Sequence[nn.Module], sizes: ModelSizes) -> list[float]:
-    """Return the milliseconds of each block's forward and backward pass on one sequence.
+def measured_ms(block: nn.Module, sizes: ModelSizes) -> float:
+    """Return the milliseconds of a block's forward and backward pass on one sequence.
 
-    The blocks run on one thread of the CPU, in float32, without a causal mask. They take turns.
+    The block runs on one thread of the CPU, in float32, without a causal mask.
     """
     with one_thread():
         passes = Passes(sizes, 1, precision="float32", device="cpu", is_causal=False)
-        timers = [partial(passes.seconds, passes.of(block)) for block in blocks]
-        times = fastest(timers, MORE_ROUNDS_SECONDS)
-    return [1000 * seconds for seconds in times]
+        (seconds,) = fastest([partial(passes.seconds, passes.of(block))], MORE_ROUNDS_SECONDS)
+    return 1000 * seconds

@@ -18,8 +18,7 @@ from nas.evaluation.trial import (
     training_seed,
 )
 from nas.tasks import Data, Task
-from nas.training.user_attention import module_costs
-from nas.training.user_check import check_user_module
+from nas.training.user_check import CHECK_SECONDS, check_user_module, module_costs
 from nas.training.user_module import Mechanism, UserModule
 
 
@@ -129,13 +128,22 @@ def costs_under(
     return {name: cost for name, cost in costs.items() if names is None or name in {*names}}
 
 
-def why_not(mechanism: Mechanism, task: Task) -> str:
-    """Return the reason why a mechanism cannot be trained under a task; empty if it can."""
+def why_not(mechanism: Mechanism, task: Task, time_limit: float | None = CHECK_SECONDS) -> str:
+    """Return the reason why a mechanism cannot be trained under a task; empty if it can.
+
+    Args:
+        time_limit: longest duration in seconds of the check of a user's module.
+    """
     try:
         if isinstance(mechanism, UserModule):
             model = task.main
-            kinds = {"is_causal": model.is_causal, "is_padded": model.is_padded}
-            check_user_module(mechanism, model.sizes, **kinds)
+            check_user_module(
+                mechanism,
+                model.sizes,
+                is_causal=model.is_causal,
+                is_padded=model.is_padded,
+                time_limit=time_limit,
+            )
             return ""
         plan = task.resolve(mechanism).plan
     except NasError as error:

@@ -48,7 +48,9 @@ from nas.training.isolation import bounded_output, isolated_torch_state
 from nas.training.loop import TimeIsUp, Training
 from nas.training.steps import Diverged
 from nas.training.user_module import UserModule
+from nas.training.user_process import ProcessEnded, call_in_process
 
+GRACE: Final = 10.0  # seconds beyond the time limit after which the process of a module is ended
 TRACEBACK_LINES: Final = 6  # last lines of a candidate's traceback, which are recorded
 OUTCOMES: Final[dict[type[Exception], Reason]] = {
     Diverged: "diverged",
@@ -152,21 +154,56 @@ def train_guarded(
     """Call a training function and return its evaluation; it is a failed one after an exception.
 
     Args:
-        train: training function with the arguments of `train_candidate`.
+        train: training function with the arguments of `train_candidate`. If the mechanism is a
+            user's own torch module, it is called in a new process.
 
     Raises:
         DeviceError: the device is missing.
     """
-    start = time.monotonic()
+    start, options = time.monotonic(), {"device": device, "time_limit": time_limit}
+    reason: Reason
     try:
-        return train(trial, task, data, device=device, time_limit=time_limit)
+        if isinstance(trial.mechanism, UserModule):
+            return _train_in_process(train, trial, task, data, options)
+        return train(trial, task, data, **options)
     except DeviceError:
         raise
+    except ProcessEnded as error:
+        reason, text = error.reason, str(error)
     except BaseException as error:  # sys.exit() included
-        reason: Reason = "out_of_memory" if is_out_of_memory(error) else "error"
-        text, seconds = f"{type(error).__name__}: {error}", time.monotonic() - start
-        budget = budget_of(task, data)
-        return Evaluation.failure(trial, budget, reason, text, worker_name(), seconds)
+        reason = "out_of_memory" if is_out_of_memory(error) else "error"
+        text = f"{type(error).__name__}: {error}"
+    seconds, budget = time.monotonic() - start, budget_of(task, data)
+    return Evaluation.failure(trial, budget, reason, text, worker_name(), seconds)
+
+
+def _train_in_process(
+    train: Train, trial: Trial, task: Task, data: Data, options: dict[str, Any]
+) -> Evaluation:
+    """Train a user's module in a process of its own; raises ``ProcessEnded`` if that fails."""
+    limit, gpu_fraction = options["time_limit"], None
+    if options["device"] != "cpu":
+        torch.cuda.empty_cache()  # for the other process
+        gpu_fraction = torch.cuda.get_per_process_memory_fraction()
+    evaluation: Evaluation = call_in_process(
+        _train_on_share,
+        *(train, trial, task, data, options, gpu_fraction),
+        time_limit=None if limit is None else limit + GRACE,
+    )
+    return evaluation
+
+
+def _train_on_share(
+    train: Train,
+    trial: Trial,
+    task: Task,
+    data: Data,
+    options: dict[str, Any],
+    gpu_fraction: float | None,
+) -> Evaluation:
+    if gpu_fraction is not None:
+        torch.cuda.set_per_process_memory_fraction(gpu_fraction)
+    return train(trial, task, data, **options)
 
 
 def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from textwrap import wrap
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
-from torch import nn
 
 from nas.common.errors import GenomeError
 from nas.compiler import build_attention, formula, make_plan, resolve
@@ -179,8 +177,7 @@ def count_costs(
 
 
 def _measured_row(source: ModuleSource, sizes: ModelSizes) -> CostRow:
-    from nas.training.user_attention import module_costs
-    from nas.training.user_check import check_user_module
+    from nas.training.user_check import check_user_module, module_costs
 
     check_user_module(source.mechanism, sizes, is_causal=False)
     costs = module_costs(source.mechanism, sizes, is_causal=False)
@@ -191,18 +188,21 @@ def _measured_row(source: ModuleSource, sizes: ModelSizes) -> CostRow:
 def _timed(
     rows: Sequence[CostRow], sources: Sequence[AnyTrainable], lengths: Sequence[ModelSizes]
 ) -> list[CostRow]:
-    """Return rows, grouped by source and sorted by length, with measured times."""
+    """Return rows, grouped by source and sorted by length, with measured times.
+
+    A time is the lesser of two measurements, between which all others take their turn.
+    """
     from nas.costs.measured import measured_ms
-    from nas.training import user_attention
+    from nas.training.user_check import module_ms
 
-    def block(source: AnyTrainable, sizes: ModelSizes) -> nn.Module:
+    def milliseconds(source: AnyTrainable, sizes: ModelSizes) -> float:
         if isinstance(source, ModuleSource):
-            return user_attention.build_attention(source.mechanism, sizes.dim, sizes.heads)
+            return module_ms(source.mechanism, sizes)
         plan = resolve(source.genome, sizes, is_causal=False).plan
-        return build_attention(plan, sizes.dim, sizes.heads)
+        return measured_ms(build_attention(plan, sizes.dim, sizes.heads), sizes)
 
-    by_length = [measured_ms([block(s, sizes) for s in sources], sizes) for sizes in lengths]
-    times = chain.from_iterable(zip(*by_length, strict=True))
+    rounds = [[milliseconds(s, sizes) for s in sources for sizes in lengths] for _ in range(2)]
+    times = map(min, *rounds)
     return [replace(row, time_ms=time) for row, time in zip(rows, times, strict=True)]
 
 

@@ -158,6 +158,7 @@ def plan_confirmation(
     data: str | None = None,
     against: AnyTrainable | None = None,
     rates: bool = False,
+    time_limit: float | None = None,
 ) -> ConfirmationPlan:
     """Select mechanisms of a run to train again, and return the trainings that are missing.
 
@@ -169,6 +170,7 @@ def plan_confirmation(
         data: where the data of the run's task are now, if they were moved.
         against: a further mechanism to train and to compare all others with.
         rates: whether to train at each learning rate of the tasks, see ``nas.common.rates``.
+        time_limit: longest duration in seconds of the check of a user's own module.
 
     Raises:
         NasError: there is nothing to confirm, or an argument cannot be used.
@@ -198,7 +200,7 @@ def plan_confirmation(
         stages.append(ConfirmationStage("test", last, last.load_test()))
     if rates:
         stages = [each for stage in stages for each in _at_rates(stage)]
-    reference = None if against is None else _compared(run, against, stages)
+    reference = None if against is None else _compared(run, against, stages, time_limit)
     plan = ConfirmationPlan(metric, seeds, chosen, tuple(stages), (), reference, rates)
     trained = plan.trained.values()
     todo = (tuple(_missing_trials(run, stage, trained, plan.repeats)) for stage in stages)
@@ -278,7 +280,10 @@ def _cost_names(run: Run) -> dict[str, None]:
 
 
 def _compared(
-    run: Run, source: AnyTrainable, stages: Sequence[ConfirmationStage]
+    run: Run,
+    source: AnyTrainable,
+    stages: Sequence[ConfirmationStage],
+    time_limit: float | None,
 ) -> ComparedMechanism:
     """Return the mechanism that the user named.
 
@@ -287,7 +292,7 @@ def _compared(
     """
     for stage in stages:
         for model, _ in stage.task.models(stage.data).values():
-            if reason := why_not(source.mechanism, model):
+            if reason := why_not(source.mechanism, model, time_limit):
                 raise ConfigError(f"against, under task {stage.task.name}: {reason}")
     task = stages[0].task
     costs = costs_under(

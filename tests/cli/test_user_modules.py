@@ -48,33 +48,46 @@ class Careless(Mixer):
         return super().forward(x)
 
 '''
-# A class whose constructor and forward are those of the case, and what the error says.
+# A file whose parts a case replaces.
 TEMPLATE = """
-import torch
+import os, torch
 from torch import nn
-
+{top}
 class Bad(nn.Module):
-    def __init__(self{constructor}):
+    def __init__(self, {constructor}):
         super().__init__()
-        {built}
         self.linear = nn.Linear(16, 16)
 
-    def forward(self{arguments}):
+    def forward(self, {arguments}):
         {forward}
 """
-FORWARD = {"constructor": ", dim, heads", "built": "", "arguments": ", x"}
+PARTS = {
+    "top": "",
+    "constructor": "dim, heads",
+    "arguments": "x",
+    "forward": "return self.linear(x)",
+}
 BAD: dict[str, tuple[dict[str, str], str]] = {
+    "import": ({"top": "import no_such"}, "raised ModuleNotFoundError in line 4: No module named"),
+    "name": (
+        {"top": "class Bat: pass", "forward": "pass\n\nBad, Bald = None, Bad"},
+        "found no torch module 'Bad' (did you mean 'Bald'?) among Bald; expected a class that inh",
+    ),
+    "base exception": (
+        {"top": "class Odd(BaseException): pass\nraise Odd('\\x1b[2J')"},
+        "executing the file raised Odd in line 5: \\u001b[2J; expected a file that python can im",
+    ),
     "constructor": (
-        {"constructor": ", config"},
-        "found the constructor Bad(config); expected Bad(dim, heads), and defaults",
+        {"constructor": "config"},
+        "Bad(16, 2) raised TypeError: Bad.__init__() takes 2",
     ),
     "arguments": (
-        {"arguments": ", query, key, value"},
-        "found forward(query, key, value); expected forward(x), forward(x, mask=None) or",
+        {"arguments": "query, key, value"},
+        "forward(x), x of shape (2, 17, 16), raised TypeError",
     ),
     "exception": (
         {"forward": "return x @ x"},
-        "forward(x), x of shape (2, 17, 16), raised RuntimeError in line 12: ",
+        "forward(x), x of shape (2, 17, 16), raised RuntimeError in line 11: ",
     ),
     "dtype": (
         {"forward": "return self.linear(x).double()"},
@@ -96,15 +109,21 @@ BAD: dict[str, tuple[dict[str, str], str]] = {
         {"forward": "torch.set_num_threads(2); return self.linear(x)"},
         "changed torch's global state (the number of threads); expected a module that leaves it",
     ),
-}
-FILES = {
-    "missing.py:Bad": (None, "missing.py cannot be read (there is no such file); expected a"),
-    "a.py:Baad": (
-        "from torch import nn\nclass Bad(nn.Module): pass\nclass Other: pass",
-        "found no 'Baad' (did you mean 'Bad'?) among Bad; expected a class that",
+    "seeds in training": (
+        {"forward": "self.training and torch.manual_seed(0); return self.linear(x)"},
+        "seeds torch's random generator",
     ),
-    "a.py:Bad": ("class Bad: pass", "Bad is a class of another kind; expected a class that inh"),
-    "a.py:B": ("import no_such_package", "raised ModuleNotFoundError in line 1: No module named"),
+    "in place in training": (
+        {"forward": "out = self.linear(x); self.training and x.data.zero_(); return out"},
+        "forward changes its input in place",
+    ),
+    "exits": ({"top": "os._exit(3)"}, "its process ended with exit status 3; expected a module"),
+    "closes descriptors": (
+        {"top": "os.closerange(0, 256)\nwhile True: pass"},
+        "its process was killed, as if memory ran out, or closed its descriptors",
+    ),
+    "loops": ({"top": "while True: pass"}, "no answer within 2 s"),
+    "fills memory": ({"forward": "return x.repeat(10**9, 1, 1)"}, "raised RuntimeError in line 11"),
 }
 
 
@@ -191,7 +210,10 @@ def test_confirm_compares_a_front_with_a_module(nas: Any) -> None:
     assert nas("report", "a", "-o", "a.html").status == 0
     refused = nas(*command, "mine.py:Mixr")
     assert refused.status == 2
-    assert "found no 'Mixr' (did you mean 'Mixer'?) among Mixer, Heedless, Careless" in refused.err
+    assert (
+        "found no torch module 'Mixr' (did you mean 'Mixer'?) among Mixer, Heedless, Careless"
+        in refused.err
+    )
     assert refused.err.count("\n") == 1
 
 
@@ -199,29 +221,49 @@ def test_confirm_compares_a_front_with_a_module(nas: Any) -> None:
 @pytest.mark.parametrize("case", BAD)
 def test_unusable_module_is_one_sentence(nas: Any, case: str) -> None:
     changes, words = BAD[case]
-    fields = {**FORWARD, "forward": "return self.linear(x)", **changes}
-    Path("bad.py").write_text(TEMPLATE.format(**fields))
-    result = nas("evaluate", "mha", "bad.py:Bad", "--tasks", "tiny.yaml", *LOCAL)
+    Path("bad.py").write_text(TEMPLATE.format(**PARTS | changes))
+    command = ("evaluate", "mha", "bad.py:Bad", "--tasks", "tiny.yaml", *LOCAL)
+    result = nas(*command, "--time-limit", 2 if case == "loops" else 60)
     assert (result.status, result.out) == (2, "")
-    assert result.err.startswith(f"nas: bad.py:Bad: {words}"), result.err
+    assert result.err.startswith("nas: bad.py:Bad: ")
+    assert words in result.err
     assert result.err.count("\n") == 1
-    if case != "arguments":
-        assert (
-            nas("cost", "bad.py:Bad", "--dim", 16, "--heads", 2, "--tokens", 17).err == result.err
-        )
 
 
 @pytest.mark.usefixtures("at_tasks")
-@pytest.mark.parametrize("source", FILES)
-def test_unusable_file_is_one_sentence(nas: Any, source: str) -> None:
-    text, words = FILES[source]
-    if text is not None:
-        Path("a.py").write_text(text)
-    result = nas("evaluate", source, "--tasks", "tiny.yaml", *LOCAL)
-    assert result.status == 2
-    assert result.err.startswith(f"nas: {source}: ")
-    assert words in result.err
-    assert result.err.count("\n") == 1
+def test_missing_file_and_cost_of_an_unusable_one(nas: Any) -> None:
+    missing = nas("evaluate", "missing.py:Bad", "--tasks", "tiny.yaml", *LOCAL)
+    assert missing.status == 2
+    assert "missing.py cannot be read (there is no such file); expected a" in missing.err
+    Path("bad.py").write_text(TEMPLATE.format(**PARTS | {"forward": "return 1"}))
+    cost = nas("cost", "bad.py:Bad", "--dim", 16, "--heads", 2, "--tokens", 17)
+    assert (cost.status, cost.err.count("\n")) == (2, 1)
+    assert "forward returned a int; expected torch.float32" in cost.err
+
+
+@pytest.mark.usefixtures("at_modules")
+@pytest.mark.parametrize("backend", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+def test_file_that_replaces_functions_or_exits_leaves_the_reference_as_it_is(
+    nas: Any, backend: str
+) -> None:
+    patches = """
+for module, name in ((torch, "randn"), (torch, "softmax"), (nn.functional, "softmax")):
+    old = getattr(module, name)
+    setattr(module, name, lambda *args, old=old, **options: old(*args, **options) / 2)
+nn.init.trunc_normal_ = nn.init.normal_ = lambda weight, *_, **__: nn.init.ones_(weight)
+"""
+    forward = "len(x) > 4 and os._exit(3); return self.linear(x)"
+    parts = PARTS | {"top": patches, "forward": forward}
+    Path("bad.py").write_text(TEMPLATE.format(**parts))
+    options = ("--tasks", "tiny.yaml", "--seeds", 2, "--json", "--backend", backend)
+    alone = json.loads(nas("evaluate", "mha", *options).out)
+    both = nas("evaluate", "mha", "bad.py:Bad", *options)
+    assert both.out, both.err
+    answer = json.loads(both.out)
+    (expected, *_), (reference, _) = alone["rows"], answer["rows"]
+    assert reference["parts"]["tiny"]["values"] == expected["parts"]["tiny"]["values"]
+    errors = {t["error"] for t in answer["trained"] if t["mechanism"] != "mha"}
+    assert errors == {"its process ended with exit status 3"}
 
 
 @pytest.mark.usefixtures("at_modules")

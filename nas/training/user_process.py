@@ -1,0 +1,153 @@
+"""Call functions that execute a user's file, each call in a process of its own.
+
+A helper process imports torch once, executes no user's file, and forks a process for each call. So
+a file that replaces functions of torch, exits, closes descriptors, loops for ever or fills the
+memory affects neither the caller nor later calls.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from nas.common.errors import NasError
+from nas.common.text import first_line
+from nas.training.hardware import is_out_of_memory
+from nas.training.isolation import bounded_output
+
+_SERVE: Final = "import sys, nas.training.user_process as p; p.serve(int(sys.argv[1]))"
+_THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class ProcessEnded(Exception):  # noqa: N818 - an outcome, not a fault
+    """Raised if a call's process raised an exception, ended, or exceeded its time limit.
+
+    ``reason`` is "time_limit", "out_of_memory" or "error".
+    """
+
+    def __init__(self, reason: Any, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+def call_in_process(function: Callable[..., Any], *arguments: Any, time_limit: float | None) -> Any:
+    """Call a function of a module in a new process, and return what it returns.
+
+    Args:
+        time_limit: seconds after which the process is ended; None for no limit.
+
+    Raises:
+        NasError: the function raised it.
+        ProcessEnded: the function raised another exception, or its process ended before.
+    """
+    helper, connection = _helper()
+    try:
+        connection.send(sys.path)  # a plug-in may have added a folder
+        connection.send_bytes(pickle.dumps((function, arguments, time_limit)))
+        reason, answer = pickle.loads(connection.recv_bytes())  # noqa: S301 - from our own process
+    except BaseException as error:  # an interrupt, or the helper was lost
+        _end(helper)
+        if isinstance(error, EOFError | OSError):
+            raise ProcessEnded("error", "the process that forks its process was lost") from None
+        raise
+    if reason is not None:
+        raise ProcessEnded(reason, answer)
+    if isinstance(answer, NasError):
+        raise answer
+    return answer
+
+
+@cache
+def _helper() -> tuple[subprocess.Popen[bytes], Connection]:
+    connection, theirs = Pipe()
+    threads = dict.fromkeys(_THREADS, "1")
+    with theirs:
+        helper = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-P", "-c", _SERVE, str(theirs.fileno())],
+            env={**os.environ, **threads, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # the caller handles an interrupt
+        )
+    atexit.register(_end, helper)
+    return helper, connection
+
+
+def _end(helper: subprocess.Popen[bytes]) -> None:
+    """End a helper with the process that it has forked; a later call starts another helper."""
+    _helper.cache_clear()
+    atexit.unregister(_end)
+    with suppress(ProcessLookupError):
+        os.killpg(helper.pid, signal.SIGKILL)
+    helper.wait()
+
+
+def serve(descriptor: int) -> None:
+    """Answer the calls of another process until it closes the connection."""
+    connection = Connection(descriptor)
+    with suppress(EOFError):
+        while True:
+            sys.path[:] = connection.recv()
+            connection.send_bytes(_answer(connection, connection.recv_bytes()))
+
+
+def _answer(connection: Connection, request: bytes) -> bytes:
+    """Call a function in a forked process, and return the pickled answer.
+
+    The answer is None with the returned value or the raised NasError, or a reason with a text.
+    """
+    try:
+        function, arguments, time_limit = pickle.loads(request)  # noqa: S301 - from our own process
+    except Exception as error:  # for example a class of a script, which has no module here
+        return pickle.dumps(("error", f"{type(error).__name__}: {first_line(error)}"))
+    ours, theirs = Pipe(duplex=False)
+    if (pid := os.fork()) == 0:
+        connection.close()
+        _run(theirs, function, arguments)
+    theirs.close()
+    with ours:
+        ready, answer = wait([ours, connection], time_limit), b""
+        if ours in ready:
+            with suppress(EOFError, OSError):
+                answer = ours.recv_bytes()
+    os.kill(pid, signal.SIGKILL)  # no effect on a process that is ending
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if answer:
+        return answer
+    if not ready:
+        return pickle.dumps(("time_limit", f"no answer within {time_limit:g} s"))
+    if code == -signal.SIGKILL:
+        text = "its process was killed, as if memory ran out, or closed its descriptors"
+        return pickle.dumps(("out_of_memory", text))
+    how = f"by a signal ({signal.strsignal(-code)})" if code < 0 else f"with exit status {code}"
+    return pickle.dumps(("error", f"its process ended {how}"))
+
+
+def _run(connection: Connection, function: Callable[..., Any], arguments: Any) -> NoReturn:
+    """Send the answer of a call, and end this process."""
+    answer: tuple[str | None, Any]
+    try:
+        with suppress(OSError):  # if memory runs out, Linux ends this process first
+            Path("/proc/self/oom_score_adj").write_text("1000")
+        try:
+            with bounded_output():
+                answer = None, function(*arguments)
+        except NasError as error:
+            answer = None, error
+        except BaseException as error:
+            reason = "out_of_memory" if is_out_of_memory(error) else "error"
+            answer = reason, f"{type(error).__name__}: {first_line(error)}"
+        connection.send_bytes(pickle.dumps(answer))
+    finally:
+        os._exit(0)
