@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nas.compiler import resolve
-from nas.genome import PLACEMENTS, Genome, ModelSizes, Visibility
+from nas.genome import Genome, ModelSizes, Visibility
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.signs import is_constant
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.genomes import Build
 
 SIZES: Final = ModelSizes(32, 8, 2, 9)
-SPACES: Final = ("attention_v1", "attention_v2", "quickstart")
+SPACES: Final = ("attention_v1", "attention_v2")
 
 
 def check(old: Genome, new: Genome, sizes: ModelSizes | None = None) -> None:
@@ -41,9 +41,7 @@ def scored(genome: Build, *middle: tuple[Any, ...], **projections: Any) -> Genom
     return genome(*chain, ("weighted_sum", [len(chain) - 1, "v"]), **projections)
 
 
-@pytest.mark.parametrize(
-    "adjust", [(), ("softcap",), ("temperature",), ("alibi",), ("topk_filter",)]
-)
+@pytest.mark.parametrize("adjust", [(), ("softcap",), ("topk_filter",)])
 def test_equal_weights_read_no_scores(genome: Build, adjust: tuple[str, ...]) -> None:
     old = scored(genome, *((op,) for op in adjust), ("uniform",))
     new = genome(("uniform", "v"), ("weighted_sum", [0, "v"]))
@@ -54,7 +52,7 @@ def test_equal_weights_read_no_scores(genome: Build, adjust: tuple[str, ...]) ->
     assert not validate(form, load_policy("two_stage"))
 
 
-@pytest.mark.parametrize("op", ["rope", "layer_norm", "linear", "short_conv"])
+@pytest.mark.parametrize("op", ["rope", "linear"])
 def test_maps_before_equal_weights_are_removed(genome: Build, op: str) -> None:
     old = genome(
         (op, "q"), ("cosine", [0, "k"]), ("uniform", [1]), ("linear", "v"), ("weighted_sum", [2, 3])
@@ -80,12 +78,6 @@ def test_affine_maps_of_a_mean_map_its_values(genome: Build, heads: str) -> None
     assert canonicalise(genome(*maps, **heads_of)).nodes[-1].op == "linear"
 
 
-def test_affine_maps_with_another_reader_stay_before_the_mean(genome: Build) -> None:
-    old = genome(("uniform", "v"), ("linear", "v"), ("weighted_sum", [0, 1]), ("add", [1, 2]))
-    assert [node.op for node in canonicalise(old).nodes].count("linear") == 1
-    check(old, canonicalise(old))
-
-
 def test_a_gate_of_heads_reads_a_stream_of_any_width(genome: Build) -> None:
     def scanned(gate: str, scan: str) -> Genome:
         flags = {"has_wq": False, "has_wk": False, "has_wv": gate == "v", "kv_heads": "one"}
@@ -94,18 +86,6 @@ def test_a_gate_of_heads_reads_a_stream_of_any_width(genome: Build) -> None:
     form = canonicalise(scanned("v", "k"))
     assert form == canonicalise(scanned("k", "k"))
     assert not form.projections.has_wv
-
-
-def test_two_uniform_nodes_become_one(genome: Build) -> None:
-    old = genome(
-        ("cosine", "qk"),
-        ("uniform", [0]),
-        ("scaled_dot_product", "qk"),
-        ("uniform", [2]),
-        ("add", [1, 3]),
-        ("weighted_sum", [4, "v"]),
-    )
-    check(old, genome(("uniform", "v"), ("add", [0, 0]), ("weighted_sum", [1, "v"])))
 
 
 def test_a_score_that_determines_a_width_is_kept(genome: Build) -> None:
@@ -144,9 +124,7 @@ def test_means_of_whole_tokens_are_means_of_heads(genome: Build, after: Any) -> 
     assert digest(few) != digest(projected)
 
 
-@pytest.mark.parametrize(
-    "op", ["layer_norm", "rms_norm", "linear", "gated_value", "rope", "output_gate"]
-)
+@pytest.mark.parametrize("op", ["layer_norm", "linear", "rope", "output_gate"])
 def test_means_through_maps_of_single_heads_differ(genome: Build, op: str) -> None:
     params = {"per": "head"} if op == "output_gate" else {}
     forms = [genome(*MEAN, (op, [1], params), has_wv=False, raw=raw) for raw in ("slice", "shared")]
@@ -165,12 +143,6 @@ def test_scans_of_whole_tokens_are_scans_of_heads(genome: Build, gate: str) -> N
 def test_scans_with_gates_of_heads_differ(genome: Build, gate: tuple[Any, ...]) -> None:
     nodes = (gate[0], "v", *gate[1:]), ("scan", ["v", 0])
     forms = [genome(*nodes, has_wv=False, raw=raw) for raw in ("slice", "shared")]
-    assert digest(forms[0]) != digest(forms[1])
-
-
-def test_attention_over_whole_tokens_differs_from_heads(genome: Build) -> None:
-    raw = {"has_wq": False, "has_wk": False, "has_wv": False}
-    forms = [scored(genome, ("softmax",), raw=r, **raw) for r in ("slice", "shared")]
     assert digest(forms[0]) != digest(forms[1])
 
 
@@ -283,24 +255,9 @@ def are_twins_without_past(even: Genome, odd: Genome) -> bool:
     return torch.equal(blocks[0](x), blocks[1](x))
 
 
-def test_placements_of_the_same_layers_have_one_normal_form() -> None:
-    mha = replace(MECHANISMS["gqa"].genome, placement=PLACEMENTS["alternate"])
-    assert canonicalise(mha, SIZES).placement == PLACEMENTS["first"]
-    assert canonicalise(mha).placement == PLACEMENTS["alternate"]
-
-
+@pytest.mark.parametrize("count", [8, pytest.param(2000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("space_name", SPACES)
-def test_normal_forms_are_final_legal_and_the_same_function(space_name: str) -> None:
-    check_samples(space_name, 15)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("space_name", SPACES)
-def test_two_thousand_normal_forms(space_name: str) -> None:
-    check_samples(space_name, 2000)
-
-
-def check_samples(space_name: str, count: int) -> None:
+def test_normal_forms_are_final_legal_and_the_same_function(space_name: str, count: int) -> None:
     space = load_space(space_name)
     policy = load_policy(space.policy)
     torch.manual_seed(2)

@@ -1,8 +1,4 @@
-"""What every named mechanism promises, whatever it computes; each one is tried in turn.
-
-E8 is the heart of it: samples never mix, and every token that is not padding can change what its
-own sample gives, in a block and in a whole model.
-"""
+"""Every named mechanism keeps the promises of ``nas.testing``."""
 
 from __future__ import annotations
 
@@ -16,8 +12,7 @@ from nas.genome.mechanisms import MECHANISMS, NamedMechanism
 from nas.genome.primitives import REGISTRY
 from nas.tasks import load_task
 from nas.tasks.images.model import VisionTransformer, patches
-from nas.testing.mechanisms import PROMISES, trains_every_parameter
-from nas.testing.promises import keep
+from nas.testing import check_mechanism
 from tests.tensors import draw
 
 DIM, HEADS = 32, 4
@@ -40,12 +35,6 @@ def block_of(found: NamedMechanism) -> nn.Module:
     return block
 
 
-def length_of(found: NamedMechanism) -> int:
-    """A few tokens, or more than its window reaches."""
-    window = found.genome.visibility.window
-    return 7 if window is None else window + 8
-
-
 def is_place_blind(found: NamedMechanism) -> bool:
     """Whether nothing in it knows the place of a token."""
     roles = {REGISTRY[node.op].signatures[0].role for node in found.genome.nodes}
@@ -54,50 +43,37 @@ def is_place_blind(found: NamedMechanism) -> bool:
     return not knows_order and found.genome.visibility.window is None
 
 
-def looks_back(found: NamedMechanism) -> bool:
-    """Whether tokens reach others by a scan alone, which reads no later token."""
-    return any(node.op == "scan" for node in found.genome.nodes)
+@EVERY
+def test_mechanism_keeps_what_blocks_promise(found: NamedMechanism) -> None:
+    check_mechanism(found.genome, still=STILL.get(found.name, ()))
+    assert not make_plan(found.genome).unsafe
 
 
 @EVERY
-class TestNamedMechanism:
-    """The contract."""
+def test_order_matters_only_to_what_knows_places(found: NamedMechanism) -> None:
+    window = found.genome.visibility.window
+    n = 7 if window is None else window + 8
+    block, x = block_of(found), draw(2, n, DIM)
+    order = torch.arange(n).roll(n // 2)
+    out, shuffled = block(x)[:, order], block(x[:, order])
+    assert torch.allclose(shuffled, out, rtol=0.0, atol=1e-10) == is_place_blind(found)
 
-    def test_keeps_what_blocks_promise(self, found: NamedMechanism) -> None:
-        keep(found.name, PROMISES, found.genome)
 
-    def test_gradients_reach_every_parameter(self, found: NamedMechanism) -> None:
-        keep(found.name, [trains_every_parameter], found.genome, STILL.get(found.name, ()))
-
-    def test_sees_nothing_ahead(self, found: NamedMechanism) -> None:
-        assert not make_plan(found.genome).unsafe
-
-    def test_a_model_of_it_keeps_samples_apart_and_sees_every_patch(
-        self, found: NamedMechanism
-    ) -> None:
-        """E8 for a whole classifier: all images, all patches, to the logits."""
-        sizes = {"image_size": 16, "patch": 8, "width": DIM, "depth": 2}
-        task = load_task("vit-cifar10", data="digits", overrides=sizes)
-        model = VisionTransformer(
-            task, lambda layer: block_of(found), seed=0, patch_width=64, num_classes=10
-        ).double()
-        images = draw(2, 1, 16, 16)
-        before = model(patches(images, 8))
-        if looks_back(found):  # the first token, which is classified, then sees no patch
-            return
-        for row, column in ((0, 0), (0, 8), (8, 0), (8, 8)):
-            changed = images.clone()
-            changed[0, 0, row : row + 8, column : column + 8] += 1.0
-            after = model(patches(changed, 8))
-            torch.testing.assert_close(after[1], before[1], rtol=0.0, atol=1e-12)
-            assert (after[0] - before[0]).abs().max() > 1e-6
-
-    def test_order_matters_only_to_what_knows_places(self, found: NamedMechanism) -> None:
-        n = length_of(found)
-        block, x = block_of(found), draw(2, n, DIM)
-        order = torch.arange(n).roll(n // 2)
-        out, shuffled = block(x)[:, order], block(x[:, order])
-        assert torch.allclose(shuffled, out, rtol=0.0, atol=1e-10) == is_place_blind(found)
+@pytest.mark.parametrize("name", ["mha", "champion_2025", "differential"])
+def test_a_classifier_keeps_images_apart_and_sees_every_patch(name: str) -> None:
+    sizes = {"image_size": 16, "patch": 8, "width": DIM, "depth": 2}
+    task = load_task("vit-cifar10", data="digits", overrides=sizes)
+    model = VisionTransformer(
+        task, lambda layer: block_of(MECHANISMS[name]), seed=0, patch_width=64, num_classes=10
+    ).double()
+    images = draw(2, 1, 16, 16)
+    before = model(patches(images, 8))
+    for row, column in ((0, 0), (0, 8), (8, 0), (8, 8)):
+        changed = images.clone()
+        changed[0, 0, row : row + 8, column : column + 8] += 1.0
+        after = model(patches(changed, 8))
+        torch.testing.assert_close(after[1], before[1], rtol=0.0, atol=1e-12)
+        assert (after[0] - before[0]).abs().max() > 1e-6
 
 
 def test_no_two_names_mean_one_mechanism() -> None:

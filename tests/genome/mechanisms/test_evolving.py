@@ -114,9 +114,6 @@ class SeedOperations(nn.Module):
     def scaled_dot_product(self, q: Tensor, k: Tensor) -> Tensor:
         return q @ k.transpose(-2, -1) / self.scale
 
-    def bilinear(self, q: Tensor, k: Tensor) -> Tensor:
-        return self.query(q) @ k.transpose(-2, -1)
-
     def additive_attention_score(self, q: Tensor, k: Tensor) -> Tensor:
         pairs = self.query(q).unsqueeze(3) + self.key(k).unsqueeze(2)
         return self.out(torch.tanh(pairs)).squeeze(-1)
@@ -173,8 +170,6 @@ def plain_fvcore(module: nn.Module, x: Tensor) -> int:
 
 SCORE, VALUES = ("scaled_dot_product", "qk"), ("weighted_sum", [1, "v"])
 GRAPHS = {
-    "standard": (SCORE, ("softmax", [0]), VALUES),
-    "bilinear": (("bilinear", "qk"), ("softmax", [0]), VALUES),
     "additive": (("additive_attention_score", "qk"), ("softmax", [0]), VALUES),
     "convolutional": (("convolutional_score", "qk"), ("softmax", [0]), VALUES),
     "sparsemax": (SCORE, ("sparsemax", [0]), VALUES),

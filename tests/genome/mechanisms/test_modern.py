@@ -1,4 +1,7 @@
-"""Modern mechanisms against direct implementations of their papers' equations."""
+"""Modern mechanisms against direct implementations of their papers' equations.
+
+A mechanism that is standard attention with one other primitive is tested by this primitive.
+"""
 
 from __future__ import annotations
 
@@ -85,15 +88,6 @@ def canon(block: Any, x: Tensor, is_causal: bool) -> Tensor:
     return merged(block, attended(*streams, is_causal, softmax))
 
 
-def sink(block: Any, x: Tensor, is_causal: bool) -> Tensor:
-    t = block.softmax_sink_1.sink
-
-    def weigh(s: Tensor, h: int) -> Tensor:
-        return s.exp() / (t[h].exp() + s.exp().sum(-1, keepdim=True))
-
-    return merged(block, attended(*heads_of(block, x, "q", "k", "v"), is_causal, weigh))
-
-
 def mla(block: Any, x: Tensor, is_causal: bool) -> Tensor:
     (q,), latent = heads_of(block, x, "q"), block.wv(x)
     norm = latent.square().mean(-1, keepdim=True)
@@ -106,43 +100,7 @@ def mla(block: Any, x: Tensor, is_causal: bool) -> Tensor:
     return merged(block, attended(q, k, v, is_causal, softmax))
 
 
-def stick_breaking(block: Any, x: Tensor, is_causal: bool) -> Tensor:
-    def weigh(s: Tensor, h: int) -> Tensor:
-        share = s.sigmoid()
-        rest = [(1 - share[:, j + 1 :]).prod(-1) for j in range(s.shape[-1])]
-        return share * torch.stack(rest, -1)
-
-    return merged(block, attended(*heads_of(block, x, "q", "k", "v"), is_causal, weigh))
-
-
-def softpick(block: Any, x: Tensor, is_causal: bool) -> Tensor:
-    def weigh(s: Tensor, h: int) -> Tensor:
-        top = s.detach().amax(-1, keepdim=True).clamp(min=0)
-        total = (s.exp() - 1).abs().sum(-1, keepdim=True) + 1e-6 * top.exp()
-        return (s.exp() - 1).relu() / total
-
-    return merged(block, attended(*heads_of(block, x, "q", "k", "v"), is_causal, weigh))
-
-
-def talking_heads(block: Any, x: Tensor, is_causal: bool) -> Tensor:
-    q, k, v = heads_of(block, x, "q", "k", "v")
-    before, after = block.talking_heads_1.mix, block.talking_heads_3.mix
-    scores = torch.einsum("hg,bgqk->bhqk", before, q @ k.mT / WIDTH**0.5)
-    visible = torch.ones(TOKENS, TOKENS).tril() if is_causal else torch.ones(TOKENS, TOKENS)
-    weights = scores.exp() * visible
-    weights = weights / weights.sum(-1, keepdim=True)
-    return merged(block, torch.einsum("hg,bgqk->bhqk", after, weights) @ v)
-
-
-def exclusive(block: Any, x: Tensor, is_causal: bool) -> Tensor:
-    q, k, v = heads_of(block, x, "q", "k", "v")
-    y = attended(q, k, v, is_causal, softmax)
-    share = (y * v).sum(-1, keepdim=True) / v.square().sum(-1, keepdim=True)
-    return merged(block, y - share * v)
-
-
-CASES: Final = (linear, differential, gated_attention, canon, sink, mla, stick_breaking, softpick,
-                talking_heads, exclusive)  # fmt: skip
+CASES: Final = (linear, differential, gated_attention, canon, mla)
 
 
 def block_of(name: str) -> Any:

@@ -1,21 +1,12 @@
-"""Neural Attention as a whole block: what it adds, where it stands, and what it must not become.
-
-The scores themselves are compared with their equations in tests/primitives.
-"""
+"""The parameters and the placement of Neural Attention."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-import torch
 
 from nas.compiler import build_attention
-from nas.evaluation.trainer import build_model
 from nas.genome import PLACEMENTS, Genome
 from nas.genome.mechanisms import mechanism
-from nas.genome.primitives.neural_scores import NeuralAttention
-from nas.tasks import Data, load_task
 from tests.tensors import count
 
 WIDTH, HIDDEN = 64, 8
@@ -44,26 +35,5 @@ def test_a_block_adds_what_the_closed_formulas_say(reduced_dim: int | None, publ
     assert added("neural_attention", reduced_dim, width=HIDDEN) == reduction + network
 
 
-@pytest.fixture(scope="module")
-def digits() -> Data:
-    return load_task("vit-cifar10", data="digits").load()
-
-
-@pytest.mark.parametrize("placement", ["first", "all"])
-def test_in_a_backbone_it_stands_where_its_placement_says(placement: str, digits: Data) -> None:
-    """N4: the paper's, and the mechanism's, placement is the first layer alone."""
-    task = load_task("vit-cifar10", data="digits", overrides={"depth": 3})
-    named = mechanism("neural_attention").genome
-    assert named.placement == PLACEMENTS["first"]
-    genome = replace(named, placement=PLACEMENTS[placement])
-    model = build_model(task.resolve(genome), task, digits, seed=0)
-    has_network = [
-        any(isinstance(m, NeuralAttention) for m in block.modules()) for block in model.attentions()
-    ]
-    assert has_network == [True, placement == "all", placement == "all"]
-    standard = build_model(task.resolve(mechanism("mha").genome), task, digits, seed=0)
-    own = count(model.attentions()[0]) - count(standard.attentions()[0])
-    assert count(model) - count(standard) == own * sum(has_network)
-    if placement == "first":  # the other layers are those of the same model without it
-        for ours, theirs in zip(model.attentions()[1:], standard.attentions()[1:], strict=True):
-            torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), rtol=0, atol=0)
+def test_the_papers_placement_is_the_first_layer() -> None:
+    assert mechanism("neural_attention").genome.placement == PLACEMENTS["first"]

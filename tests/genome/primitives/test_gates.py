@@ -14,7 +14,7 @@ from nas.genome.primitives import get
 from nas.genome.primitives.delta import Delta
 from tests.tensors import check_same, with_gradients
 
-LENGTHS = (5, 64, 200)
+LENGTHS = (5, 150)
 WIDTH, HEADS, DIM = 4, 2, 8
 
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from nas.genome import Visibility
+from nas.genome.primitives import get
 from nas.genome.primitives.mixtures import HeadDifference, KeyConv, TalkingHeads
 from nas.genome.primitives.products import ExcludeValue
-from nas.testing import check_primitive
 from nas.testing.cases import causal
 from tests.compiler.test_compiler import check_equal
 from tests.genome.test_algebra import scored
@@ -30,11 +30,6 @@ def pair_differences(module: nn.Module, weights: Tensor) -> Tensor:
         first = head // 2 * 2
         out[:, head] = weights[:, first] - factor[head // 2] * weights[:, first + 1]
     return out
-
-
-def differences(module: nn.Module, first: Tensor, second: Tensor) -> Tensor:
-    (factor,) = module.parameters()
-    return torch.stack([first[:, h] - factor[h] * second[:, h] for h in range(len(factor))], 1)
 
 
 def mixed_heads(module: nn.Module, scores: Tensor) -> Tensor:
@@ -56,15 +51,8 @@ def convolved(module: nn.Module, scores: Tensor, mask: Tensor | None) -> Tensor:
     return out
 
 
-def test_mixtures_equal_their_loops() -> None:
-    check_primitive("head_difference", pair_differences)
-    check_primitive("difference", differences)
-    check_primitive("talking_heads", mixed_heads)
-    check_primitive("key_conv", lambda module, scores, mask: convolved(module, scores, mask))
-
-
 @pytest.mark.parametrize("kind", ["none", "causal", "padding"])
-def test_gradients_of_mixtures_equal_those_of_their_loops(kind: str) -> None:
+def test_mixtures_and_their_gradients_equal_their_loops(kind: str) -> None:
     mask = {"none": None, "causal": causal(9), "padding": (torch.arange(9) > 2).view(1, 1, 1, 9)}
     z = draw(2, 4, 9, 9).requires_grad_()
     for module, loop in ((TalkingHeads(4), mixed_heads), (HeadDifference(4), pair_differences)):
@@ -103,12 +91,17 @@ def test_mixed_scores_run_in_windows(genome: Build, op: str, seen: Visibility) -
     check_equal(found, 150, {"is_causal": True}, {})
 
 
-def test_excluded_values_have_no_part_in_the_result(genome: Build) -> None:
-    def loop(module: nn.Module, tokens: Tensor, own: Tensor) -> Tensor:
-        share = (tokens * own).sum(-1, keepdim=True) / own.square().sum(-1, keepdim=True)
-        return tokens - share * own
+def test_difference_of_two_maps_has_a_factor_of_each_head() -> None:
+    first, second = draw(2, 4, 9, 9), draw(2, 4, 9, 9, seed=1)
+    module = get("difference").module(heads=4).double()
+    nn.init.normal_(module.factor)
+    expected = first - torch.einsum("h,bhqk->bhqk", module.factor, second)
+    torch.testing.assert_close(module(first, second), expected)
 
-    check_primitive("exclude_value", loop)
+
+def test_excluded_values_have_no_part_in_the_result() -> None:
     tokens, own = draw(2, 3, 7, 4), draw(2, 3, 7, 4, seed=1)
     rest = ExcludeValue()(tokens, own)
+    share = (tokens * own).sum(-1, keepdim=True) / own.square().sum(-1, keepdim=True)
+    torch.testing.assert_close(rest, tokens - share * own)
     torch.testing.assert_close((rest * own).sum(-1), torch.zeros(2, 3, 7).double())

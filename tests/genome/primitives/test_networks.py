@@ -63,21 +63,19 @@ def test_authors_form_equals_concatenation(reduced_dim: int | None) -> None:
     torch.testing.assert_close(module(query, key), expected, rtol=0, atol=1e-12)
 
 
-def start(form: str, activation: str, reduced_dim: int | None) -> nn.Module:
+def start(form: str, activation: str) -> nn.Module:
     """The smallest of a form, for heads 16 wide."""
     if form == "authors":
-        return NeuralAttentionAuthors(16, reduced_dim=reduced_dim)
-    params: dict[str, Any] = {"width": 1, "activation": activation, "reduced_dim": reduced_dim}
-    return NeuralAttention(16, **params)
+        return NeuralAttentionAuthors(16, reduced_dim=2)
+    return NeuralAttention(16, width=1, activation=activation, reduced_dim=2)
 
 
-@pytest.mark.parametrize("reduced_dim", [None, 2])
 @pytest.mark.parametrize(
     ("form", "activation"), [("authors", "relu"), *(("paper", name) for name in ACTIVATIONS)]
 )
-def test_no_start_is_a_dead_constant(form: str, activation: str, reduced_dim: int | None) -> None:
+def test_no_start_is_a_dead_constant(form: str, activation: str) -> None:
     query, key = draw(2, 2, 17, 16).float(), draw(2, 2, 17, 16, seed=1).float()
-    for seed in range(50):
+    for seed in range(10):
         torch.manual_seed(seed)
-        spread = start(form, activation, reduced_dim)(query, key).std(dim=-1)
+        spread = start(form, activation)(query, key).std(dim=-1)
         assert spread.min() > 1e-5, f"seed {seed}"

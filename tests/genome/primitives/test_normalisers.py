@@ -55,24 +55,6 @@ def test_sparse_normalisers_keep_their_sum_in_float32(module: torch.nn.Module, s
     torch.testing.assert_close(short.double(), module(z), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "module",
-    [Softmax(filtered=True), SoftmaxOne(), Sparsemax(), Entmax15(), TopkSoftmax(k=3),
-     Sigmoid(), Sigmoid(length_bias=True), ReluSquared()],
-    ids=lambda module: type(module).__name__,
-)  # fmt: skip
-def test_a_mask_equals_fewer_keys(module: torch.nn.Module) -> None:
-    z, mask = scores(), torch.tensor([True, False, True, True, False, True, True, True, True])
-    weights = module(z, mask=mask)
-    torch.testing.assert_close(weights[..., mask], module(z[..., mask]))
-    assert not weights[..., ~mask].any()
-    # A mask over rows alone: broadcast along the keys.
-    some = torch.arange(9)[:, None] > 3
-    weights = module(z, mask=some)
-    torch.testing.assert_close(weights[:, :, 4:], module(z)[:, :, 4:])
-    assert not weights[:, :, :4].any()
-
-
 @pytest.mark.parametrize("size", [1.0, 800.0])
 def test_softmax_one_adds_a_silent_key(size: float) -> None:
     z = scores(size=size)
