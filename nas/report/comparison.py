@@ -46,18 +46,11 @@ MEASURED: Final = (
 
 @dataclass(frozen=True)
 class TrainingRow:
-    """One training of one mechanism in a comparison.
+    """One training of one mechanism in a part of a comparison.
 
-    Attributes:
-        mechanism: name of the mechanism, as the user or the run names it.
-        digest: digest of the mechanism.
-        part: part of the comparison.
-        repeat: index among the trainings of this mechanism, from 0.
-        costs: total costs of the attention layers of the model, by name of the cost; costs that are
-            not known are missing.
-        metric: first metric of the task, by which mechanisms are compared.
-        is_measured: whether costs were measured, because the mechanism is a user's torch module.
-        learning_rate: the learning rate, if the task's rates are tried; else None.
+    ``costs`` are the known total costs of the attention layers of the model, by name; they were
+    measured if the mechanism is a user's torch module. ``metric`` is the first metric of the task,
+    by which mechanisms are compared. ``learning_rate`` is None unless the task's rates are tried.
     """
 
     mechanism: str
@@ -158,16 +151,12 @@ class Cell(Result):
 
 @dataclass(frozen=True)
 class Row(Result):
-    """The results of one mechanism in all parts of a comparison.
+    """The results of one mechanism by part of a comparison.
 
-    Attributes:
-        mechanism: name of the mechanism.
-        id: digest of the mechanism.
-        parts: results by part; a part in which the mechanism was not trained is missing.
-        absent: reasons why the mechanism cannot be trained, by part.
-        found: what the search had found, in a confirmation: ``score`` (mean of the search's own
-            trainings), ``estimate`` of the search's model with its standard ``error``, and ``p``
-            (see ``nas.store.records.Estimate``). None if it is not known.
+    ``absent`` are the reasons why the mechanism cannot be trained, by part. ``found`` is what the
+    search had found, in a confirmation: ``score`` (mean of the search's own trainings),
+    ``estimate`` of the search's model with its standard ``error``, and ``p`` (see
+    ``nas.store.records.Estimate``). A value is None if it is not known.
     """
 
     mechanism: str
@@ -184,14 +173,11 @@ class Comparison(Result):
     Attributes:
         against: name of the reference; None if there is only one mechanism.
         seeds: number of trainings of which each mean in each part is a mean.
-        metrics: metric of each part, by which mechanisms are compared.
-        tasks: name of the task of each part.
-        rows: the mechanisms.
+        metrics, tasks: metric and name of the task of each part.
         tuning: if learning rates were tried, ``trainings``, the number of further trainings (at
             other rates, or to choose the rate), and their ``core_seconds``; else None.
         test: whether metrics were measured on test sets instead of on validation examples.
         run: name of the run whose mechanisms were confirmed; else None.
-        trained: all trainings.
     """
 
     against: str | None
@@ -360,11 +346,9 @@ def _differences(
     against: str | None,
     metric: MetricInfo,
 ) -> dict[str, Difference]:
-    """Return the differences of mechanisms to the reference in one part, by name.
+    """Return the differences of the mechanisms in ``cells`` to the reference in one part, by name.
 
-    Args:
-        cells: results of all mechanisms but the reference, whose result is ``base``.
-        tuned: values at the chosen rates, by name of the mechanism.
+    ``base`` is the result of the reference; ``tuned`` has the values at the chosen rates, by name.
     """
     differences: dict[str, Difference] = {}
     if base is None:

@@ -12,9 +12,8 @@ SQLite holds all records; no file of a run is unpickled.
     weights.py   weights of front members        sources.py    genomes that commands name
 """
 
-from nas.store.appending import append_answer, append_training
 from nas.store.files import RUNS
-from nas.store.folder import change_token, check_name, create_run, find_run, list_runs, split_member
+from nas.store.folder import change_token, check_name, create_run, find_run, list_runs
 from nas.store.front import (
     candidates,
     find_candidate,
@@ -52,8 +51,6 @@ __all__ = [
     "RunSummary",
     "RunWriter",
     "Session",
-    "append_answer",
-    "append_training",
     "candidates",
     "check_name",
     "create_run",
@@ -65,7 +62,6 @@ __all__ = [
     "named_members",
     "open_run",
     "open_writer",
-    "split_member",
     "change_token",
     "this_session",
     "weights_path",

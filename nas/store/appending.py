@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,14 @@ from nas.evaluation.trial import Purpose, Training
 from nas.store.database import Database
 from nas.store.run import database_file, open_run
 from nas.store.serialising import to_json
-from nas.store.writer import delete_failure, utc_now
+from nas.store.writer import insert_training, utc_now
 
 
 class RunRecord:
     """Adds finished trainings and JSON results of a command to some runs.
 
-    If a run cannot be written, the error is reported once, and the run is left out from then on.
-
-    Args:
-        folders: folders of the runs; duplicates are ignored.
-        on_error: called with an error message for each run that cannot be written.
+    If a run cannot be written, ``on_error`` is called once with a message, and the run is left out
+    from then on.
     """
 
     def __init__(self, folders: Iterable[Path], on_error: Callable[[str], None]) -> None:
@@ -43,47 +39,28 @@ class RunRecord:
         return trainings
 
     def add(self, training: Training) -> None:
-        """Record a finished training in each run."""
-        self._write(lambda folder: append_training(folder, training))
+        """Record a training. It replaces a failure of the same training, but never a success."""
+        now = utc_now()
+        self._write(lambda database: insert_training(database, training, now, "IGNORE"))
 
     def add_answer(self, question: Sequence[str], answer: Mapping[str, Any]) -> None:
-        """Record the JSON result of ``nas explain`` in each run, see ``append_answer``."""
-        self._write(lambda folder: append_answer(folder, question, answer))
+        """Record the JSON result of ``nas explain``; it replaces one to the same question.
 
-    def _write(self, write: Callable[[Path], None]) -> None:
+        ``question`` are the texts that identify it: digests of mechanisms, fingerprints of tasks.
+        """
+        row = {
+            "question": hashlib.sha256("\n".join(question).encode()).hexdigest()[:16],
+            "recorded": utc_now().isoformat(),
+            "record": to_json(dict(answer)),
+        }
+        self._write(lambda database: database.insert("answers", row, "REPLACE"))
+
+    def _write(self, write: Callable[[Database], object]) -> None:
         for folder in list(self._folders):
             try:
-                write(folder)
+                path = database_file(folder)
+                with Database.open_to_write(path) as database, database.transaction():
+                    write(database)
             except RunError as error:
                 del self._folders[folder]
                 self._on_error(f"the answer cannot be kept for the run's report: {error}")
-
-
-def append_training(folder: Path, training: Training) -> None:
-    """Record a training. It replaces a failure of the same training, but never a success.
-
-    Raises:
-        RunError: the run cannot be written.
-    """
-    row = {"record": to_json(replace(training, recorded=utc_now()))}
-    with Database.appending(database_file(folder)) as database, database.transaction():
-        delete_failure(database, training)
-        database.insert("trainings", row, "IGNORE")
-
-
-def append_answer(folder: Path, question: Sequence[str], answer: Mapping[str, Any]) -> None:
-    """Record the JSON result of ``nas explain``; it replaces one to the same question.
-
-    Args:
-        question: texts that identify the question: digests of mechanisms, fingerprints of tasks.
-
-    Raises:
-        RunError: the run cannot be written.
-    """
-    row = {
-        "question": hashlib.sha256("\n".join(question).encode()).hexdigest()[:16],
-        "recorded": utc_now().isoformat(),
-        "record": to_json(dict(answer)),
-    }
-    with Database.appending(database_file(folder)) as database:
-        database.insert("answers", row, "REPLACE")

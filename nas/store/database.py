@@ -2,8 +2,8 @@
 
 Writing uses a write-ahead log with ``synchronous = FULL``: a statement outside a transaction is on
 the disk when it returns, and readers are never blocked. When a writer closes a database, the log is
-written into the file and removed. The file is then complete by itself, and can be read in a
-read-only folder. Errors of SQLite are raised as RunErrors of one sentence.
+written into the file and removed, so that the file can be read in a read-only folder. Errors of
+SQLite are raised as RunErrors of one sentence.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import quote
@@ -20,8 +21,8 @@ from urllib.parse import quote
 from nas.common.errors import RunError
 from nas.store import schema
 
-WAIT_SECONDS: Final = 10.0
-WAITS: Final = 360  # number of periods of WAIT_SECONDS to wait until another process unlocks a file
+WAIT_SECONDS: Final = 10.0  # Python answers Ctrl-C between two waits
+WAITS: Final = 360
 # Errors of the file system, not of the content.
 UNUSABLE: Final = {
     *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM),
@@ -29,22 +30,23 @@ UNUSABLE: Final = {
 }
 
 
-class Database:
+class Database(AbstractContextManager["Database"]):
     """An open run database. Statements have named parameters; rows are dicts.
 
-    All methods raise RunError if SQLite fails.
+    All methods raise RunError if SQLite fails. Close it, or use it as a context manager.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, *, is_writer: bool) -> None:
         self._path = path
         self._connection = connection
+        self._is_writer = is_writer
         connection.row_factory = sqlite3.Row
 
     @classmethod
     def create(cls, path: Path) -> Database:
         """Create a database with all tables. The file must not exist."""
         with _opened(path, "rwc") as connection:
-            database = cls(path, connection)
+            database = cls(path, connection, is_writer=True)
             with database.transaction():
                 for statement in schema.TABLES:
                     database.execute(statement)
@@ -54,33 +56,17 @@ class Database:
 
     @classmethod
     def open_to_write(cls, path: Path) -> Database:
-        """Open and check a database for writing. The caller must hold the lock of the run."""
+        """Open a database for writing. Another process may write it at the same time."""
         with _opened(path) as connection:
             _check(connection, path)
-            fault = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if fault != "ok":
-                raise sqlite3.DatabaseError(" ".join(str(fault).replace("*", "").split()))
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA fullfsync = ON")
-        return cls(path, connection)
-
-    @classmethod
-    @contextlib.contextmanager
-    def appending(cls, path: Path) -> Iterator[Database]:
-        """Return a context manager of a database for adding records without the lock of the run.
-
-        Another process may write the same database at the same time.
-        """
-        with _opened(path) as connection:
-            _check(connection, path)
-            connection.execute("PRAGMA synchronous = FULL")
-        with contextlib.closing(cls(path, connection)) as database:
-            yield database
+        return cls(path, connection, is_writer=True)
 
     @classmethod
     def open_to_read(cls, path: Path) -> Database:
-        """Open and check a database for reading, even while another process writes it.
+        """Open a database for reading, even while another process writes it.
 
         No record is changed. SQLite rolls back an incomplete transaction of a killed process, for
         which the file is opened for writing where that is permitted.
@@ -88,7 +74,7 @@ class Database:
         with _opened(path) as connection:
             connection.execute("PRAGMA query_only = ON")
             _check(connection, path)
-        return cls(path, connection)
+        return cls(path, connection, is_writer=False)
 
     def query(self, sql: str, /, **values: Any) -> list[dict[str, Any]]:
         """Return the rows of a SELECT statement."""
@@ -99,7 +85,7 @@ class Database:
         """Run one statement, and return the number of rows that it changed.
 
         Outside a transaction its effect is on the disk on return. While another process locks the
-        file, the statement waits and logs one warning.
+        file, the statement waits, at most an hour, and logs one warning.
         """
         with _explained(self._path):
             for attempt in range(1, WAITS + 1):
@@ -121,11 +107,9 @@ class Database:
         row: Mapping[str, Any],
         on_conflict: Literal["ABORT", "IGNORE", "REPLACE"] = "ABORT",
     ) -> None:
-        """Insert one row. The names of table and columns must not come from a user.
+        """Insert one row, given by column; ABORT raises RunError if the table has its key.
 
-        Args:
-            row: values by name of the column.
-            on_conflict: what happens if a row with the same key exists. ABORT raises RunError.
+        The names of table and columns must not come from a user.
         """
         columns, places = ", ".join(row), ", ".join(f":{name}" for name in row)
         sql = f"INSERT OR {on_conflict} INTO {table} ({columns}) VALUES ({places})"  # noqa: S608
@@ -133,10 +117,7 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Return a context manager that runs its statements as one transaction.
-
-        If an exception is raised, none of them takes effect.
-        """
+        """Run the statements of a ``with`` block as one transaction, all or none."""
         with _explained(self._path):
             self.execute("BEGIN IMMEDIATE")
             try:
@@ -149,10 +130,7 @@ class Database:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Return a context manager in which all queries see the same state of the database.
-
-        Another process may write the database at the same time.
-        """
+        """Let all queries of a ``with`` block see the same state of the database."""
         with _explained(self._path):
             if self._connection.in_transaction:
                 yield
@@ -163,23 +141,26 @@ class Database:
             finally:
                 self._connection.execute("ROLLBACK")
 
-    def checkpoint(self) -> None:
-        """Move the write-ahead log into the database file, unless a reader uses the log."""
-        with contextlib.suppress(sqlite3.Error):
-            self._connection.execute("PRAGMA busy_timeout = 0")
-            self._connection.execute("PRAGMA journal_mode = DELETE")
-
     def close(self) -> None:
-        """Close the file. A second call does nothing."""
+        """Close the file. A second call does nothing.
+
+        A writer moves the write-ahead log into the file, unless another process uses the log.
+        """
+        with contextlib.suppress(sqlite3.Error):
+            if self._is_writer:
+                self._connection.execute("PRAGMA busy_timeout = 0")
+                self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @contextlib.contextmanager
 def _opened(path: Path, mode: Literal["rw", "rwc"] = "rw") -> Iterator[sqlite3.Connection]:
-    """Return a context manager of a new connection, which is closed only after an exception.
+    """Connect, and close the connection after an exception only.
 
-    Args:
-        mode: "rwc" for creating the file. With "rw", a file that may not be written can be read.
+    "rwc" creates the file; "rw" also opens a file that may be read but not written.
     """
     uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
     with _explained(path), contextlib.ExitStack() as on_error:
@@ -205,29 +186,23 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Return a context manager that turns errors of SQLite into RunErrors."""
+    """Turn errors of SQLite into RunErrors."""
     try:
         yield
     except sqlite3.ProgrammingError:
         raise
-    except sqlite3.IntegrityError as error:
-        raise RunError(
-            f"{path}: refuses a record ({error}). Does another process write this run? End one of "
-            "them, then resume."
-        ) from error
     except sqlite3.DatabaseError as error:
-        if _code(error) == sqlite3.SQLITE_BUSY:
+        if isinstance(error, sqlite3.IntegrityError):
+            text = f"refuses a record ({error}). Does another process write this run? End it."
+        elif _code(error) == sqlite3.SQLITE_BUSY:
             text = "another process has locked it; end that process, then try again."
         elif _code(error) in UNUSABLE:
             text = (
-                f"cannot be used ({error}). Check that the folder exists, that you may write to it "
-                "and that its disk is not full."
+                f"cannot be used ({error}). Check that you may write to its folder and that its "
+                "disk is not full."
             )
         else:
-            text = (
-                f"is damaged or no run database ({error}). Restore it from a copy, or start a new "
-                "run."
-            )
+            text = f"is damaged or no run database ({error}). Restore it from a copy."
         raise RunError(f"{path}: {text}") from error
 
 

@@ -1,7 +1,7 @@
 """Atomic files, and the command-line argument that names a run.
 
-A file is written under a temporary name and renamed, so that it is complete or absent. A killed
-process may leave temporary files behind. ``sweep`` and the next write of the same file remove them.
+A file is written under a temporary name and renamed, so that it is complete or absent. Temporary
+files of killed processes are removed by ``sweep``, and by the next write into the same folder.
 """
 
 from __future__ import annotations
@@ -83,11 +83,9 @@ def leftovers(folder: Path) -> list[Path]:
 def sweep(folder: Path) -> None:
     """Remove the files that ``leftovers`` returns. A file that cannot be removed stays."""
     for path in leftovers(folder):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
-                path.unlink()
+        shutil.rmtree(path, ignore_errors=True)  # fails for a file
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def run_argument(folder: Path) -> str:

@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Final
 from nas.common.config import near
 from nas.common.errors import RunError
 from nas.store import lock
+from nas.store.database import Database
 from nas.store.files import RUNS, run_argument, staging_for
 from nas.store.run import DATABASE_FILE, open_run
-from nas.store.writer import RunWriter, open_writer, utc_now, write_setup
+from nas.store.serialising import to_json
+from nas.store.writer import RunWriter, open_writer, utc_now
 
 if TYPE_CHECKING:
     from nas.store.records import RunSetup, RunSummary, Session
@@ -37,13 +39,10 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 def create_run(
     root: Path, setup: RunSetup, session: Session, name: str | None = None, clock: Clock = utc_now
 ) -> RunWriter:
-    """Create a run folder and open it for writing.
+    """Create a run folder in the folder of all runs, and open it for writing.
 
-    Args:
-        root: the folder that contains all runs; it is created if it is missing.
-        name: name of the new folder. The default consists of date, space and seed, and of a
-            suffix _2, _3, ... if such a folder exists.
-        clock: returns the present time as an aware datetime. The date in the name is local.
+    By default the name consists of date, space and seed, and of a suffix _2, _3, ... if such a
+    folder exists. ``clock`` returns the present time as an aware datetime.
 
     Raises:
         RunError: the name exists or is not valid, or the folder cannot be written.
@@ -65,7 +64,7 @@ def check_name(name: str, root: Path) -> None:
     """Raise RunError if a name exists in a folder of runs or is not a valid name of a run."""
     if name == LATEST or not NAME.fullmatch(name):
         raise RunError(
-            f"{_shown(name)} cannot name a run; expected letters, digits and . _ + - (at most 100, "
+            f"{name[:100]!r} cannot name a run; expected letters, digits and . _ + - (at most 100, "
             f"the first a letter or digit), and not {LATEST!r}, which means the newest."
         )
     if os.path.lexists(root / name):
@@ -105,12 +104,13 @@ def find_run(source: str, root: Path = RUNS) -> Path:
         return max(folders, key=lock.last_acquired)
     path = Path(source)
     for folder in (root / source, path, path.parent if path.name == DATABASE_FILE else path):
-        if source and _is_file(folder / DATABASE_FILE):
-            return folder
+        with contextlib.suppress(OSError, ValueError):  # a name that is too long, a zero byte
+            if source and (folder / DATABASE_FILE).is_file():
+                return folder
     names = [folder.name for folder in folders]
     recent = ", ".join(names[-8:]) or "none yet"
     raise RunError(
-        f"{_shown(source)}: there is no such run in {root}{near(source, names)}; expected a path, "
+        f"{source[:100]!r}: there is no such run in {root}{near(source, names)}; expected a path, "
         f"{LATEST} or a name (the last ones: {recent}). `nas runs` lists all."
     )
 
@@ -130,21 +130,6 @@ def change_token(folder: Path) -> str:
     return hashlib.sha256(repr(state).encode()).hexdigest()[:16]
 
 
-def split_member(source: str) -> tuple[str, str]:
-    """Split the argument RUN/ID, which names a mechanism of a run, into RUN (name or path) and ID.
-
-    Raises:
-        RunError: there is no slash, or one side of the slash is empty.
-    """
-    run, _, member = source.rpartition("/")
-    if not (run and member):
-        raise RunError(
-            f"{_shown(source)}: expected RUN/ID, for example {LATEST}/best; ID is the beginning of "
-            "a digest or one of best, knee, cheapest."
-        )
-    return run, member
-
-
 def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     staging = staging_for(root / "run")
@@ -153,7 +138,9 @@ def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> P
         for kind, document in setup.documents.items():
             text = document.text
             (staging / f"{kind}.yaml").write_text(text, encoding="utf-8", errors="replace")
-        write_setup(staging / DATABASE_FILE, setup, now)
+        row = {"id": 1, "status": "stopped", "started": now.isoformat(), "record": to_json(setup)}
+        with Database.create(staging / DATABASE_FILE) as database:
+            database.insert("run", row)
         target = _rename(staging, (root / name for name in names))
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -188,20 +175,6 @@ def _existing(folder: Path) -> RunError:
     )
 
 
-def _shown(source: str) -> str:
-    return repr(source if len(source) <= 80 else f"{source[:77]}...")
-
-
 def _run_folders(root: Path) -> list[Path]:
-    try:
-        entries = sorted(root.iterdir())
-    except OSError:
-        return []
-    return [e for e in entries if not e.name.startswith(".") and _is_file(e / DATABASE_FILE)]
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
+    files = sorted(root.glob(f"[!.]*/{DATABASE_FILE}"))
+    return [file.parent for file in files if file.is_file()]

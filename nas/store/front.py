@@ -1,4 +1,4 @@
-"""Find mechanisms of a run by name, by id or by descent, and compute the hypervolume of a front."""
+"""Find mechanisms of a run by name, by id or by descent."""
 
 from __future__ import annotations
 
@@ -31,14 +31,11 @@ def candidates(run: Run) -> tuple[Candidate, ...]:
 
 
 def named_members(objectives: Sequence[Objective], members: Sequence[T]) -> dict[str, T]:
-    """Return the members of a front that have a name, by name.
+    """Return the named members of a front, which is sorted from best to worst.
 
     "best" is the best member in the first objective. "knee" is the member at the knee of the front
     (``nas.common.pareto.knee``). "cheapest" is the member with the lowest first cost; it is absent
     if no objective is a cost.
-
-    Args:
-        members: the front, sorted from best to worst in the first objective.
     """
     if not members:
         return {}
@@ -53,9 +50,8 @@ def named_members(objectives: Sequence[Objective], members: Sequence[T]) -> dict
 def find_candidate(run: Run, digest: str) -> Candidate | None:
     """Return what a run recorded about a genome; None if a training of it failed or is missing.
 
-    Args:
-        digest: complete digest of a proposed genome. If the proposal is a duplicate, the records
-            are those of the mechanism that it duplicates.
+    ``digest`` is complete. Of a duplicate, the records are those of the mechanism that it
+    duplicates.
     """
     with run.snapshot():
         proposal = run.proposal(digest)
@@ -80,16 +76,15 @@ def find_proposal(run: Run, member: str) -> Proposal:
             f"{run.name}/{member}: {member!r} names no member; expected the beginning of a digest "
             f"(0-9, a-f) or one of {', '.join(NAMED_MEMBERS)}."
         )
-    with run.snapshot():
-        digests = [digest for digest in run.digests() if digest.startswith(prefix)]
-        proposal = run.proposal(digests[0]) if len(digests) == 1 else None
-    if proposal is not None:
-        return proposal
+    digests = [digest for digest in run.digests() if digest.startswith(prefix)]
     if not digests:
         raise RunError(
             f"{run.name}/{member}: no genome of this run has a digest that begins so; "
             f"`nas front {run_argument(run.folder)}` lists some."
         )
+    proposal = run.proposal(digests[0])
+    if len(digests) == 1 and proposal is not None:
+        return proposal
     more = f" and {len(digests) - MAX_LISTED} more" if len(digests) > MAX_LISTED else ""
     raise RunError(
         f"{run.name}/{member}: {len(digests)} digests begin so: "
@@ -100,8 +95,7 @@ def find_proposal(run: Run, member: str) -> Proposal:
 def lineage(run: Run, digest: str) -> tuple[Proposal, ...]:
     """Return a proposal and all its ancestors, each once, nearest ancestors first.
 
-    Args:
-        digest: complete digest of the proposal. If it is unknown, the result is empty.
+    The result is empty if the run has not proposed the genome with this complete digest.
     """
     proposals: dict[str, Proposal] = {}
     queue = [digest]

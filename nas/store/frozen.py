@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pydantic
-
 from nas.common.config import M, dump_yaml, parse_model, parse_yaml
 from nas.common.errors import RunError
 from nas.evaluation.trial import task_fingerprint
@@ -19,22 +17,20 @@ from nas.store.records import Document
 from nas.tasks.base import Data, Task
 
 
-def frozen(name: str, model: pydantic.BaseModel) -> Document:
-    """Return a space or policy as text, to be saved when a run is created.
+def frozen_space(space: SearchSpace) -> tuple[Document, Document]:
+    """Return the texts of a space and of its policy, to be saved when a run is created.
 
     Default values are written out, because a later version of nas may change them.
     """
-    return Document.of(name, dump_yaml(model.model_dump(mode="json", by_alias=True)))
-
-
-def frozen_space(space: SearchSpace) -> tuple[Document, Document]:
-    """Return the texts of a space and of its policy, to be saved when a run is created."""
     policy = load_policy(space.policy)
-    return frozen(space.name, space), frozen(policy.name, policy.file)
+    space_text, policy_text = (
+        dump_yaml(model.model_dump(mode="json", by_alias=True)) for model in (space, policy.file)
+    )
+    return Document.of(space.name, space_text), Document.of(policy.name, policy_text)
 
 
 def from_text(document: Document, model: type[M]) -> M:
-    """Return the space or policy that a document of ``frozen`` describes.
+    """Return the space or policy that a document of ``frozen_space`` describes.
 
     Raises:
         ConfigError: a field is not valid in this version of nas.
@@ -49,10 +45,7 @@ def frozen_task(task: Task, data: Data) -> Document:
 
 
 def load_frozen_task(document: Document, data: str | None = None) -> Task:
-    """Return the task that a document of ``frozen_task`` describes.
-
-    Args:
-        data: if given, replaces the task's description of where its data are.
+    """Return the task that a document of ``frozen_task`` describes; ``data`` replaces its data.
 
     Raises:
         ConfigError: a field is not valid in this version of nas.
@@ -65,12 +58,7 @@ def load_frozen_task(document: Document, data: str | None = None) -> Task:
 
 
 def load_unchanged(folder: Path, document: Document, task: Task) -> Data:
-    """Load and return the data of a run's task.
-
-    Args:
-        folder: folder of the run.
-        document: the copy of the task that was saved when the run was created.
-        task: the task that ``load_frozen_task`` read from this copy.
+    """Load and return the data of a task that was read from a run's copy of it.
 
     Raises:
         RunError: the task or its data have changed since the run began.

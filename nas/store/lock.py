@@ -1,9 +1,8 @@
 """An exclusive lock on a file in the run folder, so that a run has one writer at a time.
 
 The lock is a POSIX record lock (``fcntl.lockf``). The kernel releases it when the process ends for
-any reason, and a forked worker does not inherit it, so a dead process never blocks a run. Such
-locks have two limits: within one process they do not exclude each other, and closing any handle of
-the file releases them. Therefore ``_held`` contains the lock files of this process.
+any reason, and a forked worker does not inherit it. Such locks do not exclude each other within one
+process, and closing any handle of the file releases them: hence ``_held``.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ LOCK_FILE: Final = "lock"
 # `is_held` holds the lock for an instant, so a writer tries a few times.
 ATTEMPTS: Final = 5
 PAUSE_SECONDS: Final = 0.05
-FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
-_held: set[Path] = set()
+_held: set[Path] = set()  # lock files of this process
 
 
 class Lock:
@@ -55,8 +53,7 @@ def acquire(folder: Path) -> Lock:
         raise _refusal(folder, holder)
     try:
         with contextlib.ExitStack() as on_error:
-            # A link must not lead to a file outside the run.
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | FLAGS, 0o644)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
             on_error.callback(os.close, handle)
             if not _try(handle):
                 raise _refusal(folder, os.pread(handle, 400, 0).decode(errors="replace"))
@@ -77,15 +74,14 @@ def is_held(folder: Path) -> bool:
     if path in _held:
         return True
     try:
-        handle = os.open(path, os.O_RDONLY | FLAGS)
+        file = path.open("rb")
     except OSError:
         return False
-    try:
-        fcntl.lockf(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(handle)
+    with file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
     return False
 
 

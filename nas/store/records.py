@@ -50,15 +50,11 @@ class Document:
 class RunSetup:
     """Everything that determines the results of a run.
 
-    It is recorded when the run begins. Only ``config.generations`` may be raised later.
-
-    Attributes:
-        objectives: the metrics and costs that the run optimises. All vectors of objective values
-            have this order.
-        calibration: measured times of elementary operations, from which ``time_ms`` is predicted,
-            as JSON data; empty if no objective is predicted from them.
-        metrics: all metrics that a training measures, including metrics that are no objectives.
-        target: the longer task whose front the run searches; None if it is ``task``.
+    It is recorded when the run begins. Only ``config.generations`` may be raised later. All vectors
+    of objective values have the order of ``objectives``. ``calibration`` holds measured times of
+    elementary operations, from which ``time_ms`` is predicted, as JSON data. ``metrics`` are all
+    metrics that a training measures. ``target`` is the longer task whose front the run searches;
+    None if it is ``task``.
     """
 
     config: SearchConfig
@@ -103,11 +99,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class PastSession:
-    """A process that wrote the run.
-
-    ``ended`` is the time at which the process closed the run; None while the process runs, and if
-    it was killed.
-    """
+    """A process that wrote the run; ``ended`` is None while it runs, and if it was killed."""
 
     session: Session
     pid: int
@@ -131,8 +123,6 @@ class Proposal:
             as the mechanism's id.
         key: digest of the genome with all sizes set to those of the task, equal for mechanisms that
             compute the same function; None if the genome is rejected.
-        genome: the genome in normal form.
-        formula: the genome as one line of mathematics.
         operator: the operator that made the genome: "sample", "crossover", "mechanism", ...
         name: name of the published mechanism that the genome is.
         parents: digests of the genomes that the operator changed or combined.
@@ -160,12 +150,12 @@ class Proposal:
 
     @property
     def is_new(self) -> bool:
-        """Whether the run trains this mechanism for the first time."""
+        """Whether the verdict is "new"."""
         return self.verdict == "new"
 
     @property
     def is_repeat(self) -> bool:
-        """Whether the run trains this mechanism again with another seed."""
+        """Whether the verdict is "repeated"."""
         return self.verdict == "repeated"
 
     @property
@@ -183,8 +173,8 @@ class Proposal:
 class Counts:
     """Numbers of proposals by verdict, and of new mechanisms by the outcome of their trainings.
 
-    The trainings of ``evaluated`` mechanisms have ended. A training of a ``stopped`` mechanism
-    missed a score that its task requires.
+    All trainings of ``evaluated`` mechanisms have ended; one of a ``stopped`` mechanism missed a
+    score that its task requires.
     """
 
     proposed: int = 0
@@ -204,13 +194,10 @@ class Counts:
 class Estimate:
     """Posterior estimates of a mechanism's objectives after a generation.
 
-    Attributes:
-        means: posterior mean of each objective, by name, in the objective's unit.
-        errors: standard error of each metric, by name. Costs have no error.
-        p: probability that this mechanism is within the limits of the objectives and that no other
-            mechanism within them dominates it.
-        is_member: whether the mechanism is in the front, that is, its means are within the limits,
-            and no other mechanism's means within them dominate them.
+    ``means`` are the posterior means of all objectives and ``errors`` the standard errors of the
+    metrics, by name, in the objective's unit. ``p`` is the probability that the mechanism is within
+    the limits of the objectives and that no other mechanism within them dominates it. ``is_member``
+    says whether it is in the front of the means.
     """
 
     __pydantic_config__ = _FINITE
@@ -223,16 +210,15 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Candidate:
-    """What a run recorded about a mechanism: its proposal, trainings and estimate.
+    """What a run recorded about a mechanism: its first proposal, its trainings and its estimate.
 
     Attributes:
-        proposal: the first proposal of the mechanism.
         trainings: finished trainings of the search, sorted by the index of the repeat.
         estimate: estimate after the last generation; None before the end of the first generation,
             and if a training failed.
         num_repeats: number of trainings that the mechanism needs for a result.
-        target: finished trainings under the run's target task, which are needed for a result; None
-            if the run has no target task.
+        target: finished trainings under the run's target task, of which a result needs one; None if
+            the run has no target task.
     """
 
     proposal: Proposal
@@ -243,12 +229,12 @@ class Candidate:
 
     @property
     def digest(self) -> str:
-        """See ``Proposal.digest``."""
+        """The digest of the proposal."""
         return self.proposal.digest
 
     @property
     def key(self) -> str:
-        """See ``Proposal.key``."""
+        """The key of the proposal."""
         return str(self.proposal.key)
 
     @property
@@ -270,10 +256,9 @@ class Candidate:
             return "rejected" if self.proposal.verdict == "rejected" else "duplicate"
         trainings = (*self.trainings, *(self.target or ()))
         statuses = {training.evaluation.status for training in trainings}
-        if "failed" in statuses:
-            return "failed"
-        if "stopped" in statuses:
-            return "stopped"
+        for status in ("failed", "stopped"):
+            if status in statuses:
+                return status
         is_complete = len(self.trainings) >= self.num_repeats and self.target != ()
         return "ok" if is_complete else "waiting"
 
@@ -303,10 +288,7 @@ class Candidate:
 
     @cached_property
     def scores(self) -> Mapping[str, float]:
-        """Mean of each measured metric over the trainings, by name; empty unless ``is_ok``.
-
-        With a target task, these are the trainings under the target task.
-        """
+        """Mean of each measured metric over ``scored``, by name; empty unless ``is_ok``."""
         return {name: mean for name, (mean, _) in self._measured.items()}
 
     @cached_property
@@ -321,11 +303,7 @@ class Candidate:
 
     @cached_property
     def objectives(self) -> Mapping[str, float]:
-        """All costs and metrics by name; empty unless ``is_ok``.
-
-        The value of a metric is its posterior mean, or its mean over the trainings if there is
-        none.
-        """
+        """All costs, and posterior means of metrics (else means), by name; empty unless ok."""
         if not self.is_ok:
             return {}
         return {**self.costs, **self.scores, **(self.estimate.means if self.estimate else {})}
@@ -351,8 +329,7 @@ class Generation:
         hypervolume: hypervolume of the front by estimates, as a fraction of the box between the
             ideal and the reference values of the objectives.
         best: best estimate of the first objective, in the objective's unit; None without a result.
-        front: digests of the mechanisms of the front, sorted from best to worst in the first
-            objective.
+        front: digests of the front's mechanisms, sorted from best to worst in the first objective.
         counts: counts of the proposals of this generation only.
     """
 
@@ -369,9 +346,8 @@ class Generation:
 class RunSummary:
     """One line of the list of runs.
 
-    ``note`` is that of ``Run``, ``active`` the time at which the last process began to write the
-    run. ``best`` (of the first objective, which is ``objective``) and ``hypervolume`` are those of
-    the last complete generation; None without one.
+    ``active`` is the time at which the last process began to write the run. ``best`` is that of the
+    first objective, ``objective``. Without a complete generation it is None, as is the hypervolume.
     """
 
     name: str

@@ -94,21 +94,18 @@ class Run(AbstractContextManager["Run"]):
         return self._records(Proposal, "proposals ORDER BY number, attempt")
 
     def proposal(self, digest: str) -> Proposal | None:
-        """Return the first proposal of a genome; None if the run has not proposed the genome.
+        """Return the first proposal of a genome, one with the verdict "new" before all others.
 
-        A proposal with the verdict "new" takes precedence over all other proposals of the genome.
-
-        Args:
-            digest: complete digest of the genome in normal form.
+        None is returned if the run has not proposed the genome with this complete digest.
         """
         order = "ORDER BY verdict != 'new', number, attempt LIMIT 1"
         source = f"proposals WHERE digest = :digest {order}"
         return next(iter(self._records(Proposal, source, digest=digest)), None)
 
     def new_proposals(self, keys: Iterable[str] | None = None) -> dict[str, Proposal]:
-        """Return the proposal with which each mechanism was trained first, by key.
+        """Return the proposal with which each mechanism, or each of ``keys``, was trained first.
 
-        The proposals are in their order. ``keys`` selects mechanisms.
+        The proposals are by key, in their order.
         """
         source = "proposals WHERE verdict = 'new' AND {} ORDER BY number"
         proposals = self._records(Proposal, source, keys=keys)
@@ -124,9 +121,7 @@ class Run(AbstractContextManager["Run"]):
     ) -> tuple[Training, ...]:
         """Return the recorded trainings that served a purpose, sorted by stage, task, key, repeat.
 
-        Args:
-            key: if given, only trainings of the mechanism with this key.
-            last: if given, only this number of most recent trainings, sorted by their end.
+        ``key`` selects a mechanism, ``last`` this number of latest trainings, sorted by their end.
         """
         order = "stage, task, key, repeat, seed" if last is None else "rowid DESC"
         trainings = self._records(
@@ -154,9 +149,8 @@ class Run(AbstractContextManager["Run"]):
     ) -> tuple[Candidate, ...]:
         """Return all mechanisms that the search proposed to train, in the order of the proposals.
 
-        Args:
-            keys: if given, only the mechanisms with these keys. No other records are read.
-            proposals: all proposals of the run, if the caller has read them already.
+        ``keys`` selects mechanisms, whose records alone are read. ``proposals`` are all proposals
+        of the run, if the caller has read them already.
         """
         keys = None if keys is None else [*keys]
         with self.snapshot():
@@ -170,25 +164,23 @@ class Run(AbstractContextManager["Run"]):
     def front(self, candidates: Sequence[Candidate] | None = None) -> tuple[Candidate, ...]:
         """Return the non-dominated mechanisms, sorted from best to worst in the first objective.
 
-        Mechanisms are compared by their estimates after the last generation; before the first has
-        ended, by their mean metrics. A mechanism with a failed or missing training is never in the
-        front, since the seeds that succeeded are a biased selection.
+        Mechanisms are compared by ``Candidate.objectives``. As soon as the run has estimates, the
+        front is that of the estimated mechanisms: others wait for the end of their generation. A
+        mechanism with a failed or missing training is never in the front, since the seeds that
+        succeeded are a biased selection.
 
         Args:
             candidates: all candidates of the run, if the caller has read them already.
         """
-        with self.snapshot():
-            objectives, estimates = self.setup.objectives, self.estimates()
-            keys = {estimate.key for estimate in estimates if estimate.is_member}
-            if candidates is None:
-                candidates = self.candidates(keys if estimates else None)
+        objectives = self.setup.objectives
+        candidates = self.candidates() if candidates is None else candidates
         complete = [candidate for candidate in candidates if candidate.is_ok]
-        costs = {c.key: front_costs(objectives, c.objectives) for c in complete}
-        if estimates:
-            members = [candidate for candidate in complete if candidate.key in keys]
-        else:
-            members = [complete[i] for i in non_dominated([*costs.values()])]
-        return tuple(sorted(members, key=lambda c: (costs[c.key], c.proposal.number)))
+        estimated = [c for c in complete if c.estimate is not None] or complete
+        costs = [front_costs(objectives, c.objectives) for c in estimated]
+        members = sorted(
+            non_dominated(costs), key=lambda row: (costs[row], estimated[row].proposal.number)
+        )
+        return tuple(estimated[row] for row in members)
 
     def hypervolume(self, members: Sequence[Candidate]) -> float:
         """Return the hypervolume that some candidates dominate, as a fraction from 0 to 1."""
@@ -293,11 +285,9 @@ class Run(AbstractContextManager["Run"]):
     def _records(
         self, kind: type[T], source: str, *, keys: Iterable[str] | None = None, **values: Any
     ) -> tuple[T, ...]:
-        """Return the records of a table.
+        """Return the records that ``source`` selects: table, condition and order in SQL.
 
-        Args:
-            source: table, condition and order in SQL. ``{}`` in it becomes the condition on keys.
-            keys: if given, the keys of the mechanisms whose records are selected.
+        ``{}`` in it becomes the condition that the key is one of ``keys``, if they are given.
         """
         values["keys"] = None if keys is None else json.dumps([*keys])
         chosen = "(:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)))"

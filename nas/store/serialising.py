@@ -20,7 +20,7 @@ _EXCLUDED: Final[dict[str, Any]] = {
 
 
 def to_json(record: object) -> str:
-    """Return a record as JSON text; see ``_encodable`` for what JSON cannot hold."""
+    """Return a record as JSON text."""
     kind = type(record)
     data = _adapter(kind).dump_python(record, mode="json", exclude=_EXCLUDED.get(kind.__name__))
     return json.dumps(_encodable(data), ensure_ascii=False, allow_nan=False)

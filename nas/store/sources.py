@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from nas.common.config import near, read_document
-from nas.common.errors import GenomeError
+from nas.common.errors import GenomeError, RunError
 from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.genome.exported import genome_of_export
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.genome.primitives import check_vocabulary
-from nas.store import RUNS, find_proposal, find_run, open_run, split_member
+from nas.store import RUNS, find_proposal, find_run, open_run
 from nas.store.frozen import load_frozen_task
 from nas.tasks import Task
 from nas.training.user_module import UserModule, is_user_module, read_user_module
@@ -53,11 +53,7 @@ class Source:
         return self.text if self.text.partition(":")[0] in MECHANISMS else Path(self.text).stem
 
     def task(self, data: str | None = None) -> Task | None:
-        """Return the task of the run; None unless the argument is RUN/ID (a mechanism of a run).
-
-        Args:
-            data: where the run's data are now, if they were moved.
-        """
+        """Return the task of the run, None without a run; ``data`` is where its data are now."""
         if self.run is None:
             return None
         with open_run(self.run) as run:
@@ -67,11 +63,6 @@ class Source:
     def mechanism(self) -> Genome:
         """The genome, as what is trained."""
         return self.genome
-
-    @property
-    def mechanism_digest(self) -> str:
-        """The digest of the genome."""
-        return digest(self.genome)
 
 
 @dataclass(frozen=True)
@@ -86,11 +77,6 @@ class ModuleSource:
     def name(self) -> str:
         """The name of the class."""
         return self.mechanism.class_name
-
-    @property
-    def mechanism_digest(self) -> str:
-        """The digest of the file's text and the name of the class."""
-        return self.mechanism.digest
 
 
 AnyTrainable: TypeAlias = Source | ModuleSource
@@ -136,11 +122,7 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
             genome = Genome.from_dict(read_document(path), text)
         return Source(text, check_vocabulary(genome, text))
     if "/" in text and "=" not in changes:
-        run_name, member = split_member(text)
-        folder = find_run(run_name, runs)
-        with open_run(folder) as run:
-            proposal = find_proposal(run, member)
-        return Source(text, check_vocabulary(proposal.genome, text), folder, proposal.digest)
+        return _member(text, runs)
     known = sorted(MECHANISMS)
     raise GenomeError(
         f"{text!r} is no mechanism{near(text, known)}, no genome file and no RUN/ID; "
@@ -151,6 +133,19 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
 def load_genome(source: str | Path | Genome, runs: str | Path = RUNS) -> Genome:
     """Return the genome that the argument SOURCE of a command names, see ``resolve``."""
     return resolve(source, Path(runs)).genome
+
+
+def _member(text: str, runs: Path) -> Source:
+    run_name, _, member = text.rpartition("/")
+    if not (run_name and member):
+        raise RunError(
+            f"{text!r}: expected RUN/ID, for example latest/best; ID is the beginning of a digest "
+            "or one of best, knee, cheapest."
+        )
+    folder = find_run(run_name, runs)
+    with open_run(folder) as run:
+        proposal = find_proposal(run, member)
+    return Source(text, check_vocabulary(proposal.genome, text), folder, proposal.digest)
 
 
 def _is_file(text: str) -> bool:

@@ -7,7 +7,6 @@ weights. When a run ends, the files of mechanisms that are unlikely to be in the
 from __future__ import annotations
 
 import contextlib
-import errno
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,35 +15,28 @@ from typing import TYPE_CHECKING, Final
 from safetensors import SafetensorError
 
 from nas.common.errors import RunError
-from nas.common.reading import open_regular
 from nas.evaluation.trial import Evaluation
 from nas.store.files import STAGING, run_argument, write_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.nn import ModuleList
 
     from nas.genome import Genome
     from nas.tasks import ModelTask
 
 WEIGHTS: Final = "weights"
 SUFFIX: Final = ".safetensors"
-MAX_BYTES: Final = 2**30
-MAX_HEADER_BYTES: Final = 2**22  # JSON, 100 bytes for each tensor
 
 
 def weights_path(folder: Path, key: str) -> Path:
     """Return the path of a mechanism's weights. The file exists if the mechanism is in the front.
 
     Raises:
-        RunError: the key is not valid, because the database is damaged; or the folder of weights is
-            a link, which may lead out of the run.
+        RunError: the key is not valid, because the database is damaged.
     """
     if not re.fullmatch(r"[0-9A-Za-z_-]{1,64}", key):
         raise RunError(f"{folder}: {key!r} is no key of a candidate; the database is damaged.")
-    if (folder / WEIGHTS).is_symlink():
-        raise RunError(
-            f"{folder / WEIGHTS}: is a link, which can lead out of the run; expected the folder."
-        )
     return folder / WEIGHTS / f"{key}{SUFFIX}"
 
 
@@ -52,69 +44,47 @@ def read_weights(path: Path, genome: Genome, task: ModelTask) -> list[dict[str, 
     """Return the state dict of the attention of each layer of a task's trained model.
 
     Raises:
-        RunError: the file is missing, damaged, larger than ``MAX_BYTES``, or does not fit into the
-            memory; or its tensors are not those of the model: one is missing or surplus, has
-            another shape or type, or a value that is not finite.
+        RunError: the file is missing, damaged or does not fit into the memory; or its tensors are
+            not those of the model: one is missing or surplus, has another shape, or a value that is
+            not finite.
     """
+    import torch
     from safetensors.torch import load_file
 
     try:
-        with open_regular(path, MAX_BYTES, follow=False) as file:
-            header = int.from_bytes(file.read(8), "little")
-        if header > MAX_HEADER_BYTES:
-            raise OSError(errno.EFBIG, f"its header has {header:,} bytes")
         tensors = load_file(path)
     except (OSError, MemoryError, RuntimeError, SafetensorError) as error:  # Runtime: no mmap
-        reason = getattr(error, "strerror", None) or type(error).__name__
         raise RunError(
-            f"{path}: no weights can be read ({reason}); a run saves the weights of mechanisms "
-            "that are likely in its front."
+            f"{path}: no weights can be read ({str(error) or type(error).__name__}); a run saves "
+            "the weights of mechanisms that are likely in its front."
         ) from None
-    layers = _initial_weights(genome, task)
-    expected = {
-        f"layers.{layer}.{name}": tensor
-        for layer, state in enumerate(layers)
-        for name, tensor in state.items()
-    }
-    for name in sorted(expected.keys() | tensors.keys()):
-        if problem := _problem(tensors.get(name), expected.get(name)):
-            raise RunError(f"{path}: its weights are not those of the mechanism: {name} {problem}.")
-    return [
-        {name: tensors[f"layers.{layer}.{name}"] for name in state}
-        for layer, state in enumerate(layers)
-    ]
+    layers = _layers(genome, task)
+    try:
+        torch.nn.ModuleDict({"layers": layers}).load_state_dict(tensors)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise RunError(f"{path}: its weights are not those of the mechanism: {reason}") from None
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise RunError(
+                f"{path}: its weights are not those of the mechanism: {name} contains NaN."
+            )
+    return [layer.state_dict() for layer in layers]
 
 
-def _initial_weights(genome: Genome, task: ModelTask) -> list[dict[str, Tensor]]:
-    """Return the state dict of the attention of each layer of a task's untrained model."""
+def _layers(genome: Genome, task: ModelTask) -> ModuleList:
+    """Return the attention of each layer of a task's untrained model."""
     import torch
 
     from nas.compiler import build_attention
 
     chosen = genome.placement.layers(task.depth)
+    genomes = [genome if layer in chosen else genome.rest() for layer in range(task.depth)]
     with torch.random.fork_rng(devices=[]):
-        blocks = [
-            build_attention(
-                genome if layer in chosen else genome.rest(),
-                task.width,
-                task.heads,
-                qkv_bias=task.qkv_bias,
-            )
-            for layer in range(task.depth)
-        ]
-    return [block.state_dict() for block in blocks]
-
-
-def _problem(found: Tensor | None, expected: Tensor | None) -> str:
-    """Return in which way a tensor of a file is not the expected one; "" if it is."""
-    if found is None:
-        return "is missing"
-    if expected is None:
-        return "is surplus"
-    if (found.shape, found.dtype) != (expected.shape, expected.dtype):
-        kinds = [f"{[*tensor.shape]} of {tensor.dtype}" for tensor in (found, expected)]
-        return f"is {kinds[0]}; expected {kinds[1]}"
-    return "" if bool(found.isfinite().all()) else "contains NaN or infinity"
+        return torch.nn.ModuleList(
+            build_attention(each, task.width, task.heads, qkv_bias=task.qkv_bias)
+            for each in genomes
+        )
 
 
 def keep_weights(folder: Path, key: str, evaluation: Evaluation) -> None:
@@ -142,8 +112,6 @@ def remove_weights(folder: Path, keys: Iterable[str]) -> None:
 
     Other files in the folder of weights belong to the user and stay.
     """
-    if (folder / WEIGHTS).is_symlink():
-        return
     temporary = (folder / WEIGHTS).glob(f"{STAGING}*")
     for path in (*temporary, *(weights_path(folder, key) for key in keys)):
         with contextlib.suppress(OSError):

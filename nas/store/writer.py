@@ -17,13 +17,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from nas.common.distribution import DISTRIBUTION
 from nas.common.errors import NasError, RunError
 from nas.common.processor import processor_name
 from nas.common.registry import plugin_versions
-from nas.evaluation.trial import Evaluation, Incident, Purpose, Training
+from nas.evaluation.trial import Evaluation, Incident, Training
 from nas.store import lock
 from nas.store.database import Database
 from nas.store.files import sweep
@@ -32,7 +32,7 @@ from nas.store.run import SEARCHED, Run, database_file
 from nas.store.serialising import to_json
 
 if TYPE_CHECKING:
-    from nas.store.records import Estimate, Proposal, RunSetup
+    from nas.store.records import Estimate, Proposal
 
     Clock = Callable[[], datetime]
 
@@ -46,12 +46,9 @@ def utc_now() -> datetime:
 
 
 class RunWriter(AbstractContextManager["RunWriter"]):
-    """The only writer of a run. Close it, or use it as a context manager.
+    """The only writer of a run, whose ``run`` reads it. Close it, or use it as a context manager.
 
     All methods raise RunError if the run cannot be written.
-
-    Attributes:
-        run: a reader of the same run.
     """
 
     def __init__(self, folder: Path, database: Database, held: lock.Lock, clock: Clock) -> None:
@@ -73,21 +70,18 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def record_training(self, training: Training, generation: int = 0) -> None:
         """Record a finished training. It replaces a recorded failure of the same training.
 
-        Args:
-            generation: generation of the search that the training belongs to. If a failure of the
-                search is replaced, this generation and all later generations are deleted, because
-                they depend on the result.
+        If a failure of the search is replaced, its generation and all later generations are
+        deleted, because they depend on the result.
 
         Raises:
             RunError: the training is already recorded and did not fail.
         """
         with self._database.transaction():
-            if delete_failure(self._database, training) and training.purpose in SEARCHED:
+            is_retried = insert_training(self._database, training, self._clock())
+            if is_retried and training.purpose in SEARCHED:
                 outdated = "DELETE FROM generations WHERE number >= :number"
                 if self._database.execute(outdated, number=generation):
                     self._database.execute("DELETE FROM estimates")
-            row = {"record": to_json(replace(training, recorded=self._clock()))}
-            self._database.insert("trainings", row)
 
     def record_evaluation(
         self,
@@ -100,16 +94,23 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     ) -> None:
         """Record a training of the search, see ``record_training``.
 
-        Args:
-            key: key of the trained mechanism.
-            repeat: index among the trainings of this mechanism under the task, from 0.
-            is_target: whether the target task trained it, not the run's task.
+        ``repeat`` is the index among the trainings of the mechanism ``key`` under the task: the
+        run's, or with ``is_target`` its target task.
         """
         setup = self.run.setup
         task = setup.front_task if is_target else setup.task
-        purpose: Purpose = "target" if is_target else "search"
-        training = Training(purpose, task.fingerprint, task.name, key, "", repeat, evaluation)
-        self.record_training(training, generation)
+        self.record_training(
+            Training(
+                purpose="target" if is_target else "search",
+                task=task.fingerprint,
+                task_name=task.name,
+                key=key,
+                name="",
+                repeat=repeat,
+                evaluation=evaluation,
+            ),
+            generation,
+        )
 
     def record_incident(self, incident: Incident) -> None:
         """Record a failure of a worker."""
@@ -131,7 +132,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             number: index of the generation, from 0.
             estimates: estimates after the generation: of all mechanisms, or with ``keeps_others``
                 of the front and of the mechanisms whose estimate changed.
-            best: best estimate of the first objective, in the objective's unit.
+            hypervolume, best: see ``Generation``.
             keeps_others: whether all other mechanisms keep their estimates of the previous
                 generation.
         """
@@ -156,11 +157,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             self._database.execute("UPDATE run SET record = :record", record=to_json(setup))
 
     def finish(self, note: str = "") -> None:
-        """Mark the run as finished.
-
-        Args:
-            note: the reason if the run ended early.
-        """
+        """Mark the run as finished; ``note`` is the reason if the run ended early."""
         self._set_status("finished", note, self._clock().isoformat())
         self._is_finished = True
 
@@ -175,7 +172,6 @@ class RunWriter(AbstractContextManager["RunWriter"]):
                 if self._has_session:
                     self._end_session()
         finally:
-            self._database.checkpoint()
             self._database.close()
             self._lock.release()
 
@@ -252,9 +248,18 @@ def open_writer(folder: Path, session: Session | None, *, clock: Clock = utc_now
     return writer
 
 
-def delete_failure(database: Database, training: Training) -> bool:
-    """Delete the recorded failure of a training, and return whether there was a failure."""
-    num_deleted = database.execute(
+def insert_training(
+    database: Database,
+    training: Training,
+    now: datetime,
+    on_conflict: Literal["ABORT", "IGNORE"] = "ABORT",
+) -> bool:
+    """Record a finished training in a transaction of the caller, in place of its failure.
+
+    Returns:
+        Whether there was a recorded failure.
+    """
+    num_failures = database.execute(
         "DELETE FROM trainings WHERE purpose = :purpose AND stage = :stage AND task = :task "
         "AND key = :key AND repeat = :repeat AND seed = :seed AND status = 'failed'",
         purpose=training.purpose,
@@ -264,16 +269,6 @@ def delete_failure(database: Database, training: Training) -> bool:
         repeat=training.repeat,
         seed=training.evaluation.seed,
     )
-    return num_deleted > 0
-
-
-def write_setup(path: Path, setup: RunSetup, now: datetime) -> None:
-    """Create the database of a new run.
-
-    Args:
-        path: path of the database, in a folder that no other process uses yet.
-        now: time at which the run begins.
-    """
-    row = {"id": 1, "status": "stopped", "started": now.isoformat(), "record": to_json(setup)}
-    with contextlib.closing(Database.create(path)) as database:
-        database.insert("run", row)
+    row = {"record": to_json(replace(training, recorded=now))}
+    database.insert("trainings", row, on_conflict)
+    return num_failures > 0

@@ -157,7 +157,7 @@ def test_trainings_of_a_member_are_kept_in_its_run(
         trained = run.trainings("explain")
         assert len(run.trainings("evaluate")) == 4
     assert len(trained) == len({(t.key, t.repeat) for t in trained}) >= 4
-    monkeypatch.setattr(appending, "append_answer", refuse)
+    monkeypatch.setattr(appending, "database_file", refuse)
     again = nas(*explain)
     assert again.status == 0
     assert answer["id"] in again.out

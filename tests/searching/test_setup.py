@@ -14,7 +14,7 @@ from nas.genome import ModelSizes
 from nas.searching.setup import make_objectives, relative_limits
 from nas.space import SearchSpace, load_space
 from nas.space.rules import PolicyFile, compile_policy, load_policy
-from nas.store.frozen import from_text, frozen
+from nas.store.frozen import from_text, frozen_space
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,9 @@ def test_setting_out_of_range_is_refused(changes: dict[str, Any], message: str) 
 def test_frozen_copies_become_the_same_space_and_policy(name: str) -> None:
     space = load_space(name)
     policy = load_policy(space.policy)
-    assert from_text(frozen(name, space), SearchSpace) == space
-    file = from_text(frozen(policy.name, policy.file), PolicyFile)
+    space_copy, policy_copy = frozen_space(space)
+    assert from_text(space_copy, SearchSpace) == space
+    file = from_text(policy_copy, PolicyFile)
     assert file == policy.file
     assert compile_policy(file, "a copy") == policy
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nas.common.errors import RunError
-from nas.store import Document, create_run, find_run, list_runs, open_writer, split_member
+from nas.store import Document, create_run, find_run, list_runs, open_writer
 
 
 def test_create_run_names_by_date_space_and_seed(samples, tmp_path):
@@ -96,11 +96,3 @@ def test_find_run_refuses_an_unknown_run(new_run, tmp_path, source):
         find_run(source, tmp_path / "runs")
     assert len(str(caught.value)) < 500
     assert ("did you mean 'one'" in str(caught.value)) == (source == "on")
-
-
-def test_split_member():
-    assert split_member("latest/best") == ("latest", "best")
-    assert split_member("/some/where/run/0a1b") == ("/some/where/run", "0a1b")
-    for source in ("latest", "latest/", "/best", ""):
-        with pytest.raises(RunError, match="expected RUN/ID, for example latest/best"):
-            split_member(source)

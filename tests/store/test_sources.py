@@ -62,6 +62,8 @@ def test_source_with_default_values_has_the_same_digest() -> None:
         ("mha:has_wq=1", "proj_config.has_wq: found int 1"),
         ("mha:qk_dim=[1", "not YAML"),
         ("mah:qk_dim=1/2", "is no mechanism"),
+        ("latest/", "expected RUN/ID, for example latest/best"),
+        ("/best", "expected RUN/ID, for example latest/best"),
     ],
 )
 def test_invalid_source_is_refused(text: str, words: str) -> None:
