@@ -53,7 +53,7 @@ def search_into(
     results: list[TrialResult], name: str, context: SearchContext, problem: Problem
 ) -> None:
     """Search, and append each result to ``results``."""
-    proposer = Proposer(ALGORITHMS.get(name)(context), context)
+    proposer = Proposer(ALGORITHMS[name](context), context)
     for number in range(problem.budget):
         proposal = proposer.propose(number, results)[-1]
         if not proposal.is_trained or proposal.key is None:

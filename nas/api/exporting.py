@@ -91,7 +91,7 @@ def export(
             tensors.
     """
     path = Path(path)
-    export_format = EXPORTS.get(path.suffix.removeprefix("."))
+    export_format = EXPORTS[path.suffix.removeprefix(".")]
     if fast and export_format.is_graph:
         raise ExportError(f"--fast is not for {path.suffix} files; expected .py.")
     if causal is not None and not export_format.is_graph:

@@ -183,7 +183,7 @@ def list_objectives() -> dict[str, str]:
     Other metrics of the space's task are allowed too.
     """
     quality = "the first metric of the task that is searched on; other metrics have their own names"
-    return {QUALITY: quality} | {name: COSTS.get(name).about for name in COSTS.names()}
+    return {QUALITY: quality} | {name: COSTS[name].about for name in COSTS.names()}
 
 
 def list_mechanisms() -> dict[str, str]:
@@ -202,7 +202,7 @@ def primitive(name: str) -> dict[str, str]:
     Raises:
         GenomeError: there is no such operation; the message names the most similar one.
     """
-    entry = REGISTRY.get(name)
+    entry = REGISTRY[name]
     return {
         "name": entry.name,
         "types": "; ".join(map(str, entry.signatures)),

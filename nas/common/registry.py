@@ -105,7 +105,7 @@ class Registry(Mapping[str, M]):
 
         return add
 
-    def get(self, name: str) -> M:  # type: ignore[override]
+    def __getitem__(self, name: str) -> M:
         """Return the member of a name; raise ``error`` if the name is unknown."""
         self._load()
         if name in self._members:
@@ -121,7 +121,10 @@ class Registry(Mapping[str, M]):
             f"expected one of {expected}.{self.complaints()}"
         )
 
-    __getitem__ = get
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the member of a name, or ``default`` if the name is unknown."""
+        self._load()
+        return self._members.get(name, default)
 
     def __contains__(self, name: object) -> bool:
         return name in self.names()

@@ -51,7 +51,7 @@ def costs_of(
         ViolationError: the genome does not type-check.
     """
     names = default_costs() if names is None else names
-    return {name: float(COSTS.get(name).of(resolved, context)) for name in names}
+    return {name: float(COSTS[name].of(resolved, context)) for name in names}
 
 
 def default_costs(is_calibrated: bool = False) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def size_costs() -> tuple[str, ...]:
 
 def need_calibration(names: Iterable[str]) -> bool:
     """Return whether one of these objectives is a cost that needs a calibration."""
-    return any(name in COSTS and COSTS.get(name).needs_calibration for name in names)
+    return any(name in COSTS and COSTS[name].needs_calibration for name in names)
 
 
 def cost_title(name: str) -> str:
@@ -126,7 +126,7 @@ def attention_cost(
     resolved = resolve(replace(genome, placement=ALL), context.sizes, is_causal=None)
     if names is None:
         names = [cost.name for cost in COSTS.registered.values() if cost.is_counted]
-    return Cost({name: math.ceil(COSTS.get(name).of(resolved, context)) for name in names})
+    return Cost({name: math.ceil(COSTS[name].of(resolved, context)) for name in names})
 
 
 LayerCost = Callable[["Plan", CostContext], float]

@@ -45,7 +45,7 @@ def plugins() -> tuple[str, ...]:
     """
     primitive_names()  # loads installed plug-ins
     members: list[type] = [primitive.module for primitive in REGISTRY.values()]
-    members += [TASKS.get(name) for name in TASKS.names()]
+    members += [TASKS[name] for name in TASKS.names()]
     modules = dict.fromkeys(member.__module__ for member in members)
     if "__main__" in modules:
         raise DeviceError(

@@ -109,7 +109,7 @@ def export_file(request: ExportRequest, path: Path) -> float | None:
             than ``TOLERANCE``. No file is written.
         RunError: the path cannot be written.
     """
-    export_format, difference = EXPORTS.get(path.suffix.removeprefix(".")), None
+    export_format, difference = EXPORTS[path.suffix.removeprefix(".")], None
     content = export_format.content(request)
     data = content.encode() if isinstance(content, str) else content
     if export_format.difference is not None:

@@ -78,7 +78,7 @@ def run_search(
         NasError: the algorithm is unknown, the space, the task or the data cannot be used, or the
             folder cannot be written.
     """
-    ALGORITHMS.get(config.algorithm)  # refuse an unknown name before anything is loaded
+    ALGORITHMS[config.algorithm]  # refuse an unknown name before anything is loaded
     check_space(space, is_causal=task.main.is_causal)
     if name is not None:
         check_name(name, root)

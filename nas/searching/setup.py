@@ -149,7 +149,7 @@ def make_objectives(
             if limit is not None:
                 objective = replace(objective, limit=limit_of(metric, limit, references))
         else:
-            cost, value = COSTS.get(name), costs[name]
+            cost, value = COSTS[name], costs[name]
             objective = Objective(
                 name, "min", cost.unit, cost.about, 0.0, COST_REFERENCE * value, is_metric=False,
                 limit=None if limit is None else limit * value,
@@ -218,7 +218,7 @@ def lag_of(config: SearchConfig) -> int | None:
 
     None means that proposals are computed from the results of complete generations.
     """
-    lag = getattr(ALGORITHMS.get(config.algorithm), "lag", None)
+    lag = getattr(ALGORITHMS[config.algorithm], "lag", None)
     return config.lag or (lag and min(lag, config.population))
 
 
@@ -272,4 +272,4 @@ def make_proposer(
         else TargetArchive(objectives, most_trainings=most, work_ratio=work_ratio),
         lag=lag_of(config),
     )
-    return Proposer(ALGORITHMS.get(config.algorithm)(search_context), search_context)
+    return Proposer(ALGORITHMS[config.algorithm](search_context), search_context)

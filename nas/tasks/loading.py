@@ -90,7 +90,7 @@ def _family(fields: Mapping[str, Any], where: str) -> type[Task]:
         names = ", ".join(TASKS.names())
         raise TaskError(f"{where}: the key 'kind' is missing; expected one of {names}.")
     try:
-        return TASKS.get(str(fields["kind"]))
+        return TASKS[str(fields["kind"])]
     except TaskError as error:
         raise TaskError(f"{where}, kind: {error}") from None
 

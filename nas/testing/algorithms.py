@@ -62,7 +62,7 @@ def check_algorithm(name: str) -> None:
         AssertionError: a promise is broken; the message names it.
         ConfigError: there is no such algorithm.
     """
-    ALGORITHMS.get(name)
+    ALGORITHMS[name]
     keep(f"the algorithm {name}", PROMISES, name)
 
 
@@ -97,7 +97,7 @@ def make_context(
 def proposer_of(name: str, **changes: Any) -> Proposer:
     """Return an object that proposes mechanisms by an algorithm, in ``make_context(**changes)``."""
     context = make_context(**changes)
-    return Proposer(ALGORITHMS.get(name)(context), context)
+    return Proposer(ALGORITHMS[name](context), context)
 
 
 def result_of(proposal: Proposal, width: int = 2) -> TrialResult:

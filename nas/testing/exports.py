@@ -22,7 +22,7 @@ def check_export(name: str) -> None:
         ConfigError: there is no such format.
         ExportError: the format needs packages that are not installed.
     """
-    EXPORTS.get(name)
+    EXPORTS[name]
     keep(f"the export format {name}", PROMISES, name)
 
 

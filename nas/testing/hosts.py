@@ -37,7 +37,7 @@ def check_host(name: str, model: nn.Module, *arguments: Any, **options: Any) -> 
         AssertionError: a promise is broken; the message names it.
         ConfigError: there is no such host.
     """
-    host = HOSTS.get(name)()
+    host = HOSTS[name]()
 
     def run(model: nn.Module) -> Tensor:
         torch.manual_seed(1)  # for dropout

@@ -85,12 +85,12 @@ def test_hybrid_of_depth_8_equals_the_model_outside_of_the_project(
 
 
 def test_a_file_has_both_classes_only_for_a_hybrid() -> None:
-    plain = str(EXPORTS.get("py").content(request(GQA)))
+    plain = str(EXPORTS["py"].content(request(GQA)))
     assert "StandardAttention" not in plain
     for is_fast in (False, True):
         scope: dict[str, Any] = {"__name__": "exported"}
         hybrid = replace(GQA, placement=Placement(every=4, count=3))
-        exec(str(EXPORTS.get("py").content(request(hybrid, is_fast=is_fast))), scope)
+        exec(str(EXPORTS["py"].content(request(hybrid, is_fast=is_fast))), scope)
         assert scope["self_test"]() < 1e-8
         kinds = [type(scope["attention_of_layer"](layer)).__name__ for layer in range(5)]
         assert kinds == ["Attention"] * 3 + ["StandardAttention", "Attention"]

@@ -42,6 +42,6 @@ def test_offspring_have_parents_except_in_random_search(name: str, lag: int | No
 
 def test_unknown_algorithm_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ConfigError, match=r"did you mean 'nsga2'\?") as caught:
-        ALGORITHMS.get("nsga3")
+        ALGORITHMS["nsga3"]
     assert all(name in str(caught.value) for name in NAMES)
     assert set(NAMES) <= set(ALGORITHMS.names())

@@ -32,7 +32,7 @@ def mechanism(text: str) -> NamedMechanism:
             it has nothing that a change names.
     """
     name, colon, changes = text.partition(":")
-    entry = MECHANISMS.get(name)
+    entry = MECHANISMS[name]
     if not colon:
         return entry
     return replace(entry, name=text, genome=changed(entry.genome, changes, text))

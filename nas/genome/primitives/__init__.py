@@ -51,7 +51,7 @@ def get(name: str, where: str = "genome") -> Primitive:
         GenomeError: no primitive has this name; the message suggests the most similar name.
     """
     try:
-        return REGISTRY.get(name)
+        return REGISTRY[name]
     except GenomeError as error:
         raise GenomeError(f"{where}: {error}") from None
 
