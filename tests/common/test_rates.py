@@ -11,7 +11,7 @@ from nas.common.rates import CHOOSING_SEEDS, tune, tuned_difference
 
 RATES = (0.003, 0.01, 0.03)
 SEEDS = 5
-DRAWS = 3000
+DRAWS = 1500
 FLAT, PEAKED, SHALLOW = (0.0, 0.0, 0.0), (-5.0, 0.0, -5.0), (-0.7, 0.0, -0.7)
 
 

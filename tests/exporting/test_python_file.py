@@ -22,7 +22,6 @@ from nas.genome import ALL, Genome
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.exported import genome_of_export
 from nas.genome.mechanisms import MECHANISMS
-from nas.genome.primitives import names
 from nas.genome.primitives.masks import hide
 from nas.space import load_space
 from nas.space.rules import load_policy
@@ -40,8 +39,14 @@ def loaded(text: str) -> dict[str, Any]:
     return scope
 
 
+FEW = ("mha", "qana", "flex_sqa", "kda", "neural_attention")
+
+
 @pytest.mark.parametrize("is_fast", [False, True])
-@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize(
+    "name",
+    [*FEW, *(pytest.param(n, marks=pytest.mark.slow) for n in MECHANISMS if n not in FEW)],
+)
 def test_named_mechanisms_export_exactly(tmp_path: Path, name: str, is_fast: bool) -> None:
     """The self-test against the interpreter; the genome, weights' names, imports and brevity."""
     genome = MECHANISMS[name].genome
@@ -64,16 +69,13 @@ def test_named_mechanisms_export_exactly(tmp_path: Path, name: str, is_fast: boo
 
 
 @pytest.mark.parametrize("is_fast", [False, True])
-def test_random_genomes_export_exactly(is_fast: bool) -> None:
+@pytest.mark.parametrize("count", [12, pytest.param(60, marks=pytest.mark.slow)])
+def test_random_genomes_export_exactly(count: int, is_fast: bool) -> None:
     space = load_space("attention_v2")
     variation, rng = Variation(space, load_policy(space.policy)), np.random.default_rng(0)
-    seen: set[str] = set()
-    for _ in range(60):
-        genome = variation.sample(rng)
-        seen |= {node.op for node in genome.nodes}
-        scope = loaded(py_text(genome, 32, 8, "Source: a test", is_fast=is_fast))
+    for _ in range(count):
+        scope = loaded(py_text(variation.sample(rng), 32, 8, "Source: a test", is_fast=is_fast))
         assert scope["self_test"]() < 1e-8
-    assert len(seen) > 0.8 * len(set(names()) & set(space.primitives))
 
 
 def test_the_last_class_is_attention_and_works_at_other_sizes() -> None:
@@ -193,10 +195,3 @@ def test_constants_of_several_kernels_are_exported_together(genome: Any) -> None
     assert scope["self_test"]() < 1e-8
     x = torch.randn(1, 96, 32)  # so many tokens that both constants are read
     assert scope["Attention"](32, 4)(x).shape == x.shape
-
-
-def test_fast_files_contain_the_softmax_attention_of_training() -> None:
-    genome = MECHANISMS["mha"].genome
-    fast, readable = (py_text(genome, 32, 4, is_fast=is_fast) for is_fast in (True, False))
-    assert "def softmax_attention(" in fast
-    assert "softmax_attention" not in readable
