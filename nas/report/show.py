@@ -28,15 +28,10 @@ from nas.store.sources import Source
 class ShowResult(Result):
     """Everything known about one genome; a notebook shows formula, graph and costs.
 
-    Attributes:
-        origin: the genome as written, and the argument SOURCE of ``nas show`` that names it.
-        sizes: sizes of the attention block for which costs and source code are computed.
-        plan: the genome in normal form (simplified, canonical order), as a list of typed calls.
-        digest: digest of the normal form.
-        mechanisms: names of the named mechanisms equal to the genome.
-        priced: costs of one block, or the reason why it cannot be built at the sizes.
-        source: readable Python source; None if the block cannot be built at the sizes.
-        history: training results and ancestors in the genome's run; None if it is of no run.
+    ``origin`` is the genome as written, ``plan`` its normal form (simplified, canonical order) and
+    ``digest`` the digest of that. ``mechanisms`` are the named mechanisms equal to it. ``priced``
+    and ``source`` (readable Python; None if the block cannot be built) are those of one attention
+    block at ``sizes``. ``history`` is None unless the genome is a run's.
     """
 
     origin: Source
@@ -98,10 +93,8 @@ def examine(
 ) -> ShowResult:
     """Return everything known about a genome.
 
-    Args:
-        source: the genome, and the argument SOURCE of ``nas show`` that names it.
-        dim, heads, tokens: sizes of the attention block. By default they are the sizes of the task
-            of the genome's run; for a genome without a run, the defaults of ``Sizes``.
+    By default the sizes of the attention block are those of the task of the genome's run, or of
+    ``Sizes`` for a genome without a run.
 
     Raises:
         ViolationError: the genome does not type-check.
@@ -154,7 +147,7 @@ def show(console: Console, result: ShowResult) -> None:
     section(f"Costs of one block at {result.sizes}")
     show_price(console, result.priced, result.sizes)
     if history:
-        section(f"In run {history.run}, all attention layers together")
+        section(f"In run {history.view.name}, all attention layers together")
         say_table(console, results(history))
         section("Lineage, nearest first")
         say_table(console, lineage_columns(history))

@@ -44,7 +44,6 @@ from nas.store import (
     Proposal,
     Run,
     RunWriter,
-    candidates,
     find_proposal,
     named_members,
 )
@@ -243,7 +242,7 @@ def _at_rates(stage: ConfirmationStage) -> Iterator[ConfirmationStage]:
 def _select(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Candidate, ...]:
     """Return the selected mechanisms of the run, then the controls, with costs under ``task``."""
     searched = load_frozen_task(run.setup.task)  # its sizes determine keys
-    known = {c.key: c for c in candidates(run)}
+    known = {c.key: c for c in run.candidates() if c.is_ok}
     context, names = run_cost_context(run.setup, task), _cost_names(run)
     chosen: dict[str, Candidate] = {}
 

@@ -15,10 +15,8 @@ SQLite holds all records; no file of a run is unpickled.
 from nas.store.files import RUNS
 from nas.store.folder import change_token, check_name, create_run, find_run, list_runs
 from nas.store.front import (
-    candidates,
     find_candidate,
     find_proposal,
-    lineage,
     named_members,
 )
 from nas.store.records import (
@@ -51,13 +49,11 @@ __all__ = [
     "RunSummary",
     "RunWriter",
     "Session",
-    "candidates",
     "check_name",
     "create_run",
     "find_candidate",
     "find_proposal",
     "find_run",
-    "lineage",
     "list_runs",
     "named_members",
     "open_run",

@@ -1,4 +1,4 @@
-"""Find mechanisms of a run by name, by id or by descent."""
+"""Find mechanisms of a run by name or by id."""
 
 from __future__ import annotations
 
@@ -23,11 +23,6 @@ class _HasObjectives(Protocol):
 T = TypeVar("T", bound=_HasObjectives)
 NAMED_MEMBERS: Final = ("best", "knee", "cheapest")
 MAX_LISTED: Final = 8
-
-
-def candidates(run: Run) -> tuple[Candidate, ...]:
-    """Return the mechanisms whose trainings all succeeded, in the order of the proposals."""
-    return tuple(candidate for candidate in run.candidates() if candidate.is_ok)
 
 
 def named_members(objectives: Sequence[Objective], members: Sequence[T]) -> dict[str, T]:
@@ -90,21 +85,6 @@ def find_proposal(run: Run, member: str) -> Proposal:
         f"{run.name}/{member}: {len(digests)} digests begin so: "
         f"{', '.join(digests[:MAX_LISTED])}{more}. Give more of the one you mean."
     )
-
-
-def lineage(run: Run, digest: str) -> tuple[Proposal, ...]:
-    """Return a proposal and all its ancestors, each once, nearest ancestors first.
-
-    The result is empty if the run has not proposed the genome with this complete digest.
-    """
-    proposals: dict[str, Proposal] = {}
-    queue = [digest]
-    for ancestor in queue:
-        proposal = None if ancestor in proposals else run.proposal(ancestor)
-        if proposal is not None:
-            proposals[ancestor] = proposal
-            queue.extend(proposal.parents)
-    return tuple(proposals.values())
 
 
 def _find_named(run: Run, name: str) -> Candidate:

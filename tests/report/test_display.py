@@ -18,7 +18,7 @@ from nas.report.display import (
     read_progress,
 )
 from nas.searching.listener import Evaluated, GenerationDone, Listener, Started
-from nas.store import candidates, open_run
+from nas.store import open_run
 from tests.recorded_run import POPULATION, MakeRun
 from tests.report.conftest import Printed
 
@@ -65,7 +65,9 @@ class Readings(Listener):
         assert proposal.digest == event.proposal.digest
         if not self.num_generations and progress.leaders:  # scores until the first generation ends
             with open_run(self.folder) as run:
-                assert best_of(progress) == max(c.scores["accuracy"] for c in candidates(run))
+                assert best_of(progress) == max(
+                    c.scores["accuracy"] for c in run.candidates() if c.is_ok
+                )
         self.after_trainings.append(progress)
 
     def on_generation(self, event: GenerationDone) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nas.report.history import MAX_ANCESTORS, History, history_of, lineage_columns, results
 from nas.report.table import table_lines
-from nas.store import lineage, open_run
+from nas.store import open_run
 
 # A run whose front is that of a longer target task.
 WITH_TARGET = Path(__file__).parents[2] / "runs" / "example"
@@ -22,14 +22,19 @@ def lines(history: History) -> list[str]:
     return [line.plain for line in table_lines(results(history))]
 
 
-def test_lineage_is_that_of_the_store_and_a_long_one_is_cut(recorded_run: Path) -> None:
+def test_each_ancestor_is_shown_once_and_a_long_lineage_is_cut(recorded_run: Path) -> None:
     with open_run(recorded_run) as run:
-        for proposal in run.proposals():
-            found = history_of(recorded_run, proposal.digest)
-            assert tuple(p for p, _ in found.ancestors) == lineage(run, proposal.digest)
-    long = dataclasses.replace(found, ancestors=found.ancestors[:1] * (MAX_ANCESTORS + 3))
+        by_digest = {proposal.digest: proposal for proposal in reversed(run.proposals())}
+    found = max((history_of(recorded_run, d) for d in by_digest), key=lambda h: len(h.proposals))
+    digests = [proposal.digest for proposal in found.proposals]
+    assert len(digests) == len({*digests}) > 2
+    parents = {parent for digest in digests for parent in by_digest[digest].parents}
+    assert {*digests[1:]} == parents - {digests[0]}
+    assert digests[1] == by_digest[digests[0]].parents[0]
+    short = dataclasses.replace(found, proposals=found.proposals[:1])
+    long = dataclasses.replace(found, proposals=found.proposals[:1] * (MAX_ANCESTORS + 3))
     assert len(table_lines(lineage_columns(long))) == MAX_ANCESTORS + 1
-    assert (found.more, long.more) == ([], ["... and 3 more ancestors."])
+    assert (short.more, long.more) == ([], ["... and 3 more ancestors."])
 
 
 def test_generations_count_from_one_for_people_and_from_zero_in_json(recorded_run: Path) -> None:
@@ -47,7 +52,7 @@ def test_results_show_estimate_scores_by_seed_and_p_front(recorded_run: Path) ->
     with open_run(recorded_run) as run:
         again = next(i for i, p in enumerate(run.proposals()) if p.is_repeat)
     found = of(recorded_run, again)
-    _, candidate = found.ancestors[0]
+    candidate = found.result(found.proposals[0])
     assert candidate is not None
     told = dict(line.split("  ", 1) for line in lines(found) if "  " in line)
     first, second = (100 * t.evaluation.metrics["accuracy"] for t in found.trainings)

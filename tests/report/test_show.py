@@ -13,7 +13,7 @@ from nas.costs import attention_cost
 from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
 from nas.report.show import ShowResult, examine, show
-from nas.store import candidates, open_run
+from nas.store import open_run
 from nas.store.sources import Source, resolve
 
 from .conftest import Printed
@@ -54,7 +54,7 @@ def test_costs_are_at_the_given_sizes() -> None:
 
 def test_a_member_of_a_run_has_results_and_lineage(recorded_run: Path) -> None:
     with open_run(recorded_run) as run:
-        child = next(c.proposal for c in candidates(run) if c.proposal.parents)
+        child = next(c.proposal for c in run.candidates() if c.is_ok and c.proposal.parents)
     data = examine(resolve(f"{recorded_run}/{child.digest}")).to_dict()
     assert data["parents"] == list(child.parents)
     assert data["operator"] == child.operator

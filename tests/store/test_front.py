@@ -9,10 +9,8 @@ import pytest
 
 from nas.common.errors import RunError
 from nas.store import (
-    candidates,
     find_candidate,
     find_proposal,
-    lineage,
 )
 from nas.store.database import Database
 
@@ -24,7 +22,7 @@ def test_front_is_the_non_dominated_best_accuracy_first(writer, samples):
     assert [member.proposal for member in members] == [proposals[i] for i in (3, 0, 1, 4)]
     assert members[0].objectives == {"accuracy": 0.7, "macs": 1500.0}
     assert (members[0].errors, members[0].p) == ({}, None)
-    assert [c.proposal for c in candidates(writer.run)] == proposals
+    assert [c.proposal for c in writer.run.candidates()] == proposals
 
 
 def test_front_leaves_out_every_failure(writer, samples):
@@ -110,24 +108,9 @@ def test_find_proposal_by_the_beginning_of_a_digest(writer, samples):
         find_proposal(writer.run, "b")
 
 
-def test_lineage_holds_each_ancestor_once(writer, samples):
-
-    def child(number, *parents):
-        return samples.proposal(number, parents=tuple(parent.digest for parent in parents))
-
-    a, b = child(0), child(1)
-    c = child(2, a, b)
-    d = child(3, c, a)
-    # Its other parent is not recorded, and it names itself: neither is an obstacle.
-    e = samples.proposal(4, parents=(d.digest, "0" * 16, samples.digest("4.0")))
-    writer.record_proposals([a, b, c, d, e])
-    assert lineage(writer.run, e.digest) == (e, d, c, a, b)
-    assert lineage(writer.run, "0" * 16) == ()
-
-
 def test_candidates_are_read_in_few_queries_whatever_their_number(writer, samples, monkeypatch):
     samples.fill(writer, [(0.4, 100.0 * i) for i in range(1, 13)])
     asked, query = [], Database.query
     monkeypatch.setattr(Database, "query", lambda *a, **k: (asked.append(a), query(*a, **k))[1])
-    assert len(candidates(writer.run)) == 12
+    assert len(writer.run.candidates()) == 12
     assert len(asked) < 6
