@@ -182,7 +182,9 @@ class Kit:
         objectives: tuple[Objective, ...] = (ACCURACY, MACS),
         **settings: Any,
     ) -> RunWriter:
-        chosen = SearchConfig(**{"population": 8, "generations": 4, **settings})
+        chosen = SearchConfig(
+            **{"algorithm": "nsga2", "population": 8, "generations": 4, **settings}
+        )
         space_copy, policy_copy = frozen_space(space)
         setup = RunSetup(
             space=space_copy,

@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from nas.common.errors import ConfigError
 from nas.searching.algorithm import ALGORITHMS
 from nas.testing import check_algorithm
-from nas.testing.algorithms import drive, driven
+from nas.testing.algorithms import drive, driven, proposer_of
 
-NAMES = ("nsga2", "random", "regularized-evolution", "local-search", "surrogate")
-every_algorithm = pytest.mark.parametrize("name", NAMES)
-both_forms = pytest.mark.parametrize("lag", [None, 4])
+NAMES = ("nsga2", "local-search", "random", "regularized-evolution", "surrogate")
 
 
-@every_algorithm
+@pytest.mark.parametrize(
+    "name",
+    ["nsga2", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])],
+)
 def test_algorithm_keeps_its_promises(name: str) -> None:
     check_algorithm(name)
 
 
-@every_algorithm
-@both_forms
-def test_named_mechanisms_are_proposed_first(kit: Any, name: str, lag: int | None) -> None:
-    drawn = drive(kit.proposer(name, lag), 10)
-    first = [p for attempts in drawn for p in attempts]
+@pytest.mark.parametrize("name", NAMES)
+def test_named_mechanisms_come_first_and_offspring_have_parents(name: str) -> None:
+    drawn = driven(name, 4) if name != "surrogate" else drive(proposer_of(name, lag=8), 20)
+    first = [p for attempts in drawn[:10] for p in attempts]
     assert [(p.operator, p.name) for p in first[:2]] == [
         ("mechanism", "mha"),
         ("mechanism", "ssqa"),
     ]
     assert {p.operator for p in first[2:]} == {"neighbour"}
-
-
-@every_algorithm
-@both_forms
-def test_offspring_have_parents_except_in_random_search(name: str, lag: int | None) -> None:
-    last_generation = driven(name, lag)[-10:]
-    assert any(p.parents for ps in last_generation for p in ps) is (name != "random")
+    assert any(p.parents for attempts in drawn[-10:] for p in attempts) is (name != "random")
 
 
 def test_unknown_algorithm_is_refused_with_the_nearest_name() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,21 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from nas.common.errors import ConfigError, NasError, RunError
 from nas.common.rates import CHOOSING_SEEDS
 from nas.common.search_config import SearchConfig
 from nas.evaluation.trial import Evaluation, Trial, training_seed
 from nas.report.comparison import Comparison
-from nas.report.comparison_table import comparison_table
 from nas.report.confirmation import make_confirmation
 from nas.report.run_view import RunView
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import run_search
 from nas.store import named_members, open_run, open_writer
 from nas.store.sources import resolve_trainable
-from tests.report.claims import corrected_sides, tuned_side_by_scipy
+from tests.report.claims import tuned_side_by_scipy
 
 from .conftest import SPACE, Table, hashed, small_task
 
@@ -36,7 +33,7 @@ FEW = {"seeds": 3, "members": 3}
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run with invented trainings."""
     words = {"root": tmp_path_factory.mktemp("runs"), "make_evaluator": lambda *_: Table()}
-    settings = SearchConfig(population=8, generations=3, seed=4)
+    settings = SearchConfig("nsga2", population=8, generations=3, seed=4)
     return run_search(SPACE, small_task(), settings, **words).folder
 
 
@@ -100,28 +97,6 @@ class Drawn(Table):
         accuracy = 0.5 + hashed(trial.key) % 7 / 100 + self.draw.normal(0, self.noise)
         metrics = {"accuracy": accuracy, "log_loss": 1.0}
         return replace(super().evaluate(trial), status="ok", reason=None, metrics=metrics)
-
-
-def test_table_marks_undecided_differences_and_compares_no_failed(folder: Any) -> None:
-    with open_writer(folder, None) as writer:
-        plan = plan_confirmation(writer.run, members=8, seeds=3)
-        for _ in confirm_run(writer, plan, lambda *_: Drawn(0)):
-            pass
-        result = make_confirmation(writer.run, plan)
-        scores: dict[str, list[float | None]] = {}
-        for t in sorted(writer.run.trainings("confirm"), key=lambda t: t.repeat):
-            value = t.evaluation.metrics["accuracy"] if t.evaluation.is_ok else None
-            scores.setdefault(t.key, []).append(value)
-    standard = next(c.key for c in plan.candidates if c.proposal.name == "mha")
-    console = Console(file=io.StringIO(), width=400, color_system=None)
-    comparison_table(console, result)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    sides = corrected_sides(scores, standard)
-    for key, row in zip(plan.trained, result.rows, strict=True):
-        line = next(x for x in text.splitlines() if x.startswith(row.mechanism))
-        lead = row.parts["fresh"].difference
-        assert (lead and lead.verdict) == sides.get(key)
-        assert ("?" in line) == (sides.get(key) == "undecided")
 
 
 def test_difference_at_best_rates_is_marked_by_its_test(folder: Any) -> None:

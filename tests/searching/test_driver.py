@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,32 +23,43 @@ from nas.searching.front_file import FRONT_FILE
 from nas.searching.listener import Evaluated, GenerationDone, SearchResult, Started
 from nas.searching.setup import run_cost_context
 from nas.space import SearchSpace, load_space
-from nas.store import find_run, open_run, weights_path
+from nas.store import open_run, weights_path
 from nas.store.frozen import load_frozen_task
 
-SMALL = SearchConfig(population=6, generations=3, seed=4)
+from .conftest import SPACE, Table, small_task
+
+SMALL = SearchConfig("nsga2", population=6, generations=3, seed=4)
+ONE = SearchConfig("nsga2", population=8, generations=1, repeats=2, seed=4)
 
 
 @pytest.fixture
-def begin(kit: Any, task: Any, make_table: Any) -> Any:
+def begin(kit: Any, task: Any) -> Any:
     """A function that runs a search with invented trainings, with Ctrl-C after ``stop_after``."""
 
     def run(
         settings: SearchConfig = SMALL, stop_after: int | None = None, **options: Any
     ) -> SearchResult:
-        words = {"root": kit.root, "name": "run", "make_evaluator": tables(make_table, stop_after)}
+        words = {"root": kit.root, "name": "run", "make_evaluator": tables(stop_after)}
         return run_search(options.pop("space", kit.space), task, settings, **{**words, **options})
 
     return run
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished search with the settings ``SMALL``; do not write to it."""
+    words = {"root": tmp_path_factory.mktemp("runs"), "name": "whole", "make_evaluator": tables()}
+    return run_search(SPACE, small_task(), SMALL, **words).folder
+
+
 @pytest.fixture
-def table(make_table: Any) -> Any:
-    return tables(make_table)
+def whole(kit: Any, finished: Path) -> Path:
+    """A copy of the finished search."""
+    return shutil.copytree(finished, kit.root / "whole")
 
 
-def tables(make_table: Any, stop_after: int | None = None) -> Any:
-    return lambda task, data: make_table(stop_after=stop_after)
+def tables(stop_after: int | None = None) -> Any:
+    return lambda task, data: Table(stop_after=stop_after)
 
 
 def test_search_on_digits_trains_and_finds_a_front(kit: Any, task: Any, heard: Any) -> None:
@@ -81,8 +93,8 @@ def test_search_on_digits_trains_and_finds_a_front(kit: Any, task: Any, heard: A
             assert path.stat().st_size > 500
 
 
-def test_search_of_costs_alone_trains_nothing(kit: Any, begin: Any, make_table: Any) -> None:
-    table = make_table()
+def test_search_of_costs_alone_trains_nothing(kit: Any, begin: Any) -> None:
+    table = Table()
     space = SearchSpace.model_validate(kit.space.model_dump() | {"objectives": ["macs", "params"]})
     settings = SearchConfig(population=6, generations=3, repeats=4, lag=2)
     ended = begin(settings, space=space, make_evaluator=lambda *_: table)
@@ -107,17 +119,21 @@ def test_search_counts_decoding_at_the_context_of_its_space(kit: Any, begin: Any
     assert min(held) < 1, "sums are held once, whatever the context"
 
 
-def test_resume_needs_the_run_folder_alone(
-    kit: Any, begin: Any, table: Any, monkeypatch: Any, tmp_path: Path
+def test_interrupted_search_names_the_command_that_resumes_it_from_its_folder_alone(
+    kit: Any, begin: Any, whole: Path, heard: Any, monkeypatch: Any, tmp_path: Path
 ) -> None:
-    begin(name="whole")
-    ended = begin(stop_after=10)
-    assert ended.status == "interrupted"
+    monkeypatch.chdir(kit.root.parent)
+    ended = begin(stop_after=8, listener=heard, root=Path("runs"))
+    assert (ended.status, ended.generations_done, ended.counts.evaluated) == ("interrupted", 1, 8)
+    assert "`nas resume run` goes on" in ended.message
+    assert heard.events[-1] == ended
+    with open_run(ended.folder) as run:
+        assert run.status == "stopped"
     moved = tmp_path / "elsewhere" / "run"
     moved.parent.mkdir()
     ended.folder.rename(moved)
     monkeypatch.chdir(moved.parent)
-    again = resume_search(Path("run"), make_evaluator=table)
+    again = resume_search(Path("run"), make_evaluator=tables())
     assert (again.status, again.generations_done) == ("finished", 3)
     kit.root.joinpath("run").symlink_to(moved)
     assert kit.recorded() == kit.recorded("whole")
@@ -125,30 +141,14 @@ def test_resume_needs_the_run_folder_alone(
         assert [past.session.command for past in run.sessions()] == ["nas.search", "nas resume"]
 
 
-def test_interrupted_search_names_the_command_that_resumes_it(
-    kit: Any, begin: Any, heard: Any, monkeypatch: Any
-) -> None:
-    ended = begin(stop_after=8, listener=heard)
-    assert (ended.status, ended.generations_done, ended.counts.evaluated) == ("interrupted", 1, 8)
-    assert f"`nas resume {ended.folder}` goes on" in ended.message
-    assert heard.events[-1] == ended
-    with open_run(ended.folder) as run:
-        assert run.status == "stopped"
-    monkeypatch.chdir(kit.root.parent)
-    two = begin(stop_after=8, root=Path("runs"), name="two")
-    assert "`nas resume two` goes on" in two.message
-    assert find_run("two", Path("runs"))
-
-
-def test_resume_of_a_complete_run_trains_nothing(kit: Any, begin: Any) -> None:
-    folder = begin().folder
-    before = kit.recorded()
+def test_resume_of_a_complete_run_trains_nothing(kit: Any, whole: Path) -> None:
+    before = kit.recorded("whole")
     for generations in (None, 2, 3):
-        ended = resume_search(folder, make_evaluator=refuse, generations=generations)
+        ended = resume_search(whole, make_evaluator=refuse, generations=generations)
         assert (ended.status, ended.counts.evaluated, ended.counts.repeated) == ("finished", 18, 0)
         assert "complete with 3 generations" in ended.message
         assert "--gens" in ended.message
-    assert kit.recorded() == before
+    assert kit.recorded("whole") == before
 
 
 def test_resume_of_a_complete_run_completes_the_files_of_a_killed_process(
@@ -177,52 +177,43 @@ def refuse(*_: Any) -> Any:
 
 
 def test_resume_with_more_generations_equals_a_longer_search(
-    kit: Any, begin: Any, table: Any, heard: Any
+    kit: Any, begin: Any, whole: Path, heard: Any
 ) -> None:
-    begin(SearchConfig(population=6, generations=5, seed=4), name="whole")
-    ended = resume_search(begin().folder, make_evaluator=table, generations=5, listener=heard)
+    begin(replace(SMALL, generations=5))
+    ended = resume_search(whole, make_evaluator=tables(), generations=5, listener=heard)
     assert (ended.status, ended.generations_done) == ("finished", 5)
     assert kit.recorded() == kit.recorded("whole")
-    assert [e.is_replayed for e in heard.of(GenerationDone)] == [True] * 3 + [False] * 2
+    done = heard.of(GenerationDone)
+    assert [e.is_replayed for e in done] == [True] * 3 + [False] * 2
     assert heard.events[0].num_recorded == 18
+    with open_run(whole) as run:
+        assert done[-1].counts == run.counts()
+        assert [e.generation for e in done] == list(run.generations())
 
 
-def test_resume_repeats_lost_trainings(kit: Any, begin: Any, make_table: Any, heard: Any) -> None:
-    one = SearchConfig(population=8, generations=1, repeats=2, seed=4)
-    begin(one, name="whole")
-    unlucky = make_table()
-    unlucky.lost = {k for (k, _), e in kit.recorded("whole")["evaluations"].items() if e[0] == "ok"}
-    folder = begin(one, make_evaluator=lambda *_: unlucky).folder
-    again = make_table()
-    ended = resume_search(folder, make_evaluator=lambda *_: again, listener=heard)
+@pytest.mark.parametrize("retry_failed", [False, True])
+def test_resume_repeats_lost_trainings_and_all_failed_ones_on_request(
+    kit: Any, begin: Any, heard: Any, retry_failed: bool
+) -> None:
+    begin(ONE, name="whole")
+    unlucky, again = Table(), Table()
+    unlucky.broken = retry_failed
+    ok = {k for (k, _), e in kit.recorded("whole")["evaluations"].items() if e[0] == "ok"}
+    unlucky.lost = set() if retry_failed else ok
+    folder = begin(ONE, make_evaluator=lambda *_: unlucky).folder
+    if retry_failed:
+        assert resume_search(folder, make_evaluator=refuse).counts.failed == 8
+    options = {"retry_failed": retry_failed, "listener": heard}
+    ended = resume_search(folder, make_evaluator=lambda *_: again, **options)
     assert ended.status == "finished"
-    assert {key for key, _ in again.trained} == unlucky.lost
+    assert retry_failed or {key for key, _ in again.trained} == ok
     assert heard.events[0].num_recorded == 2 * 8 - len(again.trained)
     assert kit.recorded() == kit.recorded("whole")
-    ended = resume_search(folder, make_evaluator=refuse)
-    assert (ended.status, "complete with 1 generation;" in ended.message) == ("finished", True)
+    assert "complete with 1 generation;" in resume_search(folder, make_evaluator=refuse).message
 
 
-def test_resume_repeats_all_failed_trainings_on_request(
-    kit: Any, begin: Any, make_table: Any, heard: Any
-) -> None:
-    one = SearchConfig(population=8, generations=1, seed=4)
-    begin(one, name="whole")
-    broken = make_table()
-    broken.broken = True
-    folder = begin(one, make_evaluator=lambda *_: broken).folder
-    assert resume_search(folder, make_evaluator=refuse).counts.failed == 8
-    again = make_table()
-    resume_search(folder, make_evaluator=lambda *_: again, retry_failed=True, listener=heard)
-    assert len(again.trained) == 8
-    assert heard.events[0].num_recorded == 0
-    assert kit.recorded() == kit.recorded("whole")
-
-
-def test_incidents_are_recorded_and_sent_to_the_listener(
-    begin: Any, make_table: Any, heard: Any
-) -> None:
-    table, incident = make_table(), Incident("node", "a worker was lost (node): gone.", "host:1")
+def test_incidents_are_recorded_and_sent_to_the_listener(begin: Any, heard: Any) -> None:
+    table, incident = Table(), Incident("node", "a worker was lost (node): gone.", "host:1")
     own_wait, heard.on_incident = table.wait, heard.events.append
 
     def wait() -> Any:
@@ -237,20 +228,25 @@ def test_incidents_are_recorded_and_sent_to_the_listener(
         assert run.incidents() == (incident,)
 
 
-def test_resume_of_an_exhausted_run_trains_nothing(kit: Any, begin: Any, table: Any) -> None:
-    settings = SearchConfig(algorithm="random", population=30, generations=9)
+def test_search_ends_when_the_space_is_exhausted_and_resuming_it_trains_nothing(
+    kit: Any, begin: Any
+) -> None:
+    settings = SearchConfig("random", population=20, generations=9, lag=5)
     ended = begin(settings, space=kit.tiny)
     assert ended.status == "exhausted"
     assert "The space is exhausted: 1000 attempts in a row" in ended.message
+    with open_run(ended.folder) as run:
+        assert len(run.generations()) == 2
+        assert 20 < len(run.trainings()) <= 45
+        assert run.counts().replayed >= 1000
     again = resume_search(ended.folder, make_evaluator=refuse, generations=20)
     assert again.status == "exhausted"
     assert "Run run is complete. The space is exhausted" in again.message
 
 
 def test_resume_accepts_moved_data_and_refuses_changed_data(
-    kit: Any, begin: Any, task: Any, table: Any, monkeypatch: Any
+    kit: Any, begin: Any, whole: Path, task: Any, monkeypatch: Any
 ) -> None:
-    begin(name="whole")
     folder = begin(stop_after=3).folder
     load = type(task).load
 
@@ -267,19 +263,19 @@ def test_resume_accepts_moved_data_and_refuses_changed_data(
 
     monkeypatch.setattr(type(task), "load", moved)
     with pytest.raises(RunError, match="digits: is not there"):
-        resume_search(folder, make_evaluator=table)
+        resume_search(folder, make_evaluator=tables())
     with pytest.raises(RunError, match=r"data or recipe have changed"):
-        resume_search(folder, make_evaluator=table, data="imagefolder:/other")
-    ended = resume_search(folder, make_evaluator=table, data="imagefolder:/moved")
+        resume_search(folder, make_evaluator=tables(), data="imagefolder:/other")
+    ended = resume_search(folder, make_evaluator=tables(), data="imagefolder:/moved")
     assert ended.status == "finished"
     assert kit.recorded() == kit.recorded("whole")
 
 
-def test_resume_refuses_an_invalid_argument(kit: Any, table: Any) -> None:
+def test_resume_refuses_an_invalid_argument(kit: Any) -> None:
     with pytest.raises(RunError, match="is no run folder"):
-        resume_search(kit.root / "nothing", make_evaluator=table)
+        resume_search(kit.root / "nothing", make_evaluator=tables())
     with pytest.raises(ConfigError, match="generations: found -1; expected a number from 1 to"):
-        resume_search(kit.root, make_evaluator=table, generations=-1)
+        resume_search(kit.root, make_evaluator=tables(), generations=-1)
 
 
 @pytest.mark.parametrize(

@@ -18,15 +18,17 @@ from nas.space import SearchSpace
 from nas.space.rules import validate
 from nas.store import RunWriter, open_run
 
-both_forms = pytest.mark.parametrize("lag", [pytest.param(None, marks=pytest.mark.slow), 5])
+surrogate = pytest.param("surrogate", 5, marks=pytest.mark.slow)
+by_generation = pytest.param("nsga2", None, marks=pytest.mark.slow)
+every_form = pytest.mark.parametrize(("algorithm", "lag"), [("nsga2", 5), by_generation, surrogate])
 
 
-@both_forms
+@every_form
 def test_loop_records_every_proposal_and_trains_every_new_one_once(
-    kit: Any, make_table: Callable[..., Any], lag: int | None
+    kit: Any, make_table: Callable[..., Any], algorithm: str, lag: int | None
 ) -> None:
     table = make_table()
-    assert kit.search(kit.create(generations=6, lag=lag), table) is False
+    assert kit.search(kit.create(algorithm=algorithm, generations=6, lag=lag), table) is False
     with open_run(kit.root / "run") as run:
         proposals = run.proposals()
         new = [p for p in proposals if p.is_new]
@@ -50,7 +52,7 @@ def test_loop_records_every_proposal_and_trains_every_new_one_once(
         assert [p.is_trained for p in attempts] == [False] * (len(attempts) - 1) + [True]
 
 
-@pytest.mark.parametrize(("algorithm", "lag"), [("surrogate", 5), ("nsga2", None)])
+@pytest.mark.parametrize(("algorithm", "lag"), [("surrogate", 5), by_generation])
 def test_record_does_not_depend_on_workers_or_order(
     kit: Any, make_table: Callable[..., Any], algorithm: str, lag: int | None
 ) -> None:
@@ -63,16 +65,15 @@ def test_record_does_not_depend_on_workers_or_order(
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize(
-    ("stop_after", "lag"), [(13, 5), pytest.param(61, None, marks=pytest.mark.slow)]
-)
+@every_form
 def test_interrupted_and_resumed_run_equals_an_uninterrupted_run(
-    kit: Any, make_table: Callable[..., Any], stop_after: int, lag: int | None
+    kit: Any, make_table: Callable[..., Any], algorithm: str, lag: int | None
 ) -> None:
-    kit.search(kit.create("whole", lag=lag, repeats=2))
-    table = make_table(4, stop_after=stop_after)
+    settings = {"algorithm": algorithm, "lag": lag, "repeats": 2}
+    kit.search(kit.create("whole", **settings))
+    table, stop_after = make_table(4, stop_after=29), 29
     with pytest.raises(KeyboardInterrupt):
-        kit.search(kit.create(lag=lag, repeats=2), table)
+        kit.search(kit.create(**settings), table)
     with open_run(kit.root / "run") as run:
         assert len(run.trainings()) == len(table.trained) == stop_after
         assert run.status == "stopped"
@@ -83,19 +84,23 @@ def test_interrupted_and_resumed_run_equals_an_uninterrupted_run(
     assert set(rest.trained).isdisjoint(table.trained)
 
 
-@pytest.mark.slow
-@both_forms
+@every_form
 def test_resume_after_an_interrupt_while_a_lost_training_is_repeated(
-    kit: Any, make_table: Any, lag: int | None, monkeypatch: pytest.MonkeyPatch
+    kit: Any,
+    make_table: Any,
+    algorithm: str,
+    lag: int | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All later generations must be computed again with the new result."""
-    kit.search(kit.create("first", lag=lag))
+    settings = {"algorithm": algorithm, "lag": lag}
+    kit.search(kit.create("first", **settings))
     with open_run(kit.root / "first") as run:
         key = run.proposals()[1].key
     for name in ("whole", "run"):
         table = make_table()
         table.lost = {key}
-        kit.search(kit.create(name, lag=lag), table)
+        kit.search(kit.create(name, **settings), table)
     kit.search(kit.open("whole"))
     own, calls = RunWriter.record_generation, []
 
@@ -132,26 +137,6 @@ def test_all_finished_trainings_are_recorded_before_the_first_event(
         assert len(run.trainings()) == 4
 
 
-@pytest.mark.slow
-@both_forms
-def test_extended_run_equals_a_longer_run(
-    kit: Any, make_table: Callable[..., Any], heard: Any, lag: int | None
-) -> None:
-    kit.search(kit.create("whole", generations=6, lag=lag))
-    kit.search(kit.create(generations=4, lag=lag))
-    writer = kit.open()
-    writer.raise_generations(6)
-    table = make_table()
-    kit.search(writer, table, heard)
-    assert kit.recorded() == kit.recorded("whole")
-    assert len(table.trained) == 2 * 8
-    replayed = [event.is_replayed for event in heard.of(GenerationDone)]
-    assert replayed == [True] * 4 + [False] * 2
-    with open_run(kit.root / "run") as run:
-        assert heard.of(GenerationDone)[-1].counts == run.counts()
-        assert [e.generation for e in heard.of(GenerationDone)] == list(run.generations())
-
-
 def test_resumed_run_keeps_recorded_proposals_that_it_would_now_draw_differently(
     kit: Any, make_table: Callable[..., Any]
 ) -> None:
@@ -170,7 +155,7 @@ def test_resumed_run_keeps_recorded_proposals_that_it_would_now_draw_differently
 
 
 def test_loop_takes_one_objective_that_is_minimised(kit: Any) -> None:
-    kit.search(kit.create(objectives=(kit.log_loss,)))
+    kit.search(kit.create(objectives=(kit.log_loss,), generations=2))
     with open_run(kit.root / "run") as run:
         members = run.front()
         assert members
@@ -179,7 +164,9 @@ def test_loop_takes_one_objective_that_is_minimised(kit: Any) -> None:
     assert members[0].objectives["log_loss"] == min(r["log_loss"] for r in results)
 
 
-@pytest.mark.parametrize(("lag", "repeats"), [(None, 1), (5, 2)])
+@pytest.mark.parametrize(
+    ("lag", "repeats"), [pytest.param(None, 1, marks=pytest.mark.slow), (5, 2)]
+)
 def test_weights_of_likely_members_and_files_of_the_user_are_kept(
     kit: Any, make_table: Callable[..., Any], lag: int | None, repeats: int
 ) -> None:
@@ -212,63 +199,37 @@ def test_weights_of_likely_members_and_files_of_the_user_are_kept(
 
 
 def test_record_with_a_missing_proposal_is_refused(kit: Any) -> None:
-    kit.search(kit.create())
+    kit.search(kit.create(generations=1))
     writer = kit.open()
     writer.run._database.execute("DELETE FROM proposals WHERE number = 3")
     with pytest.raises(RunError, match="its record lacks proposal 3"):
         kit.search(writer)
 
 
-def test_event_is_sent_after_its_record(kit: Any, heard: Any) -> None:
-    writer = kit.create(generations=2)
-    seen: list[bool] = []
-    append = heard.events.append
-
-    def on_evaluation(event: Evaluated) -> None:
-        append(event)
-        with open_run(kit.root / "run") as run:
-            trainings = run.trainings(key=event.proposal.key)
-            seen.append(trainings[event.repeat].evaluation == event.evaluation)
-
-    heard.on_evaluation = on_evaluation
-    kit.search(writer, listener=heard)
-    assert seen == [True] * 16
-    assert [e.generation for e in heard.of(Evaluated)] == [0] * 8 + [1] * 8
-
-
-def test_loop_writes_front_json_after_a_generation(
+def test_event_is_sent_after_its_record_and_front_json_is_written_after_a_generation(
     kit: Any, heard: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nas.searching.loop.FRONT_SECONDS", 0.0)
-    writer = kit.create()
-    found: list[float] = []
+    writer = kit.create(generations=2)
+    trained: list[int] = []
+    volumes: list[float] = []
+
+    def on_evaluation(event: Evaluated) -> None:
+        trained.append(event.generation)
+        with open_run(kit.root / "run") as run:
+            trainings = run.trainings(key=event.proposal.key)
+            assert trainings[event.repeat].evaluation == event.evaluation
 
     def on_generation(event: GenerationDone) -> None:
         answer = json.loads((kit.root / "run" / FRONT_FILE).read_text())
-        found.append(answer["hypervolume"])
+        volumes.append(answer["hypervolume"])
         assert [member["id"] for member in answer["members"]] == list(event.generation.front)
         assert answer["hypervolume"] == event.generation.hypervolume
 
-    heard.on_generation = on_generation
+    heard.on_evaluation, heard.on_generation = on_evaluation, on_generation
     kit.search(writer, listener=heard)
-    assert len(found) == 4
-
-
-@both_forms
-def test_loop_ends_when_the_space_is_exhausted(
-    kit: Any, make_table: Callable[..., Any], lag: int | None
-) -> None:
-    table = make_table(2)
-    settings = {"population": 20, "generations": 9, "algorithm": "random", "lag": lag}
-    assert kit.search(kit.create(space=kit.tiny, **settings), table) is True
-    with open_run(kit.root / "run") as run:
-        first = run.generations()[0].counts
-        assert first.evaluated + first.repeated == 20
-        assert len(run.generations()) == 2
-        assert 20 < len(table.trained) == len(run.trainings()) <= 45
-        assert run.counts().replayed >= 1000
-        assert run.is_exhausted
-    assert kit.search(kit.open(), table) is True
+    assert trained == [0] * 8 + [1] * 8
+    assert len(volumes) == 2
 
 
 def test_space_without_any_mechanism_at_these_sizes_is_refused(kit: Any) -> None:

@@ -28,19 +28,19 @@ def test_expected_gain_equals_the_mean_over_samples() -> None:
         assert found == pytest.approx(np.mean(after) - before, rel=0.15, abs=5e-4)
 
 
-def search(kit: Any, count: int, noise: float, *, repeats: bool) -> list[Proposal]:
+def search(kit: Any, count: int, noise: float, *, lag: int, repeats: bool) -> list[Proposal]:
     """Run a search in which the quality is computed from the key and trainings are noisy."""
-    proposer = kit.proposer("surrogate", lag=1, repeats=repeats)
+    proposer = kit.proposer("surrogate", lag=lag, repeats=repeats)
     rng, results, drawn = np.random.default_rng(0), [], []
     for number in range(count):
-        drawn.append(proposer.propose(number, results)[-1])
+        drawn.append(proposer.propose(number, results[: max(0, number - lag + 1)])[-1])
         quality = int(str(drawn[-1].key), 16) % LEVELS / 20 + noise * rng.standard_normal()
         results.append(TrialResult.of(drawn[-1], [(-quality, drawn[-1].costs["macs"])]))
     return drawn
 
 
 def test_surrogate_reevaluates_under_noise(kit: Any) -> None:
-    drawn = search(kit, 60, 0.05, repeats=True)
+    drawn = search(kit, 60, 0.05, lag=8, repeats=True)
     again = [p for p in drawn if p.operator == REPEAT and p.number % 10 != 9]
     assert again
     for proposal in again:
@@ -58,7 +58,7 @@ def test_surrogate_reevaluates_under_noise(kit: Any) -> None:
 def test_worth_of_a_reevaluation_falls_with_the_number_of_trainings(kit: Any) -> None:
     context = kit.context()
     surrogate, rng = Surrogate(context), np.random.default_rng(0)
-    drawn = search(kit, 30, 0.0, repeats=False)
+    drawn = search(kit, 30, 0.0, lag=1, repeats=False)
     costs = [(-0.2 - int(str(p.key), 16) % LEVELS / 20, p.costs["macs"]) for p in drawn]
     worths = []
     for trainings in (2, 100):

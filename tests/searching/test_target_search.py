@@ -20,7 +20,7 @@ from nas.space import load_space
 from nas.store import open_run, open_writer
 from nas.tasks import load_task, parse_task
 
-SETTINGS = SearchConfig(population=8, generations=9, seed=4)
+SETTINGS = SearchConfig("nsga2", population=8, generations=9, seed=4)
 
 
 @pytest.fixture
