@@ -35,7 +35,7 @@ class Transformer(nn.Module):
     def __init__(self, task: ImageTask, channels: int, num_classes: int) -> None:
         super().__init__()
         dim, _, depth, tokens = task.sizes
-        assert (task.final_norm, task.activation) == (False, "relu")
+        assert (task.final_norm, task.feed_forward) == (False, "relu")
         self.embed = nn.Conv2d(channels, dim, task.patch, task.patch)
         self.class_token = nn.Parameter(torch.randn(1, 1, dim) * task.init_std)
         self.positions = nn.Parameter(torch.randn(1, tokens, dim) * task.init_std)

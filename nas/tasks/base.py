@@ -181,21 +181,30 @@ class ModelTask(Task):
         num_tallies: length of the tensor that ``tally`` returns.
         width, depth, heads: number of features of each token, number of layers, and number of
             attention heads.
-        mlp_ratio, activation: hidden width of the feed-forward networks divided by ``width``, and
-            their activation function.
+        mlp_ratio, feed_forward: hidden width of the feed-forward networks divided by ``width``, and
+            their activation: ``gelu``, ``relu``, ``relu_squared`` (So et al. 2021) or ``swiglu``
+            (Shazeer 2020). The last two have no biases.
+        norm: the norms of the model, ``layer`` or ``rms``.
         dropout: dropout rate of each branch before its residual connection.
-        final_norm: whether a layer norm follows the last layer.
+        final_norm: whether a norm follows the last layer.
         qkv_bias: whether the projections to queries, keys and values have biases.
+        zero_init: whether the last matrix of each branch, that is, of attention and of the
+            feed-forward network, is initially zero. A user's own module is left as it is.
+        positions: ``learned`` position embeddings, or ``none``.
+        registers: number of learned tokens before the tokens of each example (Darcet et al. 2024).
         init_std: standard deviation of the initial embeddings of tokens and positions.
         epochs, batch_size: number of epochs, and number of examples in a batch.
-        learning_rate, weight_decay, beta2: hyperparameters of AdamW. The learning rate is the
-            largest rate of the schedule.
+        optimizer: ``adamw``, or ``muon`` for the matrices of linear maps in the layers and AdamW
+            for the other weights.
+        learning_rate, weight_decay, beta2: hyperparameters of the optimiser. The learning rate is
+            the largest rate of the schedule.
         learning_rates: rates from which comparisons with ``rates`` choose for each mechanism, in
             ascending order, with ``learning_rate``; empty if the task offers none. They do not
             change a training.
         decay: the weights to which weight decay applies: ``all``, or only ``matrices``.
         clip: largest norm of the gradient of all weights; None for no limit.
-        schedule: schedule of the learning rate: ``one_cycle`` (Smith & Topin 2018) or ``constant``.
+        schedule: schedule of the learning rate: ``one_cycle`` (Smith & Topin 2018), ``constant``,
+            or ``warmdown`` (a short rise, a constant rate, and a linear fall to zero).
         precision: ``float32``, ``bfloat16`` (mixed), or ``auto``: mixed precision if the hardware
             has instructions for it, and on a GPU only from a width of 256 on.
         data_seed: seed of all random numbers that generate or split the data.
@@ -209,20 +218,25 @@ class ModelTask(Task):
     depth: int = Field(default=2, ge=1, le=128)
     heads: int = Field(default=4, ge=1)
     mlp_ratio: float = Field(default=2.0, gt=0, le=64)
-    activation: Literal["gelu", "relu"] = "gelu"
+    feed_forward: Literal["gelu", "relu", "relu_squared", "swiglu"] = "gelu"
+    norm: Literal["layer", "rms"] = "layer"
     dropout: float = Field(default=0.0, ge=0, lt=1)
     final_norm: bool = True
     qkv_bias: bool = False
+    zero_init: bool = False
+    positions: Literal["learned", "none"] = "learned"
+    registers: int = Field(default=0, ge=0, le=1024)
     init_std: float = Field(default=0.02, ge=0, le=100)
     epochs: int = Field(default=3, ge=1)
     batch_size: int = Field(default=64, ge=1)
+    optimizer: Literal["adamw", "muon"] = "adamw"
     learning_rate: float = Field(default=3e-3, gt=0, le=1000)
     learning_rates: tuple[Annotated[float, Field(gt=0, le=1000)], ...] = ()
     weight_decay: float = Field(default=0.05, ge=0, le=1000)
     decay: Literal["all", "matrices"] = "all"
     beta2: float = Field(default=0.999, gt=0, lt=1)
     clip: float | None = Field(default=None, gt=0)
-    schedule: Literal["one_cycle", "constant"] = "one_cycle"
+    schedule: Literal["one_cycle", "constant", "warmdown"] = "one_cycle"
     precision: Literal["auto", "bfloat16", "float32"] = "auto"
     data_seed: int = Field(default=0, ge=0, lt=2**63)
 

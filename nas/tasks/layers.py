@@ -2,6 +2,8 @@
 
     x = x + dropout(attention(norm(x)));  x = x + dropout(W_2 act(W_1 norm(x)))
 
+With swiglu, act multiplies the swish of one half of the features by the other half.
+
 A training has independent random streams for the attention of each layer, the other initial
 weights, the order of data, and noise. Their seeds derive from the training's recorded seed. Two
 mechanisms may need different numbers of random weights; since the streams are independent, the
@@ -11,17 +13,18 @@ remaining initial weights of the model are equal.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from nas.tasks.base import MakeAttention, ModelTask
 
-ACTIVATIONS: Final[dict[str, type[nn.Module]]] = {"gelu": nn.GELU, "relu": nn.ReLU}
+NORMS: Final[dict[str, type[nn.Module]]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 
 
 def derive_seed(seed: int, purpose: str) -> int:
@@ -50,7 +53,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 class Transformer(nn.Module):
-    """The layers of a task's model; subclasses add the embedding and the output layer.
+    """The layers of a task's model; subclasses call ``add_ends`` for the other parts.
 
     Args:
         task: the task, which defines width, depth and the other hyperparameters.
@@ -63,10 +66,43 @@ class Transformer(nn.Module):
         super().__init__()
         with seeded(derive_seed(seed, "layers")):
             self.layers = nn.ModuleList(Layer(task) for _ in range(task.depth))
-            self.norm = nn.LayerNorm(task.width) if task.final_norm else nn.Identity()
+            self.norm = NORMS[task.norm](task.width) if task.final_norm else nn.Identity()
         for index, layer in enumerate(self.layers):
             with seeded(derive_seed(seed, f"attention {index}")):
                 layer.attention = attention(index)
+            if task.zero_init:
+                for last in (layer.second, getattr(layer.attention, "wo", None)):
+                    if isinstance(last, nn.Linear):
+                        nn.init.zeros_(last.weight)
+
+    def add_ends(
+        self,
+        task: ModelTask,
+        seed: int,
+        embed: Callable[[], nn.Module],
+        num_classes: int,
+        num_learned: int,
+    ) -> None:
+        """Add the embedding of inputs, learned tokens and positions, and the output layer.
+
+        Args:
+            embed: function that returns the embedding of inputs.
+            num_learned: number of learned tokens before the tokens of each example.
+        """
+        with seeded(derive_seed(seed, "ends")):
+            self.embed = embed()
+            self.learned = nn.Parameter(torch.randn(1, num_learned, task.width) * task.init_std)
+            self.positions = None
+            if task.positions != "none":
+                shape = 1, task.sizes.tokens, task.width
+                self.positions = nn.Parameter(torch.randn(shape) * task.init_std)
+            self.head = nn.Linear(task.width, num_classes)
+
+    def place(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b m d"]:
+        """Return the learned tokens and then the embedded inputs ``x``, with positions added."""
+        if self.learned.shape[1]:
+            x = torch.cat([self.learned.expand(len(x), -1, -1).to(x.dtype), x], dim=1)
+        return x if self.positions is None else x + self.positions
 
     def transform(
         self,
@@ -100,13 +136,12 @@ class Layer(nn.Module):
     def __init__(self, task: ModelTask) -> None:
         super().__init__()
         hidden = round(task.width * task.mlp_ratio)
-        self.attention_norm = nn.LayerNorm(task.width)
-        self.mlp_norm = nn.LayerNorm(task.width)
-        self.mlp = nn.Sequential(
-            nn.Linear(task.width, hidden),
-            ACTIVATIONS[task.activation](),
-            nn.Linear(hidden, task.width),
-        )
+        has_bias = task.feed_forward in ("gelu", "relu")
+        self.attention_norm, self.mlp_norm = (NORMS[task.norm](task.width) for _ in range(2))
+        self.act = ACTIVATIONS[task.feed_forward]
+        streams = 2 if task.feed_forward == "swiglu" else 1
+        self.first = nn.Linear(task.width, streams * hidden, bias=has_bias)
+        self.second = nn.Linear(hidden, task.width, bias=has_bias)
         self.dropout = Dropout(task.dropout)
         self.options = {"is_causal": True} if task.is_causal else {}
 
@@ -124,8 +159,23 @@ class Layer(nn.Module):
         masks = {} if padding is None else {"key_padding_mask": padding}
         mixed = self.attention(self.attention_norm(x), **self.options, **masks)
         x = x[:, read] + self.dropout(mixed[:, read])
-        result: Tensor = x + self.dropout(self.mlp(self.mlp_norm(x)))
+        result: Tensor = x + self.dropout(self.second(self.act(self.first(self.mlp_norm(x)))))
         return result
+
+
+def relu_squared(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    positive = F.relu(x)
+    return positive * positive  # torch.square computes in float32 under mixed precision
+
+
+def swiglu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    gate, value = x.chunk(2, dim=-1)
+    return F.silu(gate) * value
+
+
+ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
+    "gelu": F.gelu, "relu": F.relu, "relu_squared": relu_squared, "swiglu": swiglu
+}  # fmt: skip
 
 
 class Dropout(nn.Module):

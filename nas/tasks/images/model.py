@@ -1,23 +1,27 @@
 """A small vision transformer with exchangeable attention modules, and its batches of images.
 
-    x = layers([class; E · patch_1; ...; E · patch_n] + positions)
-    logits = W · norm(x_class)
+    x = layers([class; registers; E · patch_1; ...; E · patch_n] + positions)
+    logits = W · norm(x_class)   or   W · mean_i norm(x_patch_i)
 
-(Dosovitskiy et al. 2021, eqs. 1 to 4.) Here "class" is a learned token. Images are cut into
-patches, normalised and augmented on the device by a few operations on a whole batch, so that a CUDA
-graph can capture these operations.
+(Dosovitskiy et al. 2021, eqs. 1 to 4.) Here "class" and the registers are learned tokens; there is
+no class token if the patches are averaged. Images are cut into patches, normalised and augmented on
+the device by a few operations on a whole batch, so that a CUDA graph can capture these operations.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from nas.tasks.base import Batch, Data, MakeAttention, ModelTask, Side
-from nas.tasks.layers import Transformer, derive_seed, seeded
+from nas.tasks.base import Batch, Data, MakeAttention, Side
+from nas.tasks.layers import Transformer
+
+if TYPE_CHECKING:
+    from nas.tasks.images.task import ImageTask
 
 MAX_SHIFT: Final = 8
 """An augmented image is shifted by up to its size divided by this number."""
@@ -130,37 +134,30 @@ class VisionTransformer(Transformer):
         task, attention, seed: see ``Transformer``.
         patch_width: number of values in a patch.
         num_classes: number of classes.
-        sines_of: number of patches along an edge of the image, if the positions are initialised by
-            ``sines``; None initialises the positions at random.
     """
 
     def __init__(
         self,
-        task: ModelTask,
+        task: ImageTask,
         attention: MakeAttention,
         seed: int,
         patch_width: int,
         num_classes: int,
-        *,
-        sines_of: int | None = None,
     ) -> None:
         super().__init__(task, attention, seed)
-        dim, _, _, tokens = task.sizes
-        with seeded(derive_seed(seed, "ends")):
-            self.embed = nn.Linear(patch_width, dim)
-            self.class_token = nn.Parameter(torch.randn(1, 1, dim) * task.init_std)
-            self.positions = nn.Parameter(torch.randn(1, tokens, dim) * task.init_std)
-            self.head = nn.Linear(dim, num_classes)
-        if sines_of is not None:
+        embed = partial(nn.Linear, patch_width, task.width)
+        self.add_ends(task, seed, embed, num_classes, task.num_learned)
+        is_class = task.pooling == "class"
+        self.read = slice(0, 1) if is_class else slice(task.num_learned, None)
+        if task.positions == "sines":
             with torch.no_grad():
-                self.positions[0, 1:] = sines(sines_of, dim)
+                side = task.image_size // task.patch
+                self.positions[0, task.num_learned :] = sines(side, task.width)
 
     def forward(self, cut: Float[Tensor, "b n cpp"]) -> Float[Tensor, "b classes"]:
         """Return the logits of images that are given as normalised patches."""
-        tokens = self.embed(cut)
-        start = self.class_token.expand(len(cut), -1, -1).to(tokens.dtype)
-        x = torch.cat([start, tokens], dim=1) + self.positions
-        logits: Tensor = self.head(self.transform(x, slice(0, 1)).squeeze(1))
+        x = self.transform(self.place(self.embed(cut)), self.read)
+        logits: Tensor = self.head(x.mean(1))
         return logits
 
 

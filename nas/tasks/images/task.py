@@ -33,8 +33,10 @@ class ImageTask(Classification):
         curve_images: number of validation images that are evaluated after each epoch but the last.
         augmentation: augmentation of the training images: ``none`` or ``flip_shift`` (see
             ``flip_and_shift``).
-        positions: initial values of the learned position embeddings: ``random``, or ``sines`` of
-            row and column, which distinguish the places of patches from the start.
+        positions: ``learned`` position embeddings; ``sines``: learned too, but initially sines of
+            row and column, which distinguish the places of patches from the start; or ``none``.
+        pooling: the features that are classified: those of a ``class`` token, which stands first,
+            or the ``mean`` over all patches.
     """
 
     kind: ClassVar[str] = "images"
@@ -48,7 +50,8 @@ class ImageTask(Classification):
     validation_images: int = Field(default=5000, ge=1)
     curve_images: int = Field(default=1000, ge=1)
     augmentation: Literal["none", "flip_shift"] = "none"
-    positions: Literal["random", "sines"] = "random"
+    positions: Literal["learned", "sines", "none"] = "learned"
+    pooling: Literal["class", "mean"] = "class"
 
     @field_validator("data")
     @classmethod
@@ -68,9 +71,14 @@ class ImageTask(Classification):
         return self
 
     @property
+    def num_learned(self) -> int:
+        """The number of learned tokens: the class token, if there is one, and the registers."""
+        return self.registers + (self.pooling == "class")
+
+    @property
     def sizes(self) -> ModelSizes:
-        """The model's width, heads, layers and tokens; the tokens are patches and a class token."""
-        tokens = (self.image_size // self.patch) ** 2 + 1
+        """The model's width, heads, layers and tokens: the learned tokens and the patches."""
+        tokens = self.num_learned + (self.image_size // self.patch) ** 2
         return ModelSizes(self.width, self.heads, self.depth, tokens)
 
     def num_classes(self, data: Data) -> int:
@@ -107,5 +115,4 @@ class ImageTask(Classification):
 
         patch_width = data.train["images"].shape[1] * self.patch**2
         classes = self.num_classes(data)
-        side = self.image_size // self.patch if self.positions == "sines" else None
-        return VisionTransformer(self, attention, seed, patch_width, classes, sines_of=side)
+        return VisionTransformer(self, attention, seed, patch_width, classes)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.tasks.base import Batch, MakeAttention, ModelTask
-from nas.tasks.layers import Transformer, derive_seed, seeded
+from nas.tasks.layers import Transformer
 
 PADDING: Final = 0
 """The token that pads short texts."""
@@ -74,7 +74,7 @@ class _Embedded(Transformer):
         task, attention, seed: see ``Transformer``.
         num_tokens: size of the vocabulary.
         num_classes: number of classes, that is, of logits.
-        read: slice of the positions at which logits are computed.
+        read: slice of the tokens, from some token to the last, at which logits are computed.
         token_shift: whether the embedding of the previous token is added to each token, as in the
             formula at the top of this module.
         is_tied: whether the output layer and the embedding of tokens share their weights.
@@ -93,14 +93,15 @@ class _Embedded(Transformer):
         is_tied: bool = False,
     ) -> None:
         super().__init__(task, attention, seed)
-        self.read, self.token_shift = read, token_shift
-        with seeded(derive_seed(seed, "ends")):
-            self.embed = nn.Embedding(num_tokens, task.width)
-            nn.init.normal_(self.embed.weight, std=task.init_std)
-            self.positions = nn.Parameter(
-                torch.randn(1, task.sizes.tokens, task.width) * task.init_std
-            )
-            self.head = nn.Linear(task.width, num_classes)
+        self.num_learned, self.token_shift = task.registers, token_shift
+        self.read = slice(task.registers + (read.start or 0), None)
+
+        def embed() -> nn.Embedding:
+            module = nn.Embedding(num_tokens, task.width)
+            nn.init.normal_(module.weight, std=task.init_std)
+            return module
+
+        self.add_ends(task, seed, embed, num_classes, task.registers)
         if is_tied:
             self.head.weight = self.embed.weight
 
@@ -110,17 +111,11 @@ class TokenModel(_Embedded):
 
     def forward(self, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b m classes"]:
         """Return the logits of sequences at the positions in ``self.read``."""
-        logits: Tensor = self.head(self.features(tokens, self.read))
-        return logits
-
-    def features(
-        self, tokens: Int[Tensor, "b n"], read: slice = slice(None)
-    ) -> Float[Tensor, "b m d"]:
-        """Return the output of the final norm, before the logits, at the positions in ``read``."""
         x = self.embed(tokens)
         if self.token_shift:
             x = x + F.pad(x.roll(1, dims=2)[:, :-1], (0, 0, 1, 0))
-        return self.transform(x + self.positions, read)
+        logits: Tensor = self.head(self.transform(self.place(x), self.read))
+        return logits
 
 
 class TextModel(_Embedded):
@@ -129,7 +124,8 @@ class TextModel(_Embedded):
     def forward(self, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b classes"]:
         """Return the logits of each text; attention and the mean over tokens ignore padding."""
         is_padding = tokens == PADDING
-        x = self.transform(self.embed(tokens) + self.positions, padding=is_padding)
+        hidden = F.pad(is_padding, (self.num_learned, 0))
+        x = self.transform(self.place(self.embed(tokens)), self.read, hidden)
         kept = (~is_padding).to(x.dtype).unsqueeze(2)
         logits: Tensor = self.head((x * kept).sum(1) / kept.sum(1))
         return logits

@@ -37,7 +37,7 @@ class SequenceTask(Classification):
     @property
     def sizes(self) -> ModelSizes:
         """The model's width, and its numbers of heads, layers and tokens."""
-        tokens: int = self.length  # type: ignore[attr-defined]
+        tokens: int = self.registers + self.length  # type: ignore[attr-defined]
         return ModelSizes(self.width, self.heads, self.depth, tokens)
 
     @property
