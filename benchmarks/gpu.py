@@ -45,7 +45,7 @@ from nas.store.sources import load_genome
 from nas.tasks import Data, ModelTask, load_task
 from nas.training.cuda_graphs import Steps, graphs_on
 from nas.training.hardware import resolve_precision
-from nas.training.optimizers import ScheduledAdamW
+from nas.training.optimizers import ScheduledOptimizer
 from nas.training.steps import TrainStep
 
 GENOMES: Final = ("mha", "qana")
@@ -198,7 +198,7 @@ def _training(
     train = task.examples(data, "train", device, dtype)
     # A constant learning rate, because the number of steps is unknown.
     constant = task.model_copy(update={"schedule": "constant"})
-    optimizer = ScheduledAdamW(model.parameters(), constant, 1)
+    optimizer = ScheduledOptimizer(model, constant, 1)
     step = TrainStep(model, task, train, precision, device, optimizer)
     size = min(task.batch_size, len(train))
     indices = torch.arange(size, device=device)

@@ -19,7 +19,7 @@ from nas.common.captures import CudaGraphs
 from nas.training import Report
 from nas.training.cuda_graphs import STEPS_AHEAD, Steps, wait_on
 from nas.training.hardware import Meter, resolve_precision
-from nas.training.optimizers import ScheduledAdamW
+from nas.training.optimizers import ScheduledOptimizer
 from nas.training.steps import EvalStep, TrainStep
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Training:
         )
         model.to(device)
         num_steps = task.epochs * math.ceil(task.epoch_size(data) / task.batch_size)
-        optimizer = ScheduledAdamW(model.parameters(), task, num_steps)
+        optimizer = ScheduledOptimizer(model, task, num_steps)
         self._train_step = TrainStep(model, task, train, precision, device, optimizer)
         self._eval_step = EvalStep(model, task, held_out, precision, device)
         self._train_steps = Steps(self._train_step, task.batch_size, graphs)

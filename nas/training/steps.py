@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from nas.training.optimizers import ScheduledAdamW
+from nas.training.optimizers import ScheduledOptimizer
 
 if TYPE_CHECKING:
     from nas.tasks import Examples, ModelTask
@@ -42,7 +42,7 @@ class TrainStep:
     examples: Examples
     precision: str
     device: torch.device
-    optimizer: ScheduledAdamW
+    optimizer: ScheduledOptimizer
 
     def __post_init__(self) -> None:
         # The sum of losses and the number of targets, in a tensor that a CUDA graph can update.

@@ -16,7 +16,7 @@ from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.genome.primitives import names
 from nas.tasks import load_task
 from nas.training.cuda_graphs import Steps
-from nas.training.optimizers import ScheduledAdamW
+from nas.training.optimizers import ScheduledOptimizer
 from nas.training.steps import EvalStep, TrainStep
 from tests.training.recording import Recording
 
@@ -54,7 +54,7 @@ def train_step(digits, name="mha", **overrides):
 def train_step_for(task, digits, name="mha"):
     genome = name if not isinstance(name, str) else mechanism(name).genome
     model = build_model(task.resolve(genome), task, digits, seed=0)
-    optimizer = ScheduledAdamW(model.parameters(), task, 20)
+    optimizer = ScheduledOptimizer(model, task, 20)
     examples = task.examples(digits, "train", CPU, torch.float32)
     step = TrainStep(model, task, examples, task.precision, CPU, optimizer)
     step.checks_loss = False  # as on a GPU

@@ -1,13 +1,42 @@
 """Mechanisms of 2020 to 2026: changes of standard attention that recent language models use.
 
 Each is standard attention (``mha``) with the change that its paper describes. Rotary positions,
-which most of these papers use, are left to the backbone; ``rope`` on queries and keys adds them.
+which most of these papers use, are left out; ``rope`` and ``qk_norm`` have them.
 """
 
 from __future__ import annotations
 
 from nas.genome import Genome
 from nas.genome.mechanisms.base import Graph, named, scored
+
+
+@named(paper="Su et al. 2021 (RoFormer)")
+def rope() -> Genome:
+    """Rotated queries and keys: scores depend on the distance of tokens.
+
+        s_ij = (R_i q_i) . (R_j k_j) / sqrt(d_h)                        (eq. 16)
+
+    R_t rotates d_h / 2 pairs of features by t 10000^(-2p / d_h), p = 0, 1, ...
+    Decisions. Features p and p + d_h / 2 are a pair; in the paper 2p and 2p + 1.
+    """
+    g = Graph()
+    query, key = g.add("rope", "q"), g.add("rope", "k")
+    return g.genome(g.attend(g.add("scaled_dot_product", query, key), "v"))
+
+
+@named(paper="Henry et al. 2020")
+def qk_norm() -> Genome:
+    """Normalised and rotated queries and keys, as in Qwen3.
+
+        s_ij = (R_i norm(q_i)) . (R_j norm(k_j)) / sqrt(d_h),   R_t as in rope
+
+    norm: RMS norm over a head's features, with a gain for each feature, shared by
+    all heads. Decisions. The paper divides by the length, and multiplies the scores
+    by one learned number; it does not rotate.
+    """
+    g = Graph()
+    query, key = (g.add("rope", g.add("rms_norm", stream)) for stream in "qk")
+    return g.genome(g.attend(g.add("scaled_dot_product", query, key), "v"))
 
 
 @named(paper="Katharopoulos et al. 2020")
