@@ -163,18 +163,18 @@ class Layer(nn.Module):
         return result
 
 
-def relu_squared(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+def _relu_squared(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     positive = F.relu(x)
     return positive * positive  # torch.square computes in float32 under mixed precision
 
 
-def swiglu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+def _swiglu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     gate, value = x.chunk(2, dim=-1)
     return F.silu(gate) * value
 
 
 ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
-    "gelu": F.gelu, "relu": F.relu, "relu_squared": relu_squared, "swiglu": swiglu
+    "gelu": F.gelu, "relu": F.relu, "relu_squared": _relu_squared, "swiglu": _swiglu
 }  # fmt: skip
 
 

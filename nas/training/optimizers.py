@@ -16,10 +16,10 @@ as AdamW's, so that both have the same rate and decay (Jordan et al. 2024; Liu e
 2502.16982). ``torch.optim.Muon`` computes the same for one matrix at a time; here all matrices of
 one shape are updated together, which a GPU does in far fewer operations.
 
-For AdamW this module calls torch's fused kernel. ``torch.optim.AdamW`` gives the same numbers, but it imports
-torch's compiler, which takes two seconds in every worker, and its Python code takes longer than the
-call of the kernel. The kernel takes the changing b as a Python number, so the step cannot be part
-of a CUDA graph.
+AdamW is torch's fused kernel. ``torch.optim.AdamW`` gives the same numbers, but it imports torch's
+compiler, which takes two seconds in every worker, and its Python code takes longer than the call of
+the kernel. The kernel takes the changing b as a Python number, so the step cannot be part of a CUDA
+graph.
 """
 
 from __future__ import annotations
@@ -56,10 +56,8 @@ class ScheduledOptimizer:
     def __init__(self, model: nn.Module, task: ModelTask, steps: int) -> None:
         self._task, self._steps, self._count = task, steps, 0
         # Matrices that Muon trains with their momenta, by shape and dtype.
-        self._matrices: dict[
-            tuple[torch.Size, torch.dtype], list[tuple[nn.Parameter, Tensor]]
-        ] = {}
-        matrices = matrices_of(model) if task.optimizer == "muon" else set()
+        self._matrices: dict[tuple[torch.Size, torch.dtype], list[tuple[nn.Parameter, Tensor]]] = {}
+        matrices = matrices_of(model) if task.optimizer == "muon" else set[Tensor]()
         # Weights with their first and second moments, and numbers of steps; by weight decay and
         # dtype, because a call of the kernel takes one of each.
         self._groups: dict[
@@ -82,7 +80,8 @@ class ScheduledOptimizer:
         for pairs in self._matrices.values():
             used = [(w, w.grad, momentum) for w, momentum in pairs if w.grad is not None]
             if used:
-                muon_step(*map(list, zip(*used, strict=True)), rate, self._task.weight_decay)
+                weights, gradients, momenta = map(list, zip(*used, strict=True))
+                muon_step(weights, gradients, momenta, rate, self._task.weight_decay)
         for (decay, _), group in self._groups.items():
             rows = [(w, w.grad, *state) for w, *state in group if w.grad is not None]
             if not rows:
@@ -106,7 +105,7 @@ class ScheduledOptimizer:
             )
 
 
-def matrices_of(model: nn.Module) -> set[nn.Parameter]:
+def matrices_of(model: nn.Module) -> set[Tensor]:
     """Return the matrices of linear maps in a model's layers, which Muon trains."""
     layers = getattr(model, "layers", nn.ModuleList())
     return {m.weight for m in layers.modules() if isinstance(m, nn.Linear)}
@@ -128,7 +127,7 @@ def muon_step(
 
 
 def orthogonalised(matrices: Float[Tensor, "k m n"]) -> Float[Tensor, "k m n"]:
-    """Return matrices with the same singular vectors and singular values of about 1, in bfloat16."""
+    """Return bfloat16 matrices with the same singular vectors, and singular values near 1."""
     a, b, c = NEWTON_SCHULZ
     is_tall = matrices.shape[1] > matrices.shape[2]
     x = (matrices.mT if is_tall else matrices).bfloat16()

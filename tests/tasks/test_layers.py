@@ -7,9 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task
 from nas.tasks.images.model import VisionTransformer, patches, sines
 from nas.tasks.layers import Dropout, Transformer, derive_seed, seeded
+from nas.training.candidate import build_model
 
 
 class Mixing(nn.Module):
@@ -23,10 +25,10 @@ class Mixing(nn.Module):
         return sum(m(x) for m in self.maps) + x.mean(dim=1, keepdim=True)
 
 
-def build(draws=1, seed=0, sines_of=None, **overrides):
+def build(draws=1, seed=0, **overrides):
     task = load_task("vit-cifar10", overrides={"image_size": 8, "width": 16} | overrides)
     attention = lambda _: Mixing(task.width, draws)  # noqa: E731
-    return VisionTransformer(task, attention, seed, 48, 7, sines_of=sines_of)
+    return VisionTransformer(task, attention, seed, 48, 7)
 
 
 def test_sines_of_row_and_column():
@@ -46,17 +48,74 @@ def trunk(model):
     return {k: v for k, v in model.state_dict().items() if ".attention." not in k}
 
 
-def test_model_follows_its_docstring():
-    model = build(depth=1, activation="relu", final_norm=False).double().eval()
+def rms(x, norm):
+    return x / (x.square().mean(-1, keepdim=True) + torch.finfo(x.dtype).eps).sqrt() * norm.weight
+
+
+ACTIVATIONS = {
+    "relu": F.relu,
+    "relu_squared": lambda x: x * F.relu(x),
+    "swiglu": lambda x: F.silu(x[..., :32]) * x[..., 32:],
+}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"feed_forward": "relu", "final_norm": False},
+        {"feed_forward": "relu_squared", "positions": "none", "registers": 2},
+        {"feed_forward": "swiglu", "norm": "rms", "pooling": "mean", "registers": 1},
+    ],
+)
+def test_model_follows_its_docstring(overrides):
+    model = build(depth=1, **overrides).double().eval()
+    is_modern, is_rms = overrides["feed_forward"] != "relu", "norm" in overrides
+    norm = rms if is_rms else lambda x, module: module(x)
     images = torch.randn(2, 3, 8, 8, dtype=torch.float64)
     tokens = F.conv2d(images, model.embed.weight.view(16, 3, 4, 4), model.embed.bias, stride=4)
     tokens = tokens.flatten(2).transpose(1, 2)
-    x = torch.cat([model.class_token.expand(2, -1, -1), tokens], dim=1) + model.positions
+    x = torch.cat([model.learned.expand(2, -1, -1), tokens], dim=1)
+    x = x + (0 if model.positions is None else model.positions)
     (layer,) = model.layers
-    x = x + layer.attention(layer.attention_norm(x))
-    first, _, second = layer.mlp
-    x = x + second(first(layer.mlp_norm(x)).relu())
-    torch.testing.assert_close(model(patches(images, 4)), model.head(x[:, 0]))
+    assert (layer.first.bias is None, layer.second.bias is None) == (is_modern, is_modern)
+    x = x + layer.attention(norm(x, layer.attention_norm))
+    hidden = ACTIVATIONS[overrides["feed_forward"]](layer.first(norm(x, layer.mlp_norm)))
+    x = x + layer.second(hidden)
+    x = x if "final_norm" in overrides else norm(x, model.norm)
+    read = x[:, 1:].mean(1) if "pooling" in overrides else x[:, 0]
+    torch.testing.assert_close(model(patches(images, 4)), model.head(read))
+
+
+def test_branches_with_zero_start_leave_tokens_unchanged():
+    task = load_task("bytes", overrides={"zero_init": True, "feed_forward": "swiglu"})
+    model = build_model(task.resolve(mechanism("mha").genome), task, task.load(), 0)
+    for block in model.attentions():
+        torch.nn.init.zeros_(block.wo.bias)
+    x = torch.randn(1, 5, task.width)
+    torch.testing.assert_close(model.transform(x), model.norm(x))
+
+
+@pytest.mark.parametrize("name", ["recall-easy", "text-classification"])
+def test_registers_change_no_position_that_is_read(name):
+    """With attention that gives nothing, registers change no output."""
+    outputs = []
+    for registers in (0, 3):
+        fields = {"registers": registers, "positions": "none", "depth": 1}
+        task = load_task(name, overrides=fields)
+        data = task.load()
+        model = task.build_model(data, lambda _: Silent(), 0)
+        with seeded(1):
+            for weight in (model.embed.weight, model.head.weight):
+                nn.init.normal_(weight)
+            nn.init.zeros_(model.head.bias)
+        batch = task.examples(data, "validation", torch.device("cpu"), torch.float32)
+        outputs.append(model(batch.batch(torch.arange(4))[0]))
+    torch.testing.assert_close(*outputs)
+
+
+class Silent(nn.Module):
+    def forward(self, x, **options):
+        return torch.zeros_like(x)
 
 
 @pytest.mark.parametrize("depth", [1, 2])

@@ -12,8 +12,9 @@ from nas.tasks import TASKS, built_in_tasks, load_task, parse_task
 def test_built_in_tasks_load():
     names = [
         "bytes", "bytes-and-recall", "bytes-long", "comparison", "copying", "induction",
-        "published-proxy", "recall", "recall-easy", "recall-hard",
-        "text-classification", "text-classification-long", "vit-cifar10", "vit-cifar10-quick",
+        "published-proxy", "recall", "recall-easy", "recall-hard", "text", "text-256",
+        "text-classification", "text-classification-long", "vit-cifar10", "vit-cifar10-full",
+        "vit-cifar10-quick",
     ]  # fmt: skip
     assert built_in_tasks() == names
     assert [load_task(name).name for name in names] == names
@@ -57,16 +58,17 @@ def test_task_round_trips(name):
 
 
 CHANGED = {
-    "width": 32, "depth": 1, "heads": 1, "mlp_ratio": 1.5, "activation": "relu", "dropout": 0.5,
+    "width": 32, "depth": 1, "heads": 1, "mlp_ratio": 1.5, "feed_forward": "relu", "dropout": 0.5,
     "final_norm": False, "qkv_bias": True, "init_std": 1.0, "epochs": 9, "batch_size": 7,
     "learning_rate": 1.0, "weight_decay": 1.0, "decay": "vectors", "beta2": 0.5, "clip": 3.0,
-    "schedule": "constant", "precision": "bfloat16", "data_seed": 9,
+    "schedule": "constant", "precision": "bfloat16", "data_seed": 9, "norm": "rms",
+    "zero_init": True, "positions": "none", "registers": 2, "optimizer": "muon",
 }  # fmt: skip
 EXAMPLES = {"train_examples": 9, "validation_examples": 9, "curve_examples": 9}
 OWN = {
     "vit-cifar10": {
         "image_size": 16, "patch": 8, "train_images": 9, "validation_images": 9,
-        "curve_images": 9, "augmentation": "flip_shift", "positions": "cosines",
+        "curve_images": 9, "augmentation": "flip_shift", "pooling": "mean",
     },
     "recall": {"num_keys": 9, "num_values": 9, "pairs": 9, **EXAMPLES},
     "induction": {"num_keys": 9, "num_values": 9, "pairs": 19, **EXAMPLES},

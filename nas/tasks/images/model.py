@@ -152,7 +152,7 @@ class VisionTransformer(Transformer):
         if task.positions == "sines":
             with torch.no_grad():
                 side = task.image_size // task.patch
-                self.positions[0, task.num_learned :] = sines(side, task.width)
+                self.get_parameter("positions")[0, task.num_learned :] = sines(side, task.width)
 
     def forward(self, cut: Float[Tensor, "b n cpp"]) -> Float[Tensor, "b classes"]:
         """Return the logits of images that are given as normalised patches."""

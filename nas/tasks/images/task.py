@@ -50,7 +50,7 @@ class ImageTask(Classification):
     validation_images: int = Field(default=5000, ge=1)
     curve_images: int = Field(default=1000, ge=1)
     augmentation: Literal["none", "flip_shift"] = "none"
-    positions: Literal["learned", "sines", "none"] = "learned"
+    positions: Literal["learned", "sines", "none"] = "learned"  # type: ignore[assignment]
     pooling: Literal["class", "mean"] = "class"
 
     @field_validator("data")

@@ -103,7 +103,7 @@ class _Embedded(Transformer):
 
         self.add_ends(task, seed, embed, num_classes, task.registers)
         if is_tied:
-            self.head.weight = self.embed.weight
+            self.head.weight = self.get_parameter("embed.weight")
 
 
 class TokenModel(_Embedded):

@@ -58,6 +58,29 @@ def linear(block: Any, x: Tensor, is_causal: bool) -> Tensor:
     return merged(block, attended(q, k, v, is_causal, lambda s, h: s / s.sum(-1, keepdim=True)))
 
 
+def turned(x: Tensor) -> Tensor:
+    """Each pair of features as a complex number, times exp(i t / 10000^(2p/w))."""
+    pairs = torch.complex(x[..., : WIDTH // 2], x[..., WIDTH // 2 :])
+    speeds = 10_000.0 ** (-2 * torch.arange(WIDTH // 2, dtype=x.dtype) / WIDTH)
+    angles = torch.arange(x.shape[2], dtype=x.dtype)[:, None] * speeds
+    pairs = pairs * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat((pairs.real, pairs.imag), -1)
+
+
+def rope(block: Any, x: Tensor, is_causal: bool) -> Tensor:
+    q, k, v = heads_of(block, x, "q", "k", "v")
+    return merged(block, attended(turned(q), turned(k), v, is_causal, softmax))
+
+
+def qk_norm(block: Any, x: Tensor, is_causal: bool) -> Tensor:
+    q, k, v = heads_of(block, x, "q", "k", "v")
+    q, k = (
+        turned(t / (t.square().mean(-1, keepdim=True) + 1e-6).sqrt() * norm.gain)
+        for t, norm in ((q, block.rms_norm_0), (k, block.rms_norm_2))
+    )
+    return merged(block, attended(q, k, v, is_causal, softmax))
+
+
 def differential(block: Any, x: Tensor, is_causal: bool) -> Tensor:
     q, k, v = heads_of(block, x, "q", "k", "v")
     wide = torch.cat((v[:, 0::2], v[:, 1::2]), -1)  # the values of a pair
@@ -100,7 +123,7 @@ def mla(block: Any, x: Tensor, is_causal: bool) -> Tensor:
     return merged(block, attended(q, k, v, is_causal, softmax))
 
 
-CASES: Final = (linear, differential, gated_attention, canon, mla)
+CASES: Final = (rope, qk_norm, linear, differential, gated_attention, canon, mla)
 
 
 def block_of(name: str) -> Any:
