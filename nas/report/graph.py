@@ -43,10 +43,11 @@ _PICTURE: Final = Markup(
 )
 _WIRE: Final = Markup('<path d="M{x0:.1f} {y0:g}C{x0:.1f} {y:g} {x1:.1f} {y:g} {x1:.1f} {y1:g}"/>')
 _BOX: Final = Markup(
-    '<g><title>{role}: {words} {more}</title><rect x="{left:.1f}" y="{top:g}" width="{width:.1f}" '
-    'height="{height:g}" rx="{radius:g}" fill="{colour}" fill-opacity=".06" stroke="{colour}" '
-    'stroke-opacity="{opacity}" stroke-width="1.4"/>'
-    '<text x="{x:.1f}" y="{middle:g}" fill="currentColor">{words}</text>{details}</g>'
+    "<g><title>{box.role}: {box.words} {box.more}</title>"
+    '<rect x="{left:.1f}" y="{top:g}" width="{box.width:.1f}" height="{height:g}" rx="{radius:g}" '
+    'fill="{colour}" fill-opacity=".06" stroke="{colour}" stroke-opacity="{opacity}" '
+    'stroke-width="1.4"/>'
+    '<text x="{x:.1f}" y="{middle:g}" fill="currentColor">{box.words}</text>{details}</g>'
 )
 _DETAILS: Final = Markup(
     '<text x="{x:.1f}" y="{y:g}" fill="currentColor" fill-opacity=".7" font-size="10.5">{}</text>'
@@ -193,12 +194,9 @@ def _wire(x: Mapping[Box, float], layers: Mapping[Box, int], start: Box, end: Bo
 def _box(box: Box, x: float, layer: int) -> Markup:
     top, is_stream = layer * LAYER + MARGIN, box.role == STREAM
     return _BOX.format(
-        role=box.role,
-        words=box.words,
-        more=box.more,
+        box=box,
         left=x - box.width / 2,
         top=top,
-        width=box.width,
         height=HEIGHT,
         radius=HEIGHT / 2 if is_stream else 6,
         colour=COLOURS.get(box.role, NO_ROLE),

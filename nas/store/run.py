@@ -6,7 +6,7 @@ Reading changes no record and never waits for the process that writes the run.
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -154,12 +154,24 @@ class Run(AbstractContextManager["Run"]):
         """
         keys = None if keys is None else [*keys]
         with self.snapshot():
+            setup, estimates = self.setup, {e.key: e for e in self.estimates()}
             if proposals is None:
                 proposals = self.new_proposals(keys).values()
+            groups: defaultdict[tuple[str, str], list[Training]] = defaultdict(list)
             source = "trainings WHERE purpose IN ('search', 'target') AND {} ORDER BY key, repeat"
-            trainings = self._records(Training, source, keys=keys)
-            new = [proposal for proposal in proposals if proposal.is_new]
-            return self._checked(_join, self.setup, new, trainings, self.estimates())
+            for training in self._records(Training, source, keys=keys):
+                groups[training.key, training.purpose].append(training)
+        return tuple(
+            Candidate(
+                proposal,
+                trainings=tuple(groups[str(proposal.key), "search"]),
+                estimate=estimates.get(str(proposal.key)),
+                num_repeats=setup.config.repeats,
+                target=tuple(groups[str(proposal.key), "target"]) if setup.target else None,
+            )
+            for proposal in proposals
+            if proposal.is_new
+        )
 
     def front(self, candidates: Sequence[Candidate] | None = None) -> tuple[Candidate, ...]:
         """Return the non-dominated mechanisms, sorted from best to worst in the first objective.
@@ -212,28 +224,23 @@ class Run(AbstractContextManager["Run"]):
 
     def _counts_by_generation(self, first: int = 0) -> dict[int, Counts]:
         config = self.setup.config
-        groups = self._database.query(
+        rows = self._database.query(
             "WITH ended AS (SELECT key, count(*) >= :repeats AS evaluated, "
             "max(status = 'failed') AS failed, max(status = 'stopped') AS stopped "
             "FROM trainings WHERE purpose = 'search' GROUP BY key) "
-            "SELECT number / :population AS generation, verdict, count(*) AS proposed, "
-            "sum(evaluated) AS evaluated, sum(failed) AS failed, sum(stopped) AS stopped "
+            "SELECT number / :population AS generation, count(*) AS proposed, "
+            "sum(verdict = 'new' AND ifnull(evaluated, 0)) AS evaluated, "
+            "sum(verdict = 'repeated') AS repeated, sum(verdict = 'replayed') AS replayed, "
+            "sum(verdict = 'rejected') AS rejected, "
+            "sum(verdict = 'new' AND ifnull(failed, 0)) AS failed, "
+            "sum(verdict = 'new' AND ifnull(stopped, 0)) AS stopped "
             "FROM proposals LEFT JOIN ended USING (key) "
-            "WHERE number >= :first * :population GROUP BY 1, 2",
+            "WHERE number >= :first * :population GROUP BY generation",
             repeats=config.repeats,
             population=config.population,
             first=first,
         )
-        counts: dict[int, Counter[str]] = defaultdict(Counter)
-        for group in groups:
-            count = counts[group["generation"]]
-            count["proposed"] += group["proposed"]
-            if group["verdict"] == "new":
-                outcomes = ("evaluated", "failed", "stopped")
-                count.update({outcome: group[outcome] or 0 for outcome in outcomes})
-            else:
-                count[group["verdict"]] += group["proposed"]
-        return {number: Counts(**count) for number, count in counts.items()}
+        return {row.pop("generation"): Counts(**row) for row in rows}
 
     def summary(self) -> RunSummary:
         """Return a summary of the run with the best value and hypervolume of its last front."""
@@ -321,40 +328,3 @@ def database_file(folder: Path) -> Path:
     if not path.is_file():
         raise RunError(f"{folder}: is no run folder; expected one that holds {DATABASE_FILE}.")
     return path
-
-
-def _join(
-    setup: RunSetup,
-    proposals: Sequence[Proposal],
-    trainings: Iterable[Training],
-    estimates: Iterable[Estimate],
-) -> tuple[Candidate, ...]:
-    """Return the candidates with their trainings and estimates.
-
-    Raises:
-        ValueError: records contradict each other.
-    """
-    by_key: dict[str, list[Training]] = {str(proposal.key): [] for proposal in proposals}
-    if len({proposal.digest for proposal in proposals}) < len(proposals):
-        raise ValueError("two mechanisms with the same digest")
-    for training in trainings:
-        if training.key not in by_key:
-            raise ValueError(f"a training of {training.key}, which was never proposed")
-        by_key[training.key].append(training)
-    names = {objective.name for objective in setup.objectives}
-    estimate_of = {estimate.key: estimate for estimate in estimates}
-    candidates = []
-    for proposal in proposals:
-        key = str(proposal.key)
-        target = tuple(t for t in by_key[key] if t.purpose == "target")
-        candidate = Candidate(
-            proposal,
-            trainings=tuple(t for t in by_key[key] if t.purpose == "search"),
-            estimate=estimate_of.get(key),
-            num_repeats=setup.config.repeats,
-            target=None if setup.target is None else target,
-        )
-        if candidate.is_ok and (missing := names - candidate.objectives.keys()):
-            raise ValueError(f"{candidate.digest} lacks {sorted(missing)}")
-        candidates.append(candidate)
-    return tuple(candidates)

@@ -51,7 +51,6 @@ def test_undamaged_run_has_no_faults(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("DELETE FROM proposals WHERE number = 2", "which was never proposed"),
         (
             "UPDATE trainings SET record = json_remove(record, '$.evaluation.metrics')",
             "record that cannot be read",
