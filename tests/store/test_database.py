@@ -90,19 +90,12 @@ def test_database_of_another_version_is_refused(folder, samples, version, words)
     [
         ("DELETE FROM run", "holds no run"),
         ("UPDATE run SET started = 'noon'", "Invalid isoformat string"),
-        ("UPDATE run SET record = '{'", "RunSetup, : Invalid JSON"),
         ("UPDATE run SET record = json_set(record, '$.config.population', 0)", "population: found"),
-        ("UPDATE run SET record = json_set(record, '$.objectives', json('[]'))", "at least 1 item"),
         (
             "UPDATE run SET record = replace(record, '0.1', '1e999')",
             "objectives.0.reference: .* finite",
         ),
         ("UPDATE sessions SET record = json_remove(record, '$.pid')", "pid: Field required"),
-        ("UPDATE proposals SET record = json_set(record, '$.genome', 7)", "genome"),
-        (
-            "UPDATE proposals SET record = json_set(record, '$.costs.macs', 'nan')",
-            "macs: .* finite",
-        ),
         ("UPDATE trainings SET record = json_remove(record, '$.evaluation.metrics')", "metrics"),
         ("INSERT INTO generations (record) VALUES ('{\"number\": 0}')", "Field required"),
     ],

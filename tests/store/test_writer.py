@@ -140,6 +140,10 @@ def test_front_is_computed_from_estimates(writer, samples):
         0.2,
         0.5,
     )
+    # A mechanism without an estimate waits for the end of its generation.
+    late = samples.proposal(3)
+    writer.record_proposals([late])
+    writer.record_evaluation(str(late.key), 0, samples.evaluation(0.99))
     best, least = writer.run.front()
     assert (best.digest, least.digest) == (steady.digest, cheap.digest)
     assert best.objectives == {"accuracy": 0.5, "macs": 1000.0}
