@@ -30,9 +30,9 @@ FORMATS: Final = (".png", ".svg", ".pdf")
 SCALE: Final = 2.0  # pixels of a PNG file for each pixel of the chart
 WIDTH, HEIGHT = 640, 400
 LOGARITHMIC_FROM: Final = 20.0  # largest over smallest cost
-INK, DIM, GREY, BLUE, ORANGE, GREEN = (
-    "#1b1f24", "#5b6470", "#b8bcc4", "#1f4e9c", "#d9660c", "#2a8c4a",
-)  # fmt: skip
+PAPER, INK, DIM, GRID = "#ffffff", "#1b1f24", "#5b6470", "#e6e8ec"
+GREY, BLUE, ORANGE, GREEN = "#b8bcc4", "#1f4e9c", "#c9580a", "#18794e"
+COLOURS: Final = (BLUE, "#8a3ea8", "#0e7c86", "#8a6d00", "#a3325c", "#4a5568")  # of several runs
 VERDICTS: Final = {"better": BLUE, "worse": ORANGE, "undecided": GREY}
 
 
@@ -51,9 +51,14 @@ def write_chart(chart: altair.TopLevelMixin, path: Path) -> None:
     Raises:
         RunError: the file cannot be written.
     """
+    write_svg(svg_of(chart.to_dict()), path)
+
+
+def svg_of(specification: Mapping[str, Any]) -> str:
+    """Return the picture of a Vega-Lite specification as the text of an SVG element."""
     import vl_convert
 
-    write_svg(vl_convert.vegalite_to_svg(chart.to_dict()), path)
+    return str(vl_convert.vegalite_to_svg(dict(specification)))
 
 
 def write_svg(svg: str, path: Path) -> None:
@@ -106,12 +111,13 @@ class ChartScale:
         kind = "log" if self.is_log else "linear"
         return alt.Scale(type=kind, domain=[self.low, self.high], nice=False, zero=False)
 
-    def axis(self, title: str) -> Any:
+    def axis(self, title: str, **options: Any) -> Any:
         """Return an ``altair.Axis`` with this title."""
         import altair as alt
 
         is_large = max(abs(self.low), abs(self.high)) >= 10_000
-        return alt.Axis(title=title, format="~s" if is_large else "~g", tickCount=8)
+        form = "~s" if is_large else "~f"
+        return alt.Axis(title=title, format=form, tickCount=self.length // 80, **options)
 
 
 def cost_chart(table: CostTable) -> altair.LayerChart:
@@ -217,10 +223,10 @@ def comparison_chart(result: Comparison) -> altair.HConcatChart:
 
 
 def chart_data(rows: Iterable[Mapping[str, Any]]) -> Any:
-    """Return rows as data of an altair chart."""
-    import altair as alt
+    """Return rows as data of an altair chart, which altair copies only once."""
+    import pandas
 
-    return alt.Data(values=[dict(row) for row in rows])
+    return pandas.DataFrame([dict(row) for row in rows])
 
 
 def styled(chart: Any, title: str, caption: str) -> Any:
@@ -229,10 +235,10 @@ def styled(chart: Any, title: str, caption: str) -> Any:
 
     text = alt.Title(title, subtitle=caption, anchor="start", subtitleColor=DIM, offset=12)
     return (
-        chart.properties(title=text, background="white", padding=14)
+        chart.properties(title=text, background=PAPER, padding=14)
         .configure(font="Liberation Sans, Arial, Helvetica, sans-serif")
         .configure_axis(
-            labelColor=INK, titleColor=INK, titleFontWeight="normal", gridColor="#e6e8ec",
+            labelColor=INK, titleColor=INK, titleFontWeight="normal", gridColor=GRID,
             domainColor=DIM, tickColor=DIM, labelFontSize=11, titleFontSize=12,
         )
         .configure_view(strokeOpacity=0)

@@ -1,24 +1,26 @@
-"""The chart of a run's front, and the axes that it shares with the page's static figure."""
+"""The chart of the fronts of one or several runs, in files, notebooks and on the report page."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import RunError
 from nas.common.objectives import Objective
 from nas.common.pareto import non_dominated
-from nas.common.text import plural
+from nas.common.text import plural, printable
 from nas.report.charts import (
     BLUE,
+    COLOURS,
     DIM,
     GREEN,
     GREY,
     HEIGHT,
     ORANGE,
+    PAPER,
     WIDTH,
     ChartScale,
     chart_data,
@@ -32,19 +34,21 @@ if TYPE_CHECKING:
     import altair
 
     Point = tuple[float, float]
-    Rows = Sequence[Mapping[str, Any]]
+    Rows = list[dict[str, Any]]
 
 SCORES, FRONT, NAMED, AGAIN = "scores", "front", "named mechanisms", "fresh seeds"
 MARKS: Final = {  # colour, shape and area in square pixels
-    "scores": (GREY, "circle", 18),
-    "front": (BLUE, "circle", 90),
-    "named mechanisms": (ORANGE, "diamond", 100),
-    "fresh seeds": (GREEN, "square", 45),
+    SCORES: (GREY, "circle", 22),
+    FRONT: (BLUE, "circle", 90),
+    NAMED: (ORANGE, "diamond", 100),
+    AGAIN: (GREEN, "square", 45),
 }
 # Places of a label around its point: distances in pixels, and directions, preferred ones first.
-DISTANCES: Final = (9.0, 16.0, 25.0, 38.0, 55.0, 80.0)
+DISTANCES: Final = (9.0, 15.0, 22.0, 32.0)
 ANGLES: Final = (0, 180, 45, -45, 135, -135, 90, -90, 20, -20, 160, -160, 65, -65, 115, -115)
 LETTER, LINE = 6.1, 13.0  # width and height of a letter of a label, in pixels
+NARROW: Final = 500  # pixels, below which titles are short and labels few
+FEW: Final = 4
 
 
 @dataclass(frozen=True)
@@ -69,31 +73,12 @@ class FrontAxes:
     def place(self, values: Mapping[str, float]) -> Point:
         """Return the coordinates of a mechanism with these values of the objectives."""
         across, up = self.across, self.up
-        return axis_factor(across) * values[across.name], axis_factor(up) * values[up.name]
+        return _factor(across) * values[across.name], _factor(up) * values[up.name]
 
-    def error(self, candidate: Candidate) -> float:
-        """Return the standard error of a mechanism's vertical coordinate, in units of the axis."""
-        return axis_factor(self.up) * candidate.errors.get(self.up.name, 0.0)
-
-    def fresh(self, view: RunView, candidate: Candidate) -> Point | None:
-        """Return a mechanism's mean over fresh seeds, as vertical coordinate, and its error.
-
-        The result is None without such trainings under the run's task, or if the axis does not show
-        the run's metric.
-        """
-        is_up = view.metric is not None and view.metric.name == self.up.name
-        cell = view.fresh.get(FRESH["search"], {}).get(candidate.key) if is_up else None
-        if cell is None or cell.mean is None:
-            return None
-        scale = axis_factor(self.up)
-        return scale * cell.mean, scale * (cell.error or 0.0)
-
-    def limits(self) -> tuple[float | None, float | None]:
-        """Return the coordinates of the limits of the two objectives; None for no limit."""
-        across, up = (
-            None if o.limit is None else axis_factor(o) * o.limit for o in (self.across, self.up)
-        )
-        return across, up
+    def limits(self) -> dict[str, float]:
+        """Return the coordinates of the limits of the two objectives, by axis "x" and "y"."""
+        pairs = (("x", self.across), ("y", self.up))
+        return {axis: _factor(o) * o.limit for axis, o in pairs if o.limit is not None}
 
     def stairs(self, candidates: Sequence[Candidate]) -> list[Point]:
         """Return the coordinates of the non-dominated mechanisms, from left to right.
@@ -107,153 +92,193 @@ class FrontAxes:
         return [places[i] for i in non_dominated([(x, -y) for x, y in places])]
 
 
-def axis_factor(objective: Objective) -> float:
-    """Return the factor from values to coordinates: 100 for fractions, else 1."""
-    return 100.0 if objective.unit == FRACTION else 1.0
-
-
-def front_chart(view: RunView) -> altair.LayerChart:
-    """Return the chart of a run's front by its first metric and its first cost.
+def front_chart(
+    *views: RunView,
+    width: int = WIDTH,
+    link: Callable[[RunView, Candidate], str] | None = None,
+) -> altair.LayerChart:
+    """Return the chart of the fronts of runs by the first run's first metric and first cost.
 
     Grey dots are scores (means of a mechanism's own trainings). Mechanisms of the front and named
     mechanisms are at their estimates, with bars of one standard error. All mechanisms to the right
-    of the staircase and below it are dominated.
+    of the staircase and below it are dominated. Several runs differ in colour; runs without the
+    two objectives are left out.
+
+    Args:
+        views: the runs.
+        width: width of the plotted area in pixels; a narrow one has short titles and few labels.
+        link: function that returns the address that a click on a mechanism opens.
 
     Raises:
-        RunError: the run has one objective.
+        RunError: the first run has one objective.
     """
     import altair as alt
 
-    objectives = view.setup.objectives
+    objectives = views[0].setup.objectives
     if len(objectives) < 2:
         raise RunError(
-            f"run {view.name!r} has one objective, {objectives[0].name}; a picture of a "
+            f"run {views[0].name!r} has one objective, {objectives[0].name}; a picture of a "
             "front needs two."
         )
     axes = FrontAxes.of(objectives)
-    rows = [*_front_rows(view, axes)]
-    x = ChartScale.of([row["x"] for row in rows], WIDTH, may_be_log=True)
+    names = {axes.across.name, axes.up.name}
+    shown = [view for view in views if names <= {o.name for o in view.setup.objectives}]
+    rows = [row for view in shown for row in _front_rows(view, axes, link)]
+    if not rows:
+        raise RunError(f"run {views[0].name!r} has no trained mechanism to draw.")
+    is_narrow = width < NARROW
+    x = ChartScale.of([row["x"] for row in rows], width, may_be_log=True)
     y = ChartScale.of([row[end] for row in rows for end in ("low", "high")], HEIGHT)
-    across = alt.X("x:Q", scale=x.scale(), axis=x.axis(_title(axes.across)))
-    up = alt.Y("y:Q", scale=y.scale(), axis=y.axis(_title(axes.up)))
-    stairs = axes.stairs(view.members)
-    if stairs:  # the last step reaches the largest cost
-        stairs.append((max(row["x"] for row in rows), stairs[-1][1]))
-    step = alt.Chart(chart_data({"x": x, "y": y} for x, y in stairs)).mark_line(
-        interpolate="step-after", color=BLUE, strokeWidth=1.4
+    across = alt.X("x:Q", scale=x.scale(), axis=x.axis(_title(axes.across, is_narrow)))
+    base = shown[0].standard if len(shown) == 1 and not is_narrow and not x.is_log else None
+    is_beside = base is not None and bool(base.objectives)
+    above = {"titleAngle": 0, "titleAlign": "left", "titleBaseline": "bottom", "titleX": -30}
+    upwards = y.axis(_title(axes.up, is_narrow), titleY=-40 if is_beside else -10, **above)
+    up = alt.Y("y:Q", scale=y.scale(), axis=upwards)
+    stairs = [_stairs(view, axes, x) for view in shown]
+
+    field, colours = "series", {series: mark[0] for series, mark in MARKS.items()}
+    if len(shown) > 1:
+        field, colours = "run", dict(zip((view.name for view in shown), COLOURS, strict=False))
+    key = alt.Legend(orient="bottom", columns=2 if is_narrow else 4, symbolSize=70)
+    scale = alt.Scale(domain=[*colours], range=[*colours.values()])
+    colour = alt.Color(f"{field}:N", scale=scale, title=None, legend=key)
+    shapes = alt.Scale(domain=[*MARKS], range=[mark[1] for mark in MARKS.values()])
+    plain = {} if field == "series" else {"symbolFillColor": DIM, "symbolStrokeWidth": 0}
+    shape = alt.Shape(
+        "series:N", scale=shapes, title=None, legend=alt.Legend(**(key.to_dict() | plain))
     )
-    layers = [*_limit_rules(axes), step.encode(x=across, y=up)]
-    for series, (colour, shape, size) in MARKS.items():
-        own = [row for row in rows if row["series"] == series]
-        bars = alt.Chart(chart_data(row for row in own if row["low"] < row["high"]))
-        layers += [
-            bars.mark_rule(color=colour).encode(x=across, y="low:Q", y2="high:Q"),
-            alt.Chart(chart_data(own))
-            .mark_point(
-                shape=shape, size=size, color=colour, filled=True, opacity=1, stroke="white",
-                strokeWidth=0.6,
+
+    points = alt.Chart(chart_data(rows)).encode(x=across, y=up)
+    bars = alt.Chart(chart_data([row for row in rows if row["low"] < row["high"]]))
+    tooltip = [alt.Tooltip(f"{name}:N") for name in ("mechanism", "formula", "up", "across")]
+    target = {"href": "link:N"} if link else {}
+    layers = [
+        *_limit_rules(axes),
+        *(
+            alt.Chart(chart_data({"x": a, "y": b} for a, b in steps))
+            .mark_line(
+                interpolate="step-after", color=colours.get(view.name, BLUE), strokeWidth=1.5
             )
-            .encode(x=across, y=up),
-        ]  # fmt: skip
-    # Invisible marks, for the legend and the tooltips.
-    marks = alt.Chart(chart_data(rows)).mark_point(filled=True, size=120, opacity=0)
-    layers += [
-        *_labels(view, axes, rows, x, y),
-        marks.encode(
-            x=across,
-            y=up,
-            shape=_series(alt.Shape, 1),
-            color=_series(alt.Color, 0),
-            tooltip=[alt.Tooltip(f"{name}:N") for name in ("mechanism", "formula", "up", "across")],
+            .encode(x=across, y=up)
+            for view, steps in zip(shown, stairs, strict=True)
         ),
+        bars.mark_rule().encode(x=across, y="low:Q", y2="high:Q", color=colour),
+        points.mark_point(filled=True, opacity=1, stroke=PAPER, strokeWidth=0.7).encode(
+            color=colour, shape=shape, size=alt.Size("area:Q", scale=None)
+        ),
+        *_labels(_wanted(shown, axes)[: FEW if is_narrow else None], stairs, rows, x, y, colour),
+        # Larger invisible marks are easier to point at.
+        points.mark_point(filled=True, size=130, opacity=0).encode(tooltip=tooltip, **target),
     ]
-    chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
-    base = view.standard
-    if base is not None and base.objectives and not x.is_log:
+    chart = alt.layer(*layers).properties(width=width, height=HEIGHT)
+    if base is not None and base.objectives:
         chart = _beside_standard(chart, x, axes.place(base.objectives)[0])
-    title = f"{view.setup.space.name} · {task_and_data(view.setup)}"
-    return styled(chart, title, _caption(view, axes))
+    title = f"{shown[0].setup.space.name} · {task_and_data(shown[0].setup)}"
+    return styled(chart, title, " · ".join(_caption(shown, axes)))
 
 
-def _front_rows(view: RunView, axes: FrontAxes) -> Iterator[dict[str, Any]]:
+def _front_rows(
+    view: RunView, axes: FrontAxes, link: Callable[[RunView, Candidate], str] | None
+) -> Iterator[dict[str, Any]]:
     """Yield a row for each mark: scores, then front, named mechanisms, and means of fresh seeds."""
+    up, factor = axes.up, _factor(axes.up)
 
-    def row(candidate: Candidate, series: str, y: float, error: float) -> dict[str, Any]:
-        x, unit = axes.place(candidate.objectives)[0], axes.up.unit
-        value, spread = y / axis_factor(axes.up), error / axis_factor(axes.up)
+    def row(candidate: Candidate, series: str, value: float, error: float) -> dict[str, Any]:
         return {
-            "x": x,
-            "y": y,
-            "low": y - error,
-            "high": y + error,
+            "x": axes.place(candidate.objectives)[0],
+            "y": factor * value,
+            "low": factor * (value - error),
+            "high": factor * (value + error),
             "series": series,
-            "mechanism": view.name_of(candidate) or view.short(candidate),
-            "formula": candidate.proposal.formula,
-            "up": f"{header(axes.up.name)} {quantity(value, unit, spread or None)}",
+            "area": MARKS[series][2],
+            "run": view.name,
+            "mechanism": printable(view.name_of(candidate) or view.short(candidate)),
+            "formula": printable(candidate.proposal.formula),
+            "up": f"{header(up.name)} {quantity(value, up.unit, error or None)}",
             "across": quantity(candidate.objectives[axes.across.name], axes.across.unit),
-        }
+        } | ({"link": link(view, candidate)} if link else {})
 
     for candidate in view.candidates:
-        place = axes.place({**candidate.objectives, **candidate.scores})
-        yield row(candidate, SCORES, place[1], 0.0)
+        values = {**candidate.objectives, **candidate.scores}
+        yield row(candidate, SCORES, values[up.name], 0.0)
     named = [candidate for _, candidate in view.named]
     for series, shown in ((FRONT, view.members), (NAMED, named)):
         for candidate in shown:
-            y = axes.place(candidate.objectives)[1]
-            yield row(candidate, series, y, axes.error(candidate))
+            error = candidate.errors.get(up.name, 0.0)
+            yield row(candidate, series, candidate.objectives[up.name], error)
+    is_up = view.metric is not None and view.metric.name == up.name
+    fresh = view.fresh.get(FRESH["search"], {}) if is_up else {}
     for candidate in {c.digest: c for c in (*view.members, *named)}.values():
-        if fresh := axes.fresh(view, candidate):
-            yield row(candidate, AGAIN, *fresh)
-
-
-def _series(channel: Any, part: int) -> Any:
-    import altair as alt
-
-    scale = alt.Scale(domain=[*MARKS], range=[mark[part] for mark in MARKS.values()])
-    return channel("series:N", scale=scale, title=None, legend=alt.Legend(orient="bottom-right"))
+        cell = fresh.get(candidate.key)
+        if cell is not None and cell.mean is not None:
+            yield row(candidate, AGAIN, cell.mean, cell.error or 0.0)
 
 
 def _limit_rules(axes: FrontAxes) -> Iterator[Any]:
     """Yield a dashed line for each limit of an objective; mechanisms beyond it are in no front."""
     import altair as alt
 
-    for name, limit in zip("xy", axes.limits(), strict=True):
-        if limit is not None:
-            rule = alt.Chart(chart_data([{"limit": limit}])).mark_rule(strokeDash=[4, 3], color=DIM)
-            yield rule.encode(**{name: alt.X("limit:Q") if name == "x" else alt.Y("limit:Q")})
+    for axis, limit in axes.limits().items():
+        rule = alt.Chart(chart_data([{"limit": limit}])).mark_rule(strokeDash=[4, 3], color=DIM)
+        yield rule.encode(**{axis: alt.X("limit:Q") if axis == "x" else alt.Y("limit:Q")})
+
+
+def _stairs(view: RunView, axes: FrontAxes, x: ChartScale) -> list[Point]:
+    stairs = axes.stairs(view.members)
+    return [*stairs, (x.high, stairs[-1][1])] if stairs else []
+
+
+def _wanted(views: Sequence[RunView], axes: FrontAxes) -> Rows:
+    """Return labels: best, knee and cheapest members of the fronts, then named mechanisms."""
+    labels = []
+    for view in views:
+        texts = {member.digest: (member, FRONT, view.name_of(member)) for member in view.members}
+        texts = {digest: texts[digest] for digest in view.titles}
+        for digest, (member, _, name) in texts.items():
+            text = f"{', '.join(view.titles[digest])}: {name or view.short(member)}"
+            texts[digest] = (member, FRONT, text)
+        texts |= {c.digest: (c, NAMED, name) for name, c in view.named if c.digest not in texts}
+        for candidate, series, text in texts.values():
+            x, y = axes.place(candidate.objectives)
+            label = {"x": x, "y": y, "text": printable(text), "series": series, "run": view.name}
+            labels.append(label)
+    return labels
 
 
 def _labels(
-    view: RunView, axes: FrontAxes, rows: Rows, x: ChartScale, y: ChartScale
+    wanted: Rows,
+    stairs: Sequence[Sequence[Point]],
+    rows: Rows,
+    x: ChartScale,
+    y: ChartScale,
+    colour: Any,
 ) -> Iterator[Any]:
-    """Yield labels of named mechanisms and of the best, knee and cheapest members of the front.
-
-    Of several places around its point, a label takes the nearest that overlaps no label and the
-    fewest marks. A thin line leads to a label that is not beside its point.
-    """
+    """Yield labels that overlap no other label; those without a free place are left out."""
     import altair as alt
 
-    texts = [(candidate, name, ORANGE) for name, candidate in view.named]
-    for member in view.members:
-        if member.digest in view.titles and not view.name_of(member):
-            text = f"{', '.join(view.titles[member.digest])}: {view.short(member)}"
-            texts.append((member, text, BLUE))
-    marks = [(x.pixels(row["x"]), y.length - y.pixels(row["y"])) for row in rows]
+    def pixels(left: float, up: float) -> Point:
+        return x.pixels(left), y.length - y.pixels(up)
+
+    marks = [pixels(row["x"], row["y"]) for row in rows]
+    for steps in stairs:  # labels avoid the staircase, too
+        corners = [pixels(left, up) for left, up in steps]
+        for (left, low), (right, high) in pairwise(corners):
+            marks += [(left + 12 * i, low) for i in range(int(right - left) // 12)]
+            marks += [(right, low - 12 * i) for i in range(int(low - high) // 12)]
     taken: list[tuple[float, float, float]] = []  # centres and half widths
-    for candidate, text, colour in texts:
-        left, up = axes.place(candidate.objectives)
-        at = x.pixels(left), y.length - y.pixels(up)
-        place = _place(at, LETTER * len(text) / 2, marks, taken, (x.length, y.length))
-        taken.append((*place, LETTER * len(text) / 2))
-        label = alt.Chart(chart_data([{"text": text}])).encode(
-            x=alt.value(place[0]), y=alt.value(place[1]), text="text:N"
-        )
-        if math.dist(at, place) > LETTER * len(text) / 2 + 2 * DISTANCES[0]:
-            line = alt.Chart(chart_data([{}])).mark_rule(color=colour, strokeWidth=0.5)
-            ends = zip(("x", "y", "x2", "y2"), (*at, *place), strict=True)
-            yield line.encode(**{name: alt.value(end) for name, end in ends})
-        yield label.mark_text(fontSize=11, stroke="white", strokeWidth=3, strokeOpacity=0.85)
-        yield label.mark_text(fontSize=11, color=colour)
+    placed = []
+    for label in wanted:
+        at = pixels(label["x"], label["y"])
+        half = LETTER * len(label["text"]) / 2
+        place = _place(at, half, marks, taken, (x.length, y.length))
+        if place is not None:
+            taken.append((*place, half))
+            placed.append({**label, "dx": place[0] - at[0], "dy": place[1] - at[1]})
+    texts = alt.Chart(chart_data(placed)).encode(x="x:Q", y="y:Q", text="text:N")
+    style = {"fontSize": 11, "dx": alt.expr("datum.dx"), "dy": alt.expr("datum.dy")}
+    yield texts.mark_text(stroke=PAPER, strokeWidth=3, strokeOpacity=0.85, **style)
+    yield texts.mark_text(**style).encode(color=colour)
 
 
 def _place(
@@ -262,28 +287,38 @@ def _place(
     marks: Sequence[Point],
     taken: Sequence[tuple[float, float, float]],
     size: Point,
-) -> Point:
-    """Return the centre of a label of width ``2 * half`` near a point, in pixels.
+) -> Point | None:
+    """Return the centre of a label of width ``2 * half`` near a point, in pixels; None if none.
+
+    It is the nearest place that overlaps no label and the fewest marks.
 
     Args:
         marks: centres of all marks.
         taken: centres and half widths of the labels that exist already.
         size: width and height of the chart.
     """
+    centres = [
+        (
+            distance,
+            at[0] + math.cos(math.radians(angle)) * (distance + half),
+            at[1] - math.sin(math.radians(angle)) * (distance + LINE / 2),
+        )
+        for distance, angle in product(DISTANCES, ANGLES)
+    ]
+    free = [
+        (distance, x, y)
+        for distance, x, y in centres
+        if half < x < size[0] - half
+        and LINE < y < size[1] - LINE
+        and not any(abs(x - a) < half + b + 4 and abs(y - c) < LINE for a, c, b in taken)
+    ]
 
-    def centre(place: tuple[float, float]) -> Point:
-        distance, angle = place[0], math.radians(place[1])
-        across, up = distance + half, distance + LINE / 2
-        return at[0] + math.cos(angle) * across, at[1] - math.sin(angle) * up
+    def cost(place: tuple[float, float, float]) -> float:
+        distance, x, y = place
+        near = (abs(x - a) < half + 5 and abs(y - c) < LINE / 2 + 5 for a, c in marks)
+        return distance + 15 * sum(near)
 
-    def cost(place: tuple[float, float]) -> float:
-        x, y = centre(place)
-        labels = sum(abs(x - a) < half + b and abs(y - c) < LINE for a, c, b in taken)
-        under = sum(abs(x - a) < half + 5 and abs(y - c) < LINE / 2 + 5 for a, c in marks)
-        outside = not (half < x < size[0] - half and LINE < y < size[1] - LINE)
-        return place[0] + 1000 * labels + 40 * under + 5000 * outside
-
-    return centre(min(product(DISTANCES, ANGLES), key=cost))
+    return min(free, key=cost)[1:] if free else None
 
 
 def _beside_standard(chart: Any, x: ChartScale, standard: float) -> Any:
@@ -293,30 +328,32 @@ def _beside_standard(chart: Any, x: ChartScale, standard: float) -> Any:
     scale = alt.Scale(domain=[x.low / standard, x.high / standard], nice=False, zero=False)
     axis = alt.Axis(
         orient="top", title="relative to standard attention (mha)", titleColor=DIM, labelColor=DIM,
-        grid=False, tickCount=8,
+        titleAnchor="end", grid=False, tickCount=x.length // 80,
     )  # fmt: skip
     ghost = alt.Chart(chart_data([{"ratio": 1.0}])).mark_point(opacity=0)
     upper = ghost.encode(x=alt.X("ratio:Q", scale=scale, axis=axis))
     return alt.layer(chart, upper).resolve_scale(x="independent")
 
 
-def _title(objective: Objective) -> str:
-    about = objective.about.rstrip(".")
+def _factor(objective: Objective) -> float:
+    return 100.0 if objective.unit == FRACTION else 1.0
+
+
+def _title(objective: Objective, is_narrow: bool) -> str:
+    about = "" if is_narrow else objective.about.rstrip(".")
     return ": ".join(filter(None, (header(objective.name, objective.unit), about)))
 
 
-def _caption(view: RunView, axes: FrontAxes) -> str:
-    setup = view.setup
-    parts = [
-        f"seed {setup.config.seed}",
-        f"{plural(view.counts.evaluated, 'mechanism')} evaluated",
-        f"hypervolume {view.hypervolume:.4f}",
-    ]
+def _caption(views: Sequence[RunView], axes: FrontAxes) -> Iterator[str]:
+    view, setup = views[0], views[0].setup
+    if len(views) == 1:
+        yield f"seed {setup.config.seed}"
+        yield f"{plural(view.counts.evaluated, 'mechanism')} evaluated"
+        yield f"hypervolume {view.hypervolume:.4f}"
     if any(member.errors for member in view.members):
-        parts.append("bars: standard errors")
-    if any(limit is not None for limit in axes.limits()):
-        parts.append("dashed: limits of the front")
+        yield "bars: standard errors"
+    if axes.limits():
+        yield "dashed: limits of the front"
     if len(setup.objectives) > 2:
         others = [o.name for o in setup.objectives if o not in (axes.across, axes.up)]
-        parts.append(f"also an objective: {', '.join(others)}")
-    return " · ".join(parts)
+        yield f"also an objective: {', '.join(others)}"

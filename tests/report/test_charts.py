@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from itertools import pairwise
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 import nas
 from nas.common.errors import RunError
 from nas.common.objectives import Objective
-from nas.report.charts import check_picture, comparison_chart, cost_chart, write_chart
+from nas.report.charts import ChartScale, check_picture, comparison_chart, cost_chart, write_chart
 from nas.report.front_chart import FrontAxes, front_chart
 from nas.report.run_view import RunView
 
@@ -24,18 +24,20 @@ BEGINNINGS = {".png": b"\x89PNG", ".svg": b"<svg", ".pdf": b"%PDF"}
 
 
 def layers(chart: Any) -> list[dict[str, Any]]:
-    """The innermost layers of a chart's specification, each with its data."""
-    found, rest = [], [chart.to_dict()]
+    """The innermost layers of a chart's specification, each with its rows."""
+    specification = chart.to_dict()
+    found, rest = [], [specification]
     while rest:
         spec = rest.pop(0)
         inner = spec.get("layer") or spec.get("hconcat")
         rest += [{"data": spec.get("data"), **each} for each in inner or ()]
-        found += [] if inner else [spec]
+        if not inner:
+            found.append({**spec, "rows": specification["datasets"][spec["data"]["name"]]})
     return found
 
 
 def rows_of(chart: Any) -> list[dict[str, Any]]:
-    return [row for layer in layers(chart) for row in layer["data"]["values"]]
+    return [row for layer in layers(chart) for row in layer["rows"]]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +58,7 @@ def test_front_has_titles_units_and_caption(chart: Any, view: RunView) -> None:
 def test_estimates_have_error_bars_and_scores_have_none(chart: Any, view: RunView) -> None:
     marks = next(layer for layer in layers(chart) if "shape" in layer["encoding"])
     by_series: dict[str, list[dict[str, Any]]] = {}
-    for row in marks["data"]["values"]:
+    for row in marks["rows"]:
         by_series.setdefault(row["series"], []).append(row)
     assert [*by_series] == ["scores", "front", "named mechanisms"]
     assert all(row["low"] == row["high"] for row in by_series["scores"])
@@ -67,16 +69,29 @@ def test_estimates_have_error_bars_and_scores_have_none(chart: Any, view: RunVie
     assert [(row["x"], row["y"]) for row in by_series["front"]] == believed
 
 
-def test_labels_lie_inside_and_apart(chart: Any) -> None:
-    boxes = []
-    for layer in layers(chart):
-        encoding = layer["encoding"]
-        if layer["mark"]["type"] == "text" and layer["mark"].get("stroke") is None:
-            (row,) = layer["data"]["values"]
-            boxes.append((encoding["x"]["value"], encoding["y"]["value"], 3.05 * len(row["text"])))
-    assert len(boxes) > 3
-    assert all(half < x < 640 - half and 0 < y < 400 for x, y, half in boxes)
-    for (x, y, half), (other_x, other_y, other) in pairwise(sorted(boxes, key=lambda b: b[1])):
+@pytest.mark.parametrize(("width", "most"), [(640, 99), (300, 4)])
+def test_labels_lie_inside_and_apart(view: RunView, width: int, most: int) -> None:
+    chart = front_chart(view, width=width)
+    found = [layer for layer in layers(chart) if layer["mark"]["type"] == "text"]
+    encodings = (layer["encoding"] for layer in layers(chart))
+    encoding = next(e for e in encodings if "type" in e.get("x", {}).get("scale", {}))
+    x, y = (
+        ChartScale(
+            *encoding[axis]["scale"]["domain"], size, encoding[axis]["scale"]["type"] == "log"
+        )
+        for axis, size in (("x", width), ("y", 400))
+    )
+    boxes = [
+        (
+            x.pixels(row["x"]) + row["dx"],
+            400 - y.pixels(row["y"]) + row["dy"],
+            3.05 * len(row["text"]),
+        )
+        for row in found[0]["rows"]
+    ]
+    assert 3 <= len(boxes) <= most
+    assert all(half < x < width - half and 0 < y < 400 for x, y, half in boxes)
+    for (x, y, half), (other_x, other_y, other) in combinations(boxes, 2):
         assert abs(x - other_x) > half + other or abs(y - other_y) > 12
 
 

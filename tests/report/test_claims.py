@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from nas.report.front_columns import mark
-from nas.report.page.figures import confirmed_figure
-from nas.report.page.rendering import render
+from nas.report.page.rendering import address, render
+from nas.report.page.sections import confirmations
 from nas.report.run_view import RunView
 from tests.recorded_run import CONFIRMED
 
@@ -31,12 +31,10 @@ def test_page_colours_a_difference_by_its_side(example: RunView, seed: int) -> N
     view, gains = drawn(alone(example), rng)
     failing = str(rng.choice([*gains]))
     view = fail(view, failing, 0)
-    figure = confirmed_figure(view)
-    assert figure is not None
+    (table,) = confirmations([view])
+    keys = {address(view.name, c.digest): key for key, c in view.trained.items()}
     shown = {
-        figure["rows"][place]["key"]: side
-        for p in figure["panels"]
-        for place, *_, side in p["gains"]
+        keys[row["address"]]: lead[0] for row in table["rows"] for lead in row["leads"] if lead
     }
     scores: dict[str, Any] = {key: [0.36 + g for g in own] for key, own in gains.items()}
     scores[failing] = [None]
@@ -44,9 +42,9 @@ def test_page_colours_a_difference_by_its_side(example: RunView, seed: int) -> N
     sides = corrected_sides(scores, "mha")
     assert failing not in shown
     assert {key: sides[key] for key in shown} == shown
-    html = render("confirmed.html", confirmed=[figure], views=[view])
+    html = render("holds.html", confirmed=[table], explanations=[], views=[view])
     for side in ("better", "worse", "undecided"):
-        assert html.count(f'class="mark square {side}"') == [*shown.values()].count(side)
+        assert html.count(f'class="interval {side}"') == [*shown.values()].count(side)
 
 
 def test_column_named_does_not_name_the_control_as_dominated(example: RunView) -> None:

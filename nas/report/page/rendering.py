@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 from typing import Any, Final
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from nas.common.differences import LEVEL
 from nas.common.text import plural, printable
-from nas.report.page.figures import tick_label
 from nas.report.run_view import STANDARD
-from nas.report.units import amount, duration, header, points
+from nas.report.units import amount, duration, header
 
 # A number with its error and unit; no line break is allowed inside.
 _NUMBER: Final = re.compile(r"[\d.]+( ± [\d.]+)?( %| points| ×)|[\d.]+ ± [\d.]+")
@@ -39,9 +39,14 @@ def prose(text: str) -> Markup:
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
 
 
-def gain(mean: float, error: float | None, unit: str) -> str:
-    """Return a difference with its standard error as text, with the minus sign "−"."""
-    return points(mean, error, unit).replace("-", "−")
+def address(run: str, digest: str) -> str:
+    """Return the fragment of the page's address that selects a mechanism of a run."""
+    return f"#run={quote(printable(run), safe='')}&id={digest}"
+
+
+def minus(text: str) -> str:
+    """Return a number as text with the minus sign "−" in place of a hyphen."""
+    return text.replace("-", "−")
 
 
 def _output(value: Any) -> Any:
@@ -66,6 +71,5 @@ _ENVIRONMENT: Final = Environment(
 )
 _ENVIRONMENT.globals |= {"STANDARD": STANDARD, "LEVEL": LEVEL}
 _ENVIRONMENT.filters |= {
-    function.__name__: function
-    for function in (*(amount, duration, gain, header, plural, printable, prose, tick_label),)
+    function.__name__: function for function in (amount, duration, header, plural, prose)
 }

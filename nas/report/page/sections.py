@@ -1,31 +1,195 @@
-"""Data of the sections of a page on explanations, operators, and failures."""
+"""Data of the page's sections: the table of mechanisms, and what holds."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.common.differences import mean_and_error
 from nas.common.errors import RunError
-from nas.common.objectives import Objective
-from nas.common.text import last_line, plural
-from nas.evaluation.trial import Incident
+from nas.common.text import plural
+from nas.report.columns import Column
 from nas.report.explanation import ROWS, TITLES
-from nas.report.page.figures import Scale
-from nas.report.page.rendering import gain
-from nas.report.run_view import RunView
-from nas.report.units import FRACTION, header, points, quantity, signed
+from nas.report.front_columns import front_columns
+from nas.report.page.rendering import address, minus
+from nas.report.run_view import FRESH, STANDARD, RunView
+from nas.report.units import FRACTION, amount, header, points, quantity, signed
 from nas.store import Candidate
 
 if TYPE_CHECKING:
     Answer = Mapping[str, Any]
 
-WIDTH, HEIGHT = 160.0, 24.0
+# Columns of `nas front` of which the page has its own.
+LEFT_OUT: Final = ("id", "name", "formula")
+WIDTH: Final = 100.0  # of a drawn interval, in pixels
 ORDER: Final = ("needed", "harmful", "harmless", "unresolved")
-MOST_EXAMPLES: Final = 10
+
+
+def table(views: Sequence[RunView]) -> dict[str, Any]:
+    """Return the table of all mechanisms of runs, the best by the first objective first.
+
+    Its columns are those of ``nas front``, then generation, operator, state and formula.
+    """
+    tables = [_columns(view) for view in views]
+    columns: dict[str, Column[Candidate]] = {}
+    for column in (column for own in tables for column in own.values()):
+        columns.setdefault(column.key, column)
+    rows = [
+        _row(view, mechanism, [own.get(key) for key in columns])
+        for view, own in zip(views, tables, strict=True)
+        for mechanism in sorted(view.mechanisms, key=lambda m: _rank(view, m))
+    ]
+    used = [any(row["cells"][i][0] for row in rows) for i in range(len(columns))]
+    for row in rows:
+        row["cells"] = [cell for cell, is_used in zip(row["cells"], used, strict=True) if is_used]
+    heads = [
+        (column.title, column.is_number)
+        for column, is_used in zip(columns.values(), used, strict=True)
+        if is_used
+    ]
+    return {"heads": heads, "rows": rows}
+
+
+def _columns(view: RunView) -> dict[str, Column[Candidate]]:
+    size = view.setup.config.population
+    columns = [
+        *(c for c in front_columns(view) if c.title and c.key not in LEFT_OUT),
+        Column("generation", "gen", lambda m: 1 + m.proposal.number // size),
+        Column("operator", "made by", lambda m: m.proposal.operator, is_number=False),
+        Column("state", "state", lambda m: m.status, is_number=False),
+        Column("formula", "formula", lambda m: m.proposal.formula, is_number=False),
+    ]
+    return {column.key: column for column in columns}
+
+
+def _row(
+    view: RunView, mechanism: Candidate, columns: Sequence[Column[Candidate] | None]
+) -> dict[str, Any]:
+    """Return a row of the table; a cell has a text, the number to sort by, and the alignment."""
+    cells = [
+        (minus(column.cell(mechanism)), column.value(mechanism), column.is_number)
+        if column
+        else ("", None, False)
+        for column in columns
+    ]
+    name, is_member = view.name_of(mechanism), mechanism in view.members
+    return {
+        "run": view.name,
+        "kind": "named" if name else "member" if is_member else "",
+        "name": name or view.short(mechanism),
+        "address": address(view.name, mechanism.digest),
+        "digest": mechanism.digest,
+        "cells": cells,
+    }
+
+
+def _rank(view: RunView, mechanism: Candidate) -> tuple[bool, float]:
+    objective, values = view.setup.objectives[0], mechanism.objectives
+    return not values, objective.as_cost(values[objective.name]) if values else 0.0
+
+
+@dataclass(frozen=True)
+class IntervalScale:
+    """A linear map from differences to pixels of a drawing of intervals, which contains 0."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def over(cls, values: Iterable[float]) -> IntervalScale:
+        """Return a scale over the values and 0, with a margin at each end."""
+        ends = [*values, 0.0]
+        room = 0.06 * (max(ends) - min(ends)) or 1.0
+        return cls(min(ends) - room, max(ends) + room)
+
+    def __call__(self, value: float) -> float:
+        """Return the position of a value in pixels, within the drawing."""
+        share = (value - self.low) / (self.high - self.low)
+        return WIDTH * min(1.0, max(0.0, share))
+
+    def interval(self, difference: Mapping[str, Any], unit: str) -> dict[str, Any]:
+        """Return positions of a difference and its 95 % interval, and both as text.
+
+        Args:
+            difference: an object with the keys "mean", "error", "low" and "high".
+            unit: unit of the metric.
+        """
+        mean, low, high = (difference[name] for name in ("mean", "low", "high"))
+        drawn: dict[str, Any] = {"zero": self(0.0), "mean": self(mean), "ends": None, "words": ""}
+        if low is not None and high is not None:
+            words = " to ".join(minus(points(end, None, unit)) for end in (low, high))
+            drawn |= {"ends": (self(low), self(high)), "words": f"95 % interval {words}"}
+        return drawn | {"text": minus(points(mean, difference["error"], unit))}
+
+
+def confirmations(views: Sequence[RunView]) -> list[dict[str, Any]]:
+    """Return a table of the confirmed mechanisms of each run that has some.
+
+    A confirmed mechanism was trained again with seeds that the search never used. Its row has the
+    mean in the search, the estimate, and for each part of the confirmation the mean over fresh
+    seeds and the difference to standard attention.
+    """
+    return [
+        _confirmation(view) for view in views if view.metric and view.fresh.get(FRESH["search"])
+    ]
+
+
+def _confirmation(view: RunView) -> dict[str, Any]:
+    metric, fresh = view.metric, view.fresh[FRESH["search"]]
+    assert metric is not None
+    unit, name = metric.unit, metric.name
+    keys = [key for key in fresh if key in view.trained]
+    keys.sort(key=lambda key: metric.as_cost(fresh[key].mean or 0.0))
+    leads = {(part, key): view.lead(part, key) for part in view.fresh for key in keys}
+    parts = [part for part in view.fresh if any(leads[part, key] for key in keys)]
+    scales = {
+        part: IntervalScale.over(
+            end
+            for key in keys
+            if (lead := leads[part, key])
+            for end in (lead.mean, lead.low, lead.high)
+            if end is not None
+        )
+        for part in parts
+    }
+    costs = [o.name for o in view.setup.objectives if not o.is_metric]
+    rows = []
+    for key in keys:
+        mechanism = view.trained[key]
+        shares, digest = view.shares(mechanism), mechanism.digest
+        score, estimate = mechanism.scores.get(name), mechanism.objectives.get(name)
+        cells = [view.fresh[part].get(key) for part in view.fresh]
+        rows.append(
+            {
+                "name": view.called(key),
+                "address": address(view.name, digest),
+                "kind": "named" if key in view.names else "",
+                "score": "" if score is None else amount(score, unit),
+                "estimate": ""
+                if estimate is None
+                else amount(estimate, unit, mechanism.errors.get(name)),
+                "means": [
+                    "" if c is None or c.mean is None else amount(c.mean, unit, c.error)
+                    for c in cells
+                ],
+                "leads": [
+                    (lead.verdict, scales[part].interval(lead.to_dict(), unit))
+                    if (lead := leads[part, key])
+                    else None
+                    for part in parts
+                ],
+                "costs": [f"{shares[cost]:.2f}" if cost in shares else "" for cost in costs],
+            }
+        )
+    tasks = view.confirmation(metric).tasks
+    heads = [
+        *("mechanism", "score", "estimate"),
+        *(f"{part} ({tasks[part]})" if part in tasks else part for part in view.fresh),
+        *(f"{part} over {STANDARD}" for part in parts),
+        *(f"{header(cost).removesuffix(' ms')} × {STANDARD}" for cost in costs),
+    ]
+    return {"run": view.name, "metric": header(name, unit), "heads": heads, "rows": rows}
 
 
 def explanations(views: Sequence[RunView]) -> list[dict[str, Any]]:
@@ -34,57 +198,44 @@ def explanations(views: Sequence[RunView]) -> list[dict[str, Any]]:
     Raises:
         RunError: a recorded explanation is damaged.
     """
-    return [
-        _read("explain", _explanation, view, answer) for view in views for answer in view.explained
-    ]
+    return [_explanation(view, answer) for view in views for answer in view.explained]
 
 
-def _read(
-    command: str, make: Callable[[RunView, Answer], dict[str, Any]], view: RunView, answer: Answer
-) -> dict[str, Any]:
+def _explanation(view: RunView, answer: Answer) -> dict[str, Any]:
     try:
-        return make(view, answer)
+        return _explained(view, answer)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise RunError(
-            f"run {view.label}: its record holds an answer of `nas {command}` that cannot be "
+            f"run {view.label}: its record holds an answer of `nas explain` that cannot be "
             "read; run the command again."
         ) from error
 
 
-def _explanation(view: RunView, answer: Answer) -> dict[str, Any]:
+def _explained(view: RunView, answer: Answer) -> dict[str, Any]:
     digest, metric = answer["id"], answer["metric"]
     unit, words = metric["unit"], metric["name"].replace("_", " ")
-    name = _name(view, digest) or digest[:8]
+    candidate = view.by_digest.get(digest)
+    name = view.called(candidate.key) if candidate and candidate.key in view.trained else digest[:8]
     reached = "it could not be trained"
     if answer["mean"] is not None:
         reached = f"{words} {quantity(answer['mean'], unit, answer['error'])}"
     rows = [row for part in TITLES for row in answer[part]]
     ends = [d[end] for row in rows if (d := row["difference"]) for end in ("low", "high")]
-    x = Scale.over([*ends, 0.0], 6, WIDTH - 6)
+    scale = IntervalScale.over(ends)
+    band = [scale(sign * answer["margin"]) for sign in (-1, 1)]
     return {
-        "run": view.name,
-        "digest": digest,
         "name": name,
+        "address": address(view.name, digest),
         "about": f"{reached} under {answer['task']}, {plural(len(answer['values']), 'fresh seed')}",
         "summary": _summary(answer["edits"], unit),
         "tables": [
-            (title.format(source=name), *_table(part, answer))
+            (title.format(source=name), *_explained_part(part, answer, scale, band))
             for part, title in TITLES.items()
             if answer[part]
         ],
-        "x": x,
-        "width": WIDTH,
-        "height": HEIGHT,
-        "band": [min(max(x(sign * answer["margin"]), 0.0), WIDTH) for sign in (-1, 1)],
         "what": f"points of {words}" if unit == FRACTION else words,
         "margin": points(answer["margin"], None, unit).lstrip("+"),
     }
-
-
-def _name(view: RunView, digest: str) -> str:
-    """Return the name or shortened digest of a mechanism; empty if the run did not train it."""
-    candidate = view.by_digest.get(digest)
-    return view.called(candidate.key) if candidate and candidate.key in view.trained else ""
 
 
 def _summary(edits: Sequence[Answer], unit: str) -> str:
@@ -96,18 +247,14 @@ def _summary(edits: Sequence[Answer], unit: str) -> str:
     if not needed:
         return summary
     most = max(needed, key=lambda row: abs(row["difference"]["mean"]))
-    return f"{summary} The largest loss: {most['words']}, {_gain(most, unit)}."
+    gain = minus(points(most["difference"]["mean"], most["difference"]["error"], unit))
+    return f"{summary} The largest loss: {most['words']}, {gain}."
 
 
-def _table(part: str, answer: Answer) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return headers and rows of a table of an explanation.
-
-    Edits are sorted by their difference in the metric, largest loss first.
-
-    Args:
-        part: name of the table: "edits" or "controls".
-        answer: the recorded explanation.
-    """
+def _explained_part(
+    part: str, answer: Answer, scale: IntervalScale, band: Sequence[float]
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return headers and rows of a table of an explanation; the edit of largest loss is first."""
     rows, unit = answer[part], answer["metric"]["unit"]
     if part == "edits":
         sign = 1 if answer["metric"]["direction"] == "max" else -1
@@ -115,141 +262,18 @@ def _table(part: str, answer: Answer) -> tuple[list[str], list[dict[str, Any]]]:
             rows, key=lambda row: sign * row["difference"]["mean"] if row["difference"] else 0.0
         )
     costs = [name for name in rows[0]["added_costs"] if any(r["added_costs"][name] for r in rows)]
-    heads = [ROWS[part], "", "difference", "verdict", *map(header, costs), "formula"]
-    return heads, [_line(row, costs, unit) for row in rows]
-
-
-def _line(row: Answer, costs: Sequence[str], unit: str) -> dict[str, Any]:
-    failed = "; ".join(f"{count} failed, {reason}" for reason, count in row["failed"].items())
-    difference = row["difference"]
-    ends = difference and [gain(difference[end], None, unit) for end in ("low", "high")]
-    numbers = difference and {name: float(difference[name]) for name in ("mean", "low", "high")}
-    return {
-        "words": f"{row['words']} ({failed})" if failed else str(row["words"]),
-        "difference": numbers,
-        "interval": ends and " to ".join(ends),
-        "gain": _gain(row, unit),
-        "verdict": str(row["verdict"]),
-        "costs": [signed(row["added_costs"][cost]).replace("-", "−") for cost in costs],
-        "formula": str(row["formula"]),
-    }
-
-
-def _gain(row: Answer, unit: str) -> str:
-    difference = row["difference"]
-    return gain(difference["mean"], difference["error"], unit) if difference else "–"
-
-
-@dataclass(frozen=True)
-class Operator:
-    """Results of the mechanisms that one operator, such as a mutation, proposed in the search.
-
-    Attributes:
-        trained: number of the operator's mechanisms that were submitted for training.
-        failed: number of these mechanisms whose training failed.
-        joined: number of these mechanisms that were in the Pareto front after any generation.
-        stayed: number of these mechanisms that are in the front after the last generation.
-        gain: mean improvement of the estimated first objective over the better parent, and its
-            standard error; positive is better. None if no mechanism has a trained parent.
-        core_seconds: processor time of all trainings of these mechanisms, in seconds.
-    """
-
-    name: str
-    trained: int
-    failed: int
-    joined: int
-    stayed: int
-    gain: tuple[float, float | None] | None
-    core_seconds: float
-
-
-def operators_of(view: RunView) -> list[Operator]:
-    """Return the results of each operator of a search, most trained mechanisms first."""
-    groups: defaultdict[str, list[Candidate]] = defaultdict(list)
-    for mechanism in view.trained.values():
-        groups[mechanism.proposal.operator].append(mechanism)
-    joined = set(chain.from_iterable(generation.front for generation in view.generations))
-    stayed = {member.digest for member in view.members}
-    operators = []
-    for name, group in groups.items():
-        gains = [gain for m in group if (gain := _improvement(view, m)) is not None]
-        operators.append(
-            Operator(
-                name=name,
-                trained=len(group),
-                failed=sum(m.status == "failed" for m in group),
-                joined=sum(m.digest in joined for m in group),
-                stayed=sum(m.digest in stayed for m in group),
-                gain=mean_and_error(gains) if gains else None,
-                core_seconds=sum(
-                    t.evaluation.core_seconds
-                    for m in group
-                    for t in (*m.trainings, *(m.target or ()))
-                ),
-            )
-        )
-    return sorted(operators, key=lambda operator: (-operator.trained, operator.name))
-
-
-def _improvement(view: RunView, child: Candidate) -> float | None:
-    """Return the child's improvement of the first objective over its better parent.
-
-    Positive is better. None if the child or all its parents have no successful trainings.
-    """
-    objective = view.setup.objectives[0]
-    value = _as_cost(child, objective)
-    parents = [view.by_digest[d] for d in child.proposal.parents if d in view.by_digest]
-    values = [cost for parent in parents if (cost := _as_cost(parent, objective)) is not None]
-    return None if value is None or not values else min(values) - value
-
-
-def _as_cost(mechanism: Candidate, objective: Objective) -> float | None:
-    values = mechanism.objectives
-    return objective.as_cost(values[objective.name]) if values else None
-
-
-def failures_of(view: RunView) -> list[tuple[str, int, list[tuple[str, str, str]]]]:
-    """Return the failed and stopped trainings by reason, most frequent reason first.
-
-    Returns:
-        For each reason its text, the number of trainings, and examples. An example is the name of a
-        mechanism, its digest, and the last line of the error.
-    """
-    reasons: defaultdict[str, list[str]] = defaultdict(list)
-    errors: dict[str, str] = {}
-    for row in view.trainings:
-        evaluation = row.evaluation
-        if not evaluation.is_ok:
-            reasons[evaluation.reason or evaluation.status].append(row.key)
-            errors[row.key] = last_line(evaluation.error)
-    return [
-        (
-            reason.replace("_", " "),
-            len(keys),
-            [
-                (view.called(key), view.trained[key].digest, errors[key])
-                for key in keys[:MOST_EXAMPLES]
-            ],
-        )
-        for reason, keys in sorted(reasons.items(), key=lambda pair: -len(pair[1]))
-    ]
-
-
-def incidents_of(view: RunView) -> list[dict[str, Any]]:
-    """Return the count and the messages of each kind of worker failure, most frequent first."""
-    groups: defaultdict[str, list[Incident]] = defaultdict(list)
-    for incident in view.incidents:
-        groups[incident.kind].append(incident)
-    entries = []
-    for kind, group in sorted(groups.items(), key=lambda pair: -len(pair[1])):
-        messages = [*dict.fromkeys(f"{i.worker}: {i.text}".removeprefix(": ") for i in group)]
-        entries.append(
+    heads = [ROWS[part], "difference", "verdict", *map(header, costs), "formula"]
+    lines = []
+    for row in rows:
+        failed = "; ".join(f"{count} failed, {reason}" for reason, count in row["failed"].items())
+        difference = row["difference"]
+        lines.append(
             {
-                "kind": kind,
-                "count": len(group),
-                "restarted": sum(incident.key is not None for incident in group),
-                "messages": messages[:MOST_EXAMPLES],
-                "more": max(0, len(messages) - MOST_EXAMPLES),
+                "words": f"{row['words']} ({failed})" if failed else str(row["words"]),
+                "drawn": scale.interval(difference, unit) | {"band": band} if difference else None,
+                "verdict": str(row["verdict"]),
+                "costs": [minus(signed(row["added_costs"][cost])) for cost in costs],
+                "formula": str(row["formula"]),
             }
         )
-    return entries
+    return heads, lines

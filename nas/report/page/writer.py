@@ -1,51 +1,43 @@
 """Write a page: one HTML file that shows runs and needs no other file.
 
 A strict content security policy allows only the page's own script and style, identified by their
-hashes; it forbids requests, other scripts and forms. The data are encoded as base64, which cannot
-contain the end tag of the element around them. The page's script is the concatenation of all files
-of ``SCRIPTS``, which share one scope.
+hashes; it forbids requests, other scripts and forms. Everything that the page can show is HTML in
+the file: the script only selects, sorts, searches and shows tooltips.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from importlib import resources
-from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from markupsafe import Markup
 
 from nas.common.errors import RunError
 from nas.common.interrupts import garbage_collection_paused
+from nas.report.charts import BLUE, COLOURS, DIM, GREEN, GREY, GRID, INK, ORANGE, PAPER, svg_of
 from nas.report.front import headline
-from nas.report.page.figures import confirmed_figure, course_figure, front_figure
-from nas.report.page.packing import pack_page, page_columns, shared_columns
-from nas.report.page.rendering import render
-from nas.report.page.sections import (
-    explanations,
-    failures_of,
-    incidents_of,
-    operators_of,
-)
+from nas.report.front_chart import front_chart
+from nas.report.page.mechanism import mechanisms
+from nas.report.page.rendering import address, render
+from nas.report.page.sections import confirmations, explanations, table
 from nas.report.run_view import RunView
 from nas.report.verdict import verdict_of
 from nas.store import RUNS, find_run, open_run
 from nas.store.files import write_file
 
-if TYPE_CHECKING:
-    from nas.report.page.packing import Table
-
-# Columns of ``page_columns`` that the static table of the front omits.
-LEFT_OUT: Final = ("operator", "state")
 HERE: Final = resources.files("nas.report.page")
-# Only functions read the constants of scripts, so the order matters only for the last script.
-SCRIPTS: Final = (
-    *("dom", "run", "state", "filter", "scale", "marks", "labels", "tip", "pointer"),
-    *("front", "table", "curves", "edits", "graph", "mechanism", "timeline", "main"),
-)
+# Widths of the chart of the front, in pixels; page.css shows one of the two pictures.
+WIDTHS: Final = {"wide": 820, "narrow": 300}
+# The style sheet's variable of each colour of the chart, for light and dark.
+THEME: Final = {
+    PAPER: "card", INK: "ink", DIM: "muted", GRID: "faint", GREY: "cloud", BLUE: "run-0",
+    ORANGE: "named", GREEN: "fresh", **{c: f"run-{i}" for i, c in enumerate(COLOURS)},
+}  # fmt: skip
 
 
 def write_report(
@@ -78,9 +70,9 @@ def write_report(
 
 def page(views: Sequence[RunView]) -> str:
     """Return the HTML of a page that shows runs."""
-    style, script = (HERE / "page.css").read_text("utf-8"), page_script()
-    tables = [page_columns(view) for view in views]
-    figures = (confirmed_figure(view) for view in views)
+    style, script = ((HERE / name).read_text("utf-8") for name in ("page.css", "page.js"))
+    pictures, caption = _front(views)
+    shown = next((view for view in views if view.members), views[0])
     return render(
         "page.html",
         views=views,
@@ -88,28 +80,15 @@ def page(views: Sequence[RunView]) -> str:
         style_hash=_hash(style),
         script=Markup(script),  # noqa: S704 - ours
         script_hash=_hash(script),
-        data=Markup(pack_page(views, tables)),  # noqa: S704 - base64
         verdicts=[(headline(view), f"{view.started:%Y-%m-%d}", verdict_of(view)) for view in views],
-        front=front_figure(views),
-        members=_members(views, tables),
-        confirmed=[figure for figure in figures if figure],
+        pictures=pictures,
+        caption=caption,
+        table=table(views),
+        mechanisms=[mechanism for view in views for mechanism in mechanisms(view)],
+        selected=address(shown.name, shown.members[0].digest) if shown.members else "",
+        confirmed=confirmations(views),
         explanations=explanations(views),
-        courses=[course_figure(views, over_time=over_time) for over_time in (False, True)],
-        searches=[
-            {
-                "view": view,
-                "operators": operators_of(view),
-                "failures": failures_of(view),
-                "incidents": incidents_of(view),
-            }
-            for view in views
-        ],
     )
-
-
-def page_script() -> str:
-    """Return the page's script: all files of ``SCRIPTS`` in order, concatenated."""
-    return "\n".join((HERE / "scripts" / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
 
 
 def _views(labels: Sequence[str], folder: Path) -> list[RunView]:
@@ -123,18 +102,37 @@ def _views(labels: Sequence[str], folder: Path) -> list[RunView]:
     return views
 
 
-def _members(views: Sequence[RunView], tables: Sequence[Table]) -> dict[str, Any]:
-    """Return the Pareto fronts of runs as a static table, for printing and without scripts."""
-    columns = [column for column in shared_columns(tables) if column.key not in LEFT_OUT]
-    rows = []
-    for view, table in zip(views, tables, strict=True):
-        by_key = {column.key: column for column in table}
-        for member in view.members:
-            cells = [by_key[c.key].cell(member) if c.key in by_key else "" for c in columns]
-            rows.append([view.name if len(views) > 1 else "", view.called(member.key), *cells])
-    heads = ["run", "id", *(column.title for column in columns)]
-    used = [any(row[place] for row in rows) for place in range(len(heads))]
-    return {"heads": [*compress(heads, used)], "rows": [[*compress(row, used)] for row in rows]}
+def _front(views: Sequence[RunView]) -> tuple[dict[str, Markup], str]:
+    """Return the chart of the fronts as an SVG element for each of ``WIDTHS``, and its caption.
+
+    Without a trained mechanism, or with a single objective, there are no pictures, and the caption
+    gives the reason.
+    """
+    pictures: dict[str, Markup] = {}
+    caption = ""
+    for name, width in WIDTHS.items():
+        try:
+            chart = front_chart(*views, width=width, link=lambda v, c: address(v.name, c.digest))
+        except RunError as error:
+            return {}, str(error)
+        specification: dict[str, Any] = chart.to_dict(validate=False)  # altair's own check is slow
+        caption = specification.pop("title")["subtitle"]
+        svg = svg_of(specification | {"background": None, "padding": 6})
+        # Vega escapes the texts.
+        pictures[name] = Markup(_themed(svg))  # noqa: S704
+    return pictures, caption
+
+
+def _themed(svg: str) -> str:
+    """Return a chart with the page's colours, and without the labels that tooltips repeat.
+
+    Vega gives each link an address in front of the fragment. The table serves the keyboard: the
+    links of hundreds of points are left out of the tab order.
+    """
+    for colour, variable in THEME.items():
+        svg = svg.replace(f'="{colour}"', f'="var(--{variable})"')
+    svg = re.sub(r' (aria-[a-z]+|role)="[^"]*"', "", svg)
+    return re.sub(r'<a xlink:href="[^"#]*#', '<a tabindex="-1" href="#', svg)
 
 
 def _hash(text: str) -> str:

@@ -1,17 +1,15 @@
-"""The page in a browser: its views, its address, its keyboard, and its requests."""
+"""The page in a browser: its views, its address, its table, and its requests."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
 
 import pytest
-from PIL import Image
 
 from nas.report.page import write_report
+from nas.report.page.rendering import address
 from nas.report.run_view import RunView
 from nas.report.units import amount
 from nas.store import open_run
@@ -19,169 +17,117 @@ from tests.report.page.conftest import edited, limit_macs
 
 pytestmark = pytest.mark.browser
 
-CHART = ".chart svg"
+CHART = ".chart.wide"
+ROWS = ".rows tbody tr"
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x1b[31m'\"&"
 
 
 def counted(opened: Any) -> tuple[int, int]:
     """How many mechanisms the table shows, and of how many."""
-    shown, whole = opened.text("#filter .count").replace(",", "").split(" of ")
+    shown, whole = opened.text("#count").replace(",", "").split(" of ")
     return int(shown), int(whole)
 
 
-def state(opened: Any) -> dict[str, str]:
-    return {name: values[0] for name, values in parse_qs(opened.fragment.lstrip("#")).items()}
+def point(opened: Any, digest: str) -> Any:
+    """The largest mark of a mechanism in the front, which is drawn last."""
+    return opened.page.locator(f'{CHART} a[href$="id={digest}"]').last
 
 
-def hover(opened: Any, selector: str) -> None:
-    """Point at the middle of something in the chart."""
-    opened.page.locator(CHART).scroll_into_view_if_needed()
-    box = opened.page.locator(selector).bounding_box()
-    opened.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-
-
-def drag(opened: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
-    """Draw a box in the chart; places are shares of its width and height."""
-    opened.page.locator(CHART).scroll_into_view_if_needed()
-    box = opened.page.locator(CHART).bounding_box()
-    at = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in (start, end)]
-    opened.page.mouse.move(*at[0])
-    opened.page.mouse.down()
-    opened.page.mouse.move(*at[1], steps=4)
-    opened.page.mouse.up()
-
-
-def test_page_sends_no_request_and_draws_front_and_timeline(
-    look: Callable[..., Any], page_file: Path
+def test_front_selects_and_explains_mechanisms_without_a_request(
+    look: Callable[..., Any], page_file: Path, view: RunView
 ) -> None:
-    opened = look(page_file)
+    opened, best, cheapest = look(page_file), view.members[0], view.members[-1]
     assert opened.requests == [page_file.as_uri()]
     assert "standard attention is established" in opened.text("h1")
-    shot = Image.open(io.BytesIO(opened.page.locator(CHART).screenshot()))
-    assert len(shot.convert("RGB").getcolors(1_000_000)) > 100
-    bars = Image.open(io.BytesIO(opened.page.locator("#timeline canvas").screenshot()))
-    assert len(bars.convert("RGB").getcolors(1_000_000)) > 20
+    assert opened.text("#mechanism h2").startswith(best.digest[:8])
+    assert opened.page.locator(f"{CHART} a.chosen").count() > 0
 
+    point(opened, cheapest.digest).hover()
+    tip = opened.text("#tip")
+    assert cheapest.digest[:8] in tip
+    assert " ".join(cheapest.proposal.formula.split()) in " ".join(tip.split())
+    values = cheapest.objectives
+    for text in (
+        amount(values["accuracy"], "fraction", cheapest.errors["accuracy"]),
+        amount(cheapest.scores["accuracy"], "fraction"),
+        amount(values["macs"]),
+        amount(values["time_ms"]),
+        f"{100 * float(view.fresh['fresh'][cheapest.key].mean or 0):.1f} ± ",
+    ):
+        assert text in tip
+    opened.page.keyboard.press("Escape")
+    assert not opened.page.locator("#tip").is_visible()
 
-def test_hover_shows_the_values_of_the_store(
-    look: Callable[..., Any], page_file: Path, view: RunView
-) -> None:
-    opened, best = look(page_file), view.members[0]
-    hover(opened, "circle.chosen")
-    told = opened.text("#tip")
-    assert best.digest[:8] in told
-    assert " ".join(best.proposal.formula.split()) in " ".join(told.split())
-    assert amount(best.objectives["accuracy"], "fraction", best.errors["accuracy"]) in told
-    assert amount(best.scores["accuracy"], "fraction") in told
-    assert amount(best.objectives["macs"]) in told
-    assert amount(best.objectives["time_ms"]) in told
-    fresh = view.fresh["fresh"][best.key].mean
-    assert fresh is not None
-    assert f"{100 * fresh:.1f} ± " in told
-
-
-def test_box_filters_the_table_and_is_kept_in_the_address(
-    look: Callable[..., Any], page_file: Path, view: RunView
-) -> None:
-    opened = look(page_file)
-    drag(opened, (0.3, 0.1), (0.6, 0.5))
-    left, right, low, high = map(float, state(opened)["box"].split(","))
-    values = [m.objectives for m in view.candidates]
-    inside = sum(left <= v["time_ms"] <= right and low <= v["accuracy"] <= high for v in values)
-    assert 0 < inside < len(values)
-    assert counted(opened) == (inside, len(view.mechanisms))
-    opened.page.click("#rows tbody tr[data-place='1']")
-    chosen = state(opened)["id"]
+    point(opened, cheapest.digest).click()
+    assert opened.fragment == address(view.name, cheapest.digest)
+    assert opened.text("#mechanism h2").startswith(cheapest.digest[:8])
     again = look(page_file, opened.fragment)
-    assert counted(again) == counted(opened)
-    assert state(again) == state(opened)
-    assert again.text("#mechanism h2").startswith(chosen[:8])
-    assert again.page.locator("rect.box").get_attribute("visibility") == "visible"
-    again.page.click("text=clear box")
-    assert counted(again)[0] == len(view.mechanisms)
+    assert again.text("#mechanism h2") == opened.text("#mechanism h2")
+    assert again.page.locator(f"{ROWS}[aria-selected=true] .id").inner_text() == (
+        view.called(cheapest.key)
+    )
 
 
-def test_limits_are_marked_and_what_lies_outside_can_be_shown(
-    look: Callable[..., Any], example: Path, tmp_path: Path
-) -> None:
-    limit = 2e6
-    folder = limit_macs(example, tmp_path / "limited", limit)
-    opened = look(write_report(folder, tmp_path / "limited.html"))
-    opened.page.select_option("#axis-x", "macs")
-    assert opened.page.locator(f"{CHART} line.limit").count() == 1
-    assert opened.page.locator(f"{CHART} rect.outside").count() == 1
-    opened.page.select_option("#show", "outside the limits")
-    with open_run(folder) as run:
-        view = RunView.read(run)
-    outside = [c for c in view.candidates if c.costs["macs"] > limit]
-    assert all(member.costs["macs"] <= limit for member in view.members)
-    shown, _ = counted(opened)
-    assert len(outside) <= shown < len(view.mechanisms)
-    opened.page.locator("#rows tr[data-place='0']").click()
-    assert "outside the limits" in opened.text("#mechanism .known")
-
-
-def test_words_and_comparisons_filter_and_columns_sort(
+def test_table_is_searched_sorted_and_selects(
     look: Callable[..., Any], page_file: Path, view: RunView
 ) -> None:
     opened = look(page_file)
+    assert counted(opened) == (len(view.mechanisms), len(view.mechanisms))
     opened.page.keyboard.press("/")
-    opened.page.keyboard.type("softmax macs<1M -crossover")
+    opened.page.keyboard.type("softmax crossover")
     wanted = [
         m
         for m in view.mechanisms
-        if "softmax" in f"{m.proposal.formula} {m.proposal.operator}".lower()
-        and m.proposal.operator != "crossover"
-        and m.costs.get("macs", 1e9) < 1e6
+        if "softmax" in m.proposal.formula and "crossover" in m.proposal.operator
     ]
     assert counted(opened)[0] == len(wanted) > 0
-    opened.page.click("[data-sort='time_ms']")
-    opened.page.click("[data-sort='time_ms']")
-    first = opened.page.locator("#rows tbody tr[data-place='0'] td.id").inner_text()
-    least = min(wanted, key=lambda m: m.costs["time_ms"])
-    assert first == view.called(str(least.key))
-    with opened.page.expect_download() as download:
-        opened.page.click("#csv")
-    lines = Path(download.value.path()).read_bytes().decode().split("\r\n")
-    assert len(lines) == len(wanted) + 2
-    assert least.digest in lines[1]
-    assert repr(least.costs["time_ms"]) in lines[1]
+    time = opened.page.locator(".rows th", has_text="time ms")
+    for pick in (max, min):
+        time.click()
+        first = opened.page.locator(f"{ROWS}:visible").first
+        chosen = pick(wanted, key=lambda m: m.costs["time_ms"])
+        assert first.locator(".id").inner_text() == view.called(chosen.key)
+    first.locator("td").nth(2).click()
+    assert opened.text("#mechanism h2").startswith(view.called(chosen.key))
 
 
-def test_panel_shows_graph_curves_trainings_and_lineage(
+def test_panel_shows_graph_source_parents_and_trainings_by_task(
     look: Callable[..., Any], page_file: Path, view: RunView
 ) -> None:
     opened, best = look(page_file), view.members[0]
-    genome = best.proposal.genome
-    streams = {ref for node in genome.nodes for ref in node.inputs if isinstance(ref, str)}
-    assert opened.page.locator(".graph svg .node").count() == len(genome.nodes) + len(streams) + 1
+    nodes = len(best.proposal.genome.nodes)
+    assert opened.page.locator(".panel.graph svg rect").count() > nodes
     assert "class Attention" in str(opened.page.text_content(".take details pre"))
-    assert opened.page.locator(".curves svg .curve.own").count() == 2 * len(best.trainings)
-    rows = opened.page.locator(".trainings tbody tr")
-    assert rows.count() == len(best.trainings) + 10
-    steps = opened.page.locator(".lineage li")
-    parents = view.by_digest[best.digest].proposal.parents
-    assert steps.count() > 1
-    link = steps.nth(1).locator("a").first
-    assert link.get_attribute("data-id") in parents
+    rows = opened.page.locator(".trainings tbody tr").all_inner_texts()
+    cells = [row.split("\t")[:2] for row in rows]
+    assert cells == [
+        *([["vit-cifar10", "search"]] * len(best.trainings)),
+        *([["vit-cifar10", "fresh"]] * 5),
+        *([["comparison", "long"]] * 5),
+    ]
+    link = opened.page.locator(".lineage a").first
+    parent = str(link.get_attribute("href"))
+    assert parent == address(view.name, best.proposal.parents[0])
     link.click()
-    assert state(opened)["id"] in parents
-    assert opened.text("#mechanism h2").startswith(state(opened)["id"][:8])
+    assert opened.fragment == parent
+    assert opened.text("#mechanism h2").startswith(link_name(view, best.proposal.parents[0]))
 
 
-def test_keyboard_steps_through_front_and_table(
-    look: Callable[..., Any], page_file: Path, view: RunView
+def link_name(view: RunView, digest: str) -> str:
+    mechanism = view.by_digest[digest]
+    return view.name_of(mechanism) or digest[:8]
+
+
+def test_limits_are_marked_and_said(
+    look: Callable[..., Any], example: Path, tmp_path: Path
 ) -> None:
-    opened = look(page_file)
-    opened.page.focus(CHART)
-    opened.page.keyboard.press("ArrowLeft")
-    order = sorted(view.members, key=lambda m: m.objectives["time_ms"])
-    before = order[order.index(view.members[0]) - 1]
-    assert state(opened)["id"] == before.digest
-    assert before.digest[:8] in opened.text("#tip")
-    opened.page.focus("#rows table")
-    opened.page.keyboard.press("Home")
-    assert state(opened).get("id", view.members[0].digest) == view.members[0].digest
+    folder = limit_macs(example, tmp_path / "limited", 2e6)
+    with open_run(folder) as run:
+        view = RunView.read(run)
+    outside = next(c for c in view.candidates if c.costs["macs"] > 2e6)
+    page = write_report(folder, tmp_path / "limited.html")
+    opened = look(page, address("limited", outside.digest))
+    assert "outside: MACs at most 2.00 M" in opened.text("#mechanism .known")
 
 
 @pytest.fixture(scope="module")
@@ -200,40 +146,47 @@ def all_failed(recorded_run: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return write_report(folder, folder / "page.html")
 
 
-def test_address_with_unknown_values_shows_the_defaults(
-    look: Callable[..., Any], all_failed: Path
+def test_run_without_a_front_and_unknown_addresses(
+    look: Callable[..., Any], all_failed: Path, page_file: Path, view: RunView
 ) -> None:
-    lost = "#x=lost&y=lost&as=lost&show=lost&run=lost&sort=lost&id=lost&box=a,b,c,d"
-    opened, plain = look(all_failed, lost), look(all_failed)
-    assert counted(opened) == counted(plain)
-    assert opened.page.locator(f"{CHART} text.axis").all_text_contents() == (
-        plain.page.locator(f"{CHART} text.axis").all_text_contents()
-    )
-    assert [opened.page.input_value(f"#{name}") for name in ("axis-x", "axis-as", "show")] == [
-        "macs",
-        "estimate",
-        "all",
-    ]
+    opened = look(all_failed, "#run=lost&id=lost")
+    assert opened.text("#front .note") == "run 'failed' has no trained mechanism to draw."
+    assert opened.text("#mechanism .note") == "Select one in the front or in the table."
+    opened.page.locator(f"{ROWS} td:nth-child(2)").first.click()
+    assert "diverged" in opened.text("#mechanism .trainings")
+    other = look(page_file, "#run=lost&id=lost")
+    assert other.text("#mechanism h2").startswith(view.members[0].digest[:8])
 
 
 def test_page_can_be_read_without_scripts(
     look: Callable[..., Any], page_file: Path, view: RunView
 ) -> None:
     opened = look(page_file, java_script_enabled=False)
-    assert opened.page.locator("#table tbody tr").count() == len(view.members)
-    assert opened.page.locator("#chart .static svg").is_visible()
-    named = sum(key in view.trained for key in view.names)
-    assert opened.page.locator("#chart .mark.diamond").count() == named
-    assert not opened.page.locator("#axes").is_visible()
+    assert opened.page.locator(ROWS).count() == len(view.mechanisms)
+    assert opened.page.locator(f"{CHART} svg").is_visible()
+    assert not opened.page.locator("#words").is_visible()
     assert "nas search --space attention_v2" in opened.text("#repeat")
 
 
 def test_page_fits_a_phone_and_paper(look: Callable[..., Any], page_file: Path) -> None:
     opened = look(page_file, viewport={"width": 360, "height": 740})
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
-    opened.page.emulate_media(media="print")
-    assert opened.page.locator("#chart .static svg").is_visible()
+    assert opened.page.locator(".chart.narrow svg").is_visible()
     assert not opened.page.locator(CHART).is_visible()
+    opened.page.emulate_media(media="print")
+    assert opened.page.locator(f"{CHART} svg").is_visible()
+    assert not opened.page.locator(".top").is_visible()
+
+
+def test_several_runs_share_the_front_and_the_table(
+    look: Callable[..., Any], example: Path, recorded_run: Path, tmp_path: Path
+) -> None:
+    opened = look(write_report([recorded_run, example], tmp_path / "two.html"))
+    assert opened.page.locator("h1").count() == 2
+    chart = str(opened.page.text_content(CHART))
+    names = set(opened.page.locator(f"{ROWS} td:first-child").all_inner_texts())
+    assert len(names) == 2
+    assert all(name in chart for name in names)
 
 
 def test_hostile_texts_are_shown_as_texts(
@@ -249,11 +202,13 @@ def test_hostile_texts_are_shown_as_texts(
             "sessions SET record = json_set(record, '$.session.command', :text)",
         ):
             database.execute(f"UPDATE {change}", text=HOSTILE)
+    with open_run(folder) as run:
+        best = RunView.read(run).members[0]
     opened = look(write_report(folder, tmp_path / "hostile.html"))
-    hover(opened, "circle.chosen")
+    point(opened, best.digest).dispatch_event("pointerover")
     shown = HOSTILE.replace("\u202e", "\\u202e").replace("\x1b", "\\u001b")
-    for place in ("#tip", "#rows", "#mechanism", "#course", "#repeat"):
-        assert shown in opened.text(place), place
+    for place in ("#tip", f"{CHART}", ".rows", "#mechanism", "#repeat"):
+        assert shown in str(opened.page.text_content(place)), place
     whole = opened.page.content()
     assert "\u202e" not in whole
     assert "\x1b" not in whole
