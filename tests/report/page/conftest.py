@@ -29,7 +29,6 @@ def edited(run: Path, target: Path) -> Iterator[Database]:
     database = Database.open_to_write(target / DATABASE_FILE)
     with database.transaction():
         yield database
-    database.checkpoint()
     database.close()
 
 
