@@ -147,11 +147,7 @@ class Task(Frozen):
         }
 
     def missed(self, metrics: Mapping[str, Mapping[str, float]]) -> str:
-        """Return why a candidate is not trained in further models, as a text; "" if it is.
-
-        Args:
-            metrics: the metrics of each trained model, by names of model and metric.
-        """
+        """Return why a candidate with these metrics is not trained in further models, or ""."""
         return ""
 
     @abstractmethod
@@ -288,47 +284,34 @@ class ModelTask(Task):
     def examples(
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
     ) -> Examples:
-        """Return a split of the data on a device.
-
-        Args:
-            dtype: floating-point dtype in which the model receives its inputs.
-        """
+        """Return a split of the data on a device; ``dtype`` is that of the model's inputs."""
 
     def epoch_size(self, data: Data) -> int:
         """Return the number of training examples in an epoch."""
         return data.count("train")
 
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
-        """Return the indices of an epoch's training examples, in the order of training.
+        """Return the indices of the training examples of an epoch, in the order of training.
 
-        The default is a random permutation of all training examples.
-
-        Args:
-            epoch: number of the epoch, from 1.
+        The default is a random permutation of all training examples. Epochs are numbered from 1.
         """
         import torch
 
         return torch.randperm(self.epoch_size(data), generator=rng)
 
     def num_eval_examples(self, data: Data, epoch: int) -> int:
-        """Return the number of validation examples that are evaluated after an epoch.
+        """Return the number of validation examples, from the first on, to evaluate after an epoch.
 
-        The examples are taken from the start of the split.
-
-        Args:
-            epoch: number of the epoch, from 1.
+        Epochs are numbered from 1.
         """
         return data.count("validation")
 
     @abstractmethod
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
-        """Return the untrained model.
+        """Return the untrained model, whose method ``attentions()`` returns its attention modules.
 
-        The model has a method ``attentions()`` that returns its attention modules.
-
-        Args:
-            attention: function that returns the attention module of a layer, given its index.
-            seed: seed of all initial weights.
+        ``attention`` returns the attention module of a layer, given its index. All initial weights
+        are drawn from ``seed``.
         """
 
     @abstractmethod
@@ -341,11 +324,7 @@ class ModelTask(Task):
 
     @abstractmethod
     def score(self, totals: list[float]) -> dict[str, float]:
-        """Return the task's metrics by name.
-
-        Args:
-            totals: the results of ``tally``, summed over all batches.
-        """
+        """Return the task's metrics by name, from the sums of ``tally`` over all batches."""
 
 
 def fingerprint_of(content: Any) -> str:

@@ -103,16 +103,11 @@ class GatedTask(_TaskField, Task):
 
         Raises:
             ConfigError: a gate does not name a metric of its task.
-            DataError: data cannot be read.
         """
         return self._joined(self.task.load())
 
     def load_test(self) -> Data:
-        """Return the data of `load`, with the test set of the scored task for validation.
-
-        Raises:
-            DataError: there is no test set, or data cannot be read.
-        """
+        """Return the data of `load`, with the test set of the scored task for validation."""
         return self._joined(self.task.load_test())
 
     def _joined(self, scored: Data) -> Data:
@@ -149,11 +144,7 @@ class GatedTask(_TaskField, Task):
         return ""
 
     def at_rates(self) -> Mapping[float, Task]:
-        """Return the task with the scored task at each of its learning rates, by rate.
-
-        Raises:
-            TaskError: the scored task offers no learning rates.
-        """
+        """Return the task with the scored task at each of its learning rates, by rate."""
         rates = self.task.at_rates()
         return {rate: self.model_copy(update={"task": task}) for rate, task in rates.items()}
 
@@ -174,13 +165,9 @@ def _with_task(name: str, gate: Any) -> Any:
 
 
 def _load(task: Any, where: str, data: Any = None) -> ModelTask:
-    """Return the task with a name, path or fields.
-
-    Args:
-        data: data spec that replaces the task's; None keeps it.
+    """Return the task with a name, path or fields, whose data spec ``data`` replaces if not None.
 
     Raises:
-        ConfigError: the fields are invalid.
         TaskError: there is no such task, or it is gated.
     """
     fields = {"name": task} if isinstance(task, str) else task

@@ -28,12 +28,7 @@ NORMS: Final[dict[str, type[nn.Module]]] = {"layer": nn.LayerNorm, "rms": nn.RMS
 
 
 def derive_seed(seed: int, purpose: str) -> int:
-    """Return the seed of a random stream, 0 <= seed < 2**63, which is equal on all machines.
-
-    Args:
-        seed: seed of the training.
-        purpose: the name of the stream, any text.
-    """
+    """Return the seed of the random stream ``purpose`` of a training, 0 <= seed < 2**63."""
     text = f"nas seed 1|{seed}|{purpose}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
@@ -56,7 +51,6 @@ class Transformer(nn.Module):
     """The layers of a task's model; subclasses call ``add_ends`` for the other parts.
 
     Args:
-        task: the task, which defines width, depth and the other hyperparameters.
         attention: function that returns the attention module of a layer, given the layer's index.
             The module maps tokens of shape (b, n, width) to outputs of the same shape.
         seed: seed of all initial weights.
@@ -83,12 +77,7 @@ class Transformer(nn.Module):
         num_classes: int,
         num_learned: int,
     ) -> None:
-        """Add the embedding of inputs, learned tokens and positions, and the output layer.
-
-        Args:
-            embed: function that returns the embedding of inputs.
-            num_learned: number of learned tokens before the tokens of each example.
-        """
+        """Add the embedding of inputs, learned tokens and positions, and the output layer."""
         with seeded(derive_seed(seed, "ends")):
             self.embed = embed()
             self.learned = nn.Parameter(torch.randn(1, num_learned, task.width) * task.init_std)
@@ -151,11 +140,7 @@ class Layer(nn.Module):
         read: slice = slice(None),
         padding: Bool[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b m d"]:
-        """Return the tokens after attention and a feed-forward network, both with residuals.
-
-        Args:
-            x, read, padding: see ``Transformer.transform``.
-        """
+        """Return the tokens after both branches; the arguments are those of ``transform``."""
         masks = {} if padding is None else {"key_padding_mask": padding}
         mixed = self.attention(self.attention_norm(x), **self.options, **masks)
         x = x[:, read] + self.dropout(mixed[:, read])

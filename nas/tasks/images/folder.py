@@ -48,9 +48,6 @@ def list_images(
 ) -> tuple[tuple[str, ...], list[list[Path]]]:
     """Return the class names of an image folder, and the paths of the images of each class.
 
-    Args:
-        part: possible names of the folder with the classes; the first that exists is read.
-
     Raises:
         DataError: a class has fewer than two images, or the folder is invalid (``list_classes``).
     """

@@ -30,11 +30,8 @@ MAX_SHIFT: Final = 8
 class ImageExamples:
     """The images and labels of a data split on a device; batches are (patches, labels).
 
-    Args:
-        data, side: the data, and the name of the split.
-        patch: edge length of a patch in pixels.
-        dtype: dtype of the patches.
-        is_augmented: whether batches are mirrored and shifted at random, see ``flip_and_shift``.
+    Patches have the dtype ``dtype``. If ``is_augmented``, images are mirrored and shifted at random,
+    see ``flip_and_shift``.
     """
 
     def __init__(
@@ -128,13 +125,7 @@ def patches(images: Shaped[Tensor, "b c h w"], size: int) -> Shaped[Tensor, "b n
 
 
 class VisionTransformer(Transformer):
-    """A classifier of images that are cut into ``patches``.
-
-    Args:
-        task, attention, seed: see ``Transformer``.
-        patch_width: number of values in a patch.
-        num_classes: number of classes.
-    """
+    """A classifier of images that are cut into ``patches`` of ``patch_width`` values."""
 
     def __init__(
         self,
@@ -162,13 +153,10 @@ class VisionTransformer(Transformer):
 
 
 def sines(side: int, dim: int) -> Float[Tensor, "n dim"]:
-    """Return fixed position embeddings of side x side patches: sines and cosines of row and column.
+    """Return position embeddings of side x side patches, with ``dim`` features, a multiple of 4.
 
-    Half of the features encode the row and half the column, both as in Vaswani et al. 2017,
-    section 3.5.
-
-    Args:
-        dim: number of features, a multiple of 4.
+    Half of the features encode the row and half the column by sines and cosines, both as in Vaswani
+    et al. 2017, section 3.5.
     """
     speeds = 10_000.0 ** (-torch.arange(dim // 4) / (dim // 4))
     rows, columns = torch.meshgrid(*[torch.arange(side)] * 2, indexing="ij")

@@ -42,9 +42,6 @@ def read_text(spec: str, *, is_test: bool) -> bytes:
 def read_classes(spec: str, *, is_test: bool) -> tuple[tuple[str, ...], list[tuple[str, int]]]:
     """Return the class names of a data set, and the texts of one part with their class numbers.
 
-    Args:
-        is_test: whether to read the test part instead of the training part.
-
     Raises:
         DataError: the texts cannot be loaded; it is not clear which columns contain texts and
             classes; a text has no class; or there are fewer than two texts or classes.
@@ -122,10 +119,7 @@ def _parts(source: str) -> dict[str, datasets.Dataset]:
 def _column(spec: str, part: datasets.Dataset, name: str) -> str:
     """Return the name of the column that contains the texts or the classes.
 
-    It is the column with the name ``name``, or else the only column whose type fits.
-
-    Args:
-        name: "text" or "label".
+    It is the column ``name``, "text" or "label", or else the only column whose type fits.
 
     Raises:
         DataError: there is no such column.

@@ -45,13 +45,9 @@ class Rows:
 
 
 class Windows:
-    """All windows of a text on a device; a batch is a pair (tokens, next tokens).
+    """All windows of ``length`` tokens of a text; a batch is a pair (tokens, next tokens).
 
     The index of a window is the index of its first token in the text.
-
-    Args:
-        text: the tokens of the text.
-        length: number of tokens in a window.
     """
 
     def __init__(self, text: NDArray[np.generic], length: int, device: torch.device) -> None:
@@ -71,9 +67,7 @@ class _Embedded(Transformer):
     """A transformer with embeddings of tokens and positions, and with an output layer.
 
     Args:
-        task, attention, seed: see ``Transformer``.
-        num_tokens: size of the vocabulary.
-        num_classes: number of classes, that is, of logits.
+        num_tokens, num_classes: size of the vocabulary, and number of logits.
         read: slice of the tokens, from some token to the last, at which logits are computed.
         token_shift: whether the embedding of the previous token is added to each token, as in the
             formula at the top of this module.

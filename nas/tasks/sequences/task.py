@@ -82,14 +82,10 @@ def content_digest(label: str, *sides: Mapping[str, NDArray[np.integer]]) -> str
 def checked_text_spec(spec: str, file_kind: str) -> str:
     """Return a checked data spec of texts with an absolute path.
 
-    It has the form ``synthetic``, FILE_KIND:PATH or hf:NAME. The old name ``made`` of ``synthetic``
-    is replaced.
-
-    Args:
-        file_kind: kind of data that is read from a path: "file" or "textfolder".
+    It has the form ``synthetic``, FILE_KIND:PATH or hf:NAME, where ``file_kind`` is "file" or
+    "textfolder".
 
     Raises:
         ValueError: the spec has another form.
     """
-    spec = "synthetic" if spec == "made" else spec
     return checked_spec(spec, {"synthetic": "", file_kind: "PATH", "hf": "NAME"})
