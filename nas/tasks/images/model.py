@@ -30,8 +30,7 @@ MAX_SHIFT: Final = 8
 class ImageExamples:
     """The images and labels of a data split on a device; batches are (patches, labels).
 
-    Patches have the dtype ``dtype``. If ``is_augmented``, images are mirrored and shifted at random,
-    see ``flip_and_shift``.
+    Patches have the dtype ``dtype``. If ``is_augmented``, images pass ``flip_and_shift``.
     """
 
     def __init__(
