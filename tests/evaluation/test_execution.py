@@ -7,12 +7,7 @@ import pytest
 
 from nas.common.errors import ConfigError, DeviceError
 from nas.evaluation.backends import make_evaluator
-from nas.evaluation.execution import (
-    Execution,
-    Machine,
-    allocate,
-    mps_runs,
-)
+from nas.evaluation.execution import Execution, Machine, allocate, mps_runs
 
 
 def allocated(cores, gpus, workers=None, gpus_per_worker=None):
@@ -80,12 +75,7 @@ def test_missing_hardware_is_named(offer, counts, words):
         allocated(*offer, *counts)
 
 
-@pytest.mark.parametrize(
-    ("address", "words"),
-    [
-        ("127.0.0.1:1", "Connection refused"),
-    ],
-)
-def test_unreachable_cluster_is_named(task, data, address, words):
-    with pytest.raises(DeviceError, match=f"can be reached at '{address}': .*({words}).*Expected"):
-        make_evaluator(Execution("ray", ray_address=address), task, data)
+def test_unreachable_cluster_is_named(task, data):
+    execution = Execution("ray", ray_address="127.0.0.1:1")
+    with pytest.raises(DeviceError, match=r"at '127\.0\.0\.1:1': .*Connection refused.*Expected"):
+        make_evaluator(execution, task, data)

@@ -85,9 +85,6 @@ def test_a_failure_is_kept_and_tried_again(run, path, task, trials_named):
     assert len(path.read_text().splitlines()) == 2
 
 
-OTHERS = ("nonsense\n", "[]\n", '{"mechanism": "a"}\n', '{"graph_def": []}', "one\nmy notes")
-
-
 def test_one_process_at_a_time(journaled):
     with (
         closing(journaled()),

@@ -122,28 +122,26 @@ def test_difference_at_best_rates_is_marked_by_its_test(folder: Any) -> None:
         assert lead is None or lead.verdict in (side, "undecided")  # p is corrected
 
 
-def test_interrupted_confirmation_resumes_without_repeating(folder: Any, make_table: Any) -> None:
+def test_interrupted_confirmation_resumes_and_repeats_only_lost_trainings(
+    folder: Any, make_table: Any
+) -> None:
     first, second, third = make_table(stop_after=4), make_table(), make_table()
     with pytest.raises(KeyboardInterrupt):
         confirm(folder, first)
     assert first.closed
-    answer = confirm(folder, second)
+    second.lost_repeats = {training_seed(4, "confirm", 2)}
+    rows = confirm(folder, second)["rows"]
     assert not set(first.trained) & set(second.trained)
-    assert len(first.trained + second.trained) == 3 * len(answer["rows"])
-    assert confirm(folder, third) == answer
-    assert third.trained == []
-    more = confirm(folder, third, seeds=4)
-    assert len(third.trained) == len(more["rows"])
-
-
-def test_lost_trainings_are_repeated(folder: Any, make_table: Any) -> None:
-    table, again = make_table(), make_table()
-    table.lost_repeats = {training_seed(4, "confirm", 1)}
-    answer = confirm(folder, table)
-    assert confirm(folder, again) != answer
-    assert {seed for _, seed in again.trained} == table.lost_repeats
+    assert len(first.trained + second.trained) == 3 * len(rows)
+    answer = confirm(folder, third)
+    assert {seed for _, seed in third.trained} == second.lost_repeats
     with open_run(folder) as run:
         assert "worker_lost" not in {one.evaluation.reason for one in run.trainings("confirm")}
+    last = make_table()
+    assert confirm(folder, last) == answer
+    assert last.trained == []
+    more = confirm(folder, last, seeds=4)
+    assert len(last.trained) == len(more["rows"])
 
 
 def test_confirmation_by_id_under_other_tasks(folder: Any, make_table: Any) -> None:

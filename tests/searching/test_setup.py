@@ -21,8 +21,6 @@ from nas.store.frozen import from_text, frozen_space
     ("changes", "message"),
     [
         ({"population": 0}, "population: found 0; expected a number from 1 to."),
-        ({"generations": -3}, "generations: found -3; expected a number from 1 to."),
-        ({"repeats": 0}, "repeats: found 0; expected a number from 1 to."),
         ({"lag": 0}, "lag: found 0; expected a number from 1 to."),
         ({"seed": -1}, "seed: found -1; expected a number from 0"),
         ({"seed": 2**63}, "seed: found 9223372036854775808; expected"),
