@@ -37,19 +37,15 @@ def study(
 ) -> Iterator[Training]:
     """Train every mechanism with several seeds, and yield trainings as they finish.
 
-    Repeat i of every mechanism has the same training seed. All mechanisms therefore share the
-    model's initial weights and the order of examples, so that differences are due to the
-    mechanism. (In a search, which selects the best of many, each candidate has different seeds.)
+    Repeat i of every mechanism has the same training seed, and so the same initial weights and the
+    same order of examples: differences are due to the mechanism. (In a search, which selects the
+    best of many, each candidate has different seeds.)
 
     Args:
         mechanisms: names with genomes or users' own modules. Equal mechanisms are trained once and
             yielded once per name.
-        evaluator: trains the trials.
-        repeats: end of the range of repeats: repeats ``first`` to ``repeats`` - 1 are trained.
-        seed: seed from which the training seeds derive.
-        first: first repeat to train.
-        purpose: the command that runs the trainings. Training seeds for "explain" differ from
-            those for all other commands.
+        repeats: repeats ``first`` to ``repeats`` - 1 are trained.
+        purpose: training seeds for "explain" differ from those for all other purposes.
         known: earlier trainings. Those of this purpose and task that did not fail are yielded
             first, and are not run again.
         is_target: whether ``task`` is the evaluator's target task.

@@ -2,9 +2,6 @@
 
 A training uses one thread on a CPU, runs no Python code per example, and does not wait for a GPU
 inside an epoch. The same trial on the same type of processor gives the same reports bit for bit.
-
-`train_candidate` turns every ``Exception`` of a candidate into a failed evaluation. `train_guarded`
-does the same for any training function and also for ``SystemExit`` and ``KeyboardInterrupt``.
 """
 
 from __future__ import annotations
@@ -77,12 +74,7 @@ class _Progress:
     weights: bytes | None = None
 
     def add(self, name: str, report: Report) -> None:
-        """Add the report of one epoch of a model.
-
-        Args:
-            name: name of the gate; empty for the scored model. Epochs are numbered on from model
-                to model.
-        """
+        """Add the report of one epoch of a model; epochs are numbered on from model to model."""
         self.metrics[name] = report.metrics
         if name:
             report = replace(report, metrics={f"{name}.{m}": v for m, v in report.metrics.items()})
@@ -97,16 +89,11 @@ def train_candidate(
     device: str = "cpu",
     time_limit: float | None = None,
 ) -> Evaluation:
-    """Train one candidate and evaluate it.
+    """Train one candidate and evaluate it; an ``Exception`` becomes a failed evaluation.
 
     Args:
         device: the torch device, "cpu" or "cuda".
         time_limit: longest duration in seconds, checked between steps; None for no limit.
-
-    Returns:
-        An evaluation with one of three statuses. ``ok``: it contains the task's metrics.
-        ``stopped``: a metric missed the bound of a gate; the metrics are those measured until
-        then. ``failed``: it contains the reason and the error message.
 
     Raises:
         DeviceError: the device is missing.
@@ -151,11 +138,9 @@ def train_guarded(
     device: str,
     time_limit: float | None,
 ) -> Evaluation:
-    """Call a training function and return its evaluation; it is a failed one after an exception.
+    """Call a training function, in a new process if the mechanism is a user's own torch module.
 
-    Args:
-        train: training function with the arguments of `train_candidate`. If the mechanism is a
-            user's own torch module, it is called in a new process.
+    Every exception, also ``SystemExit`` and ``KeyboardInterrupt``, becomes a failed evaluation.
 
     Raises:
         DeviceError: the device is missing.
@@ -207,10 +192,7 @@ def _train_on_share(
 
 
 def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
-    """Measure the unit times of operations on a device for a task, and return them.
-
-    A unit time is the duration of one unit of work, such as an addition, under the conditions of a
-    training. The times of mechanisms are predicted from unit times.
+    """Measure unit times of operations under the conditions of a task, to predict ``time_ms``.
 
     Raises:
         DeviceError: the device is missing.
@@ -232,13 +214,9 @@ def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
 
 
 def budget_of(task: Task, data: Data, device: torch.device | None = None) -> Budget:
-    """Return the budget of a training: its number of epochs, examples per epoch, and precision.
+    """Return the budget of a training; of a task with several models, it is a single epoch.
 
-    For a task with several models, the budget is one epoch with the examples of all epochs of all
-    models.
-
-    Args:
-        device: device for which the precision "auto" is resolved; None keeps "auto".
+    The precision "auto" is resolved for ``device``; None keeps it.
     """
     models = task.models(data).values()
     precisions = dict.fromkeys(
@@ -276,10 +254,7 @@ def _train(
     time_limit: float | None,
     progress: _Progress,
 ) -> None:
-    """Train the candidate in each model of the task, and write the results to ``progress``.
-
-    If a metric misses the bound of a gate, the later models are left out.
-    """
+    """Train the candidate in each model of the task, until a metric misses the bound of a gate."""
     models = task.models(data)
     # Before any training: the mechanism must exist in all models, and its costs must be countable.
     resolved = {
@@ -308,9 +283,7 @@ def _train(
 
 
 def _resolved_at(trial: Trial, task: Task, model_task: ModelTask) -> ResolvedGenome | UserModule:
-    """Return the trial's genome with the dimensions of a model, and check its costs can be counted.
-
-    A user's own module is returned as it is.
+    """Return the trial's genome with the dimensions of a model; a user's own module as it is.
 
     Raises:
         NasError: the mechanism does not exist at these dimensions, or its costs are not countable.

@@ -26,15 +26,19 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> Comparison:
     ]
     standard = next(m for m in plan.trained.values() if m.name == STANDARD)
     reference = plan.against or standard
-    found = {}
-    for candidate in plan.candidates:
-        name = plan.metric.name
-        found[shown_name(plan, plan.trained[candidate.key])] = {
-            "score": candidate.scores.get(name),
-            "estimate": candidate.objectives.get(name),
-            "error": candidate.errors.get(name),
-            "p": candidate.p,
-        }
+    found: dict[str, dict[str, float | None]] = {}
+    for mechanism in plan.trained.values():
+        if mechanism is plan.against:
+            continue
+        name, candidate = plan.metric.name, mechanism.candidate
+        found[shown_name(plan, mechanism)] = dict.fromkeys(("score", "estimate", "error", "p"))
+        if candidate is not None:
+            found[shown_name(plan, mechanism)] = {
+                "score": candidate.scores.get(name),
+                "estimate": candidate.objectives.get(name),
+                "error": candidate.errors.get(name),
+                "p": candidate.p,
+            }
     return compare(
         trained,
         {FRESH[stage.part]: stage.task.name for stage in plan.stages},

@@ -41,7 +41,6 @@ from nas.searching.loop import LIKELY
 from nas.searching.setup import check_measures, cost_context, longer_task, run_cost_context
 from nas.store import (
     Candidate,
-    Proposal,
     Run,
     RunWriter,
     find_proposal,
@@ -96,6 +95,7 @@ class ComparedMechanism:
             compares with.
         key: its ``Trial.key`` under the run's task.
         costs: its costs under the run's task, by name. Costs that are not known are missing.
+        candidate: what the run recorded about it; None if the search did not propose it.
     """
 
     name: str
@@ -103,6 +103,7 @@ class ComparedMechanism:
     digest: str
     mechanism: Mechanism
     costs: Mapping[str, float]
+    candidate: Candidate | None = None
 
 
 @dataclass(frozen=True)
@@ -113,17 +114,16 @@ class ConfirmationPlan:
         metric: the metric to confirm, which is the first metric among the run's objectives.
         seeds: number of trainings of each candidate in each stage, without those that only choose
             a learning rate.
-        candidates: the selected mechanisms, then standard attention and the control ``uniform``. If
-            the search did not train a candidate, its ``trainings`` are empty.
+        trained: everything that is trained, by key: the selected mechanisms, standard attention,
+            the control ``uniform``, then ``against``.
         todo: for each stage, the trainings that are not recorded yet.
-        against: the mechanism with which the user compares all candidates; None for no such
-            comparison. It may be one of the candidates.
+        against: the mechanism with which the user compares all others; None for no such comparison.
         rates: whether the tasks' learning rates are tried; each rate of a task is a stage.
     """
 
     metric: Objective
     seeds: int
-    candidates: tuple[Candidate, ...]
+    trained: Mapping[str, ComparedMechanism]
     stages: tuple[ConfirmationStage, ...]
     todo: tuple[tuple[Trial, ...], ...]
     against: ComparedMechanism | None = None
@@ -131,19 +131,8 @@ class ConfirmationPlan:
 
     @property
     def repeats(self) -> int:
-        """The number of trainings of each candidate in each stage."""
+        """The number of trainings of each mechanism in each stage."""
         return self.seeds + CHOOSING_SEEDS if self.rates else self.seeds
-
-    @property
-    def trained(self) -> dict[str, ComparedMechanism]:
-        """Everything that is trained, by key: the candidates, then ``against``."""
-        trained = {}
-        for c in self.candidates:
-            fields = c.key, c.digest, c.proposal.genome, c.costs
-            trained[c.key] = ComparedMechanism(c.proposal.name or "", *fields)
-        if self.against is not None:
-            trained.setdefault(self.against.key, self.against)
-        return trained
 
 
 def plan_confirmation(
@@ -200,23 +189,23 @@ def plan_confirmation(
     if rates:
         stages = [each for stage in stages for each in _at_rates(stage)]
     reference = None if against is None else _compared(run, against, stages, time_limit)
+    if reference is not None:
+        chosen.setdefault(reference.key, reference)
     plan = ConfirmationPlan(metric, seeds, chosen, tuple(stages), (), reference, rates)
-    trained = plan.trained.values()
-    todo = (tuple(_missing_trials(run, stage, trained, plan.repeats)) for stage in stages)
-    return replace(plan, todo=tuple(todo))
+    todo = (_missing_trials(run, stage, chosen.values(), plan.repeats) for stage in stages)
+    return replace(plan, todo=tuple(map(tuple, todo)))
 
 
 def confirm_run(
     writer: RunWriter, plan: ConfirmationPlan, make_evaluator: MakeEvaluator
 ) -> Generator[tuple[ConfirmationStage, ComparedMechanism, Training], None, None]:
     """Train as planned, and yield each training after it is recorded."""
-    trained = plan.trained
     for stage, trials in zip(plan.stages, plan.todo, strict=True):
         if not trials:
             continue
         with closing(make_evaluator(stage.task, stage.data)) as evaluator:
             for trial, evaluation in run_trials(evaluator, trials):
-                mechanism = trained[trial.key]
+                mechanism = plan.trained[trial.key]
                 training = Training(
                     purpose="confirm",
                     task=stage.fingerprint,
@@ -239,21 +228,20 @@ def _at_rates(stage: ConfirmationStage) -> Iterator[ConfirmationStage]:
         yield replace(stage, task=task, learning_rate=rate, is_other_rate=is_other)
 
 
-def _select(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Candidate, ...]:
+def _select(run: Run, task: Task, ids: Sequence[str], members: int) -> dict[str, ComparedMechanism]:
     """Return the selected mechanisms of the run, then the controls, with costs under ``task``."""
     searched = load_frozen_task(run.setup.task)  # its sizes determine keys
     known = {c.key: c for c in run.candidates() if c.is_ok}
     context, names = run_cost_context(run.setup, task), _cost_names(run)
-    chosen: dict[str, Candidate] = {}
+    chosen: dict[str, ComparedMechanism] = {}
 
     def add(genome: Genome, name: str | None) -> None:
         resolved = searched.resolve(genome)
-        digest, key = resolved.digest, resolved.key
         costs = costs_of(context.resolve(resolved.genome), context, names)
-        new = Proposal(0, 0, digest, key, resolved.genome, "", "control", None, (), "new")
-        base = known.get(key) or Candidate(new)
-        proposal = replace(base.proposal, name=name, costs=costs)
-        chosen.setdefault(key, replace(base, proposal=proposal))
+        candidate = known.get(resolved.key)
+        trained = resolved if candidate is None else candidate.proposal
+        fields = resolved.key, trained.digest, trained.genome, costs, candidate
+        chosen.setdefault(resolved.key, ComparedMechanism(name or "", *fields))
 
     for name in CONTROLS:
         add(mechanism(name).genome, name)
@@ -270,7 +258,7 @@ def _select(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Can
                 "trained; expected a mechanism that was."
             )
         add(proposal.genome, proposal.name)
-    return tuple(chosen[key] for key in (*(k for k in chosen if k not in controls), *controls))
+    return {key: chosen[key] for key in (*(k for k in chosen if k not in controls), *controls)}
 
 
 def _cost_names(run: Run) -> dict[str, None]:

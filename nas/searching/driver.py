@@ -67,9 +67,8 @@ def run_search(
 
     Args:
         target: a longer task (``target_task``), whose front is searched.
-        make_evaluator: a function that returns an evaluator for a task and its data, and, if there
-            is a ``target`` with its data, for trials of this task. ``run_search`` closes the
-            evaluator.
+        make_evaluator: a function that returns an evaluator of a task and its data, with another
+            task and its data as ``target``, if any. The evaluator is closed at the end.
         root: the folder that contains all runs.
         name: name of the run's folder, see ``create_run``.
         command: the command line, which is recorded.

@@ -1,11 +1,11 @@
 """NSGA-II with a surrogate model: offspring are screened by expected hypervolume improvement.
 
 The algorithm draws a pool of offspring, once for all proposals that are computed from the same
-results. It draws them in rounds: the parents of the first round are the best trained mechanisms by
-their estimates; the parents of a later round are the best of these and of earlier offspring by
-optimistic predictions. So the pool contains mechanisms that are several changes away from every
-trained mechanism, without a training of those in between (as in NSGANetV2, Lu et al. 2020, arXiv
-2007.10396, which runs NSGA-II on its surrogate). The algorithm proposes the offspring that is
+results, in rounds: the parents of the first round are the best trained mechanisms by their
+estimates; the parents of a later round are the best of these and of earlier offspring by optimistic
+predictions. So the pool contains mechanisms that are several changes away from every trained one
+(as in NSGANetV2, Lu et al. 2020, arXiv 2007.10396, which runs NSGA-II on its surrogate). The
+algorithm proposes the offspring that is
 expected to increase the hypervolume of the front most. This expected gain is multiplied by the
 probability that the offspring misses no gate of the task; offspring that probably miss one are not
 proposed. The front includes pending proposals with their predicted objectives. One in ten proposals

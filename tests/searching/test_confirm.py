@@ -111,7 +111,7 @@ def test_difference_at_best_rates_is_marked_by_its_test(folder: Any) -> None:
         for t in sorted(writer.run.trainings("confirm"), key=lambda t: t.repeat):
             value = t.evaluation.metrics["accuracy"] if t.evaluation.is_ok else None
             scores[t.key].setdefault(rates[t.task], []).append(value)
-    standard = next(c.key for c in plan.candidates if c.proposal.name == "mha")
+    standard = next(key for key, m in plan.trained.items() if m.name == "mha")
     for key, row in zip(plan.trained, result.rows, strict=True):
         lead = row.parts["fresh"].difference
         if key == standard:
