@@ -26,7 +26,9 @@ from nas.evaluation.trial import (
     Evaluation,
     Evaluator,
     Incident,
+    Purpose,
     Reason,
+    Training,
     Trial,
     training_seed,
 )
@@ -218,17 +220,17 @@ class Loop:
         number = self._running.pop((trial.key, trial.repeat, trial.is_target))
         names = {objective.name for objective in self._objectives}
         missing = names - self._work[number].proposal.costs.keys() - evaluation.metrics.keys()
+        task = self._setup.front_task if trial.is_target else self._setup.task
         if evaluation.is_ok and missing:
-            task = self._setup.front_task if trial.is_target else self._setup.task
             raise RunError(
                 f"task {task.name!r} did not measure {', '.join(sorted(missing))}, which the "
                 "run optimises; expected its score to give all of its metrics."
             )
         keep_weights(self._run.folder, trial.key, evaluation)
+        purpose: Purpose = "target" if trial.is_target else "search"
+        place = purpose, task.fingerprint, task.name, trial.key, "", trial.repeat
         generation = number // self._config.population
-        self._writer.record_evaluation(
-            trial.key, trial.repeat, evaluation, generation, is_target=trial.is_target
-        )
+        self._writer.record_training(Training(*place, evaluation), generation)
         return number
 
     def _on_incident(self, incident: Incident) -> None:

@@ -135,9 +135,10 @@ def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> P
     staging = staging_for(root / "run")
     staging.mkdir()
     try:
-        for kind, document in setup.documents.items():
-            text = document.text
-            (staging / f"{kind}.yaml").write_text(text, encoding="utf-8", errors="replace")
+        for kind in ("space", "policy", "task", "target"):
+            if document := getattr(setup, kind):
+                copy = staging / f"{kind}.yaml"
+                copy.write_text(document.text, encoding="utf-8", errors="replace")
         row = {"id": 1, "status": "stopped", "started": now.isoformat(), "record": to_json(setup)}
         with Database.create(staging / DATABASE_FILE) as database:
             database.insert("run", row)

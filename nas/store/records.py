@@ -71,12 +71,6 @@ class RunSetup:
         """The task whose front the run searches: the target task, or without one the only task."""
         return self.target or self.task
 
-    @property
-    def documents(self) -> Mapping[str, Document]:
-        """The copies of space, policy, task and, if there is one, target task, by kind."""
-        copies = {"space": self.space, "policy": self.policy, "task": self.task}
-        return copies if self.target is None else {**copies, "target": self.target}
-
     def unit(self, name: str) -> str:
         """Return the unit of a metric or objective; empty if it has no unit or is unknown."""
         units = {metric.name: metric.unit for metric in self.metrics}

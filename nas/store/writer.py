@@ -23,7 +23,7 @@ from nas.common.distribution import DISTRIBUTION
 from nas.common.errors import NasError, RunError
 from nas.common.processor import processor_name
 from nas.common.registry import plugin_versions
-from nas.evaluation.trial import Evaluation, Incident, Training
+from nas.evaluation.trial import Incident, Training
 from nas.store import lock
 from nas.store.database import Database
 from nas.store.files import sweep
@@ -82,35 +82,6 @@ class RunWriter(AbstractContextManager["RunWriter"]):
                 outdated = "DELETE FROM generations WHERE number >= :number"
                 if self._database.execute(outdated, number=generation):
                     self._database.execute("DELETE FROM estimates")
-
-    def record_evaluation(
-        self,
-        key: str,
-        repeat: int,
-        evaluation: Evaluation,
-        generation: int = 0,
-        *,
-        is_target: bool = False,
-    ) -> None:
-        """Record a training of the search, see ``record_training``.
-
-        ``repeat`` is the index among the trainings of the mechanism ``key`` under the task: the
-        run's, or with ``is_target`` its target task.
-        """
-        setup = self.run.setup
-        task = setup.front_task if is_target else setup.task
-        self.record_training(
-            Training(
-                purpose="target" if is_target else "search",
-                task=task.fingerprint,
-                task_name=task.name,
-                key=key,
-                name="",
-                repeat=repeat,
-                evaluation=evaluation,
-            ),
-            generation,
-        )
 
     def record_incident(self, incident: Incident) -> None:
         """Record a failure of a worker."""

@@ -17,7 +17,7 @@ from nas.store import open_run, open_writer
 WRITE = """
 import sys
 from pathlib import Path
-from nas.evaluation.trial import Budget, Evaluation
+from nas.evaluation.trial import Budget, Evaluation, Training
 from nas.store import Session, open_writer
 writer = open_writer(Path(sys.argv[1]), Session("nas resume", {}, "a CPU"))
 proposals = writer.run.proposals()
@@ -26,7 +26,8 @@ for i, proposal in enumerate(proposals):
     if not writer.run.trainings(key=proposal.key):
         metrics, budget = {"accuracy": i % 97 / 97}, Budget(1, 2, "float32")
         evaluation = Evaluation("ok", None, metrics, (), i, budget, 0.1, 0.1, 1, "w")
-        writer.record_evaluation(proposal.key, 0, evaluation)
+        place = "search", "task", "vit", proposal.key, "", 0
+        writer.record_training(Training(*place, evaluation))
         print(proposal.key, flush=True)
 writer.close()
 """

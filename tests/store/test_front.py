@@ -31,7 +31,7 @@ def test_front_leaves_out_every_failure(writer, samples):
     writer.record_proposals([bad, samples.proposal(2)])
     # A candidate that diverged may well have recorded splendid numbers before.
     splendid = samples.failure(metrics={"accuracy": 0.99, "loss": math.nan})
-    writer.record_evaluation(bad.key, 0, splendid)
+    samples.record(writer, bad.key, 0, splendid)
     assert [member.proposal for member in writer.run.front()] == [good]
     assert find_candidate(writer.run, bad.digest) is None
 
@@ -41,12 +41,12 @@ def test_front_takes_means_and_waits_for_all_repeats(new_run, samples):
     whole, partial, broken = proposals = [samples.proposal(i) for i in range(3)]
     writer.record_proposals(proposals)
     for repeat, accuracy in enumerate((0.1, 0.2, 0.6)):
-        writer.record_evaluation(whole.key, repeat, samples.evaluation(accuracy))
-    writer.record_evaluation(broken.key, 2, samples.failure())
+        samples.record(writer, whole.key, repeat, samples.evaluation(accuracy))
+    samples.record(writer, broken.key, 2, samples.failure())
     assert writer.run.counts().evaluated == 1
     for repeat in range(2):
-        writer.record_evaluation(partial.key, repeat, samples.evaluation(0.9))
-        writer.record_evaluation(broken.key, repeat, samples.evaluation(0.9))
+        samples.record(writer, partial.key, repeat, samples.evaluation(0.9))
+        samples.record(writer, broken.key, repeat, samples.evaluation(0.9))
     (member,) = writer.run.front()
     assert member.proposal == whole
     assert len(member.trainings) == 3

@@ -52,7 +52,7 @@ def test_writer_proposals_are_recorded_all_or_none(writer, samples):
 
 def test_writer_evaluation_reads_back_exactly(writer, samples):
     evaluation = samples.evaluation(accuracy=0.1 + 0.2, wall_seconds=1 / 3, execution="cuda graph")
-    writer.record_evaluation("key", 0, evaluation)
+    samples.record(writer, "key", 0, evaluation)
     with open_run(writer.run.folder) as run:
         [training] = run.trainings()
     assert training.evaluation == evaluation
@@ -67,12 +67,12 @@ def test_only_a_failure_is_replaced_by_another_result(writer, samples):
     writer.record_proposals(
         [samples.proposal(0, key="good"), samples.proposal(1, key="failed", digest="e" * 16)]
     )
-    writer.record_evaluation("failed", 0, samples.failure("error"))
-    writer.record_evaluation("good", 0, samples.evaluation())
+    samples.record(writer, "failed", 0, samples.failure("error"))
+    samples.record(writer, "good", 0, samples.evaluation())
     assert writer.run.counts().failed == 1
-    writer.record_evaluation("failed", 0, samples.evaluation())
+    samples.record(writer, "failed", 0, samples.evaluation())
     with pytest.raises(RunError, match="refuses a record"):
-        writer.record_evaluation("good", 0, samples.failure("error"))
+        samples.record(writer, "good", 0, samples.failure("error"))
     counts = writer.run.counts()
     assert (counts.evaluated, counts.failed) == (2, 0)
 
@@ -91,8 +91,8 @@ def test_run_generations_are_as_recorded(new_run, samples):
     repeat = dataclasses.replace(proposals[0], number=4, verdict="repeated")
     writer.record_proposals([*proposals, again, repeat])
     for i in range(3):
-        writer.record_evaluation(proposals[i].key, 0, samples.evaluation(0.1 * i))
-    writer.record_evaluation(proposals[3].key, 0, samples.failure())
+        samples.record(writer, proposals[i].key, 0, samples.evaluation(0.1 * i))
+    samples.record(writer, proposals[3].key, 0, samples.failure())
     assert writer.run.generations() == ()
     keys = [proposal.key for proposal in proposals]
 
@@ -143,7 +143,7 @@ def test_front_is_computed_from_estimates(writer, samples):
     # A mechanism without an estimate waits for the end of its generation.
     late = samples.proposal(3)
     writer.record_proposals([late])
-    writer.record_evaluation(str(late.key), 0, samples.evaluation(0.99))
+    samples.record(writer, str(late.key), 0, samples.evaluation(0.99))
     best, least = writer.run.front()
     assert (best.digest, least.digest) == (steady.digest, cheap.digest)
     assert best.objectives == {"accuracy": 0.5, "macs": 1000.0}
