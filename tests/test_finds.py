@@ -46,7 +46,11 @@ def test_find_is_what_export_writes(
     assert lines_of_code(path.read_text("utf-8")) <= limit
 
 
-@pytest.mark.parametrize("path", [FINDS[0], FINDS[1], FINDS[-1]], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [FINDS[0], *(pytest.param(path, marks=pytest.mark.slow) for path in FINDS[1:])],
+    ids=lambda path: path.stem,
+)
 def test_script_trains_with_a_find(path: Path, tmp_path: Path) -> None:
     assert lines_of_code(TRAIN.read_text("utf-8")) <= 35
     text = tmp_path / "text.txt"
@@ -63,7 +67,13 @@ def test_script_trains_with_a_find(path: Path, tmp_path: Path) -> None:
     assert bits < 3.5  # a uniform guess has 8, the frequencies of single letters 4.3
 
 
-FEW = {"train_examples": 32, "validation_examples": 16, "curve_examples": 8, "epochs": 1}
+FEW = {
+    "train_examples": 32,
+    "validation_examples": 16,
+    "curve_examples": 8,
+    "epochs": 1,
+    "depth": 1,
+}
 IMAGES = {key.replace("examples", "images"): number for key, number in FEW.items()}
 
 

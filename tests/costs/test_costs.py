@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-import nas.costs.profile
 from nas.common.errors import ConfigError, GenomeError, NasError
 from nas.compiler import make_plan
 from nas.costs import (
@@ -166,22 +165,6 @@ def test_softmax_attention_of_unequal_widths_counts_no_padding(genome: Build, to
     nodes = ("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"])
     cost = attention_cost(genome(*nodes, qk_dim="1/2"), dim=64, heads=4, tokens=tokens)
     assert cost.attention_macs == tokens**2 * (32 + 64)
-
-
-def test_long_pair_scores_are_counted_without_computing_them(
-    genome: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    devices = set[str]()
-    counted = nas.costs.profile.count_calls
-
-    def recorded(module: torch.nn.Module, inputs: tuple[Tensor, ...], *rest: Any) -> Any:
-        devices.add(inputs[0].device.type)
-        return counted(module, inputs, *rest)
-
-    monkeypatch.setattr(nas.costs.profile, "count_calls", recorded)
-    nodes = ("neural_attention", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"])
-    attention_cost(genome(*nodes), dim=16, heads=2, tokens=600, names=["macs"])
-    assert devices == {"meta"}
 
 
 def test_cache_holds_the_operands_of_a_step_without_state(genome: Build) -> None:

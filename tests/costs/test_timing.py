@@ -147,39 +147,6 @@ def test_all_work_of_the_named_mechanisms_is_measured(work):
             assert found <= kinds(work)
 
 
-def test_each_call_of_an_operation_takes_time_beside_its_elements():
-    """With few features the time of the calls dominates."""
-    nodes = [
-        ("rope", ["q"]),
-        ("rope", ["k"]),
-        ("scaled_dot_product", [0, 1]),
-        ("relu_squared", [2]),
-    ]
-    graph = [{"op": op, "inputs": inputs} for op, inputs in [*nodes, ("weighted_sum", [3, "v"])]]
-    whole, one = (
-        training_work(
-            resolve(Genome.from_dict({"graph_def": graph, "proj_config": heads}), SIZES, None).plan
-        )
-        for heads in ({}, {"q_heads": "one", "kv_heads": "one"})
-    )
-    assert whole["call"] == one["call"] == 5
-    assert whole["rope"] == SIZES.heads * one["rope"]
-
-
-@pytest.mark.parametrize("work", [training_work, causal_work])
-@pytest.mark.parametrize("window", [None, 3])
-def test_linear_and_other_calls_are_different_work(work, window):
-    linear, softmax = (
-        {kind for kind in nonzero(work(resolve(genome, SIZES, None).plan)) if "product" in kind}
-        for genome in (
-            dot_product(normaliser=normaliser, window=window)
-            for normaliser in ("softmax_free", "softmax")
-        )
-    )
-    assert linear
-    assert not linear & softmax
-
-
 def test_gates_of_features_gates_of_heads_and_no_gates_are_different_work():
     """A gated product was predicted like linear attention, at a twentieth of its measured time."""
     names = ("linear", "retnet", "gla")

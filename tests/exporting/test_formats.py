@@ -162,6 +162,7 @@ def test_a_mechanism_that_cannot_be_traced_is_refused(genome: Build, tmp_path: P
         export_file(ExportRequest(found, 16, 4), tmp_path / "x.pt2")
 
 
+@pytest.mark.slow
 def test_onnx_names_the_operation_that_it_lacks(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"no operation for aten\.linalg_solve_triangular, which"):
         nas.export("deltanet", tmp_path / "x.onnx", dim=16)

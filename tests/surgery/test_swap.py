@@ -13,7 +13,7 @@ from nas.genome.mechanisms import MECHANISMS
 from nas.surgery import swap_attention
 from nas.surgery.preserving import difference, preserving
 from nas.testing.hosts import cores
-from tests.surgery.helpers import TOLERANCE, qana
+from tests.surgery.helpers import qana
 
 if TYPE_CHECKING:
     from tests.genomes import Build
@@ -26,13 +26,6 @@ def model(layers: int = 3) -> nn.TransformerEncoder:
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(32, 4, 48, dropout=0.0, batch_first=True)
     return nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-
-
-def tail(swapped: nn.Module) -> nn.Parameter:
-    """Return the weight that computes U, V, b and c of each head's score, in the first layer."""
-    weight = cores(swapped)[0].get_submodule("qana_0").tail.weight
-    assert isinstance(weight, nn.Parameter)
-    return weight
 
 
 def test_a_model_may_be_the_attention_itself() -> None:
@@ -113,35 +106,6 @@ def test_mode_dtype_and_gradients_are_those_of_the_model() -> None:
     assert {p.dtype for p in encoder.parameters()} == {torch.float64}
     assert not any(m.training for m in encoder.modules())
     assert all(p.requires_grad for core in cores(encoder) for p in core.parameters())
-
-
-def test_zero_out_trains_v_in_the_first_step_and_u_in_the_second() -> None:
-    encoder = model(1)
-    swap_attention(encoder, "qana")
-    x, target = torch.randn(2, 5, 32), torch.randn(2, 5, 32)
-    before = encoder(x).detach()
-    optimizer = torch.optim.AdamW(encoder.parameters(), lr=1e-2)
-    sizes = []
-    for _ in range(2):
-        optimizer.zero_grad()
-        (encoder(x) - target).square().mean().backward()
-        u, v, *_ = tail(encoder).grad.view(4, -1, 32).split((4 * 8, 4, 4, 1), dim=1)
-        sizes.append((float(u.abs().max()), float(v.abs().max())))
-        optimizer.step()
-    assert sizes[0][0] == 0.0
-    assert min(sizes[0][1], sizes[1][0]) > 1e-6
-    assert (encoder(x) - before).abs().max() > 1e-3
-
-
-def test_paper_zero_warns_that_it_never_trains() -> None:
-    encoder = model(1)
-    x = torch.randn(2, 5, 32)
-    before = encoder(x)
-    with pytest.warns(UserWarning, match="never trains"):
-        swap_attention(encoder, "qana:init=paper_zero")
-    torch.testing.assert_close(encoder(x), before, **TOLERANCE)
-    (encoder(x) - torch.randn(2, 5, 32)).square().mean().backward()
-    assert tail(encoder).grad.abs().max() < 1e-7
 
 
 def test_genome_that_preserves_as_it_is_written_keeps_its_initial_values() -> None:

@@ -65,11 +65,10 @@ def test_load_test_reads_the_test_part(folder):
     assert np.array_equal(task.load().train["tokens"], task.load_test().train["tokens"])
 
 
-@pytest.mark.parametrize("name", ["mha", "qana", "canon", "kda"])
-def test_padding_and_other_texts_change_nothing(name):
+def test_padding_and_other_texts_change_nothing():
     task = load_task("text-classification", overrides=SMALL | {"length": 12, "words": 40})
     data = task.load()
-    model = build_model(task.resolve(mechanism(name).genome), task, data, 0).double().eval()
+    model = build_model(task.resolve(mechanism("canon").genome), task, data, 0).double().eval()
     text = torch.randint(2, 30, (1, 7), generator=torch.Generator().manual_seed(0))
     padded = torch.nn.functional.pad(text, (0, 5), value=PADDING)
     others = torch.randint(2, 30, (2, 12), generator=torch.Generator().manual_seed(1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-from torch.utils.flop_counter import FlopCounterMode
 
 from nas.compiler.kernels import TILE_NUMBERS, fast_class
 from nas.compiler.kernels.normalisers import Threshold, fast_threshold_weights
@@ -73,7 +71,7 @@ def operands(kind: str, **options: Any) -> list[Tensor]:
 
 
 @EVERY
-@pytest.mark.parametrize("limit", [1, KEYS, 2 * KEYS, 2 * QUERIES * KEYS, 10**6])
+@pytest.mark.parametrize("limit", [1, 2 * KEYS, 10**6])
 @pytest.mark.parametrize("gradient", ["expanded", "transposed"])
 def test_tiles_equal_the_primitive_with_gradients(
     kind: str, limit: int, gradient: str, monkeypatch: pytest.MonkeyPatch
@@ -153,22 +151,6 @@ def test_no_tensor_of_all_pairs_is_saved_for_the_backward_pass(kind: str) -> Non
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         KINDS[kind][0](*operands(kind, dtype=torch.float64))
     assert max(sizes) < BATCH * HEADS * QUERIES * KEYS
-
-
-@NETWORKS
-def test_tiles_run_the_counted_multiply_adds(kind: str) -> None:
-    own = [t.detach() for t in operands(kind)]
-    counts = []
-    for form in KINDS[kind][:2]:
-        addcmul = {torch.ops.aten.addcmul: _addcmul, torch.ops.aten.addcmul_: _addcmul}
-        with FlopCounterMode(display=False, custom_mapping=addcmul) as counter:
-            form(*own)
-        counts.append(counter.get_total_flops())
-    assert counts[0] == counts[1] > 0
-
-
-def _addcmul(*shapes: Any, out_shape: Any = None, **rest: Any) -> int:
-    return 2 * math.prod(out_shape)
 
 
 @EVERY

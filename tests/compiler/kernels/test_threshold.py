@@ -36,8 +36,8 @@ def check_equal(z: Tensor, power: int, tolerance: float = 1e-10) -> None:
 
 
 @POWERS
-@pytest.mark.parametrize("size", [1e-6, 0.01, 0.3, 1.0, 30.0, 1e6])
-@pytest.mark.parametrize("length", [1, 2, 9, 65, 300])
+@pytest.mark.parametrize("size", [1e-6, 0.3, 30.0, 1e6])
+@pytest.mark.parametrize("length", [1, 9, 300])
 def test_newton_equals_sorting(power: int, size: float, length: int) -> None:
     check_equal(scores(length, size), power)
     if length == 300 and 0.001 < size < 100:

@@ -59,18 +59,15 @@ def reach(block: nn.Module, n: int, is_causal: bool) -> Tensor:
     return torch.stack(rows, dim=1)
 
 
-@pytest.mark.parametrize("name", ["mha", "qana"])
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize(("window", "global_tokens"), [(1, 0), (5, 0), (6, 2)])
-def test_receptive_fields_by_perturbation(
-    name: str, is_causal: bool, window: int, global_tokens: int
-) -> None:
+@pytest.mark.parametrize(("window", "global_tokens"), [(1, 0), (6, 2)])
+def test_receptive_fields_by_perturbation(is_causal: bool, window: int, global_tokens: int) -> None:
     n = 20
-    block = both(windowed(MECHANISMS[name].genome, window, global_tokens), 16, 4)[0]
+    block = both(windowed(MECHANISMS["mha"].genome, window, global_tokens), 16, 4)[0]
     assert torch.equal(reach(block, n, is_causal), mask(n, window, global_tokens, is_causal))
 
 
-NAMES = ("mha", "gqa", "qana", "neural_attention", "champion_2025", "patterns", "uniform")
+NAMES = ("gqa", "qana", "champion_2025", "uniform")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -35,18 +35,18 @@ PUBLISHED = {
     ],
     "proj_config": {"has_wq": False, "has_wk": False, "has_wv": True, "has_wo": True},
 }
-SIZES = pytest.mark.parametrize(("dim", "heads"), [(16, 1), (24, 4)])
+DIM, HEADS = 24, 4
 
 
-def drawn(name: str, dim: int, heads: int) -> tuple[nn.Module, Tensor, Tensor, Tensor]:
+def drawn(name: str) -> tuple[nn.Module, Tensor, Tensor, Tensor]:
     """A block, its input, and that input projected by W_V and raw, both (b, h, n, d/h)."""
     torch.manual_seed(0)
-    block = build_attention(MECHANISMS[name].genome, dim, heads).double()
+    block = build_attention(MECHANISMS[name].genome, DIM, HEADS).double()
     with torch.no_grad():
         for parameter in block.parameters():
             parameter.add_(0.5 * torch.randn_like(parameter))
-    x = torch.randn(2, 9, dim, dtype=torch.float64)
-    v, k = (t.unflatten(-1, (heads, -1)).transpose(1, 2) for t in (block.wv(x), x))
+    x = torch.randn(2, 9, DIM, dtype=torch.float64)
+    v, k = (t.unflatten(-1, (HEADS, -1)).transpose(1, 2) for t in (block.wv(x), x))
     return block, x, v, k
 
 
@@ -66,30 +66,27 @@ def test_the_champion_is_its_published_form() -> None:
     assert sorted(n.op for n in pruned.nodes) == sorted(n.op for n in champion.nodes)
 
 
-@SIZES
-def test_the_champion_computes_its_equations(dim: int, heads: int) -> None:
+def test_the_champion_computes_its_equations() -> None:
     """E5: eqs. 1 to 3, head by head."""
-    block, x, v, k = drawn("champion_2025", dim, heads)
-    weights = torch.sigmoid(torch.einsum("bhqd,bhkd->bhqk", v, k) / math.sqrt(dim // heads))
+    block, x, v, k = drawn("champion_2025")
+    weights = torch.sigmoid(torch.einsum("bhqd,bhkd->bhqk", v, k) / math.sqrt(DIM // HEADS))
     norm = block.layer_norm_3.norm
-    values = F.layer_norm(F.gelu(v), (dim // heads,), norm.weight, norm.bias)
+    values = F.layer_norm(F.gelu(v), (DIM // HEADS,), norm.weight, norm.bias)
     expected = joined(block, torch.einsum("bhqk,bhkd->bhqd", weights, values))
     torch.testing.assert_close(block(x), expected, rtol=0.0, atol=1e-10)
 
 
-@SIZES
-def test_the_champions_control_is_standard_attention(dim: int, heads: int) -> None:
-    block, x, v, k = drawn("champion_control", dim, heads)
+def test_the_champions_control_is_standard_attention() -> None:
+    block, x, v, k = drawn("champion_control")
     expected = joined(block, F.scaled_dot_product_attention(v, k, v))
     torch.testing.assert_close(block(x), expected, rtol=0.0, atol=1e-10)
-    champion = build_attention(MECHANISMS["champion_2025"].genome, dim, heads)
+    champion = build_attention(MECHANISMS["champion_2025"].genome, DIM, HEADS)
     for name in ("wv", "wo"):
         assert getattr(block, name).weight.shape == getattr(champion, name).weight.shape
 
 
-@SIZES
-def test_uniform_is_the_mean_of_the_values(dim: int, heads: int) -> None:
-    block, x, v, _ = drawn("uniform", dim, heads)
+def test_uniform_is_the_mean_of_the_values() -> None:
+    block, x, v, _ = drawn("uniform")
     mean = v.mean(dim=2, keepdim=True).expand_as(v)
     torch.testing.assert_close(block(x), joined(block, mean), rtol=0.0, atol=1e-10)
     past = v.cumsum(dim=2) / torch.arange(1, 10)[:, None]

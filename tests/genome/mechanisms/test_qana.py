@@ -129,17 +129,6 @@ def test_scores_depend_on_positions_through_their_difference() -> None:
         torch.testing.assert_close(at(shift), at(0), rtol=0, atol=1e-10)
 
 
-def test_the_papers_key_property_holds_on_the_diagonal_only() -> None:
-    """Rotated rows on rotated keys are rows on keys where i = j, and differ elsewhere."""
-    built, (_, key, x) = module(rope=True), inputs(9)
-    rows = slices(built, x)[0]
-    plain = torch.einsum("bhild,bhjd->bhlij", rows, key)
-    turned = torch.einsum("bhild,bhjd->bhlij", rotate(rows), rotate(key))
-    apart = (turned - plain).abs()
-    assert torch.diagonal(apart, dim1=-2, dim2=-1).max() < 1e-12
-    assert apart[..., ~torch.eye(9, dtype=torch.bool)].max() > 1e-2
-
-
 # --- the start
 
 
@@ -154,27 +143,6 @@ def test_the_start_is_fused_attention(activation: str, init: str) -> None:
     torch.testing.assert_close(block(x), sdpa_of(block, x), rtol=0, atol=1e-6)
     block, x = block.double(), x.double()
     torch.testing.assert_close(block(x), sdpa_of(block, x), rtol=0, atol=1e-14)
-
-
-@pytest.mark.parametrize(
-    ("kv_heads", "bias", "is_causal"),
-    [("all", True, False), ("1/2", False, True), ("one", True, True)],
-)
-def test_the_start_keeps_a_trained_attention(kv_heads: str, bias: bool, is_causal: bool) -> None:
-    """Weights copied head by head: W_Q, W_K, W_V, W_O as they are, the tail its own map."""
-    genome, standard = qana(), MECHANISMS["mha"].genome
-    shape = replace(genome.projections, kv_heads=kv_heads)
-    torch.manual_seed(0)
-    old = build_attention(replace(standard, projections=shape), 32, 4, qkv_bias=bias).double()
-    new = build_attention(replace(genome, projections=shape), 32, 4, qkv_bias=bias).double()
-    missing = new.load_state_dict(old.state_dict(), strict=False)
-    assert not missing.unexpected_keys
-    assert all(name.startswith("qana_0.") for name in missing.missing_keys)
-    x = torch.randn(2, 9, 32, dtype=torch.float64)
-    torch.testing.assert_close(
-        new(x, is_causal=is_causal), old(x, is_causal=is_causal), rtol=0, atol=1e-12
-    )
-    torch.testing.assert_close(new(x, is_causal=is_causal), sdpa_of(old, x, is_causal=is_causal))
 
 
 def gradients(block: nn.Module, x: Tensor) -> dict[str, Tensor]:
