@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Unpack
 
-from nas.api.execution import Executing, check_legal, check_one_model
+from nas.api.execution import (
+    DEFAULT_POLICY,
+    DEFAULT_TASK,
+    Executing,
+    check_one_model,
+    evaluator_of,
+    resolve_legal,
+)
 from nas.common.errors import ConfigError
 from nas.common.rates import BY_VALIDATION, CHOOSING_SEEDS
 from nas.common.search_config import check_count
-from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
-from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import costs_under, resolve_under, study, why_not
 from nas.evaluation.trial import Evaluator, Training
 from nas.genome import Genome
 from nas.report.comparison import Comparison, TrainingRow, compare
 from nas.searching.setup import cost_context
-from nas.space.rules import load_policy
 from nas.store import RUNS
 from nas.store.appending import RunRecord
-from nas.store.sources import AnyTrainable, ModuleSource, Source, resolve_trainable
+from nas.store.sources import AnyTrainable, ModuleSource, Source
 from nas.tasks import Data, Task, load_task
 
 LOGGER: Final = logging.getLogger("nas")
-DEFAULT_TASK: Final = "vit-cifar10"
 
 
 def evaluate(
@@ -41,7 +43,7 @@ def evaluate(
     seeds: int = 1,
     seed: int = 0,
     rates: bool = False,
-    policy: str = "score_normalize_aggregate",
+    policy: str = DEFAULT_POLICY,
     record: str | Path | None = None,
     test: bool = False,
     runs: str | Path = RUNS,
@@ -77,14 +79,14 @@ def evaluate(
         rates: whether to train each mechanism at each of the task's learning rates, and to compare
             mechanisms at their best rates, see ``nas.common.rates``. ``CHOOSING_SEEDS`` further
             trainings at each rate choose the rate.
-        policy: name or path of the rules that genomes must obey. Genomes of a run are not checked.
+        policy: name or path of the rules that genomes must obey, unless they are of a run.
         record: file that stores finished trainings, so that they are not repeated.
         test: whether to evaluate on test sets instead of examples held out of training.
         runs: the folder of runs.
         on_training: function called with each finished training, the number of finished trainings,
             and the total.
         on_save_error: function called with the error message if a run cannot be written.
-        execution: options of the workers; see ``nas.api.execution.Executing``.
+        execution: options of the workers, ``nas.evaluation.execution.Execution``.
 
     Raises:
         ViolationError: a genome is not legal.
@@ -96,8 +98,9 @@ def evaluate(
         raise ConfigError(BY_VALIDATION)
     options = Execution(**execution)
     given = [sources] if isinstance(sources, str | Path | Genome) else [*sources]
-    resolved = resolve_all(given if against is None else [against, *given], policy, Path(runs))
-    loaded = _load_tasks([tasks] if isinstance(tasks, str) else tasks, data, overrides, resolved)
+    compared = resolve_legal(given if against is None else [against, *given], policy, runs)
+    resolved = {source.text: source for source in compared}
+    loaded = _load_tasks([tasks] if isinstance(tasks, str) else tasks, data, overrides, compared)
     # All data are loaded before the first training, so that missing data are reported at once.
     examples = {n: task.load_test() if test else task.load() for n, task in loaded.items()}
     absent = _untrainable(resolved, loaded, options.time_limit)
@@ -112,16 +115,13 @@ def evaluate(
         for name in loaded
     }
     total = repeats * sum(len(present[name]) for name, _, _ in variants)
-    run_record = RunRecord([s.run for s in resolved.values() if s.run is not None], on_save_error)
+    run_record = RunRecord([s.run for s in compared if s.run is not None], on_save_error)
     trained: list[TrainingRow] = []
     for name, rate, task in variants:
-        evaluator = make_evaluator(options, task, examples[name])
-        if record is not None:
-            evaluator = JournaledEvaluator(evaluator, Path(record), task, examples[name])
-        known = run_record.trainings("evaluate")
-        with closing(evaluator):
+        known, example = run_record.trainings("evaluate"), examples[name]
+        with evaluator_of(options, task, example, record) as evaluator:
             for training, row in train(
-                present[name], task, examples[name], evaluator, repeats, seed, known=known
+                present[name], task, example, evaluator, repeats, seed, known=known
             ):
                 run_record.add(training)
                 trained.append(replace(row, learning_rate=rate))
@@ -135,32 +135,16 @@ def evaluate(
     )
 
 
-def resolve_all(
-    sources: Iterable[str | Path | Genome], policy: str, runs: Path
-) -> dict[str, AnyTrainable]:
-    """Return the named mechanisms by name.
-
-    Raises:
-        ViolationError: a genome breaks a rule of the policy.
-    """
-    rules, named = load_policy(policy), (resolve_trainable(each, runs) for each in sources)
-    resolved = {source.text: source for source in named}
-    for source in resolved.values():
-        if isinstance(source, Source):
-            check_legal(source, rules)
-    return resolved
-
-
 def _load_tasks(
     tasks: Sequence[str],
     data: str | Mapping[str, str] | None,
     overrides: Mapping[str, Any] | None,
-    sources: Mapping[str, AnyTrainable],
+    sources: Sequence[AnyTrainable],
 ) -> dict[str, Task]:
     """Return the tasks by name."""
     if isinstance(data, str) and len(tasks) > 1:
         raise ConfigError(f"data: found {data!r} for several tasks; expected a text for each.")
-    of_run = next((s for s in sources.values() if isinstance(s, Source) and s.run), None)
+    of_run = next((s for s in sources if isinstance(s, Source) and s.run), None)
     task = of_run.task(data) if of_run and not tasks and not isinstance(data, Mapping) else None
     if task is not None and not overrides:
         loaded: list[Task] = [task.main]
@@ -208,11 +192,7 @@ def train(
     seed: int,
     **options: Any,
 ) -> Iterator[tuple[Training, TrainingRow]]:
-    """Train mechanisms as ``study`` does, and yield each training with its costs.
-
-    Args:
-        repeats, seed, options: see ``study``.
-    """
+    """Train mechanisms as ``study`` does, and yield each training with its costs."""
     metric, context = task.metrics(data)[0], cost_context(task, {})
     costs = {s.text: costs_under(resolve_under(task, s.mechanism), context) for s in sources}
     measured = {source.text for source in sources if isinstance(source, ModuleSource)}

@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from nas.api.genomes import list_plugins
 from nas.common.errors import NasError
@@ -20,21 +19,13 @@ from nas.searching.checking import check_run
 from nas.store import RUNS, find_run, this_session
 from nas.tasks.images.folder import cache_folder
 
-# File systems on which SQLite's locks are unreliable.
-NETWORK: Final = frozenset({
-    "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs",
-    "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone",
-})  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check.
+    """The result of one check of a subject, such as "GPU".
 
-    Attributes:
-        about: subject of the check, such as "GPU".
-        found: result of the check, with what helps if the subject is broken.
-        is_broken: whether a search, or the run, needs the subject and cannot use it.
+    A subject is broken if a search, or the run, needs it and cannot use it; the text then says what
+    helps.
     """
 
     about: str
@@ -73,20 +64,13 @@ def _devices() -> Iterator[Finding]:
 
     try:
         gpus = usable_gpus()
-    except NasError as error:
-        yield Finding("GPU", str(error), True)
-        return
-    except (OSError, RuntimeError) as error:  # torch does not match the driver
-        yield Finding("GPU", f"{last_line(str(error))}; install torch again", True)
+        workers = allocate(Execution(), [Machine(os.cpu_count() or 1, gpus, has_mps=mps_runs())])
+    except (NasError, OSError, RuntimeError) as error:  # of torch that does not match the driver
+        yield Finding("GPU", last_line(str(error)), True)
         return
     names = ", ".join(torch.cuda.get_device_name(i) for i in range(gpus))
     mps = "MPS runs" if mps_runs() else "without MPS, so that workers take turns"
     yield Finding("GPU", f"{names}; CUDA {torch.version.cuda}; {mps}" if gpus else "none")
-    try:
-        workers = allocate(Execution(), [Machine(os.cpu_count() or 1, gpus, has_mps=mps_runs())])
-    except NasError as error:
-        yield Finding("workers", str(error), True)
-        return
     share = workers[0].gpus
     device = f"on {share:g} of a GPU each" if share else "on processor cores"
     yield Finding("workers", f"{len(workers)} {device}, by default")
@@ -111,15 +95,7 @@ def _disk(runs: Path) -> Finding:
     except OSError as error:
         help_ = "work in a folder of yours, or give --runs FOLDER"
         return Finding("runs", f"{text}, which cannot be written ({error.strerror}); {help_}", True)
-    text += f", {human(shutil.disk_usage(existing).free)}B free"
-    mounts = Path("/proc/self/mounts")
-    lines = mounts.read_text(errors="replace").splitlines() if mounts.exists() else []
-    over = [(Path(at), kind) for _, at, kind, *_ in map(str.split, lines)]
-    over = [mount for mount in over if existing.is_relative_to(mount[0])]
-    _, kind = max(over, key=lambda mount: len(mount[0].parts), default=(existing, ""))
-    if kind in NETWORK:
-        text += f", on a network drive ({kind}): SQLite needs the locks of a local disk (--runs)"
-    return Finding("runs", text)
+    return Finding("runs", f"{text}, {human(shutil.disk_usage(existing).free)}B free")
 
 
 def _plugins() -> list[Finding]:

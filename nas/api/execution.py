@@ -1,31 +1,32 @@
-"""Arguments that several functions which train share: options of workers, task, and policy."""
+"""What functions that train share: options of workers, evaluator, task, and legal mechanisms."""
 
 from __future__ import annotations
 
-from typing import TypedDict
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final, TypedDict
 
 from nas.common.errors import ConfigError, ViolationError
 from nas.compiler import make_plan
+from nas.evaluation.backends import make_evaluator
+from nas.evaluation.execution import Execution
+from nas.evaluation.journal import JournaledEvaluator
+from nas.evaluation.trial import Evaluator
+from nas.genome import Genome
 from nas.space import SearchSpace
-from nas.space.rules import Policy, validate
-from nas.store.sources import Source
-from nas.tasks import Task, load_task
+from nas.space.rules import Policy, load_policy, validate
+from nas.store.sources import AnyTrainable, Source, resolve_trainable
+from nas.tasks import Data, Task, load_task
+
+DEFAULT_TASK: Final = "vit-cifar10"
+DEFAULT_POLICY: Final = "score_normalize_aggregate"
 
 
 class Executing(TypedDict, total=False):
-    """Options of the workers that train; they do not change what a training computes.
+    """The fields of ``nas.evaluation.execution.Execution`` as keyword arguments.
 
-    The keys are the fields of ``nas.evaluation.execution.Execution``.
-
-    Attributes:
-        backend: "ray", or "local" to train in this process.
-        workers: number of trainings at once; one per processor core by default. "MIN:MAX" lets a
-            cluster grow from MIN to MAX workers.
-        gpus_per_worker: GPUs of a worker; several workers share a GPU if it is a fraction.
-        ray_address: the Ray cluster to join, "host:port" or "auto"; by default a cluster is started
-            on this machine.
-        time_limit: seconds that one training may take, 1800 by default; None for no limit.
-        start_seconds: seconds to wait for a busy cluster, 300 by default.
+    They do not change what a training computes.
     """
 
     backend: str
@@ -34,6 +35,19 @@ class Executing(TypedDict, total=False):
     ray_address: str | None
     time_limit: float | None
     start_seconds: float
+
+
+@contextmanager
+def evaluator_of(
+    options: Execution, task: Task, data: Data, record: str | Path | None
+) -> Iterator[Evaluator]:
+    """Yield an evaluator that trains what the file ``record``, if it is given, does not contain."""
+    with closing(make_evaluator(options, task, data)) as evaluator:
+        if record is None:
+            yield evaluator
+            return
+        with closing(JournaledEvaluator(evaluator, Path(record), task, data)) as journaled:
+            yield journaled
 
 
 def task_of(space: SearchSpace, task: str | None, data: str | None) -> Task:
@@ -51,6 +65,22 @@ def check_one_model(task: Task) -> None:
             f"task {task.name!r} has gates; expected one without, such as its scored task "
             f"{task.main.name!r}."
         )
+
+
+def resolve_legal(
+    sources: Iterable[str | Path | Genome], policy: str, runs: str | Path
+) -> list[AnyTrainable]:
+    """Return the named mechanisms.
+
+    Raises:
+        ViolationError: a genome breaks a rule of the policy.
+    """
+    rules = load_policy(policy)
+    resolved = [resolve_trainable(source, Path(runs)) for source in sources]
+    for source in resolved:
+        if isinstance(source, Source):
+            check_legal(source, rules)
+    return resolved
 
 
 def check_legal(source: Source, policy: Policy) -> None:

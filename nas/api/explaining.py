@@ -9,15 +9,20 @@ from typing import Any, Final, Unpack
 
 import torch
 
-from nas.api.execution import Executing, check_legal, check_one_model
+from nas.api.execution import (
+    DEFAULT_POLICY,
+    DEFAULT_TASK,
+    Executing,
+    check_legal,
+    check_one_model,
+    evaluator_of,
+)
 from nas.common.errors import ConfigError
 from nas.common.search_config import MAX_COUNT
 from nas.costs import costs_of, default_costs
-from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
-from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import study, why_not
-from nas.evaluation.trial import Evaluation, Evaluator
+from nas.evaluation.trial import Evaluation
 from nas.explaining import Bounds, plan_explanation
 from nas.genome import Genome
 from nas.report.comparison import TrainingRow
@@ -31,8 +36,6 @@ from nas.store.sources import Source, resolve
 from nas.tasks import Data, ModelTask, load_task
 from nas.training.hardware import hardware_name, usable_gpus
 
-TASK: Final = "vit-cifar10"
-POLICY: Final = "score_normalize_aggregate"
 MARGIN: Final = 0.01  # share of the distance from chance to the ideal
 LOGGER: Final = logging.getLogger("nas")
 
@@ -78,10 +81,7 @@ def explain(
             run from which the genome comes.
         record: file that stores finished trainings, so that they are not repeated.
         runs: the folder of runs.
-        on_training: function called with each finished training, the number of finished trainings,
-            and the total so far.
-        on_save_error: function called with the error message if the run cannot be written.
-        execution: options of the workers; see ``nas.api.execution.Executing``.
+        on_training, on_save_error, execution: as in ``nas.evaluate``.
 
     Raises:
         ViolationError: the mechanism is not legal.
@@ -105,8 +105,10 @@ def explain(
     plan = plan_explanation(
         resolved.genome, Bounds(rules, model_task), cost_context(model_task, {})
     )
-    evaluator: Evaluator = make_evaluator(options, model_task, loaded)
-    try:
+    run_record = RunRecord([] if resolved.run is None else [resolved.run], on_save_error)
+    names = {resolved.text: plan.source} | {c.words: c.key for c in plan.changes}
+    trained: dict[str, dict[int, Evaluation]] = {key: {} for key in plan.mechanisms}
+    with evaluator_of(options, model_task, loaded, record) as evaluator:
         is_known = bool(known) and _is_of_here(known, options)
         context = cost_context(model_task, known if is_known else evaluator.calibrate())
         shown = default_costs(is_calibrated=True)
@@ -114,11 +116,6 @@ def explain(
             key: costs_of(context.resolve(genome), context, shown)
             for key, genome in plan.mechanisms.items()
         }
-        if record is not None:
-            evaluator = JournaledEvaluator(evaluator, Path(record), model_task, loaded)
-        names = {resolved.text: plan.source} | {c.words: c.key for c in plan.changes}
-        run_record = RunRecord([] if resolved.run is None else [resolved.run], on_save_error)
-        trained: dict[str, dict[int, Evaluation]] = {key: {} for key in plan.mechanisms}
         trainings = study(
             [(name, plan.mechanisms[key]) for name, key in names.items()],
             model_task,
@@ -140,8 +137,6 @@ def explain(
                 result = (training.name, training.digest, model_task.name, repeat)
                 row = TrainingRow(*result, training.evaluation, costs[key], metric)
                 on_training(row, done, seeds * len(trained))
-    finally:
-        evaluator.close()
     explanation = make_explanation(
         resolved.text, model_task.name, metric, margin, seeds, plan, trained, costs
     )
@@ -158,7 +153,7 @@ def _read(
     Each is taken from the argument, else from the run of the genome, else it is the default. There
     are no unit times if the task is not the run's, or the run measured none.
     """
-    run_task, rules = None, load_policy(policy or POLICY)
+    run_task, rules = None, load_policy(policy or DEFAULT_POLICY)
     if source.run is not None:
         with open_run(source.run) as run:
             setup = run.setup
@@ -166,7 +161,7 @@ def _read(
             rules = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
         if task is None:
             run_task = load_frozen_task(setup.task, data)
-    chosen = run_task or load_task(task or TASK, data=data)
+    chosen = run_task or load_task(task or DEFAULT_TASK, data=data)
     check_one_model(chosen)
     if run_task and source.run is not None:
         loaded = load_unchanged(source.run, setup.task, chosen)

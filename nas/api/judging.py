@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Unpack
 
 from nas.api.comparing import train
-from nas.api.execution import Executing, check_legal, check_one_model
+from nas.api.execution import (
+    DEFAULT_POLICY,
+    DEFAULT_TASK,
+    Executing,
+    check_one_model,
+    evaluator_of,
+    resolve_legal,
+)
 from nas.common.errors import ConfigError
 from nas.common.search_config import check_count
-from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import resolve_under, why_not
@@ -20,9 +25,7 @@ from nas.evaluation.trial import training_seed
 from nas.genome import Genome
 from nas.report.comparison import TrainingRow
 from nas.report.judgement import Judgement, make_judgement
-from nas.space.rules import load_policy
 from nas.store import RUNS
-from nas.store.sources import Source, resolve_trainable
 from nas.tasks import load_task
 
 PLACES: Final = 50  # mechanisms of a record over which the probability of false claims is bounded
@@ -32,12 +35,12 @@ def judge(
     source: str | Path | Genome,
     *,
     against: str | Path | Genome = "mha",
-    task: str = "vit-cifar10",
+    task: str = DEFAULT_TASK,
     data: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     pairs: int = 40,
     minutes: float = 10.0,
-    policy: str = "score_normalize_aggregate",
+    policy: str = DEFAULT_POLICY,
     record: str | Path | None = None,
     runs: str | Path = RUNS,
     on_training: Callable[[TrainingRow, int, int], None] | None = None,
@@ -66,17 +69,15 @@ def judge(
             ``nas.store.sources``). The file of a module, FILE.py:CLASS, is executed.
         against: the reference, in the same forms.
         task: name or path of a task.
-        data: training data, in the form that the task's family accepts; the task's own data by
-            default.
+        data: training data, in the form that the task's family accepts; by default the task's own.
         overrides: fields of the task to change, by name.
         pairs: number of pairs after which the judgement ends undecided.
         minutes: time after which no further pairs begin.
-        policy: name or path of the rules that genomes must obey. Genomes of a run are not checked.
+        policy: name or path of the rules that genomes must obey, unless they are of a run.
         record: file that stores finished trainings.
         runs: the folder of runs.
-        on_training: function called with each finished training, the number of finished trainings,
-            and the largest possible number.
-        execution: options of the workers; see ``nas.api.execution.Executing``.
+        on_training: as in ``nas.evaluate``, with the largest possible total.
+        execution: options of the workers, ``nas.evaluation.execution.Execution``.
 
     Raises:
         ViolationError: a genome is not legal.
@@ -87,45 +88,36 @@ def judge(
     check_count("pairs", pairs)
     if not minutes > 0:
         raise ConfigError(f"minutes: found {minutes:g}; expected a positive number.")
-    options, rules = Execution(**execution), load_policy(policy)
+    options = Execution(**execution)
     loaded = load_task(task, data=data, overrides=overrides)
     check_one_model(loaded)
-    reference, judged = (resolve_trainable(each, Path(runs)) for each in (against, source))
-    for each in (reference, judged):
-        if isinstance(each, Source):
-            check_legal(each, rules)
+    compared = reference, judged = resolve_legal((against, source), policy, runs)
+    for each in compared:
         if reason := why_not(each.mechanism, loaded, options.time_limit):
             raise ConfigError(reason)
-    base_key, key = (resolve_under(loaded, each.mechanism).key for each in (reference, judged))
+    base_key, key = (resolve_under(loaded, each.mechanism).key for each in compared)
     if key == base_key:
         raise ConfigError(f"{judged.text} and {reference.text} are the same mechanism.")
-    examples, began = loaded.load(), time.monotonic()
-    judgement = partial(make_judgement, judged.text, reference.text, loaded.name)
-    evaluator, place, places = make_evaluator(options, loaded, examples), 1, 1
+    examples, began, seed = loaded.load(), time.monotonic(), training_seed(0, f"judge {key}", 0)
     rows: list[TrainingRow] = []
-    try:
-        if record is not None:
-            evaluator = JournaledEvaluator(evaluator, Path(record), loaded, examples)
-            place, places = _place(key, base_key, evaluator.mechanisms, Path(record)), PLACES
-        seed, step = training_seed(0, f"judge {key}", 0), max(1, evaluator.workers // 2)
+    with evaluator_of(options, loaded, examples, record) as evaluator:
+        place, places = 1, 1
+        if isinstance(evaluator, JournaledEvaluator):
+            place, places = _place(key, base_key, evaluator.mechanisms, record), PLACES
+        step = max(1, evaluator.workers // 2)
         for first in range(0, pairs, step):
             end = min(pairs, first + step)
-            trained = train(
-                (reference, judged), loaded, examples, evaluator, end, seed, first=first
-            )
-            for _, row in trained:
+            for _, row in train(compared, loaded, examples, evaluator, end, seed, first=first):
                 rows.append(row)
                 if on_training is not None:
                     on_training(row, len(rows), 2 * pairs)
-            result = judgement(rows, place, places)
+            result = make_judgement(judged.text, reference.text, loaded.name, rows, place, places)
             if result.verdict != "undecided" or time.monotonic() - began > 60 * minutes:
                 break
-    finally:
-        evaluator.close()
     return result
 
 
-def _place(key: str, base_key: str, recorded: Sequence[str], record: Path) -> int:
+def _place(key: str, base_key: str, recorded: Sequence[str], record: object) -> int:
     """Return which mechanism of a record is judged, from 1; the reference is not counted.
 
     Raises:

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 from nas.common.errors import NasError, NasWarning
@@ -21,6 +21,8 @@ from nas.common.errors import NasError, NasWarning
 # Modules of commands, in the order of `nas --help`.
 COMMANDS: Final = ("search", "compare", "runs", "genomes", "lists", "environment")
 INTERRUPTED: Final = 130  # 128 and the number of SIGINT
+# Errors of a stream that is full, broken or closed.
+_OUTPUT_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -29,22 +31,25 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     The exit status is 0 after success, 1 if the answer is negative, such as an illegal genome, 2
     after wrong usage or input, and 130 after an interrupt.
     """
-    from nas.cli.console import complain
-
-    for module in COMMANDS:
-        importlib.import_module(f"nas.cli.{module}")
-    for stream in (sys.stdout, sys.stderr):  # printing a formula must not fail in ASCII
-        if isinstance(stream, io.TextIOWrapper):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until the end
+        elif isinstance(stream, io.TextIOWrapper):  # printing a formula must not fail in ASCII
             with contextlib.suppress(OSError, ValueError):
                 stream.reconfigure(errors="replace")
+    for module in COMMANDS:
+        importlib.import_module(f"nas.cli.{module}")
+    from nas.cli.console import complain
+
     # Schedulers send SIGTERM before they end a job; in a container it is ignored by default.
     before = signal.signal(signal.SIGTERM, _interrupt_once)
     try:
-        try:
-            with _printed_warnings():
-                status = _run(arguments)
-        finally:
-            sys.stdout.flush()
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", NasWarning)
+            warnings.showwarning = _warning_printer(warnings.showwarning)
+            status = _run(arguments)
+        sys.stdout.flush()
     except NasError as error:
         complain(str(error))
         status = error.exit_status
@@ -54,11 +59,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except MemoryError as error:
         complain(f"there is not enough memory for this ({error}); ask for less.")
         status = 2
+    except ImportError as error:  # for example of torch, if memory is limited
+        complain(f"a package cannot be imported ({error}); install it again, or allow more memory.")
+        status = 2
     except BrokenPipeError:
         _discard_output()
         status = 1
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF):
+        if error.errno not in _OUTPUT_ERRORS:
             raise
         _discard_output()
         complain(f"the output cannot be written ({error.strerror}).")
@@ -88,30 +96,22 @@ def _run(arguments: Sequence[str] | None) -> int:
         error.show(file=text)
         sys.stderr.write(printable(text.getvalue()))
         return int(error.exit_code)
-    except typer.Abort:  # how older versions of typer report an interrupt
-        status = INTERRUPTED
     if status == INTERRUPTED:
         raise KeyboardInterrupt
     return status
 
 
-@contextlib.contextmanager
-def _printed_warnings() -> Iterator[None]:
-    """Print warnings of nas as sentences, and other warnings in Python's format."""
+def _warning_printer(default: Any) -> Any:
+    """Return a function that prints warnings of nas as sentences, and others by ``default``."""
     from nas.cli.console import complain
 
-    with warnings.catch_warnings():
-        default = warnings.showwarning
+    def show(text: Warning | str, category: type[Warning], *place: Any) -> None:
+        if issubclass(category, NasWarning):
+            complain(str(text))
+        else:
+            default(text, category, *place)
 
-        def show(text: Warning | str, category: type[Warning], *place: Any) -> None:
-            if issubclass(category, NasWarning):
-                complain(str(text))
-            else:
-                default(text, category, *place)
-
-        warnings.simplefilter("always", NasWarning)
-        warnings.showwarning = show  # type: ignore[assignment]
-        yield
+    return show
 
 
 def _discard_output() -> None:

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from nas.cli import completion, options
+from nas.cli import options
 from nas.cli.app import app
-from nas.cli.console import complain, note, print_result
+from nas.cli.console import complain, note_training, print_result, write_picture
 
 
-@app.command(rich_help_panel="Compare")
+@app.command()
 @options.with_workers
 def evaluate(
     context: typer.Context,
@@ -20,8 +20,7 @@ def evaluate(
     tasks: Annotated[
         str | None,
         typer.Option(
-            help="Tasks, by name or path, separated by commas; default: RUN/ID's, or vit-cifar10.",
-            autocompletion=completion.tasks,
+            help="Tasks, by name or path, separated by commas; default: RUN/ID's, or vit-cifar10."
         ),
     ] = None,
     against: Annotated[
@@ -31,120 +30,99 @@ def evaluate(
         list[str] | None,
         typer.Option(help="Training data; TASK=SPEC with several tasks, repeatable."),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each mechanism and task.")] = 1,
+    seeds: options.Seeds = 1,
     seed: options.StudySeed = 0,
     rates: options.Rates = False,
-    policy: options.Policy = "score_normalize_aggregate",
+    policy: options.Policy = None,
     record: options.Record = None,
-    test: options.OnTest = False,
+    test: Annotated[
+        bool,
+        typer.Option("--test", help="Evaluate on the test set, not on held-out training data."),
+    ] = False,
     plot: Annotated[Path | None, options.picture("the differences")] = None,
     as_json: options.AsJson = False,
     **execution: Any,
 ) -> None:
-    """Train mechanisms without a search, and compare them under one or several tasks.
+    """Train mechanisms without a search, and compare them.
 
     Differences are between trainings with the same seed; p-values are corrected for the number of
     comparisons.
     """
     from nas.api import comparing
-    from nas.report.charts import comparison_chart, write_chart
-    from nas.report.comparison_table import comparison_table, training_line
+    from nas.report.charts import comparison_chart
+    from nas.report.comparison_table import comparison_table
 
     names = [name.strip() for name in tasks.split(",")] if tasks else []
     result = comparing.evaluate(
         **options.arguments(context, "tasks", "data", "plot", "as_json"),
         tasks=names,
         data=options.data_of(data or (), names),
-        on_training=lambda *done: note(training_line(*done)),
+        on_training=note_training,
         on_save_error=complain,
     )
+    write_picture(plot, "the differences", lambda: comparison_chart(result))
     print_result(result, comparison_table, as_json)
-    if plot is not None:
-        write_chart(comparison_chart(result), plot)
-        note(f"{plot}: the differences as a picture.")
-    if not result.is_ok:
-        raise typer.Exit(1)
 
 
-@app.command(rich_help_panel="Compare")
+@app.command()
 @options.with_workers
 def judge(
     context: typer.Context,
     source: options.Trainable,
     against: Annotated[str, typer.Option(help="The reference.")] = "mha",
-    task: Annotated[
-        str, typer.Option(help="A task, by name or path.", autocompletion=completion.tasks)
-    ] = "vit-cifar10",
+    task: options.Task = "vit-cifar10",
     data: options.Data = None,
     pairs: Annotated[int, typer.Option(min=1, help="Most pairs of trainings.")] = 40,
     minutes: Annotated[float, typer.Option(help="Begin no pairs after this time.")] = 10.0,
-    policy: options.Policy = "score_normalize_aggregate",
+    policy: options.Policy = None,
     record: options.Record = None,
     as_json: options.AsJson = False,
     **execution: Any,
 ) -> None:
-    """Train a mechanism and a reference in pairs until one is shown to be better.
+    """Decide by pairs of trainings whether a mechanism is better.
 
-    The probability of a false claim is at most 5 %; with --record, of any false claim about the
-    first 50 mechanisms that the record compares with one reference under one task.
+    Pairs end once better or worse is shown. The probability of a false claim is at most 5 %; with
+    --record, of any false claim about the first 50 mechanisms that the record compares with one
+    reference under one task.
     """
     from nas.api import judging
-    from nas.report.comparison_table import training_line
     from nas.report.judgement import judgement_table
 
-    result = judging.judge(
-        **options.arguments(context, "as_json"),
-        on_training=lambda *done: note(training_line(*done)),
-    )
-    print_result(result, judgement_table, as_json)
-    if not result.is_ok:
-        raise typer.Exit(1)
+    given = options.arguments(context, "as_json")
+    print_result(judging.judge(**given, on_training=note_training), judgement_table, as_json)
 
 
-@app.command(rich_help_panel="Compare")
+@app.command()
 @options.with_workers
 def explain(
     context: typer.Context,
     source: options.Source,
     task: Annotated[
         str | None,
-        typer.Option(
-            help="A task, by name or path; default: RUN/ID's, or vit-cifar10.",
-            autocompletion=completion.tasks,
-        ),
+        typer.Option(help="A task, by name or path; default: RUN/ID's, or vit-cifar10."),
     ] = None,
     data: options.Data = None,
     seeds: Annotated[int, typer.Option(min=2, help="Trainings of each mechanism.")] = 5,
     margin: Annotated[
-        float | None,
-        typer.Option(help="Smaller differences count as none; default: 1 %."),
+        float | None, typer.Option(help="Smaller differences count as none; default: 1 %.")
     ] = None,
     seed: options.StudySeed = 0,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            help="A policy, by name or path; default: RUN/ID's.",
-            autocompletion=completion.policies,
-        ),
-    ] = None,
+    policy: options.Policy = None,
     record: options.Record = None,
     as_json: options.AsJson = False,
     **execution: Any,
 ) -> None:
-    """Measure what each part of a mechanism contributes, by ablation.
+    """Measure what each part of a mechanism contributes.
 
     Trains the mechanism, its variants with one edit each, and standard attention, also with about
     as many multiply-adds or parameters. Prints differences between trainings with the same seed.
     """
     from nas.api import explaining
-    from nas.report.comparison_table import training_line
     from nas.report.explanation import explanation_table
 
     result = explaining.explain(
         **options.arguments(context, "as_json"),
-        on_training=lambda *done: note(training_line(*done)),
+        on_training=note_training,
         on_save_error=complain,
     )
     print_result(result, explanation_table, as_json)
-    if not result.is_ok:
-        raise typer.Exit(1)

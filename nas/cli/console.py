@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from nas.common.text import message, printable
 
@@ -20,7 +23,9 @@ def output(*, is_error: bool = False) -> Console:
     """
     from rich.console import Console
 
-    return Console(stderr=is_error, highlight=False, markup=False, emoji=False)
+    console = Console(stderr=is_error, highlight=False, markup=False, emoji=False)
+    console.width = max(console.width, 1)  # COLUMNS=0 would print nothing
+    return console
 
 
 def print_json(answer: Any) -> None:
@@ -29,11 +34,33 @@ def print_json(answer: Any) -> None:
 
 
 def print_result(result: Any, print_table: Callable[[Console, Any], None], as_json: bool) -> None:
-    """Print the result of an API function on standard output, as JSON or by ``print_table``."""
+    """Print the result of an API function on standard output, as JSON or by ``print_table``.
+
+    Raises:
+        typer.Exit: ``result.is_ok`` is false; with status 1.
+    """
     if as_json:
         print_json(result.to_dict())
     else:
         print_table(output(), result)
+    if not getattr(result, "is_ok", True):
+        raise typer.Exit(1)
+
+
+def write_picture(path: Path | None, subject: str, chart: Callable[[], Any]) -> None:
+    """Write a chart as the file of the option ``--plot``, if the option is given."""
+    if path is not None:
+        from nas.report.charts import write_chart
+
+        write_chart(chart(), path)
+        note(f"{path}: {subject} as a picture.")
+
+
+def note_training(*done: Any) -> None:
+    """Print a finished training with its number, as ``on_training`` of the API functions."""
+    from nas.report.comparison_table import training_line
+
+    note(training_line(*done))
 
 
 def tell(text: str) -> None:

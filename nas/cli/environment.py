@@ -8,24 +8,25 @@ from typing import Annotated
 
 import typer
 
-from nas.cli import completion, options
+from nas.cli import options
 from nas.cli.app import app
 from nas.cli.console import output, print_json
 
 
-@app.command(rich_help_panel="Develop")
+@app.command()
 def doctor(
     run: Annotated[
         str | None,
-        typer.Argument(help="Also check this run.", autocompletion=completion.runs),
+        typer.Argument(help="Also check this run."),
     ] = None,
     as_json: options.AsJson = False,
     runs: options.Runs = Path("runs"),
 ) -> None:
-    """Look at this machine: versions, devices, data, disk and plug-ins; and for faults of a RUN.
+    """Look at this machine, and for faults of a run.
 
-    Uses no network and changes nothing. Exit status 1 if something is broken; the output then says
-    what helps. `nas resume RUN` restores derived files of a run.
+    Looks at versions, devices, data, disk and plug-ins, without a network and without changes. Exit
+    status 1 if something is broken; the output then says what helps. `nas resume RUN` restores
+    derived files of a run.
     """
     from nas.api.doctor import examine
     from nas.report.table import say

@@ -9,57 +9,52 @@ import typer
 
 from nas.cli import options
 from nas.cli.app import app
-from nas.cli.console import note, output, print_json, print_result, tell
+from nas.cli.console import note, output, print_json, print_result, tell, write_picture
 from nas.common.errors import GenomeError, NasError
 
 
-@app.command(rich_help_panel="Look")
+@app.command()
 def show(
     source: options.Source,
     as_json: options.AsJson = False,
     only_source: Annotated[
         bool, typer.Option("--source", help="Print the Python source alone.")
     ] = False,
-    dim: options.AnyDim = None,
-    heads: options.AnyHeads = None,
-    tokens: options.AnyTokens = None,
+    dim: options.Dim = None,
+    heads: options.Heads = None,
+    tokens: options.Tokens = None,
     plot: Annotated[Path | None, options.picture("the graph")] = None,
 ) -> None:
-    """Show everything known about one genome.
+    """Show formula, graph, costs and source of a genome.
 
-    Prints formula, graph, costs and source, and for a genome of a run also results and lineage. By
-    default --dim, --heads and --tokens are the sizes of the run's task, or 64, 4 and 65.
+    Of a run's genome also results and lineage.
     """
     from nas.api import genomes
     from nas.report.graph import write_graph
     from nas.report.show import show as show_genome
 
     result = genomes.show(source, dim=dim, heads=heads, tokens=tokens)
-    if as_json:
-        print_json(result.to_dict())
-    elif not only_source:
-        show_genome(output(), result)
-    elif result.source is None:
+    if only_source and result.source is None:
         raise GenomeError(f"{source}: {result.priced.problem}")
+    if only_source and not as_json:
+        tell(str(result.source).rstrip("\n"))
     else:
-        tell(result.source.rstrip("\n"))
+        print_result(result, show_genome, as_json)
     if plot is not None:
         write_graph(result.plan.genome, plot)
         note(f"{plot}: the graph as a picture.")
 
 
-@app.command(rich_help_panel="What there is")
+@app.command()
 def mechanisms(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="A mechanism; default: all."),
-    ] = None,
-    dim: options.Dim = 64,
-    heads: options.Heads = 4,
-    tokens: options.Tokens = 65,
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(help="A mechanism; default: all.")] = None,
+    dim: options.Dim = None,
+    heads: options.Heads = None,
+    tokens: options.Tokens = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """List the named mechanisms, or explain the mechanism NAME.
+    """List the named mechanisms, or explain one.
 
     The list gives the costs of one attention block at batch 1. With a NAME the output also gives
     the equations, the shapes, and how the paper's text was interpreted.
@@ -67,7 +62,7 @@ def mechanisms(
     from nas.genome.mechanisms import mechanism
     from nas.report import costs as report
 
-    sizes = report.Sizes(dim, heads, tokens)
+    sizes = report.Sizes(**options.arguments(context, "name", "as_json"))
     named = None if name is None else mechanism(name)
     if as_json:
         print_json(report.mechanisms_answer(sizes, named))
@@ -77,16 +72,20 @@ def mechanisms(
         report.show_mechanisms(output(), sizes)
 
 
-@app.command(rich_help_panel="Develop")
+@app.command()
 def validate(
+    context: typer.Context,
     source: options.Source,
-    policy: options.Policy = "score_normalize_aggregate",
+    policy: options.Policy = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Check a genome's types and the rules of a policy; exit status 1 if it breaks one."""
+    """Check a genome's types and the rules of a policy.
+
+    Exit status 1 if the genome breaks one.
+    """
     from nas.api import genomes
 
-    result = genomes.validate(source, policy=policy)
+    result = genomes.validate(**options.arguments(context, "as_json"))
     if as_json:
         print_json(result.to_dict())
     elif result.valid:
@@ -98,20 +97,24 @@ def validate(
         raise typer.Exit(1)
 
 
-@app.command(rich_help_panel="Compare")
+@app.command()
 def cost(
+    context: typer.Context,
     sources: options.Sources,
-    dim: options.Dim = 64,
-    heads: options.Heads = 4,
+    dim: options.Dim = None,
+    heads: options.Heads = None,
     tokens: Annotated[
         str, typer.Option(help="Sequence length, or several: 64,256,1024.", metavar="LENGTHS")
     ] = "65",
     plot: Annotated[Path | None, options.picture("cost against length")] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Count multiply-adds, parameters and KV-cache bytes of one attention block at batch 1."""
+    """Count multiply-adds, parameters and KV-cache bytes.
+
+    Of one attention block at batch 1.
+    """
     from nas.api import genomes
-    from nas.report.charts import cost_chart, write_chart
+    from nas.report.charts import cost_chart
     from nas.report.costs import show_costs
 
     lengths = _lengths(tokens)
@@ -120,11 +123,10 @@ def cost(
             f"--plot: found one length, {min(lengths)}; expected several, such as "
             "--tokens 64,256,1024."
         )
-    table = genomes.cost(sources, dim=dim, heads=heads, tokens=sorted(lengths))
+    sizes = options.arguments(context, "tokens", "plot", "as_json")
+    table = genomes.cost(**sizes, tokens=sorted(lengths))
     print_result(table, show_costs, as_json)
-    if plot is not None:
-        write_chart(cost_chart(table), plot)
-        note(f"{plot}: cost against length as a picture.")
+    write_picture(plot, "cost against length", lambda: cost_chart(table))
 
 
 def _lengths(text: str) -> set[int]:
@@ -141,7 +143,7 @@ def _lengths(text: str) -> set[int]:
     return lengths
 
 
-@app.command(rich_help_panel="Take away")
+@app.command()
 def export(
     context: typer.Context,
     source: options.Source,
@@ -153,25 +155,18 @@ def export(
             help="The file to write: .py, readable torch; .pt2, of torch.export; .onnx.",
         ),
     ],
-    dim: options.AnyDim = None,
-    heads: options.AnyHeads = None,
+    dim: options.Dim = None,
+    heads: options.Heads = None,
     fast: Annotated[
-        bool, typer.Option(help="In .py, the fastest form, not the most readable.")
+        bool, typer.Option("--fast", help="In .py, the fastest form, not the most readable.")
     ] = False,
     weights: Annotated[
         bool,
-        typer.Option(
-            help="Write the weights that a run has trained, for .py into a .safetensors file "
-            "beside it. Default: initial weights."
-        ),
+        typer.Option("--weights", help="The weights that a run has trained, not initial ones."),
     ] = False,
     layer: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            help="The backbone layer whose weights are written; default: the first with the "
-            "mechanism.",
-        ),
+        typer.Option(min=0, help="The layer of these weights; default: the first that has them."),
     ] = None,
     causal: Annotated[
         bool | None,
@@ -183,8 +178,8 @@ def export(
 ) -> None:
     """Write a mechanism as a file that does not need nas.
 
-    By default --dim and --heads are the sizes of the run's task, or 64 and 4. The file is compared
-    with the mechanism on random inputs and masks before it is written.
+    The file is compared with the mechanism on random inputs and masks before it is written. Weights
+    of a .py file are written beside it, into a .safetensors file.
     """
     from nas.api import exporting
 

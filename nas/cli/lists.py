@@ -8,22 +8,22 @@ from typing import Annotated
 
 import typer
 
-from nas.cli import completion, options
+from nas.cli import options
 from nas.cli.app import app
 from nas.cli.console import output, print_json, tell
 from nas.common.config import find_named, read_document
 from nas.common.text import printable
 
 
-@app.command(rich_help_panel="What there is")
+@app.command()
 def spaces(
     name: Annotated[
         str | None,
-        typer.Argument(help="A space; default: all.", autocompletion=completion.spaces),
+        typer.Argument(help="A space; default: all."),
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """List the search spaces, for ``nas search --space``, or print the file of the space NAME."""
+    """List the search spaces, or print the file of one."""
     from nas.api import genomes
 
     if name is None:
@@ -32,15 +32,15 @@ def spaces(
         _file(find_named(name, "search_spaces"), as_json)
 
 
-@app.command(rich_help_panel="What there is")
+@app.command()
 def tasks(
     name: Annotated[
         str | None,
-        typer.Argument(help="A task; default: all.", autocompletion=completion.tasks),
+        typer.Argument(help="A task; default: all."),
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """List the built-in tasks, for ``--task``, or print the file of the task NAME."""
+    """List the built-in tasks, or print the file of one."""
     from nas.api import genomes
     from nas.tasks import find_task
 
@@ -50,12 +50,12 @@ def tasks(
         _file(find_task(name), as_json)
 
 
-@app.command(rich_help_panel="What there is")
+@app.command()
 def primitives(
     name: Annotated[str | None, typer.Argument(help="An operation; default: all.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """List the operations of which mechanisms are made, or explain the operation NAME.
+    """List the operations of mechanisms, or explain one.
 
     With a NAME the output gives its types, role, formula, parameters, publication and source code.
     """

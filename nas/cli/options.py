@@ -3,65 +3,49 @@
 from __future__ import annotations
 
 import inspect
-import re
+import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
-from nas.cli import completion
 from nas.common.errors import ConfigError
 
 MOST_TOKENS: Final = 2**20
 MOST_SIZE: Final = 65_536
-_LIMIT: Final = re.compile(r"\s*(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.ASCII | re.IGNORECASE)
 _FORMS: Final = "A genome file, a mechanism, an exported .py file, or RUN/ID"
-_SOURCE: Final = typer.Argument(help=f"{_FORMS}.", autocompletion=completion.sources)
-_TRAINABLE: Final = typer.Argument(
-    help=f"{_FORMS}, or FILE.py:CLASS, a torch module of yours, which is executed.",
-    autocompletion=completion.sources,
-)
-_DIM: Final = typer.Option("--dim", min=1, max=MOST_SIZE, help="Model width.")
-_HEADS: Final = typer.Option("--heads", min=1, max=MOST_SIZE, help="Backbone's heads.")
-_TOKENS: Final = typer.Option("--tokens", min=1, max=MOST_TOKENS, help="Sequence length.")
+_TRAINABLE: Final = f"{_FORMS}, or FILE.py:CLASS, a torch module of yours, which is executed."
 
-Source: TypeAlias = Annotated[str, _SOURCE]
-Trainable: TypeAlias = Annotated[str, _TRAINABLE]
-Sources: TypeAlias = Annotated[list[str], _TRAINABLE]
-RunName: TypeAlias = Annotated[
-    str,
-    typer.Argument(help="A run's name or path, or latest.", autocompletion=completion.runs),
-]
-Space: TypeAlias = Annotated[
-    str | None,
-    typer.Option(help="A search space, by name or path.", autocompletion=completion.spaces),
-]
-Task: TypeAlias = Annotated[
-    str | None,
-    typer.Option(help="A task, by name or path.", autocompletion=completion.tasks),
-]
+Source: TypeAlias = Annotated[str, typer.Argument(help=f"{_FORMS}.")]
+Trainable: TypeAlias = Annotated[str, typer.Argument(help=_TRAINABLE)]
+Sources: TypeAlias = Annotated[list[str], typer.Argument(help=_TRAINABLE)]
+RunName: TypeAlias = Annotated[str, typer.Argument(help="A run's name or path, or latest.")]
+Task: TypeAlias = Annotated[str | None, typer.Option(help="A task, by name or path.")]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the JSON answer.")]
-Dim: TypeAlias = Annotated[int, _DIM]
-AnyDim: TypeAlias = Annotated[int | None, _DIM]
-Heads: TypeAlias = Annotated[int, _HEADS]
-AnyHeads: TypeAlias = Annotated[int | None, _HEADS]
-Tokens: TypeAlias = Annotated[int, _TOKENS]
-AnyTokens: TypeAlias = Annotated[int | None, _TOKENS]
+Dim: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, max=MOST_SIZE, help="Model width; default: RUN/ID's, or 64.")
+]
+Heads: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, max=MOST_SIZE, help="Heads; default: RUN/ID's, or 4.")
+]
+Tokens: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=1, max=MOST_TOKENS, help="Sequence length; default: RUN/ID's, or 65."),
+]
 Policy: TypeAlias = Annotated[
-    str, typer.Option(help="A policy, by name or path.", autocompletion=completion.policies)
+    str | None,
+    typer.Option(help="A policy, by name or path; default: RUN/ID's, or the built-in one."),
 ]
 Data: TypeAlias = Annotated[
     str | None, typer.Option(help="Training data, as the task's family names them.")
 ]
+Seeds: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Trainings of each mechanism.")]
 StudySeed: TypeAlias = Annotated[int, typer.Option(min=0, help="Seed of all trainings.")]
 Record: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(help="A file of finished trainings, which are not repeated."),
-]
-OnTest: TypeAlias = Annotated[
-    bool, typer.Option("--test", help="Evaluate on the test set, not on held-out training data.")
+    Path | None, typer.Option(help="A file of finished trainings, which are not repeated.")
 ]
 Rates: TypeAlias = Annotated[
     bool,
@@ -156,16 +140,14 @@ def limits(text: str) -> dict[str, float]:
     """Return limits by name from a text such as "quality=0.7,time_ms=1.5"; "none" for no limits.
 
     Raises:
-        ConfigError: a part of the text is no name with a number.
+        ConfigError: a part of the text is no name with a number, or a name occurs twice.
     """
-    found = {}
-    for part in text.split(",") if text != "none" else ():
-        name, _, number = part.partition("=")
-        if name in found:
-            raise ConfigError(f"--region: {name!r} stands twice.")
-        if not _LIMIT.fullmatch(number):
-            raise ConfigError(
-                f"--region: found {part!r}; expected NAME=LIMIT, such as quality=0.7."
-            )
-        found[name] = float(number)
-    return found
+    parts = [part.partition("=") for part in text.split(",")] if text != "none" else []
+    with suppress(ValueError):
+        found = {name.strip(): float(number) for name, _, number in parts}
+        if len(found) == len(parts) and all(0 <= number < math.inf for number in found.values()):
+            return found
+    raise ConfigError(
+        f"--region: found {text!r}; expected NAME=LIMIT,... with each name once, such as "
+        "quality=0.7."
+    )

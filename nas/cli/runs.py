@@ -9,19 +9,17 @@ from typing import Annotated, Final
 
 import typer
 
-from nas.cli import completion, options
+from nas.cli import options
 from nas.cli.app import app
 from nas.cli.console import complain, note, output, print_json
 from nas.common.errors import NasError
 
-RUNS_SHOWN: Final = typer.Argument(
-    help="Names or paths of runs; default: latest.", autocompletion=completion.runs
-)
+RUNS_SHOWN: Final = typer.Argument(help="Names or paths of runs; default: latest.")
 
 
-@app.command(rich_help_panel="Look")
+@app.command()
 def runs(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> None:
-    """List the recorded searches (runs); the run that was active last comes last."""
+    """List the recorded searches (runs), the last active one last."""
     from nas.report.front import runs_answer, runs_columns
     from nas.report.table import say, say_table
     from nas.store import list_runs
@@ -41,7 +39,7 @@ def runs(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> 
         complain(str(problem))
 
 
-@app.command(rich_help_panel="Look")
+@app.command()
 def front(
     run: options.RunName = "latest",
     plot: Annotated[Path | None, options.picture("the front")] = None,
@@ -54,7 +52,7 @@ def front(
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show a run's front: its non-dominated mechanisms, their costs, and the run's status.
+    """Show a run's front: its non-dominated mechanisms, with costs.
 
     Exit status 1 if the front is empty; with --all, if no training has ended well.
     """
@@ -88,12 +86,12 @@ def front(
         note(f"{plot}: the front as a picture.")
 
 
-@app.command(rich_help_panel="Look")
+@app.command()
 def report(
     path: Annotated[Path, typer.Option("-o", "--output", help="The .html file to write.")],
     runs: Annotated[list[str] | None, RUNS_SHOWN] = None,
 ) -> None:
-    """Write a report of runs as one HTML file without external resources.
+    """Write a report of runs as one HTML file.
 
     It states the metrics of mechanisms and their uncertainty, costs, parents, failed trainings, and
     how to repeat the run. Several runs are compared in one figure.
@@ -104,7 +102,7 @@ def report(
     note(f"{written}: {written.stat().st_size / 1e6:.2f} MB; open it in a browser.")
 
 
-@app.command(rich_help_panel="Search")
+@app.command()
 def watch(
     run: options.RunName = "latest",
     runs: options.Runs = Path("runs"),

@@ -9,51 +9,44 @@ from typing import Annotated, Any
 
 import typer
 
-from nas.cli import completion, options
+from nas.cli import options
 from nas.cli.app import StoppedError, app
-from nas.cli.console import note, output, print_result
+from nas.cli.console import note_training, output, print_result
+from nas.common.config import named_files
 from nas.common.errors import ConfigError
 from nas.common.search_config import SearchConfig
 from nas.searching.listener import SearchResult
 
 
-@app.command(rich_help_panel="Search")
+@app.command()
 @options.with_workers
 def search(
     context: typer.Context,
-    space: options.Space = None,
+    space: Annotated[
+        str | None, typer.Option(help="A search space, by name or path.", show_default=False)
+    ] = None,
     generations: Annotated[int, typer.Option("--gens", min=1, help="Generations.")] = (
         SearchConfig.generations
     ),
-    population: Annotated[
-        int, typer.Option("--pop", min=1, help="Trainings of a generation.")
-    ] = SearchConfig.population,
+    population: Annotated[int, typer.Option("--pop", min=1, help="Trainings of a generation.")] = (
+        SearchConfig.population
+    ),
     task: options.Task = None,
     target: Annotated[
-        str | None,
-        typer.Option(
-            help="A longer task of the same family, whose front is searched.",
-            autocompletion=completion.tasks,
-        ),
+        str | None, typer.Option(help="A longer task of the family, whose front is searched.")
     ] = None,
     data: options.Data = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the search and of all trainings.")] = (
-        SearchConfig.seed
-    ),
-    repeats: Annotated[int, typer.Option(min=1, help="Trainings of each mechanism.")] = (
-        SearchConfig.repeats
-    ),
+    seed: options.StudySeed = SearchConfig.seed,
+    repeats: options.Seeds = SearchConfig.repeats,
     algorithm: Annotated[
         str,
-        typer.Option(
-            help="surrogate, nsga2, random, regularized-evolution, local-search, or a plug-in's."
-        ),
+        typer.Option(help="surrogate, nsga2, random, regularized-evolution or local-search."),
     ] = SearchConfig.algorithm,
     lag: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Propose from all results but this many (surrogate: 16, at most a generation).",
+            help="Propose from all results but this many (surrogate: 16).",
         ),
     ] = SearchConfig.lag,
     objectives: Annotated[
@@ -64,8 +57,7 @@ def search(
         str | None,
         typer.Option(
             metavar="NAME=LIMIT,...",
-            help="Limits of the front: of the quality as a share of the way from the plain mean to "
-            "mha, of a cost as a multiple of mha's; none for no limits.",
+            help="Limits of the front, such as quality=0.7,time_ms=1.5; none for no limits.",
         ),
     ] = None,
     run: Annotated[str | None, typer.Option(help="The run's name.")] = None,
@@ -73,12 +65,16 @@ def search(
     track: options.Track = None,
     **execution: Any,
 ) -> None:
-    """Search a space for attention mechanisms."""
+    """Search a space for attention mechanisms.
+
+    A limit of --region is a share of the way from the plain mean to mha for the quality, and a
+    multiple of mha's for a cost.
+    """
     from nas.api import runs as api
     from nas.report.display import display
 
     if space is None:
-        names = ", ".join(completion.spaces())
+        names = ", ".join(named_files("search_spaces"))
         raise ConfigError(
             f"--space is missing; expected {names}, or a file. `nas spaces` describes them."
         )
@@ -92,7 +88,7 @@ def search(
     _show_end(result, runs)
 
 
-@app.command(rich_help_panel="Search")
+@app.command()
 @options.with_workers
 def resume(
     context: typer.Context,
@@ -108,7 +104,7 @@ def resume(
     track: options.Track = None,
     **execution: Any,
 ) -> None:
-    """Continue a run that was stopped, or add generations to a finished one.
+    """Continue a stopped run, or add generations to a finished one.
 
     --data is the new place of the run's data, if they were moved; other data are refused.
     """
@@ -121,7 +117,7 @@ def resume(
     _show_end(result, runs)
 
 
-@app.command(rich_help_panel="Compare")
+@app.command()
 @options.with_workers
 def confirm(
     context: typer.Context,
@@ -132,13 +128,9 @@ def confirm(
     members: Annotated[
         int, typer.Option(min=1, help="Number of members, spread over the front.")
     ] = 5,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each member.")] = 5,
+    seeds: options.Seeds = 5,
     long: Annotated[
-        str | None,
-        typer.Option(
-            help="Also train under this longer task of the same family.",
-            autocompletion=completion.tasks,
-        ),
+        str | None, typer.Option(help="Also train under this longer task of the family.")
     ] = None,
     test: Annotated[
         bool, typer.Option("--test", help="Also train for evaluation on the test set.")
@@ -148,9 +140,7 @@ def confirm(
         str | None,
         typer.Option(
             metavar="SOURCE",
-            help="Also train this mechanism, or FILE.py:CLASS, a torch module of yours, which is "
-            "executed; compare all with it.",
-            autocompletion=completion.sources,
+            help="Also train this mechanism, or FILE.py:CLASS, which is executed; compare with it.",
         ),
     ] = None,
     rates: options.Rates = False,
@@ -165,13 +155,10 @@ def confirm(
     they were moved.
     """
     from nas.api import runs as api
-    from nas.report.comparison_table import comparison_table, training_line
+    from nas.report.comparison_table import comparison_table
 
-    arguments = options.arguments(context, "as_json")
-    result = api.confirm(**arguments, on_training=lambda *done: note(training_line(*done)))
+    result = api.confirm(**options.arguments(context, "as_json"), on_training=note_training)
     print_result(result, comparison_table, as_json)
-    if not result.is_ok:
-        raise typer.Exit(1)
 
 
 def _command_line() -> str:

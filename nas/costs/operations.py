@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from nas.common.errors import GenomeError, NasError
+from nas.common.text import first_line
 
 with warnings.catch_warnings():
     # Importing fvcore compiles TorchScript, which raises a deprecation warning.
@@ -68,6 +69,10 @@ def count_calls(
                 counts = analysis.set_op_handle(**found).by_operator()
         except ValueError as error:  # raised by a module, for example about the length
             raise GenomeError(f"{error}.") from None
+        except Exception as error:
+            owner = type(getattr(module, "module", module)).__name__
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            raise GenomeError(f"{owner} cannot run at this size ({reason}).") from error
     if unknown := analysis.unsupported_ops():
         owner = type(getattr(module, "module", module)).__name__
         names = ", ".join(sorted(unknown))

@@ -38,14 +38,10 @@ def build_model(
 ) -> nn.Module:
     """Return a task's untrained model, with the mechanism in the layers that its genome selects.
 
-    All other layers have the attention that the genome's placement gives them.
-
-    Args:
-        mechanism: a genome, resolved at the task's sizes, or a user's own torch module.
-        seed: seed of all initial weights.
+    All other layers have the attention that the genome's placement gives them. A user's module is
+    in all layers; its file is executed, so this must be called in ``nas.training.user_process``.
 
     Raises:
-        ViolationError: the genome does not type-check.
         ConfigError: the user's file cannot be executed, or has no such class.
     """
     if isinstance(mechanism, UserModule):

@@ -37,23 +37,19 @@ PLAIN: Final = (bool, int, float, str, type(None))
 
 
 def graphs_on(device: torch.device) -> CudaGraphs | None:
-    """Return an object that captures steps on ``device`` as CUDA graphs; None for a processor."""
+    """Return what captures steps on ``device`` as CUDA graphs; None for a processor."""
     return CudaGraphs(device) if device.type == "cuda" else None
 
 
 class Steps:
     """A training or evaluation step that is repeated, as a CUDA graph if possible.
 
-    The graph is captured when the first whole batch is run.
+    The graph is captured when the first whole batch, of ``size`` examples, is run. ``execution``
+    says how the steps run: "cuda graph", "cpu, eager", or "cuda, eager" with the reason why there
+    is no graph.
 
     Args:
-        work: the step to repeat, a function of the indices of a batch's examples.
-        size: number of examples in a whole batch; the last batch of an epoch may have fewer.
         graphs: captures the step; None runs each step eagerly.
-
-    Attributes:
-        execution: text that says how the steps run: "cuda graph", "cpu, eager", or "cuda, eager"
-            with the reason why there is no graph.
     """
 
     def __init__(self, work: Work, size: int, graphs: CudaGraphs | None) -> None:
@@ -64,7 +60,7 @@ class Steps:
         self.execution = f"{work.device.type}, eager" + (": no whole batch" if graphs else "")
 
     def __call__(self, chosen: Tensor) -> None:
-        """Run one step on the examples with the indices ``chosen``, shape (b,)."""
+        """Run one step on the examples ``chosen``, indices (b,)."""
         is_whole = len(chosen) == self.size
         if self._graphs is not None and is_whole and self._chosen is None:
             self._capture(chosen, self._graphs)
@@ -100,7 +96,6 @@ class Steps:
 
 
 def _python_state(model: nn.Module) -> dict[str, Any]:
-    """Return the attributes and buffers of all modules of a model, by name."""
     return {
         f"{name}.{key}".lstrip("."): value
         for name, module in model.named_modules()
@@ -109,10 +104,7 @@ def _python_state(model: nn.Module) -> dict[str, Any]:
 
 
 def _replaced(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return the names of the values that differ between ``before`` and ``after`` a step.
-
-    A replay of the step's CUDA graph would not repeat such a change.
-    """
+    """Return the names of the values that a step changed, as a replay of its graph would not."""
 
     def is_same(old: Any, new: Any) -> bool:
         return old is new or (isinstance(new, PLAIN) and type(old) is type(new) and old == new)
@@ -123,7 +115,7 @@ def _replaced(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return one line that describes the first exception in the chain that led to ``error``."""
+    """Return a line on the first exception in the chain that led to ``error``."""
     while error.__context__ is not None:
         error = error.__context__
     lines = str(error).strip().splitlines()

@@ -27,11 +27,7 @@ MAX_KEPT: Final = 2**31
 
 
 def usable_gpus() -> int:
-    """Return the number of GPUs that torch can use.
-
-    Raises:
-        DeviceError: the driver lists GPUs but torch cannot use them; the message says why.
-    """
+    """Return the number of GPUs; raise DeviceError with the cause if torch cannot use them."""
     count = torch.cuda.device_count()
     if count and not torch.cuda.is_available():
         try:
@@ -45,12 +41,7 @@ def usable_gpus() -> int:
 
 
 def check_computes(device: torch.device) -> None:
-    """Check that a GPU multiplies matrices; do nothing for a processor.
-
-    Raises:
-        DeviceError: the GPU cannot compute, for example because another process uses it in
-            exclusive mode.
-    """
+    """Raise DeviceError if a GPU multiplies no matrices, as when another process has it alone."""
     if device.type != "cuda":
         return
     try:
@@ -64,11 +55,7 @@ def check_computes(device: torch.device) -> None:
 
 
 def check_device(name: str) -> torch.device:
-    """Return the torch device with a name: "cpu", "cuda" or "cuda:<index>".
-
-    Raises:
-        DeviceError: the name has another form, or there is no such GPU.
-    """
+    """Return the device "cpu", "cuda" or "cuda:<index>"; raise DeviceError if there is none."""
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -93,9 +80,6 @@ def resolve_precision(
     float32 otherwise. On a GPU it is also float32 for a model narrower than ``BFLOAT16_WIDTH``:
     there the time of a step depends on its number of kernels, and bfloat16 adds a third, because
     each weight and each gradient is converted.
-
-    Args:
-        width: number of features of each token of the model.
     """
     if precision != "auto":
         return precision
@@ -113,10 +97,7 @@ def hardware_name(device: torch.device) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error means that memory ran out.
-
-    This includes the plain RuntimeError that torch raises if it cannot allocate CPU memory.
-    """
+    """Return whether memory ran out; for a CPU torch raises a plain RuntimeError."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
@@ -125,10 +106,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 def keep_freed_memory() -> None:
     """Let this process keep freed memory, since each training allocates the same blocks again.
 
-    By default glibc returns large blocks to the system at once, and gets them back page by page.
-    This takes up to a fifth of a training's processor time. This function makes glibc keep the
-    blocks. If the process uses more than ``MAX_KEPT`` bytes, the function returns free blocks to
-    the system. It does nothing with other C libraries.
+    By default glibc returns large blocks to the system at once, and gets them back page by page,
+    which takes up to a fifth of a training's processor time. If the process uses more than
+    ``MAX_KEPT`` bytes, free blocks are returned. Other C libraries are left as they are.
     """
     library, statistics = _configured_libc(), Path("/proc/self/statm")
     if library is None or not statistics.exists():
@@ -168,17 +148,17 @@ class Meter:
 
     @property
     def elapsed(self) -> float:
-        """Wall time in seconds since the meter was created."""
+        """Wall time in seconds."""
         return time.monotonic() - self._wall
 
     @property
     def core_seconds(self) -> float:
-        """Processor time of all threads in seconds since the creation of the meter."""
+        """Processor time of all threads in seconds."""
         return time.process_time() - self._core
 
     @property
     def peak_memory_bytes(self) -> int:
-        """Peak memory in bytes since the creation of the meter."""
+        """Peak memory in bytes."""
         if self.device.type == "cuda":
             return int(torch.cuda.max_memory_allocated(self.device))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -42,9 +42,6 @@ class Training:
 
     Args:
         model: the untrained model, which is moved to the meter's device.
-        task: defines loss, metrics, optimiser, batch size and number of epochs.
-        data: training examples, and validation examples that evaluate each epoch.
-        meter: measures time, and names the device.
         time_limit: longest duration in seconds, checked between steps; None for no limit.
         graphs: captures the steps as CUDA graphs (see ``graphs_on``); None runs them eagerly.
     """
@@ -83,9 +80,6 @@ class Training:
     def reports(self, order_seed: int) -> Iterator[Report]:
         """Train for the task's number of epochs, and yield a report after each epoch.
 
-        Args:
-            order_seed: seed of the order of training examples.
-
         Raises:
             Diverged: the training loss, or a metric on validation examples, is not finite.
             TimeIsUp: the time limit was reached.
@@ -99,12 +93,7 @@ class Training:
             yield Report(epoch, loss, self._eval_step.metrics(), self._meter.core_seconds)
 
     def _repeat(self, steps: Steps, chosen: Tensor) -> None:
-        """Run a step on each batch of the examples with the indices ``chosen``.
-
-        Raises:
-            Diverged: the loss is not finite.
-            TimeIsUp: the time limit was reached before a batch.
-        """
+        """Run a step on each batch of the examples ``chosen``; raises as ``reports``."""
         steps.work.model.train(steps.work.is_training)
         for number, batch in enumerate(torch.split(chosen.to(self._device), steps.size), 1):
             if self._time_limit is not None and self._meter.elapsed > self._time_limit:
@@ -115,10 +104,7 @@ class Training:
 
 
 def _eval_batch(task: ModelTask, device: torch.device) -> int:
-    """Return the batch size of evaluations: on a GPU what ``EVAL_PAIRS`` allows.
-
-    It is never smaller than a batch of training, which needs more memory.
-    """
+    """Return the batch size of evaluations, at least that of trainings, which need more memory."""
     if device.type == "cpu":
         return EVAL_BATCH
     return max(task.batch_size, EVAL_PAIRS // (task.heads * task.sizes.tokens**2))
@@ -128,5 +114,5 @@ def _eval_batch(task: ModelTask, device: torch.device) -> int:
 def prepared(
     task: ModelTask, data: Data, side: Side, device: torch.device, dtype: torch.dtype
 ) -> Examples:
-    """Return the examples of a data split on a device, which are cached for later candidates."""
+    """Return the examples of a data split on a device, cached for later candidates."""
     return task.examples(data, side, device, dtype)

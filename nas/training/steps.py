@@ -27,12 +27,7 @@ class Diverged(Exception):  # noqa: N818 - an outcome, not a fault
 class TrainStep:
     """A training step: a call computes the gradients of a batch, ``finish`` updates the weights.
 
-    Attributes:
-        examples: training examples on the device.
-        precision: ``float32``, or ``bfloat16`` for mixed precision.
-        totals: sum of losses and number of targets since the last call of ``mean_loss``.
-        checks_loss: whether each call checks its loss. It is False on a GPU, where Python would
-            wait for the loss; there only ``mean_loss`` checks it, at the end of an epoch.
+    On a GPU, where Python would wait for a loss, only ``mean_loss`` checks it, once an epoch.
     """
 
     is_training: ClassVar[bool] = True
@@ -50,10 +45,9 @@ class TrainStep:
         self.checks_loss = self.device.type == "cpu"
 
     def __call__(self, chosen: Tensor) -> None:
-        """Compute the gradients of a batch's mean loss; a CUDA graph may contain this method.
+        """Compute the gradients of the mean loss of the examples ``chosen``, indices (b,).
 
-        Args:
-            chosen: indices of the batch's examples, shape (b,).
+        A CUDA graph may contain this method.
 
         Raises:
             Diverged: the loss is not finite, and ``checks_loss`` is set.
@@ -71,15 +65,11 @@ class TrainStep:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.task.clip, foreach=True)
 
     def finish(self) -> None:
-        """Update the weights by the computed gradients; a CUDA graph never contains this."""
+        """Update the weights; a CUDA graph never contains this method."""
         self.optimizer.step()
 
     def mean_loss(self) -> float:
-        """Return the mean loss over all targets since the last call of this method.
-
-        Raises:
-            Diverged: the mean is not finite.
-        """
+        """Return the mean loss over all targets since the last call; raise Diverged if infinite."""
         total, targets = self.totals.tolist()
         self.totals.zero_()
         _check_finite(total / targets)
@@ -88,13 +78,7 @@ class TrainStep:
 
 @dataclass
 class EvalStep:
-    """An evaluation step: a call adds sums over a batch to ``totals``.
-
-    Attributes:
-        examples: validation examples on the device.
-        precision: ``float32``, or ``bfloat16`` for mixed precision.
-        totals: results of ``task.tally``, summed over batches; ``metrics`` needs them.
-    """
+    """An evaluation step: a call adds the results of ``task.tally`` to ``totals``."""
 
     is_training: ClassVar[bool] = False
 
@@ -110,7 +94,7 @@ class EvalStep:
 
     @torch.no_grad()
     def __call__(self, chosen: Tensor) -> None:
-        """Add the sums over the examples with the indices ``chosen``, shape (b,), to ``totals``."""
+        """Add the sums over the examples ``chosen``, indices (b,)."""
         with mixed(self.device, self.precision):
             self.totals += self.task.tally(self.model, self.examples.batch(chosen))
 
@@ -118,11 +102,7 @@ class EvalStep:
         """Do nothing: an evaluation changes no weights."""
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics over all examples since the last call of this method, by name.
-
-        Raises:
-            Diverged: a metric is not finite.
-        """
+        """Return the metrics since the last call; raise Diverged if one is not finite."""
         metrics = self.task.score(self.totals.tolist())
         self.totals.zero_()
         for name, value in metrics.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -85,4 +86,22 @@ def test_a_file_that_cannot_serve_ends_in_one_sentence(
     found = nas(folder, "--plugin", file, "primitives")
     assert found.returncode == 2
     assert found.stderr.startswith(f"nas: {message}")
+    assert found.stderr.count("\n") == 1
+
+
+def test_a_primitive_that_raises_at_a_length_ends_in_one_sentence(folder: Path) -> None:
+    file = folder / "my_scores.py"
+    text = file.read_text().replace(
+        "        return (query", "        query[..., 20, 0]\n        return (query"
+    )
+    file.write_text(text)
+    nodes = [
+        {"op": "squared_score", "inputs": ["q", "k"]},
+        {"op": "softmax", "inputs": [0]},
+        {"op": "weighted_sum", "inputs": [1, "v"]},
+    ]
+    (folder / "genome.json").write_text(json.dumps({"graph_def": nodes, "proj_config": {}}))
+    found = nas(folder, "--plugin", file.name, "cost", "genome.json", "--tokens", "16")
+    assert found.returncode == 2
+    assert "SquaredScore cannot run at this size (IndexError: " in found.stderr
     assert found.stderr.count("\n") == 1

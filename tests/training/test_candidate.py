@@ -18,6 +18,7 @@ def block_of(genome):
     return build_attention(genome, SIZES.dim, SIZES.heads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_probe_passes_every_named_mechanism(name):
     block = block_of(mechanism(name).genome)

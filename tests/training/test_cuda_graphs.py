@@ -114,6 +114,7 @@ def test_graphed_steps_equal_eager_ones(digits, genome, name, overrides):
     assert (graphs.warm_ups, graphs.replays) == (3, 5)  # the batch of 8 runs eagerly
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_every_mechanism_can_be_captured(digits, name):
     sizes = {"width": 32, "heads": 8, "depth": 1}
