@@ -40,7 +40,6 @@ epochs: 1
 train_images: 32
 validation_images: 20
 """
-TABLES = ("front", "explain", "cost")
 # In this order: later examples read the run of the first.
 EXAMPLES = (
     *("search", "resume", "front", "confirm", "evaluate", "judge", "explain"),
@@ -67,13 +66,12 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_results_are_json_and_tables_are_data_frames(results: dict[str, Any]) -> None:
     for name in ("search", "front", "confirm", "evaluate", "judge", "explain", "cost"):
         json.dumps(results[name].to_dict(), allow_nan=False)
-    rows = {name: len(results[name].to_pandas()) for name in TABLES}
-    evaluated = results["evaluate"]
+    front, evaluated, explained = results["front"], results["evaluate"], results["explain"]
     assert (len(evaluated.table), len(evaluated.trainings)) == (2, 4)
     assert len(results["confirm"].table) == len(results["confirm"].rows)
-    assert rows["cost"] == 4
-    explained = results["explain"]
-    assert rows["explain"] == len(explained.edits + explained.controls)
+    assert (len(front.mechanisms), len(front.trainings)) == (2, 2)
+    assert len(results["cost"].table) == 4
+    assert len(explained.table) == len(explained.edits + explained.controls)
     frame, cell = evaluated.table.set_index("mechanism"), evaluated.cells["tiny", "uniform"]
     assert frame.loc["uniform", "mean"] == cell.mean
     assert frame.loc["uniform", "over_mean"] == cell.difference.mean

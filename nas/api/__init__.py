@@ -8,6 +8,6 @@
     execution.py    the arguments shared by all functions that train
 
 Functions return immutable dataclasses. ``to_dict()`` returns the JSON that the command of the same
-name prints; ``to_pandas()`` returns the rows of a table. An argument ``source`` takes a genome, or
+name prints; ``table`` and ``trainings`` are DataFrames. An argument ``source`` takes a genome, or
 a string or path that names a genome (see ``nas.store.sources``). ``nas.front`` is in nas.report.
 """

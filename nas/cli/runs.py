@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -20,16 +19,18 @@ RUNS_SHOWN: Final = typer.Argument(help="Names or paths of runs; default: latest
 @app.command()
 def runs(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> None:
     """List the recorded searches (runs), the last active one last."""
-    from nas.report.front import runs_answer, runs_columns
+    from nas.report.columns import records, text_columns
+    from nas.report.runs import COLUMNS
     from nas.report.table import say, say_table
     from nas.store import list_runs
 
     summaries, problems = list_runs(runs)
     if as_json:
-        print_json(runs_answer(summaries, problems))
+        rows = records(COLUMNS, summaries)
+        print_json({"runs": rows, "problems": [str(problem) for problem in problems]})
         return
     if summaries:
-        say_table(output(), runs_columns(summaries))
+        say_table(output(), text_columns(COLUMNS, summaries))
         for stopped in (summary for summary in summaries if summary.status == "stopped"):
             if stopped.note:
                 say(output(), f"{stopped.name} stopped: {stopped.note}")
@@ -112,7 +113,7 @@ def watch(
     The command only reads, and never delays the writer. Exit status 1 if the run was stopped or the
     writer no longer exists.
     """
-    from nas.report.display import display, follow, generation_line, why_stopped
+    from nas.report.display import display, follow, why_stopped
     from nas.report.front import no_front, show_front
     from nas.report.run_view import RunView
     from nas.report.table import say
@@ -125,8 +126,8 @@ def watch(
         status = follow(folder, shown)
     with open_run(folder) as opened:
         if status != "finished":
-            if shown.is_live and shown.progress:  # a pipe has this line already
-                say(console, generation_line(shown.progress, time.time()))
+            if shown.is_live:  # a pipe has this line already
+                say(console, shown.line)
             complain(why_stopped(opened))
             raise typer.Exit(1)
         view = RunView.read(opened, label)

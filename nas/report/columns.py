@@ -1,8 +1,8 @@
 """Columns of tables: each quantity is declared once and rendered in every output.
 
 A table is a list of ``Column`` and a list of rows of any type. ``text_columns`` renders it for the
-terminal, ``html_table`` for notebooks, ``json_rows`` for JSON, ``csv_text`` for spreadsheets and
-``rows_of`` for pandas.
+terminal, ``html_table`` for notebooks, ``csv_text`` for spreadsheets; ``records`` are its rows in
+JSON and data frames.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from nas.common.text import printable
 from nas.report.table import TextColumn
@@ -30,15 +30,13 @@ class Column(Generic[T]):
     """A quantity that each row of a table has.
 
     Attributes:
-        key: name of the quantity in JSON, CSV and data frames; it contains the unit.
+        key: name of the quantity in JSON, CSV and data frames.
         title: displayed header; columns without a title are in CSV, JSON and data frames only.
         value: function from a row to its value; None if the value is unknown.
         unit: unit of the values; "fraction" is shown in per cent.
-        error: function from a row to the standard error of its value.
-        error_key: name of the standard error in CSV and data frames; if empty, they omit it.
+        error: function from a row to the standard error that is displayed with the value.
         text: function from a row to the displayed text; by default the value with its error.
         about: one sentence for the legend below the table.
-        in_json: whether ``json_rows`` includes the column.
         is_number: whether the cells are aligned to the right.
         rank, least, style: see ``TextColumn``.
     """
@@ -48,10 +46,8 @@ class Column(Generic[T]):
     value: Callable[[T], Value]
     unit: str = ""
     error: Callable[[T], float | None] | None = None
-    error_key: str = ""
     text: Callable[[T], str] | None = None
     about: str = ""
-    in_json: bool = True
     is_number: bool = True
     rank: int = 0
     least: int = 0
@@ -93,32 +89,25 @@ def legend(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[str]:
 def html_table(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:
     """Return the table as HTML for light and dark backgrounds; all texts are escaped."""
 
-    def cell(tag: str, text: str, align: str) -> str:
-        style = f"text-align: {align}; padding: 0.2em 0.7em; white-space: nowrap"
-        scope = ' scope="col"' if tag == "th" else ""
-        return f'<{tag}{scope} style="{style}">{escape(text)}</{tag}>'
+    def line(tag: str, texts: Sequence[str]) -> str:
+        cells = (
+            f'<{tag} style="text-align: {column.align}; padding: 0.2em 0.7em; '
+            f'white-space: nowrap">{escape(text)}</{tag[:2]}>'
+            for column, text in zip(shown, texts, strict=True)
+        )
+        return f"<tr>{''.join(cells)}</tr>"
 
     shown = text_columns(columns, rows)
-    head = "".join(cell("th", column.header, column.align) for column in shown)
-    body = "".join(
-        f"<tr>{''.join(cell('td', c.cells[i], c.align) for c in shown)}</tr>"
-        for i in range(len(rows))
-    )
+    head = line('th scope="col"', [column.header for column in shown])
+    body = "".join(line("td", cells) for cells in zip(*(c.cells for c in shown), strict=True))
     # Some notebooks give tables another text colour.
-    table = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-    grid = f'<table style="color: inherit">{table}</table>'
-    return f'<div style="overflow-x: auto">{grid}</div>'
+    table = f'<table style="color: inherit"><thead>{head}</thead><tbody>{body}</tbody></table>'
+    return f'<div style="overflow-x: auto">{table}</div>'
 
 
-def json_rows(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[dict[str, Value]]:
-    """Return a JSON object for each row, with the keys and values of the columns."""
-    return [{c.key: c.value(row) for c in columns if c.in_json} for row in rows]
-
-
-def rows_of(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[dict[str, Value]]:
-    """Return the values of each row as a dict, with the names of the columns in CSV as keys."""
-    fields = _fields(columns)
-    return [{name: value(row) for name, value in fields.items()} for row in rows]
+def records(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[dict[str, Value]]:
+    """Return the values of each row as a dict with the keys of the columns, unrounded."""
+    return [{column.key: column.value(row) for column in columns} for row in rows]
 
 
 def csv_text(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:
@@ -129,21 +118,12 @@ def csv_text(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_safe, _fields(columns)))
-    writer.writerows(map(_safe, row.values()) for row in rows_of(columns, rows))
+    writer.writerow(_safe(column.key) for column in columns)
+    writer.writerows(map(_safe, row.values()) for row in records(columns, rows))
     return text.getvalue()
 
 
-def _fields(columns: Sequence[Column[T]]) -> dict[str, Callable[[T], Value]]:
-    fields: dict[str, Callable[[T], Value]] = {}
-    for column in columns:
-        fields[column.key] = column.value
-        if column.error is not None and column.error_key:
-            fields[column.error_key] = column.error
-    return fields
-
-
-def _safe(value: Value) -> Value:
+def _safe(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     text = printable(value)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from textwrap import wrap
-from typing import Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.text import Text
@@ -17,31 +17,25 @@ from nas.costs import Cost, attention_cost, default_costs
 from nas.genome import Genome, ModelSizes
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS, NamedMechanism, mechanism
+from nas.report.columns import Column, records, text_columns
 from nas.report.comparison import MARK, MEASURED
-from nas.report.result import TableResult
+from nas.report.result import Result, data_frame
 from nas.report.run_view import STANDARD
-from nas.report.table import (
-    GAP,
-    TextColumn,
-    line_width,
-    say,
-    say_lines,
-    say_table,
-    table_lines,
-)
+from nas.report.table import TextColumn, say, say_table
 from nas.report.units import digits, header, human
 from nas.store.sources import AnyTrainable, ModuleSource
+
+if TYPE_CHECKING:
+    import pandas
+
+MOST_EXACT: Final = 1_000_000  # smaller costs are shown with all digits
 
 
 @dataclass(frozen=True)
 class Sizes:
     """The sizes of the attention block for which costs and source code are computed.
 
-    Attributes:
-        dim: width of the block.
-        heads: number of heads.
-        tokens: sequence length in tokens.
-        qkv_bias: whether the projections to queries, keys and values have biases.
+    ``qkv_bias`` says whether the projections to queries, keys and values have biases.
     """
 
     dim: int = 64
@@ -56,12 +50,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Priced:
-    """The cost of an attention block, or the reason why the block cannot be built.
-
-    Attributes:
-        cost: cost of the block; None if the block cannot be built.
-        problem: reason why the block cannot be built; empty if it can be built.
-    """
+    """The cost of an attention block; or None and the reason why the block cannot be built."""
 
     cost: Cost | None
     problem: str = ""
@@ -74,7 +63,6 @@ class CostRow:
     Attributes:
         source: argument SOURCE of the command, which names the mechanism.
         name: short name of the mechanism.
-        tokens: sequence length in tokens.
         remarks: sentences on the effects of the head count on the mechanism.
         is_measured: whether the cost was measured, because the mechanism is a user's own torch
             module. Costs that cannot be measured are missing.
@@ -90,26 +78,12 @@ class CostRow:
     is_measured: bool = False
     time_ms: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the costs, and for a table with a user's own module also what was measured."""
-        if self.time_ms is None:
-            return dict(self.cost.to_dict())
-        return {**self.cost.to_dict(), "time_ms": self.time_ms, "measured": self.is_measured}
-
-    def cell(self, name: str, form: Callable[[int], str]) -> str:
-        """Return a cost as text: with a mark if it was measured, "-" if it is not known."""
-        value = self.cost.values.get(name)
-        return "-" if value is None else form(value) + MARK * self.is_measured
-
 
 @dataclass(frozen=True)
-class CostTable(TableResult):
-    """Costs of mechanisms at one or several sequence lengths and batch size 1.
+class CostTable(Result):
+    """Costs of mechanisms in a model of width ``dim``, by sequence length, at batch size 1.
 
-    Attributes:
-        dim: width of the model.
-        heads: number of heads of the model.
-        rows: costs of each mechanism at each length, grouped by mechanism, then sorted by length.
+    ``rows`` are grouped by mechanism, then sorted by length.
     """
 
     dim: int
@@ -122,27 +96,47 @@ class CostTable(TableResult):
         return tuple(sorted({row.tokens for row in self.rows}))
 
     @property
-    def by_source(self) -> tuple[tuple[CostRow, ...], ...]:
-        """The rows in groups, one group for each mechanism."""
-        size = len(self.lengths)
-        return tuple(self.rows[i : i + size] for i in range(0, len(self.rows), size))
-
-    def to_dict(self) -> Any:
-        """Return the JSON of ``nas cost``: an object for one row, a list of objects for several.
-
-        For several lengths, each object also contains ``source``, which names the mechanism, and
-        the sequence length in ``tokens``.
-        """
-        is_named = len(self.lengths) > 1
-        objects = [
-            ({"source": row.source, "tokens": row.tokens} if is_named else {}) | row.to_dict()
-            for row in self.rows
+    def columns(self) -> list[Column[CostRow]]:
+        """The columns of the table; times only if a user's own torch module is in it."""
+        columns = [
+            Column[CostRow]("source", "", lambda row: row.source),
+            Column("name", "mechanism", lambda row: row.name, is_number=False),
+            Column("tokens", "tokens", lambda row: row.tokens, text=lambda row: f"{row.tokens:,}"),
+            *_costs(self.rows),
         ]
-        return objects[0] if len(objects) == 1 else objects
+        if any(row.is_measured for row in self.rows):
+            time = lambda row: "" if row.time_ms is None else digits(row.time_ms)  # noqa: E731
+            columns.append(Column("time_ms", "time ms", lambda row: row.time_ms, text=time))
+            columns.append(Column("measured", "", lambda row: row.is_measured))
+        return columns
 
-    def records(self) -> list[dict[str, Any]]:
-        """Return a dict for each mechanism and length, with the names of table columns as keys."""
-        return [{"source": r.source, "tokens": r.tokens, **r.to_dict()} for r in self.rows]
+    @property
+    def table(self) -> pandas.DataFrame:
+        """One row for each mechanism and length."""
+        return data_frame(records(self.columns, self.rows))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object that ``nas cost --json`` prints, whose rows are ``table``."""
+        rows = records(self.columns, self.rows)
+        return {"dim": self.dim, "heads": self.heads, "rows": rows}
+
+
+def _costs(rows: Sequence[CostRow]) -> list[Column[CostRow]]:
+    """Return a column for each cost; an unknown cost is "-", a measured one has a mark."""
+
+    def column(name: str, rank: int) -> Column[CostRow]:
+        def text(row: CostRow) -> str:
+            known = row.cost.values.get(name)
+            if known is None:
+                return "-"
+            shown = f"{known:,}" if known < MOST_EXACT else human(known)
+            return shown + MARK * row.is_measured
+
+        value = lambda row: row.cost.values.get(name)  # noqa: E731
+        return Column(name, header(name), value, text=text, rank=rank)
+
+    names = dict.fromkeys(chain.from_iterable(row.cost.values for row in rows))
+    return [column(name, rank) for rank, name in enumerate(names)]
 
 
 def count_costs(
@@ -151,12 +145,6 @@ def count_costs(
     """Return the costs of one attention block of each mechanism at each sequence length.
 
     If a mechanism is a user's own torch module, its costs and the times of all are measured.
-
-    Args:
-        sources: the mechanisms.
-        dim: width of the model.
-        heads: number of heads of the model.
-        lengths: sequence lengths in tokens; duplicates are ignored.
 
     Raises:
         GenomeError, ViolationError: a mechanism cannot be built at these sizes.
@@ -206,14 +194,10 @@ def _timed(
     return [replace(row, time_ms=time) for row, time in zip(rows, times, strict=True)]
 
 
-def price(genome: Genome, sizes: Sizes, names: Iterable[str] | None = None) -> Priced:
-    """Return the cost of an attention block of these sizes, or why the block cannot be built.
-
-    Args:
-        names: names of costs; by default all costs that can be counted for one block.
-    """
+def price(genome: Genome, sizes: Sizes) -> Priced:
+    """Return the cost of an attention block of these sizes, or why the block cannot be built."""
     try:
-        return Priced(attention_cost(genome, **asdict(sizes), names=names))
+        return Priced(attention_cost(genome, **asdict(sizes)))
     except GenomeError as error:
         return Priced(None, f"It does not exist at these sizes: {error}")
 
@@ -235,107 +219,60 @@ def show_price(console: Console, priced: Priced, sizes: Sizes, title: str = "") 
 
 
 def show_costs(console: Console, table: CostTable) -> None:
-    """Print the costs of each mechanism as a table.
-
-    For several lengths two tables are printed: multiply-adds at each length, then the other costs.
-    """
-    sizes, lengths = f"dim {table.dim}, heads {table.heads}", table.lengths
-    names = TextColumn("mechanism", [first.name for first, *_ in table.by_source])
-    if len(lengths) == 1:
-        say(console, f"{sizes}, {lengths[0]:,} tokens, batch 1:", "")
-        counted = dict.fromkeys(name for row in table.rows for name in row.cost.values)
-        columns = [
-            TextColumn(
-                name.replace("_", " "),
-                [row.cell(name, "{:,}".format) for row in table.rows],
-                "right",
-            )
-            for name in counted
-        ]
-        say_table(console, [names, *columns, *_times(table)])
-    else:
-        say(console, f"Multiply-adds by sequence length ({sizes}, batch 1):", "")
-        by_length = zip(*table.by_source, strict=True)
-        macs = [
-            TextColumn(f"{rows[0].tokens:,}", [row.cell("macs", human) for row in rows], "right")
-            for rows in by_length
-        ]
-        say_table(console, [names, *macs])
-        say(console, "", "At every length:", "")
-        # A mechanism with weights for each position has other parameters at another length.
-        constant = [
-            TextColumn(header(name), [_range(rows, name) for rows in table.by_source], "right")
-            for name in default_costs()
-            if name != "macs"
-        ]
-        say_table(console, [names, *constant])
-        if times := _times(table):
-            say(console, "", "Milliseconds by sequence length:", "")
-            say_table(console, [names, *times])
+    """Print the costs of each mechanism at each sequence length as a table."""
+    say(console, f"One attention block at dim {table.dim}, heads {table.heads}, batch 1:", "")
+    say_table(console, text_columns(table.columns, table.rows))
     if any(row.is_measured for row in table.rows):
-        say(
-            console,
-            "",
-            MEASURED,
-            "time ms: a forward and backward pass of each mechanism, timed on one thread of this "
-            "machine's CPU.",
-        )
-    for first, *_ in table.by_source:
-        say(console, *(f"{first.name}: {remark}" for remark in first.remarks))
+        time = "time ms: a forward and backward pass, timed on one thread of this machine's CPU."
+        say(console, "", MEASURED, time)
+    remarks = (f"{row.name}: {remark}" for row in table.rows for remark in row.remarks)
+    say(console, *dict.fromkeys(remarks))
+
+
+def mechanisms_table(sizes: Sizes) -> tuple[list[Column[CostRow]], list[CostRow]]:
+    """Return the table of all named mechanisms: its columns, and a row for each mechanism.
+
+    A mechanism that does not exist at these sizes has no costs.
+    """
+    rows = [
+        CostRow(m.name, m.name, sizes.tokens, price(m.genome, sizes).cost or Cost({}))
+        for m in MECHANISMS.values()
+    ]
+
+    def of(field: str, title: str = "", **options: Any) -> Column[CostRow]:
+        value = lambda row: getattr(MECHANISMS[row.name], field)  # noqa: E731
+        return Column(field, title, value, is_number=False, **options)
+
+    def genome(row: CostRow) -> Any:
+        return MECHANISMS[row.name].genome
+
+    costs = [c if c.key in default_costs() else replace(c, title="") for c in _costs(rows)]
+    columns = [
+        of("name", "name", style="cyan"),
+        *costs,
+        of("paper", "paper", rank=len(costs), least=12),
+        Column("formula", "formula", lambda r: formula(genome(r)), is_number=False, least=20),
+        of("about"),
+        of("reading"),
+        Column("digest", "", lambda r: digest(genome(r))),
+        Column("genome", "", lambda r: genome(r).to_dict()),
+    ]
+    return columns, rows
 
 
 def mechanisms_answer(sizes: Sizes, mechanism: NamedMechanism | None = None) -> dict[str, Any]:
     """Return the JSON object of ``nas mechanisms``, about one or about all named mechanisms."""
-
-    def entry(mechanism: NamedMechanism) -> dict[str, Any]:
-        cost = price(mechanism.genome, sizes).cost
-        return {
-            "name": mechanism.name,
-            "paper": mechanism.paper,
-            "about": mechanism.about,
-            "reading": mechanism.reading,
-            "digest": digest(mechanism.genome),
-            "formula": formula(mechanism.genome),
-            "genome": mechanism.genome.to_dict(),
-            "costs": cost.to_dict() if cost else None,
-        }
-
-    if mechanism is not None:
-        return {"sizes": asdict(sizes)} | entry(mechanism)
-    return {"sizes": asdict(sizes), "mechanisms": [*map(entry, MECHANISMS.values())]}
-
-
-def mechanisms_lines(sizes: Sizes, width: int | None) -> list[Text]:
-    """Return the lines of a table of all named mechanisms with costs, papers and formulas.
-
-    Papers and formulas are below the rows if these would be wider than ``width`` characters.
-    """
-    mechanisms = list(MECHANISMS.values())
-    formulas = [formula(m.genome) for m in mechanisms]
-    costs = [price(m.genome, sizes, default_costs()).cost for m in mechanisms]
-    numbers = [
-        TextColumn(
-            header(n), [human(getattr(c, n)) if c else "-" for c in costs], "right", rank=rank
-        )
-        for rank, n in enumerate(default_costs())
-    ]
-    columns = [TextColumn("name", [m.name for m in mechanisms], style="cyan"), *numbers]
-    papers = TextColumn("paper", [m.paper for m in mechanisms])
-    lines = table_lines([*columns, papers, TextColumn("formula", formulas)])
-    if width is None or max(line.cell_len for line in lines) <= width:
-        return lines
-    head, *rows = table_lines(columns, width)
-    lines = [head]
-    for row, paper, text in zip(rows, papers.cells, formulas, strict=True):
-        below = wrap(f"{paper}: {text}", width, initial_indent=GAP * 2, subsequent_indent=GAP * 3)
-        lines += [row, *(Text(line, "dim", no_wrap=True) for line in below)]
-    return lines
+    rows = records(*mechanisms_table(sizes))
+    if mechanism is None:
+        return {"sizes": asdict(sizes), "mechanisms": rows}
+    (row,) = (row for row in rows if row["name"] == mechanism.name)
+    return {"sizes": asdict(sizes)} | row
 
 
 def show_mechanisms(console: Console, sizes: Sizes) -> None:
     """Print a table of all named mechanisms with costs, papers and formulas."""
     say(console, f"One attention block at {sizes}:", "")
-    say_lines(console, mechanisms_lines(sizes, line_width(console)))
+    say_table(console, text_columns(*mechanisms_table(sizes)))
     say(console, "", "next: nas mechanisms NAME · nas show NAME · nas evaluate NAME mha")
 
 
@@ -349,21 +286,3 @@ def show_mechanism(console: Console, mechanism: NamedMechanism, sizes: Sizes) ->
     others = "" if name == STANDARD else f" {STANDARD}"
     steps = f"nas show {name} · nas evaluate {name}{others} · nas export {name} -o FILE"
     say(console, "", f"next: {steps}")
-
-
-def _times(table: CostTable) -> list[TextColumn]:
-    """Return a column of times for each length; none if times were not measured."""
-    columns = []
-    for rows in zip(*table.by_source, strict=True):
-        title = "time ms" if len(table.lengths) == 1 else f"{rows[0].tokens:,}"
-        cells = [digits(row.time_ms) for row in rows if row.time_ms is not None]
-        columns += [TextColumn(title, cells, "right")] if cells else []
-    return columns
-
-
-def _range(rows: Sequence[CostRow], name: str) -> str:
-    known = sorted(
-        (row for row in rows if name in row.cost.values), key=lambda r: r.cost.values[name]
-    )
-    cells = dict.fromkeys(row.cell(name, "{:,}".format) for row in (known[:1] + known[-1:]))
-    return " to ".join(cells) or "-"

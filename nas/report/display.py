@@ -1,16 +1,15 @@
-"""The live display of a search: rich's progress and a table on a terminal, plain lines in a pipe.
+"""The live display of a search: a bar and the front's table on a terminal, lines in a pipe.
 
 The searching process and a watching process show the same, which they read from the run's database.
-Reading takes milliseconds and never delays the writer.
+Reading never delays the writer.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,229 +18,103 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from nas.common.objectives import Objective
 from nas.common.text import message, plural
-from nas.evaluation.trial import Incident, Training
+from nas.evaluation.trial import Incident
+from nas.report.columns import text_columns
 from nas.report.front import run_line
+from nas.report.front_columns import front_columns
+from nas.report.run_view import RunView
 from nas.report.table import TextColumn, say, table_lines
-from nas.report.units import header, quantity
+from nas.report.units import duration, quantity
 from nas.searching.listener import Evaluated, GenerationDone, Listener, Started
-from nas.store import (
-    Candidate,
-    Counts,
-    Proposal,
-    Run,
-    RunSetup,
-    change_token,
-    named_members,
-    open_run,
-)
+from nas.store import Run, change_token, named_members, open_run
 from nas.store.files import run_argument
 from nas.store.records import RunStatus
 
-LAST_RESULTS: Final = 5
-# Trainings over which the rate is computed: recent ones, since candidates grow or shrink.
-RATE_WINDOW: Final = 40
+MOST_MEMBERS: Final = 12
+RATE_SECONDS: Final = 3600.0  # the rate of the last hour, since candidates grow or shrink
 SECONDS_BETWEEN_READINGS: Final = 1.0
 PAUSE_SECONDS: Final = 2.0
 MAX_READING_SHARE: Final = 0.05  # share of a core that a watching process may use
 
 
-@dataclass(frozen=True)
-class Progress:
-    """The progress of a run at one moment.
-
-    Attributes:
-        done: number of finished trainings, including trainings of earlier sessions.
-        hypervolumes: hypervolume of the front after each complete generation.
-        leaders: "best" (in the first objective), "knee" (the best compromise) and "cheapest" (in
-            the first cost) of the front, as far as they exist.
-        last: the most recent trainings, newest last, each after the proposal that it trained.
-        times: when the last ``RATE_WINDOW`` trainings of the last session ended, in seconds since
-            the epoch; after the start of the session if fewer trainings have ended in it.
-    """
-
-    run: str
-    setup: RunSetup
-    workers: int
-    done: int
-    counts: Counts
-    hypervolumes: tuple[float, ...]
-    leaders: Mapping[str, Candidate]
-    last: tuple[tuple[Proposal, Training], ...]
-    times: tuple[float, ...]
-
-    @property
-    def total(self) -> int:
-        """Number of trainings of the whole run."""
-        config = self.setup.config
-        return config.generations * config.population * config.repeats
-
-    @property
-    def generations(self) -> str:
-        """The number of complete generations, such as "3 of 10"."""
-        return f"{len(self.hypervolumes)} of {self.setup.config.generations}"
-
-    @property
-    def per_minute(self) -> float | None:
-        """Number of trainings per minute, from ``times``; None before the first training."""
-        if len(self.times) < 2 or self.times[-1] <= self.times[0]:
-            return None
-        return 60 * (len(self.times) - 1) / (self.times[-1] - self.times[0])
-
-
-def read_progress(run: Run, before: Progress | None = None) -> Progress:
-    """Return the progress of a run, read from its database.
-
-    Args:
-        run: an open run.
-        before: an earlier progress of the run. Its leaders are reused if no generation was
-            completed since, which saves reading the front.
-    """
-    with run.snapshot():
-        setup, sessions, generations = run.setup, run.sessions(), run.generations()
-        is_known = before and before.hypervolumes and len(before.hypervolumes) == len(generations)
-        leaders = before.leaders if before and is_known else None
-        trainings = run.trainings(last=RATE_WINDOW)
-        proposals = run.new_proposals([training.key for training in trainings[-LAST_RESULTS:]])
-        since = sessions[-1].started if sessions else run.started
-        recent = [t.recorded for t in trainings if t.recorded >= since]
-        return Progress(
-            run=run.name,
-            setup=setup,
-            workers=sessions[-1].session.workers if sessions else 1,
-            done=run.num_trainings(),
-            counts=run.counts(),
-            hypervolumes=tuple(generation.hypervolume for generation in generations),
-            leaders=named_members(setup.objectives, run.front()) if leaders is None else leaders,
-            last=tuple(
-                (proposals[training.key], training)
-                for training in trainings[-LAST_RESULTS:]
-                if training.key in proposals
-            ),
-            times=tuple(
-                moment.timestamp()
-                for moment in (recent if len(recent) == RATE_WINDOW else [since, *recent])
-            ),
-        )
-
-
-def headline(progress: Progress) -> str:
-    """Return a line with run, space, task, algorithm and number of workers."""
-    return run_line(progress.run, progress.setup, plural(progress.workers, "worker"))
-
-
-def generation_line(progress: Progress, now: float) -> str:
-    """Return a line with generations, trainings, hypervolume, best mechanisms and expected end."""
-    first = progress.setup.objectives[0]
-    cost = next((o for o in progress.setup.objectives if not o.is_metric), first)
-    leaders = progress.leaders.items()
-    values = [(title, member, cost if title == "cheapest" else first) for title, member in leaders]
-    parts = [
-        f"{progress.done} of {plural(progress.total, 'training')}",
-        *(f"{title} {_value(member, objective)}" for title, member, objective in values),
-        *_facts(progress, now),
-    ]
-    return f"generation {progress.generations}: {', '.join(parts)}"
-
-
-def _facts(progress: Progress, now: float) -> list[str]:
-    counts = progress.counts
-    return [
-        *(f"hypervolume {value:.4f}" for value in progress.hypervolumes[-1:]),
-        f"{counts.failed} failed",
-        *([f"{counts.stopped} stopped at a gate"] if counts.stopped else []),
-        f"{counts.repeated} repeated",
-        f"{counts.replayed} replayed",
-        *pace(progress, now),
-    ]
-
-
-def pace(progress: Progress, now: float) -> list[str]:
-    """Return trainings per minute and expected end; nothing if unknown, done or overdue."""
-    rate, to_go = progress.per_minute, progress.total - progress.done
-    if not rate or to_go <= 0:
-        return []
-    end = progress.times[-1] + 60 * to_go / rate
-    if end <= now:
-        return []
-    is_today = datetime.fromtimestamp(end).date() == datetime.fromtimestamp(now).date()
-    when = f"{datetime.fromtimestamp(end):{'%H:%M' if is_today else '%Y-%m-%d %H:%M'}}"
-    return [f"{rate:.3g} a minute", f"expected end {when}"]
-
-
-def _value(member: Candidate, objective: Objective) -> str:
-    name = objective.name
-    return quantity(member.objectives[name], objective.unit, member.errors.get(name))
-
-
-@contextlib.contextmanager
-def display(console: Console, clock: Callable[[], float] = time.time) -> Iterator[Display]:
-    """Return a display, which on a terminal disappears when the context ends."""
-    shown = Display(console, clock)
-    live = Live(shown, console=console, transient=True)
-    with live if shown.is_live else contextlib.nullcontext():
-        yield shown
-
-
-@contextlib.contextmanager
-def shown_by_default(listener: Listener | None) -> Iterator[Listener]:
-    """Return a listener; if it is None, a display if people see standard output.
-
-    People see standard output in a terminal and in a notebook. Elsewhere nothing is displayed.
-    """
-    console = Console(highlight=False, markup=False, emoji=False)
-    if listener is not None or not (console.is_terminal or console.is_jupyter):
-        yield Listener() if listener is None else listener
-        return
-    if console.is_jupyter:  # lines of plain text; as HTML each line would be a block
-        console = Console(
-            force_jupyter=False, force_terminal=False, highlight=False, markup=False, emoji=False
-        )
-    with display(console) as shown:
-        yield shown
-
-
 class Display(Listener):
     """Displays the progress of a search: on a terminal continuously, elsewhere by lines.
 
-    Args:
-        console: where to print.
-        clock: function that returns the seconds since the epoch.
-
     Attributes:
         is_live: whether ``rich.live`` draws the display, from another thread.
-        progress: the progress when the database was last read; None before the run exists.
+        view: the run after its last complete generation; None before the run exists.
     """
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, console: Console) -> None:
         self.is_live = console.is_terminal and not console.is_dumb_terminal
-        self.progress: Progress | None = None
-        self._console, self._clock, self._last_reading = console, clock, clock()
+        self.view: RunView | None = None
+        self._console, self._last_reading = console, 0.0
+        self._table: list[TextColumn] = []
         self._bar = bars.Progress(
             bars.TextColumn("{task.description}", markup=False),
             bars.BarColumn(bar_width=None),
             bars.MofNCompleteColumn(),
+            bars.TimeRemainingColumn(),
             expand=True,
+            speed_estimate_period=RATE_SECONDS,
         )
         self._task = self._bar.add_task("preparing", total=None)
 
     def read(self, run: Run) -> bool:
         """Read the progress of a run, and return whether a generation was completed since."""
-        before, self.progress = self.progress, read_progress(run, self.progress)
-        self._last_reading = self._clock()
+        config, number = run.setup.config, len(run.generations())
+        is_new = self.view is None or number > len(self.view.generations)
+        if is_new:
+            self.view = RunView.read(run)
+            members = self.view.members[:MOST_MEMBERS] if number else ()
+            self._table = text_columns(front_columns(self.view), members)
         self._bar.update(
             self._task,
-            description=f"generation {self.progress.generations}",
-            completed=self.progress.done,
-            total=self.progress.total,
+            description=f"generation {number} of {config.generations}",
+            completed=run.num_trainings(),
+            total=config.generations * config.population * config.repeats,
         )
-        return before is None or len(before.hypervolumes) < len(self.progress.hypervolumes)
+        self._last_reading = time.monotonic()
+        return is_new
+
+    @property
+    def line(self) -> str:
+        """Generations, trainings, best mechanisms, hypervolume, counts and the time that is left.
+
+        The mechanisms are "best" (in the first objective), "knee" (the best compromise) and
+        "cheapest" (in the first cost).
+        """
+        (task,) = self._bar.tasks
+        trainings = f"{task.completed:.0f} of {plural(int(task.total or 0), 'training')}"
+        left = [f"about {duration(task.time_remaining)} left"] if task.time_remaining else []
+        return f"{task.description}: {', '.join([trainings, *self._facts(), *left])}"
+
+    def _facts(self) -> list[str]:
+        if self.view is None or not self.view.generations:
+            return []
+        counts, objectives, facts = self.view.counts, self.view.setup.objectives, []
+        cost = next((o for o in objectives if not o.is_metric), objectives[0])
+        for title, member in named_members(objectives, self.view.members).items():
+            shown = cost if title == "cheapest" else objectives[0]
+            value, error = member.objectives[shown.name], member.errors.get(shown.name)
+            facts.append(f"{title} {quantity(value, shown.unit, error)}")
+        return [
+            *facts,
+            *(
+                f"hypervolume {generation.hypervolume:.4f}"
+                for generation in self.view.generations[-1:]
+            ),
+            f"{counts.failed} failed",
+            *([f"{counts.stopped} stopped at a gate"] if counts.stopped else []),
+            f"{counts.repeated} repeated",
+            f"{counts.replayed} replayed",
+        ]
 
     def say_generation(self) -> None:
-        """Print a line on the last progress, unless the display is live."""
-        if not self.is_live and self.progress is not None:
-            say(self._console, generation_line(self.progress, self._clock()))
+        """Print ``line``, unless the display is live."""
+        if not self.is_live:
+            say(self._console, self.line)
 
     def on_reference(self, done: int, total: int) -> None:
         """Show how many trainings of the mechanisms to compare with are finished."""
@@ -252,17 +125,16 @@ class Display(Listener):
 
     def on_start(self, event: Started) -> None:
         """Show run, space, task and number of trainings."""
-        self._folder = event.folder
-        progress = self._refresh()
+        self._folder, config = event.folder, event.setup.config
+        total = plural(config.generations * config.population * config.repeats, "training")
         recorded = f", {event.num_recorded} recorded already" if event.num_recorded else ""
-        say(
-            self._console,
-            f"{headline(progress)}; {plural(progress.total, 'training')}{recorded}",
-        )
+        line = run_line(event.run, event.setup, plural(event.workers, "worker"))
+        say(self._console, f"{line}; {total}{recorded}")
+        self._refresh()
 
     def on_evaluation(self, event: Evaluated) -> None:
         """Show the progress on a terminal, unless it was shown a moment ago."""
-        if self.is_live and self._clock() - self._last_reading >= SECONDS_BETWEEN_READINGS:
+        if self.is_live and time.monotonic() - self._last_reading >= SECONDS_BETWEEN_READINGS:
             self._refresh()
 
     def on_incident(self, event: Incident) -> None:
@@ -275,44 +147,40 @@ class Display(Listener):
             self._refresh()
             self.say_generation()
 
-    def _refresh(self) -> Progress:
+    def _refresh(self) -> None:
         with open_run(self._folder) as run:
             self.read(run)
-        assert self.progress is not None
-        return self.progress
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         yield self._bar
-        if (progress := self.progress) is not None:
-            yield Text(", ".join(_facts(progress, self._clock())), "dim")
-            yield from table_lines(_columns(progress), options.max_width)
+        yield Text(", ".join(self._facts()), "dim")
+        yield from table_lines(self._table, options.max_width)
 
 
-def _columns(progress: Progress) -> list[TextColumn]:
-    """Return a table of the estimates of the best mechanisms and of the last trainings' results."""
-    rows = []
-    for title, member in progress.leaders.items():
-        values = [_value(member, objective) for objective in progress.setup.objectives]
-        rows.append((title, member.proposal, values))
-    for proposal, training in progress.last:
-        evaluation = training.evaluation
-        known = {**proposal.costs, **evaluation.metrics}
-        values = [
-            quantity(known[objective.name], objective.unit) if objective.name in known else "-"
-            for objective in progress.setup.objectives
-        ]
-        outcome = "" if evaluation.is_ok else (evaluation.reason or evaluation.status)
-        rows.append((outcome.replace("_", " "), proposal, values))
-    if not rows:
-        return []
-    titles, proposals, texts = zip(*rows, strict=True)
-    cells = zip(progress.setup.objectives, zip(*texts, strict=True), strict=True)
-    return [
-        TextColumn("", titles),
-        TextColumn("id", [proposal.digest[:8] for proposal in proposals], style="cyan"),
-        *(TextColumn(header(o.name), column, "right", rank=1) for o, column in cells),
-        TextColumn("formula", [proposal.formula for proposal in proposals], rank=2, least=20),
-    ]
+@contextlib.contextmanager
+def display(console: Console) -> Iterator[Display]:
+    """Return a display, which on a terminal disappears when the context ends."""
+    shown = Display(console)
+    live = Live(shown, console=console, transient=True)
+    with live if shown.is_live else contextlib.nullcontext():
+        yield shown
+
+
+@contextlib.contextmanager
+def shown_by_default(listener: Listener | None) -> Iterator[Listener]:
+    """Return a listener; if it is None, a display if people see standard output.
+
+    People see standard output in a terminal and in a notebook. Elsewhere nothing is displayed.
+    """
+    plain = partial(Console, highlight=False, markup=False, emoji=False)
+    console = plain()
+    if listener is not None or not (console.is_terminal or console.is_jupyter):
+        yield Listener() if listener is None else listener
+        return
+    if console.is_jupyter:  # lines of plain text; as HTML each line would be a block
+        console = plain(force_jupyter=False, force_terminal=False)
+    with display(console) as shown:
+        yield shown
 
 
 def follow(

@@ -12,30 +12,27 @@ failed training has no difference, because its successful trainings are a biased
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
-from nas.common.differences import (
-    LEVEL,
-    Finding,
-    findings,
-    mean_and_error,
-    paired,
-    successful,
-)
+from nas.common.differences import LEVEL, Finding, findings, mean_and_error, paired, successful
 from nas.common.objectives import Metric
 from nas.compiler import formula_of, make_plan
 from nas.evaluation.trial import Evaluation
 from nas.explaining import Explanation
 from nas.genome import Genome
 from nas.genome.canonical import digest
+from nas.report.columns import Column, records, text_columns
 from nas.report.comparison import why
-from nas.report.result import MetricInfo, Result, TableResult
-from nas.report.table import TextColumn, say, say_table
+from nas.report.result import MetricInfo, Result, data_frame
+from nas.report.table import say, say_table
 from nas.report.units import FRACTION, amount, header, points, signed
+
+if TYPE_CHECKING:
+    import pandas
 
 # The verdict on an edit after which the mechanism is worse, better or the same.
 OF_EDITS: Final = {"worse": "needed", "better": "harmful", "same": "harmless"}
@@ -52,7 +49,6 @@ class ExplainedMechanism(Result):
 
     Attributes:
         id: digest of the mechanism.
-        formula: the mechanism in a line of mathematics.
         mean: mean of the metric over the successful trainings; None if all trainings failed.
         error: standard error of ``mean``; None for fewer than two successful trainings.
         values: value of the metric for each seed, in order; None where the training failed.
@@ -75,8 +71,8 @@ class ExplainRow(Result):
     """A comparison of the explained mechanism with another one.
 
     Attributes:
+        part: "edits" or "controls".
         words: description of the edit, or name of the control.
-        mechanism: the other mechanism.
         difference: the other mechanism's metric minus the explained one's, at equal seeds; None if
             a training failed.
         verdict: "needed", "harmful" or "harmless" for an edit; "better", "worse" or "same" for a
@@ -84,6 +80,7 @@ class ExplainRow(Result):
         added_costs: costs of the other mechanism minus the explained one's, by name of the cost.
     """
 
+    part: str
     words: str
     mechanism: ExplainedMechanism
     difference: Finding | None
@@ -93,11 +90,12 @@ class ExplainRow(Result):
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as an entry of the JSON object of ``nas explain``."""
         entry = super().to_dict()
-        return {"words": entry.pop("words"), **entry.pop("mechanism"), **entry}
+        mechanism: dict[str, Any] = entry.pop("mechanism")
+        return mechanism | entry
 
 
 @dataclass(frozen=True)
-class ExplainResult(TableResult):
+class ExplainResult(Result):
     """The contribution of each part of a mechanism.
 
     Attributes:
@@ -106,7 +104,6 @@ class ExplainResult(TableResult):
         metric: metric by which mechanisms are compared.
         margin: largest difference that counts as zero, in the metric's unit.
         seeds: number of trainings of each mechanism.
-        mechanism: the explained mechanism.
         edits: comparisons of the mechanism with the mechanism after one edit.
         controls: comparisons of the mechanism with standard attention and with variants of standard
             attention that have similar costs.
@@ -126,32 +123,16 @@ class ExplainResult(TableResult):
         """Whether at least one training of the explained mechanism succeeded."""
         return self.mechanism.mean is not None
 
+    @property
+    def table(self) -> pandas.DataFrame:
+        """One row for each comparison."""
+        return data_frame(records(_columns(self), self.edits + self.controls))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object that ``nas explain --json`` prints."""
         answer = super().to_dict()
         mechanism: dict[str, Any] = answer.pop("mechanism")
         return answer | mechanism
-
-    def records(self) -> list[dict[str, Any]]:
-        """Return a dict for each comparison, with the names of table columns as keys."""
-        return [
-            {
-                "part": part,
-                "words": row.words,
-                "id": row.mechanism.id,
-                "mean": row.mechanism.mean,
-                "error": row.mechanism.error,
-                **{
-                    f"difference_{name}": getattr(row.difference, name, None)
-                    for name in ("mean", "error", "low", "high", "pairs")
-                },
-                "verdict": row.verdict,
-                **{f"added_{name}": value for name, value in row.added_costs.items()},
-                "formula": row.mechanism.formula,
-            }
-            for part in TITLES
-            for row in getattr(self, part)
-        ]
 
 
 def make_explanation(
@@ -167,7 +148,6 @@ def make_explanation(
     """Return the explanation of a mechanism, computed from finished trainings.
 
     Args:
-        source, task, margin, seeds: see ``ExplainResult``.
         trained: trainings by ``Proposal.key`` of the mechanism, then by repeat.
         costs: total costs of the attention layers, by key, then by name of the cost.
     """
@@ -198,6 +178,7 @@ def make_explanation(
         before, after = costs[plan.source], costs[change.key]
         rows[change.part].append(
             ExplainRow(
+                part=change.part,
                 words=change.words,
                 mechanism=mechanism(change.key, change.genome),
                 difference=finding,
@@ -219,23 +200,17 @@ def make_explanation(
 
 def explanation_table(console: Console, result: ExplainResult) -> None:
     """Print the explained mechanism and tables of its edits and controls."""
-    metric, unit, source, explained = (
-        result.metric,
-        result.metric.unit,
-        result.source,
-        result.mechanism,
-    )
-    mean = "-" if explained.mean is None else amount(explained.mean, unit, explained.error)
+    metric, source, explained = result.metric, result.source, result.mechanism
+    mean = "-" if explained.mean is None else amount(explained.mean, metric.unit, explained.error)
     seeds = f"{len(explained.values)} seeds"
     say(console, f"{source}   {explained.formula}")
-    say(console, f"{header(metric.name, unit)} {mean} under {result.task}, {seeds}")
-    parts: dict[str, tuple[ExplainRow, ...]] = {part: getattr(result, part) for part in TITLES}
+    say(console, f"{header(metric.name, metric.unit)} {mean} under {result.task}, {seeds}")
     for part, title in TITLES.items():
-        if parts[part]:
+        if rows := getattr(result, part):
             say(console, "", title.format(source=source))
-            say_table(console, _columns(part, parts[part], unit))
-    margin = points(result.margin, None, unit).lstrip("+")
-    what = f"points of {metric.name}" if unit == FRACTION else metric.name
+            say_table(console, text_columns(_columns(result, ROWS[part]), rows))
+    margin = points(result.margin, None, metric.unit).lstrip("+")
+    what = f"points of {metric.name}" if metric.unit == FRACTION else metric.name
     say(
         console,
         "",
@@ -244,26 +219,46 @@ def explanation_table(console: Console, result: ExplainResult) -> None:
         f"needed, harmful: worse, better by the edit; harmless, same: less than {margin} either "
         f"way. All verdicts: p below {LEVEL} after Holm's correction over all rows.",
     )
-    rows = [(row.words, row.mechanism) for part in parts.values() for row in part]
-    for words, mechanism in ((source, explained), *rows):
+    others = [(row.words, row.mechanism) for row in result.edits + result.controls]
+    for words, mechanism in ((source, explained), *others):
         for reason, count in mechanism.failed.items():
             say(console, f"{words}: {count} of {len(mechanism.values)} failed, {reason}")
 
 
-def _columns(part: str, rows: Sequence[ExplainRow], unit: str) -> list[TextColumn]:
-    differences = [row.difference for row in rows]
+def _columns(result: ExplainResult, title: str = "change") -> list[Column[ExplainRow]]:
+    """Return the columns of the table of an explanation; ``title`` is that of the descriptions."""
 
-    def cells(text: Callable[[Finding], str]) -> list[str]:
-        return [text(difference) if difference else "-" for difference in differences]
+    def found(name: str) -> Callable[[ExplainRow], float | None]:
+        return lambda row: getattr(row.difference, name, None)
 
-    costs = {cost: [signed(row.added_costs[cost]) for row in rows] for cost in rows[0].added_costs}
+    def text(name: str, error: str = "") -> Callable[[ExplainRow], str]:
+        def cell(row: ExplainRow) -> str:
+            value, unit = found(name)(row), result.metric.unit
+            return "-" if value is None else points(value, found(error)(row), unit)
+
+        return cell
+
+    def added(name: str) -> Column[ExplainRow]:
+        def cost(row: ExplainRow) -> float:
+            return row.added_costs[name]
+
+        return Column(f"added_{name}", header(name), cost, text=lambda r: signed(cost(r)), rank=2)
+
+    def of(key: str, title: str, value: Callable[[ExplainRow], str], rank: int = 0) -> Column[Any]:
+        return Column(key, title, value, is_number=False, rank=rank)
+
     return [
-        TextColumn(ROWS[part], [row.words for row in rows]),
-        TextColumn("difference", cells(lambda d: points(d.mean, d.error, unit)), "right"),
-        TextColumn("low", cells(lambda d: points(d.low, None, unit)), "right", rank=1),
-        TextColumn("high", cells(lambda d: points(d.high, None, unit)), "right", rank=1),
-        TextColumn("seeds", cells(lambda d: str(d.pairs)), "right", rank=2),
-        TextColumn("verdict", [row.verdict for row in rows]),
-        *(TextColumn(header(cost), texts, "right", rank=2) for cost, texts in costs.items()),
-        TextColumn("formula", [row.mechanism.formula for row in rows], rank=3),
+        of("part", "", lambda row: row.part),
+        of("words", title, lambda row: row.words),
+        of("id", "", lambda row: row.mechanism.id),
+        Column("mean", "", lambda row: row.mechanism.mean),
+        Column("error", "", lambda row: row.mechanism.error),
+        Column("difference", "difference", found("mean"), text=text("mean", "error")),
+        Column("difference_error", "", found("error")),
+        Column("low", "low", found("low"), text=text("low"), rank=1),
+        Column("high", "high", found("high"), text=text("high"), rank=1),
+        Column("pairs", "seeds", found("pairs"), rank=2),
+        of("verdict", "verdict", lambda row: row.verdict),
+        *map(added, result.mechanism.costs),
+        of("formula", "formula", lambda row: row.mechanism.formula, rank=3),
     ]

@@ -1,11 +1,11 @@
-"""The Pareto front of a run, which ``nas.front`` returns, and the list of runs, as tables."""
+"""The Pareto front of a run, which ``nas.front`` returns and ``nas front`` prints."""
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection
+from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -15,45 +15,55 @@ from rich.console import Console
 
 from nas.common.registry import plugin_files
 from nas.common.text import plural, printable
-from nas.report.columns import (
-    Column,
-    csv_text,
-    html_table,
-    json_rows,
-    legend,
-    rows_of,
-    text_columns,
-)
+from nas.report.columns import Column, csv_text, html_table, legend, records, text_columns
 from nas.report.front_columns import NAMED, SURE, front_columns, is_estimated, mark
-from nas.report.result import TableResult, data_frame
+from nas.report.result import Result, data_frame
 from nas.report.run_view import RunView, task_and_data
 from nas.report.table import TextColumn, line_width, named_values, omitted, say, say_table
-from nas.report.units import (
-    FRACTION,
-    amount,
-    duration,
-    header,
-    limit_text,
-    percent,
-    quantity,
-)
+from nas.report.units import FRACTION, amount, duration, header, limit_text, percent
 from nas.searching.front_file import front_answer
 from nas.store import RUNS, Candidate, RunSetup, find_run, open_run
 
 if TYPE_CHECKING:
-    from nas.store import RunSummary
+    import pandas
 
 
 @dataclass(frozen=True)
-class Front(TableResult):
+class Front(Result):
     """The Pareto front of a run: its non-dominated mechanisms; a notebook shows their table."""
 
     view: RunView
 
     @cached_property
     def columns(self) -> list[Column[Candidate]]:
-        """The columns of the table of the front, for display, CSV and data frames."""
+        """The columns of the table of mechanisms, for display, CSV, JSON and data frames."""
         return front_columns(self.view)
+
+    @property
+    def table(self) -> pandas.DataFrame:
+        """One row for each mechanism of the front, best first."""
+        return data_frame(records(self.columns, self.view.members))
+
+    @property
+    def mechanisms(self) -> pandas.DataFrame:
+        """One row for each mechanism that the search trained, in order of proposal."""
+        return data_frame(records(self.columns, self._trained))
+
+    @property
+    def trainings(self) -> pandas.DataFrame:
+        """One row for each training of the search and of ``nas confirm``, with its metrics.
+
+        ``part`` is "search", or "target" under the search's target task; "fresh", "long" or "test"
+        for trainings of ``nas confirm``. ``id`` is missing if the search did not train the
+        mechanism.
+        """
+        digests = {key: candidate.digest for key, candidate in self.view.trained.items()}
+        rows = []
+        for t in (*self.view.trainings, *self.view.confirmations):
+            row = {"id": digests.get(t.key), "name": t.name, **t.to_dict(), "recorded": t.recorded}
+            del row["reports"]
+            rows.append(row | row.pop("budget") | row.pop("metrics"))
+        return data_frame(rows)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object that ``nas front --json`` prints.
@@ -65,40 +75,26 @@ class Front(TableResult):
         answer = front_answer(
             view.name, view.setup, members, view.counts, view.hypervolume, len(view.generations)
         )
-        entries = zip(answer["members"], json_rows(self.columns, members), strict=True)
-        dominated = {member.digest: view.dominated_by(member) for member in members}
+        entries = zip(answer["members"], records(self.columns, members), members, strict=True)
         return answer | {
-            "members": [entry | values for entry, values in entries],
+            "members": [
+                {
+                    **entry,
+                    **row,
+                    "p_dominates": view.dominated_by(member),
+                    "confirmed": _confirmed(view, member),
+                }
+                for entry, row, member in entries
+            ],
             "status": view.status,
             "wall_seconds": view.wall_seconds,
             "core_seconds": view.core_seconds,
             "hardware": list(view.hardware),
-            "named": {member.digest: list(view.names.get(member.key, ())) for member in members},
-            "dominates": {digest: list(names) for digest, names in dominated.items()},
-            "p_dominates": dominated,
-            "confirmed": {member.digest: view.confirmed(member) for member in members},
         }
 
     def to_csv(self, *, every: bool = False) -> str:
-        """Return the mechanisms of the front as CSV, best mechanism first.
-
-        Args:
-            every: whether to return all mechanisms whose trainings succeeded, in order of proposal.
-        """
-        return csv_text(self.columns, self.view.candidates if every else self.view.members)
-
-    def records(self) -> list[dict[str, Any]]:
-        """Return the mechanisms of the front as dicts, with the names of CSV columns as keys."""
-        return rows_of(self.columns, self.view.members)
-
-    def to_pandas(self, *, every: bool = False) -> Any:
-        """Return the rows and columns of ``to_csv`` as a ``pandas.DataFrame``.
-
-        Args:
-            every: see ``to_csv``.
-        """
-        rows = self.view.candidates if every else self.view.members
-        return data_frame(rows_of(self.columns, rows))
+        """Return ``table`` as CSV; if ``every``, ``mechanisms``."""
+        return csv_text(self.columns, self._trained if every else self.view.members)
 
     def plot(self) -> Any:
         """Return the front as an ``altair.Chart``, which notebooks display.
@@ -109,6 +105,10 @@ class Front(TableResult):
         from nas.report.front_chart import front_chart
 
         return front_chart(self.view)
+
+    @property
+    def _trained(self) -> list[Candidate]:
+        return [*self.view.trained.values()]
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p><small>{escape(line)}</small></p>" for line in _notes(self.view))
@@ -121,8 +121,10 @@ def front(run: str = "latest", *, runs: str | Path = RUNS) -> Front:
 
     Examples:
         >>> front = nas.front("first")
-        >>> len(front.to_pandas()) == len(front.view.members)
+        >>> sorted(front.table["id"]) == sorted(m.digest for m in front.view.members)
         True
+        >>> set(front.trainings["part"])
+        {'search'}
 
     Args:
         run: a run's name or path, or "latest".
@@ -253,38 +255,11 @@ def tally(view: RunView) -> list[tuple[str, str]]:
     ]
 
 
-def runs_answer(runs: Sequence[RunSummary], problems: Sequence[Exception]) -> dict[str, Any]:
-    """Return the JSON object of ``nas runs``: the runs, and the errors of unreadable runs."""
-    entries = []
-    for run in runs:
-        plain = asdict(run) | {
-            "folder": str(run.folder),
-            "started": run.started.isoformat(),
-            "active": run.active.isoformat(),
-            "objective": run.objective.name,
-        }
-        entries.append({"run": plain.pop("name"), **plain})
-    return {"runs": entries, "problems": [str(problem) for problem in problems]}
-
-
-def runs_columns(runs: Sequence[RunSummary]) -> list[TextColumn]:
-    """Return the columns of the table of runs that ``nas runs`` prints."""
-    best = ["" if r.best is None else quantity(r.best, r.objective.unit) for r in runs]
-    active = [f"{r.active.astimezone():%Y-%m-%d %H:%M}" for r in runs]
-    volumes = ["" if r.hypervolume is None else f"{r.hypervolume:.4f}" for r in runs]
-    return [
-        TextColumn("run", [r.name for r in runs], style="cyan"),
-        TextColumn("status", [r.status for r in runs]),
-        TextColumn("space", [r.space for r in runs], rank=3),
-        TextColumn("task", [r.task for r in runs], rank=4),
-        TextColumn("algorithm", [r.algorithm for r in runs], rank=4),
-        TextColumn("generations", [f"{r.generations_done}/{r.generations}" for r in runs], "right"),
-        TextColumn("evaluated", [str(r.counts.evaluated) for r in runs], "right", rank=1),
-        TextColumn("failed", [str(r.counts.failed) for r in runs], "right", rank=2),
-        TextColumn("best", best, "right", rank=1),
-        TextColumn("hypervolume", volumes, "right", rank=1),
-        TextColumn("last active", active, rank=2),
-    ]
+def _confirmed(view: RunView, candidate: Candidate) -> dict[str, dict[str, Any]]:
+    """Return a mechanism's results in each part of the confirmation, as JSON objects."""
+    cells = view.confirmation(view.metric).cells if view.metric else {}
+    own = {title: cell for (title, key), cell in cells.items() if key == candidate.key}
+    return {title: cell.to_dict() for title, cell in own.items() if cell.mean is not None}
 
 
 def _notes(view: RunView, hidden: Collection[str] = ()) -> list[str]:

@@ -29,46 +29,46 @@ NAMED: Final = "named"
 
 def front_columns(view: RunView) -> list[Column[Candidate]]:
     """Return the columns of the table of a run's mechanisms, from left to right."""
-    setup, members = view.setup, {member.digest for member in view.members}
+    setup, metric = view.setup, view.metric
+    members = {member.digest for member in view.members}
     objectives = {objective.name for objective in setup.objectives}
     costs = dict.fromkeys(name for candidate in view.candidates for name in candidate.costs)
     metrics = dict.fromkeys(name for candidate in view.candidates for name in candidate.scores)
-    columns: list[Column[Candidate]] = [
-        _text("id", "id", lambda c: c.digest, text=view.short, in_json=False, style="cyan"),
-        Column("in_front", "", lambda c: int(c.digest in members), in_json=False),
+    columns = [
+        _text("id", "id", lambda c: c.digest, text=view.short, style="cyan"),
+        Column("in_front", "", lambda c: int(c.digest in members)),
+        _text("status", "", lambda c: c.status),
     ]
     for objective in setup.objectives:
         columns += (_metric if objective.is_metric else _cost)(view, objective)
-    if setup.target is not None and view.metric is not None:
-        columns.append(_short(view.metric, setup.task.name))
-    columns += [_score(name, setup.unit(name)) for name in metrics if name not in objectives]
-    if view.metric is not None:
-        columns += [c for title in view.fresh for c in _fresh(view, view.metric, title)]
-    columns += [_extra(name) for name in costs if name not in objectives]
-    formula = {"in_json": False, "rank": 1, "least": MIN_FORMULA}
+    if setup.target is not None and metric is not None:
+        about = f"short: mean of the member's trainings under {setup.task.name}."
+        mean, key = _item("short_scores", metric.name), f"{metric.name}_short"
+        columns.append(Column(key, "short", mean, unit=metric.unit, about=about, rank=2))
+    for name in (name for name in metrics if name not in objectives):
+        columns.append(Column(f"{name}_score", "", _item("scores", name), unit=setup.unit(name)))
+    if metric is not None:
+        columns += [column for title in view.fresh for column in _fresh(view, metric, title)]
+    for name in (name for name in costs if name not in objectives):
+        title = header(name) if name in default_costs() else ""
+        columns.append(Column(name, title, _item("costs", name), rank=3))
+    title = "seeds" if is_estimated(view) else ""
     return [
         *columns,
-        Column(
-            "seeds",
-            "seeds" if is_estimated(view) else "",
-            lambda c: len(c.scored),
-            in_json=False,
-            rank=4,
-        ),
+        Column("seeds", title, lambda c: len(c.scored), rank=4),
         Column(
             "p_non_dominated",
             "p(front)",
             lambda c: c.p,
             text=lambda c: f"{c.p:.2f}" if c.is_estimated else "",
             about=f"p(front): {p_front(setup.objectives)}.",
-            in_json=False,
             rank=4,
         ),
         _text("name", NAMED, view.name_of, text=partial(mark, view), rank=2, least=MIN_NAME),
-        _text("formula", "formula", lambda c: c.proposal.formula, **formula),
+        _text("formula", "formula", lambda c: c.proposal.formula, rank=1, least=MIN_FORMULA),
         Column("proposed", "", lambda c: c.proposal.number),
         _text("operator", "", lambda c: c.proposal.operator),
-        _text("parents", "", lambda c: " ".join(c.proposal.parents), in_json=False),
+        _text("parents", "", lambda c: " ".join(c.proposal.parents)),
     ]
 
 
@@ -97,103 +97,68 @@ def _metric(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
 
     The column of estimates is displayed only if there is an estimate.
     """
-    name, unit = objective.name, objective.unit
+    name, unit, error = objective.name, objective.unit, _item("errors", objective.name)
     title, has_estimates = header(name, unit), is_estimated(view)
     meaning = "" if unit else f" {title}: {objective.about}."
     yield Column(
-        _key(name, "estimate", unit),
+        f"{name}_estimate",
         title if has_estimates else "",
         lambda c: None if c.p is None else c.objectives.get(name),
         unit=unit,
-        error=lambda c: c.errors.get(name),
-        error_key=_key(name, "error", unit),
+        error=error,
         about=f"±: standard error of an estimate from all trainings of the run.{meaning}",
-        in_json=False,
     )
+    yield Column(f"{name}_error", "", error, unit=unit)
     about = "score: mean of the member's own trainings, each with another seed."
     yield Column(
-        _key(name, "score", unit),
+        f"{name}_score",
         "score" if has_estimates else title,
-        lambda c: c.scores.get(name),
+        _item("scores", name),
         unit=unit,
-        error=None if has_estimates else lambda c: c.errors.get(name),
+        error=None if has_estimates else error,
         about=about if has_estimates else "",
-        in_json=False,
         rank=2 if has_estimates else 0,
     )
 
 
 def _cost(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
     name, unit = objective.name, objective.unit
-    yield Column(name, header(name, unit), lambda c: c.costs.get(name), unit=unit, in_json=False)
-    yield Column(
-        f"{name}_times_mha",
-        "× mha",
-        lambda c: view.shares(c).get(name),
-        text=lambda c: "" if (share := view.shares(c).get(name)) is None else f"{share:.2f}",
-        rank=2,
-    )
 
+    def share(candidate: Candidate) -> float | None:
+        return view.shares(candidate).get(name)
 
-def _score(name: str, unit: str) -> Column[Candidate]:
-    """Return the column of a metric that is not an objective."""
-    return Column(f"{name}_score", "", lambda c: c.scores.get(name), unit=unit, in_json=False)
-
-
-def _short(metric: Objective, task: str) -> Column[Candidate]:
-    """Return the column of a metric's means under the short task of a run with a target task."""
-    return Column(
-        _key(metric.name, "short", metric.unit),
-        "short",
-        lambda c: c.short_scores.get(metric.name),
-        unit=metric.unit,
-        about=f"short: mean of the member's trainings under {task}.",
-        in_json=False,
-        rank=2,
-    )
-
-
-def _extra(name: str) -> Column[Candidate]:
-    """Return the column of a cost that is not an objective."""
-    title = header(name) if name in default_costs() else ""
-    return Column(name, title, lambda c: c.costs.get(name), rank=3)
+    yield Column(name, header(name, unit), _item("costs", name), unit=unit)
+    text = lambda c: "" if share(c) is None else f"{share(c):.2f}"  # noqa: E731
+    yield Column(f"{name}_times_mha", "× mha", share, text=text, rank=2)
 
 
 def _fresh(view: RunView, metric: Objective, title: str) -> Iterator[Column[Candidate]]:
-    """Yield the column of a metric's means over fresh seeds, and the column of numbers of seeds.
-
-    Fresh seeds are seeds that the search never used.
+    """Yield the columns of a metric's means over fresh seeds, their errors and numbers of seeds.
 
     Args:
         title: part of the confirmation, a key of ``RunView.fresh``.
     """
-    name = f"{title} {metric.name}".replace(" ", "_")
+    part = title.replace(" ", "_")
 
-    def part(field: str, candidate: Candidate) -> float | None:
+    def value(field: str, candidate: Candidate) -> float | None:
         return getattr(view.fresh[title].get(candidate.key), field, None)
 
+    error = partial(value, "error")
     yield Column(
-        _key(name, "mean", metric.unit),
+        f"{part}_{metric.name}_mean",
         title,
-        partial(part, "mean"),
+        partial(value, "mean"),
         unit=metric.unit,
-        error=partial(part, "error"),
-        error_key=_key(name, "error", metric.unit),
+        error=error,
         about=f"{', '.join(view.fresh)}: means of trainings with fresh seeds, by `nas confirm`.",
-        in_json=False,
         rank=1,
     )
-    yield Column(f"{title.replace(' ', '_')}_seeds", "", partial(part, "seeds"), in_json=False)
+    yield Column(f"{part}_{metric.name}_error", "", error, unit=metric.unit)
+    yield Column(f"{part}_seeds", "", partial(value, "seeds"))
 
 
-def _key(name: str, statistic: str, unit: str) -> str:
-    """Return the key of a column, such as "loss_mean" or "recall_error_fraction".
-
-    The unit is omitted if the name of the metric contains it.
-    """
-    return "_".join(
-        [name, statistic, *([unit] if unit and unit.lower() not in name.lower() else [])]
-    )
+def _item(field: str, name: str) -> Callable[[Candidate], float | None]:
+    return lambda candidate: getattr(candidate, field).get(name)
 
 
 def _text(

@@ -1,4 +1,4 @@
-"""Base classes of the results that functions of the API return, and their conversions."""
+"""The base class of the results that functions of the API return, and their conversions."""
 
 from __future__ import annotations
 
@@ -22,27 +22,9 @@ class Result:
         return {name: _plain(getattr(self, name)) for name in names}
 
 
-class TableResult(Result):
-    """Base class of results of the API that can be converted to a table."""
-
-    def records(self) -> list[dict[str, Any]]:
-        """Return the rows of the table as dicts with the names of the columns as keys."""
-        raise NotImplementedError
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return the table as a DataFrame."""
-        return data_frame(self.records())
-
-
 @dataclass(frozen=True)
 class MetricInfo(Result):
-    """A metric by which mechanisms are compared.
-
-    Attributes:
-        name: name of the metric.
-        unit: unit of the metric, such as "fraction"; empty for a plain number.
-        direction: "max" if a higher value is better, else "min".
-    """
+    """A metric by which mechanisms are compared; ``unit`` is "fraction", empty or another unit."""
 
     name: str
     unit: str

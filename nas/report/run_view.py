@@ -22,14 +22,7 @@ from nas.common.pareto import dominates, scaled_hypervolume
 from nas.evaluation.trial import Evaluation, Incident, Training
 from nas.report.comparison import Cell, Comparison, Difference, TrainingRow, compare
 from nas.report.units import duration, limit_text
-from nas.store import (
-    Candidate,
-    Counts,
-    Generation,
-    Run,
-    RunSetup,
-    named_members,
-)
+from nas.store import Candidate, Counts, Generation, Run, RunSetup, named_members
 from nas.store.records import PastSession
 
 if TYPE_CHECKING:
@@ -43,38 +36,26 @@ ID_LENGTH: Final = 8
 FRESH: Final = {"search": "fresh", "long": "long", "test": "test"}
 
 
-def on_gpu(evaluation: Evaluation) -> bool:
-    """Return whether a training ran on a GPU."""
-    return evaluation.execution.startswith("cuda")
-
-
 @dataclass(frozen=True)
 class RunView:
-    """The recorded data of a run at one moment.
+    """The recorded data of a run at one moment: a table of mechanisms, and one of trainings.
 
     A digest identifies a genome. A key identifies the function that a genome computes at the sizes
     of the run's task, so genomes with different digests may have the same key (see ``Proposal``).
     A session is the time from a start or resume of the search until it stops.
 
     Attributes:
-        name: name of the run, unique among the runs that are shown together.
-        label: name of the run as typed on the command line.
+        label: name of the run as typed on the command line; ``name`` is unique among the runs that
+            are shown together.
         status: "running", "stopped" or "finished".
-        started: start of the run.
-        setup: configuration, space, task and objectives of the run.
         mechanisms: all proposed mechanisms, one for each digest, in order of proposal.
         members: the mechanisms of the Pareto front, sorted by the first objective, best first.
-        names: names of the published mechanisms, by key. A mechanism may have several names,
-            because different published mechanisms can be equal at small sizes.
+        names: names of the published mechanisms, by key; several if they are equal at these sizes.
         trainings: trainings of the search under its task and its target task, sorted by key,
             purpose and index of the seed.
         confirmations: all trainings with fresh seeds, that is, seeds that the search never used, at
             the tasks' own learning rates.
-        incidents: worker failures.
         explained: recorded results of ``nas explain``.
-        generations: completed generations of the search.
-        sessions: all sessions of the search.
-        counts: numbers of proposals by outcome.
         wall_seconds: total duration of all sessions, in seconds.
         busy: fraction of the workers' time that was spent in trainings; None while a session is
             open.
@@ -100,12 +81,7 @@ class RunView:
 
     @classmethod
     def read(cls, run: Run, label: str | None = None, name: str | None = None) -> RunView:
-        """Return a view of a run, read from its record in one snapshot.
-
-        Args:
-            run: the open run.
-            label: name of the run as typed on the command line; by default the run's name.
-            name: name of the run in displays; by default the run's name.
+        """Return a view of an open run; ``label`` and ``name`` are the run's name by default.
 
         Raises:
             RunError: the record is damaged.
@@ -234,10 +210,9 @@ class RunView:
     def confirmations_by_part(self) -> tuple[tuple[str, Training], ...]:
         """Each training of ``confirmations`` with the title of its part (see ``confirmation``)."""
         ordered = sorted(self.confirmations, key=lambda t: [*FRESH].index(t.stage))
-        tasks = {part: {t.task for t in ordered if t.stage == part} for part in FRESH}
+        tasks = {part: {t.task for t in ordered if t.part == part} for part in FRESH.values()}
         return tuple(
-            (FRESH[t.stage] if len(tasks[t.stage]) == 1 else f"{FRESH[t.stage]} {t.task_name}", t)
-            for t in ordered
+            (t.part if len(tasks[t.part]) == 1 else f"{t.part} {t.task_name}", t) for t in ordered
         )
 
     @cached_property
@@ -258,7 +233,7 @@ class RunView:
                     fresh.setdefault(title, {})[key] = cell
         return fresh
 
-    @cached_property
+    @property
     def failures(self) -> dict[str, int]:
         """The number of mechanisms with a failed training, by reason of the failure."""
         reasons = {t.key: t.evaluation.reason for t in self.trainings if t.evaluation.reason}
@@ -272,12 +247,11 @@ class RunView:
     @property
     def core_time(self) -> str:
         """The processor time of all trainings, and the duration of those on GPUs, as a text."""
-        on_gpus = [t.evaluation for t in self.trainings if on_gpu(t.evaluation)]
+        on_gpus = [t.evaluation.wall_seconds for t in self.trainings if on_gpu(t.evaluation)]
         text = f"{duration(self.core_seconds)} of core time"
         if not on_gpus:
             return text
-        seconds = math.fsum(evaluation.wall_seconds for evaluation in on_gpus)
-        return f"{text}, in trainings that lasted {duration(seconds)} on shares of GPUs"
+        return f"{text}, in trainings that lasted {duration(math.fsum(on_gpus))} on shares of GPUs"
 
     @property
     def hardware(self) -> tuple[str, ...]:
@@ -303,7 +277,7 @@ class RunView:
         return {name: cost / base[name] for name, cost in candidate.costs.items() if base.get(name)}
 
     def lead(self, title: str, key: str) -> Difference | None:
-        """Return a mechanism's difference to standard attention with fresh seeds; None if none.
+        """Return the difference to standard attention with fresh seeds; None if there is none.
 
         Args:
             title: part of the confirmation, a key of ``fresh``.
@@ -311,12 +285,6 @@ class RunView:
         """
         cell = self.confirmation(self.metric).cells.get((title, key)) if self.metric else None
         return cell.difference if cell is not None else None
-
-    def confirmed(self, candidate: Candidate) -> dict[str, dict[str, Any]]:
-        """Return a mechanism's results in each part of the confirmation, as JSON objects."""
-        cells = self.confirmation(self.metric).cells if self.metric else {}
-        own = {title: cell for (title, key), cell in cells.items() if key == candidate.key}
-        return {title: cell.to_dict() for title, cell in own.items() if cell.mean is not None}
 
     def dominated_by(self, candidate: Candidate) -> dict[str, float]:
         """Return the published mechanisms that a mechanism dominates according to the estimates.
@@ -343,6 +311,11 @@ class RunView:
         return p
 
 
+def on_gpu(evaluation: Evaluation) -> bool:
+    """Return whether a training ran on a GPU."""
+    return evaluation.execution.startswith("cuda")
+
+
 def p_front(objectives: Sequence[Objective]) -> str:
     """Return what p(front) is in a run with these objectives, which may have limits."""
     if all(objective.limit is None for objective in objectives):
@@ -354,10 +327,7 @@ def p_front(objectives: Sequence[Objective]) -> str:
 
 
 def outside_text(objectives: Sequence[Objective], values: Mapping[str, float]) -> str:
-    """Return which limits a mechanism's values exceed, such as "outside: MACs at most 1.20 M".
-
-    The text is empty if the mechanism is within the limits.
-    """
+    """Return which limits values exceed, such as "outside: MACs at most 1.20 M"; else ""."""
     limits = ", ".join(map(limit_text, beyond_limits(objectives, values)))
     return f"outside: {limits}" if limits else ""
 
@@ -383,13 +353,10 @@ def task_and_data(setup: RunSetup) -> str:
 
 
 def session_seconds(run: Run) -> tuple[float, float]:
-    """Return the total duration of all sessions, and the total time of all workers.
+    """Return the total duration of all sessions in seconds, and that times their workers.
 
-    A session without a recorded end counts until the last generation that was completed in it.
-
-    Returns:
-        The sum of the durations in seconds, and the sum of duration times number of workers. The
-        second number is 0 while a session is open.
+    A session without a recorded end counts until the last generation that was completed in it. The
+    second number is 0 while a session is open.
     """
     finished = [generation.finished for generation in run.generations()]
     wall = available = 0.0

@@ -84,17 +84,16 @@ def test_unreadable_genomes_exit_with_2_and_one_message(
 
 
 def test_cost_at_several_lengths(nas: Any) -> None:
-    answers = json.loads(nas("cost", "mha", "sqa", "--tokens", "128, 64,64", "--json").out)
-    named = [(answer["source"], answer["tokens"]) for answer in answers]
+    rows = json.loads(nas("cost", "mha", "sqa", "--tokens", "128, 64,64", "--json").out)["rows"]
+    named = [(row["source"], row["tokens"]) for row in rows]
     assert named == [("mha", 64), ("mha", 128), ("sqa", 64), ("sqa", 128)]
     alone = json.loads(nas("cost", "sqa", "--tokens", "128", "--json").out)
-    assert answers[3] == {"source": "sqa", "tokens": 128, **alone}
+    assert alone == {"dim": 64, "heads": 4, "rows": rows[3:]}
     status, out, err = nas("cost", "mha", "sqa", "--tokens", "64,16384", "--plot", "new/cost.svg")
     lines = [line.split() for line in out.splitlines()]
     assert status == 0
-    assert ["mechanism", "64", "16,384"] in lines
-    assert ["mha", "1.57", "M", "34.6", "G"] in lines
-    assert ["mha", "16,448", "256"] in lines
+    assert ["mha", "64", "1.57", "M"] in [line[:4] for line in lines]
+    assert ["mha", "16,384", "34.6", "G"] in [line[:4] for line in lines]
     assert "new/cost.svg" in err
     assert Path("new/cost.svg").stat().st_size > 0
 

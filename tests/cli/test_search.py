@@ -31,11 +31,11 @@ def test_front_members_are_confirmed_once(nas: Any) -> None:
     for row in members.values():
         assert all(len(row["parts"][part]["values"]) == 2 for part in ("fresh", "long", "test"))
     front = json.loads(nas("front", "a", "--json").out)
-    confirmed = [member["id"] for member in front["members"] if member["id"] in members]
+    confirmed = [member for member in front["members"] if member["id"] in members]
     assert confirmed
-    for digest in confirmed:
-        for part, shown_part in front["confirmed"][digest].items():
-            assert shown_part["values"] == members[digest]["parts"][part]["values"]
+    for member in confirmed:
+        for part, shown_part in member["confirmed"].items():
+            assert shown_part["values"] == members[member["id"]]["parts"][part]["values"]
     assert "fresh, long, test: " in nas("front", "a", "--plot", "front.svg").out
     assert "fresh seeds" in Path("front.svg").read_text()
 

@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from nas.report.display import (
-    Display,
-    Progress,
-    display,
-    generation_line,
-    pace,
-    read_progress,
-)
+from nas.report.display import MOST_MEMBERS, Display, display
 from nas.searching.listener import Evaluated, GenerationDone, Listener, Started
 from nas.store import open_run
 from tests.recorded_run import POPULATION, MakeRun
 from tests.report.conftest import Printed
-
-SECONDS = 4.0
-
-
-def progress_of(folder: Path) -> Progress:
-    with open_run(folder) as run:
-        return read_progress(run)
-
-
-def best_of(progress: Progress) -> float:
-    return progress.leaders["best"].objectives["accuracy"]
 
 
 def test_pipe_gets_a_line_per_generation(make_run: MakeRun, tmp_path: Path) -> None:
@@ -52,54 +32,32 @@ class Readings(Listener):
     """Reads the progress after each event, as the display does."""
 
     def __init__(self) -> None:
-        self.after_trainings: list[Progress] = []
-        self.num_generations = 0
+        self.shown, self.lines = Display(Printed(100).console), list[str]()
 
     def on_start(self, event: Started) -> None:
         self.folder = event.folder
 
     def on_evaluation(self, event: Evaluated) -> None:
-        progress = progress_of(self.folder)
-        proposal, training = progress.last[-1]
-        assert training.evaluation == event.evaluation
-        assert proposal.digest == event.proposal.digest
-        if not self.num_generations and progress.leaders:  # scores until the first generation ends
-            with open_run(self.folder) as run:
-                assert best_of(progress) == max(
-                    c.scores["accuracy"] for c in run.candidates() if c.is_ok
-                )
-        self.after_trainings.append(progress)
+        with open_run(self.folder) as run:
+            self.shown.read(run)
+        self.lines.append(self.shown.line)
 
     def on_generation(self, event: GenerationDone) -> None:
-        self.num_generations += 1
-        progress = progress_of(self.folder)
-        assert len(progress.hypervolumes) == self.num_generations
-        assert progress.counts == event.counts
-        assert progress.hypervolumes[-1] == event.generation.hypervolume
-        assert best_of(progress) == event.generation.best
+        with open_run(self.folder) as run:
+            assert self.shown.read(run)
+        assert self.shown.view is not None
+        assert self.shown.view.counts == event.counts
+        assert f"hypervolume {event.generation.hypervolume:.4f}" in self.shown.line
+        assert f"best {100 * event.generation.best:.1f} ± " in self.shown.line
 
 
 def test_progress_is_current_after_each_event(make_run: MakeRun, tmp_path: Path) -> None:
     readings = Readings()
-    progress = progress_of(make_run(tmp_path, generations=2, listener=readings))
-    assert [p.done for p in readings.after_trainings] == list(range(1, 2 * POPULATION + 1))
-    assert f"best {100 * best_of(progress):.1f} ± " in generation_line(progress, 0.0)
-
-
-def test_rate_and_time_left(recorded_run: Path) -> None:
-    recorded = progress_of(recorded_run)
-    # The clock of the recorded run advances by a minute with every record.
-    assert recorded.per_minute == pytest.approx(0.9, abs=0.11)
-    times = tuple(SECONDS * i for i in range(7))
-    progress = replace(recorded, done=6, times=times)
-    assert progress.per_minute == pytest.approx(60 / SECONDS)
-    end = times[-1] + SECONDS * (progress.total - 6)
-    clock = datetime.fromtimestamp(end)
-    assert pace(progress, end - 5) == ["15 a minute", f"expected end {clock:%H:%M}"]
-    assert pace(progress, end - 10 * 86_400)[1] == f"expected end {clock:%Y-%m-%d %H:%M}"
-    assert pace(progress, end + 1) == []  # overdue
-    assert pace(replace(progress, done=progress.total), 0.0) == []
-    assert pace(replace(recorded, done=0, times=times[:1]), 0.0) == []
+    make_run(tmp_path, generations=2, listener=readings)
+    assert [line.partition(",")[0] for line in readings.lines] == [
+        f"generation {i // POPULATION} of 2: {i + 1} of 24 trainings" for i in range(2 * POPULATION)
+    ]
+    assert readings.lines[-2].endswith(" left")
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 120])
@@ -113,9 +71,10 @@ def test_display_fits_the_terminal(recorded_run: Path, width: int) -> None:
         assert not shown.read(run)
     terminal.console.print(shown)
     assert max(map(len, terminal.lines)) <= width
-    assert len(terminal.lines) <= 20
-    for name in ["generation ", "best ", "knee ", "cheapest "]:
-        assert any(line.startswith(name) for line in terminal.lines)
+    assert "generation 3 of 3" in terminal.text
+    assert shown.view is not None
+    for member in shown.view.members[:MOST_MEMBERS]:
+        assert any(line.startswith(member.digest[:8]) for line in terminal.lines)
     if width >= 80:
         assert "accuracy" in terminal.text
         assert "36/36" in terminal.text

@@ -85,33 +85,47 @@ def test_answer_has_the_stable_keys_state_times_and_names(
     assert data["wall_seconds"] == view.wall_seconds
     assert data["core_seconds"] == 3 * (data["counts"]["evaluated"] + data["counts"]["repeated"])
     assert data["hardware"] == list(view.hardware)
-    assert data["named"].keys() == data["dominates"].keys() == {m["id"] for m in data["members"]}
-    assert {one: list(found) for one, found in data["p_dominates"].items()} == data["dominates"]
+    for entry, member in zip(data["members"], view.members, strict=True):
+        assert entry["name"] == view.name_of(member)
+        assert entry["p_dominates"] == view.dominated_by(member)
 
 
 def test_csv_has_a_row_a_member_with_every_number_in_full(example: RunView) -> None:
-    found = rows(example)
+    found, confirmed = rows(example), [m["confirmed"] for m in Front(example).to_dict()["members"]]
     assert [row["id"] for row in found] == [member.digest for member in example.members]
-    for row, member in zip(found, example.members, strict=True):
-        assert float(row["accuracy_estimate_fraction"]) == member.objectives["accuracy"]
-        assert float(row["accuracy_error_fraction"]) == member.errors["accuracy"]
-        assert float(row["accuracy_score_fraction"]) == member.scores["accuracy"]
+    for row, member, parts in zip(found, example.members, confirmed, strict=True):
+        assert float(row["accuracy_estimate"]) == member.objectives["accuracy"]
+        assert float(row["accuracy_error"]) == member.errors["accuracy"]
+        assert float(row["accuracy_score"]) == member.scores["accuracy"]
         assert float(row["p_non_dominated"]) == member.p
         assert int(row["seeds"]) == len(member.trainings)
         assert {n: float(row[n]) for n in member.proposal.costs} == member.proposal.costs
         assert row["formula"] == member.proposal.formula
         assert row["parents"].split() == list(member.proposal.parents)
-        fresh = example.confirmed(member).get("fresh")
-        assert row["fresh_accuracy_mean_fraction"] == (str(fresh["mean"]) if fresh else "")
+        fresh = parts.get("fresh")
+        assert row["fresh_accuracy_mean"] == (str(fresh["mean"]) if fresh else "")
         assert row["fresh_seeds"] == (str(len(fresh["values"])) if fresh else "")
 
 
-def test_csv_of_all_has_every_mechanism_that_ended_well(example: RunView) -> None:
+def test_csv_of_all_has_every_trained_mechanism(example: RunView) -> None:
     found = rows(example, every=True)
-    assert [row["id"] for row in found] == [one.digest for one in example.candidates]
+    assert [row["id"] for row in found] == [one.digest for one in example.trained.values()]
     members = {member.digest for member in example.members}
     assert {row["id"] for row in found if row["in_front"] == "1"} == members
+    assert {row["id"] for row in found if row["status"] == "ok"} == {
+        one.digest for one in example.candidates
+    }
     assert {row["name"] for row in found} >= {"mha", "qana"}
+
+
+def test_trainings_are_a_table_with_task_part_and_metrics(example: RunView) -> None:
+    found = Front(example).trainings
+    assert len(found) == len(example.trainings) + len(example.confirmations)
+    assert {*found.part} == {"search", "fresh", "long"}
+    assert found.groupby("part").task.nunique().to_dict() == {"search": 1, "fresh": 1, "long": 1}
+    best = example.members[0]
+    own = found[(found.id == best.digest) & (found.part == "search")]
+    assert own.accuracy.mean() == pytest.approx(best.scores["accuracy"])
 
 
 def test_before_the_first_estimate_only_scores_are_shown(view: RunView) -> None:
@@ -120,8 +134,8 @@ def test_before_the_first_estimate_only_scores_are_shown(view: RunView) -> None:
         [dataclasses.replace(m, estimate=None, trainings=m.trainings[:1]) for m in view.members],
     )
     row = rows(early)[0]
-    assert row["accuracy_estimate_fraction"] == row["accuracy_error_fraction"] == ""
-    assert float(row["accuracy_score_fraction"]) == early.members[0].scores["accuracy"]
+    assert row["accuracy_estimate"] == row["accuracy_error"] == ""
+    assert float(row["accuracy_score"]) == early.members[0].scores["accuracy"]
     assert cells(early)["accuracy %"][0] == f"{100 * early.members[0].scores['accuracy']:.1f}"
     assert not {"score", "seeds", "p(front)"} & cells(early).keys()
     assert "no estimate yet" in shown(early).text
