@@ -114,9 +114,6 @@ def search(
         command: the command line, which the run records.
         execution: options of the workers; see ``nas.api.execution.Executing``.
 
-    Returns:
-        How the run ended, with its folder, its numbers of trainings and the front's hypervolume.
-
     Raises:
         NasError: an argument cannot be used; the message names it and what was expected.
     """
@@ -169,16 +166,7 @@ def resume(
         data: new place of the run's data if they were moved; other data are refused.
         retry_failed: whether to repeat all failed trainings. By default only trainings that failed
             because a worker was lost are repeated.
-        runs: the folder of runs.
-        listener: object that receives events, see ``nas.searching.listener``; by default a
-            display in a terminal or a notebook, and none elsewhere.
-        track: "wandb", "mlflow" or "tensorboard", which receives numbers of each generation; see
-            ``nas.report.trackers``.
-        command: the command line, which the run records.
-        execution: options of the workers; see ``nas.api.execution.Executing``.
-
-    Returns:
-        How the run ended, with its folder, counts and hypervolume; at once if no training is left.
+        runs, listener, track, command, execution: see ``nas.search``.
 
     Raises:
         RunError: there is no such run, another process writes it, or its data have changed.
@@ -225,8 +213,8 @@ def confirm(
 
     Args:
         run: name or path of a run, or "latest".
-        ids: digests of mechanisms, or their first characters; by default mechanisms are chosen.
-        members: number of mechanisms to choose from the front (the non-dominated ones): best, best
+        ids: digests of mechanisms, or their first characters.
+        members: without ``ids``, the number of mechanisms chosen from the front: best, best
             compromise and cheapest, then those that add most to the hypervolume of the chosen ones.
             Standard attention and ``uniform`` are always trained.
         seeds: number of trainings of each mechanism; all mechanisms share the seeds.
@@ -240,10 +228,9 @@ def confirm(
         rates: whether to train each mechanism at each of the task's learning rates, and to compare
             mechanisms at their best rates, see ``nas.common.rates``. ``CHOOSING_SEEDS`` further
             trainings at each rate choose the rate.
-        runs: the folder of runs.
+        runs, execution: see ``nas.search``.
         on_training: function called with each finished training, the number of finished trainings,
             and the total.
-        execution: options of the workers; see ``nas.api.execution.Executing``.
 
     Raises:
         RunError: there is no such run, or it has no mechanism to confirm.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 # The verdict on an edit after which the mechanism is worse, better or the same.
 OF_EDITS: Final = {"worse": "needed", "better": "harmful", "same": "harmless"}
+# What the JSON object says of the explained mechanism.
+OF_SOURCE: Final = ("id", "formula", "genome", "mean", "error", "values", "failed", "costs")
 TITLES: Final = {
     "edits": "Edits of {source}",
     "controls": "Controls, beside {source}",
@@ -44,18 +46,27 @@ ROWS: Final = {"edits": "edit", "controls": "control"}
 
 
 @dataclass(frozen=True)
-class ExplainedMechanism(Result):
-    """A trained mechanism of an explanation.
+class ExplainRow(Result):
+    """A trained mechanism of an explanation, compared with the explained one.
 
     Attributes:
+        part: "edits", "controls", or "" of the explained mechanism itself.
+        words: description of the edit, or name of the mechanism.
         id: digest of the mechanism.
         mean: mean of the metric over the successful trainings; None if all trainings failed.
         error: standard error of ``mean``; None for fewer than two successful trainings.
         values: value of the metric for each seed, in order; None where the training failed.
         failed: number of failed trainings by reason.
         costs: total costs of the attention layers of the model, by name.
+        difference: metric minus that of the explained mechanism, at equal seeds; None if a training
+            failed.
+        verdict: "needed", "harmful" or "harmless" for an edit; "better", "worse" or "same" for a
+            control; "unresolved" if trainings failed or do not decide.
+        added_costs: costs minus those of the explained mechanism, by name of the cost.
     """
 
+    part: str
+    words: str
     id: str
     formula: str
     genome: Genome
@@ -64,34 +75,9 @@ class ExplainedMechanism(Result):
     values: tuple[float | None, ...]
     failed: Mapping[str, int]
     costs: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class ExplainRow(Result):
-    """A comparison of the explained mechanism with another one.
-
-    Attributes:
-        part: "edits" or "controls".
-        words: description of the edit, or name of the control.
-        difference: the other mechanism's metric minus the explained one's, at equal seeds; None if
-            a training failed.
-        verdict: "needed", "harmful" or "harmless" for an edit; "better", "worse" or "same" for a
-            control; "unresolved" if trainings failed or do not decide.
-        added_costs: costs of the other mechanism minus the explained one's, by name of the cost.
-    """
-
-    part: str
-    words: str
-    mechanism: ExplainedMechanism
-    difference: Finding | None
-    verdict: str
-    added_costs: Mapping[str, float]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as an entry of the JSON object of ``nas explain``."""
-        entry = super().to_dict()
-        mechanism: dict[str, Any] = entry.pop("mechanism")
-        return mechanism | entry
+    difference: Finding | None = None
+    verdict: str = ""
+    added_costs: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -114,7 +100,7 @@ class ExplainResult(Result):
     metric: MetricInfo
     margin: float
     seeds: int
-    mechanism: ExplainedMechanism
+    mechanism: ExplainRow
     edits: tuple[ExplainRow, ...]
     controls: tuple[ExplainRow, ...]
 
@@ -131,8 +117,8 @@ class ExplainResult(Result):
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object that ``nas explain --json`` prints."""
         answer = super().to_dict()
-        mechanism: dict[str, Any] = answer.pop("mechanism")
-        return answer | mechanism
+        mechanism = answer.pop("mechanism").items()
+        return answer | {name: value for name, value in mechanism if name in OF_SOURCE}
 
 
 def make_explanation(
@@ -156,10 +142,12 @@ def make_explanation(
         for key, own in trained.items()
     }
 
-    def mechanism(key: str, genome: Genome) -> ExplainedMechanism:
+    def row(part: str, words: str, key: str, genome: Genome, **compared: Any) -> ExplainRow:
         values = [*successful(scores[key]).values()]
         mean, error = mean_and_error(values) if values else (None, None)
-        return ExplainedMechanism(
+        return ExplainRow(
+            part=part,
+            words=words,
             id=digest(genome),
             formula=formula_of(make_plan(genome)),
             genome=genome,
@@ -168,6 +156,7 @@ def make_explanation(
             values=tuple(scores[key].values()),
             failed=Counter(why(e) for e in trained[key].values() if not e.is_ok),
             costs=dict(costs[key]),
+            **compared,
         )
 
     gains = [paired(scores[change.key], scores[plan.source]) for change in plan.changes]
@@ -175,24 +164,20 @@ def make_explanation(
     found = findings(gains, margin, metric.direction)
     for change, finding in zip(plan.changes, found, strict=True):
         verdict: str = "unresolved" if finding is None else finding.verdict
+        if change.part == "edits":
+            verdict = OF_EDITS.get(verdict, verdict)
         before, after = costs[plan.source], costs[change.key]
-        rows[change.part].append(
-            ExplainRow(
-                part=change.part,
-                words=change.words,
-                mechanism=mechanism(change.key, change.genome),
-                difference=finding,
-                verdict=OF_EDITS.get(verdict, verdict) if change.part == "edits" else verdict,
-                added_costs={name: cost - before[name] for name, cost in after.items()},
-            )
-        )
+        added = {name: cost - before[name] for name, cost in after.items()}
+        compared = {"difference": finding, "verdict": verdict, "added_costs": added}
+        entry = row(change.part, change.words, change.key, change.genome, **compared)
+        rows[change.part].append(entry)
     return ExplainResult(
         source=source,
         task=task,
         metric=MetricInfo.of(metric),
         margin=margin,
         seeds=seeds,
-        mechanism=mechanism(plan.source, plan.genome),
+        mechanism=row("", source, plan.source, plan.genome),
         edits=tuple(rows["edits"]),
         controls=tuple(rows["controls"]),
     )
@@ -219,10 +204,9 @@ def explanation_table(console: Console, result: ExplainResult) -> None:
         f"needed, harmful: worse, better by the edit; harmless, same: less than {margin} either "
         f"way. All verdicts: p below {LEVEL} after Holm's correction over all rows.",
     )
-    others = [(row.words, row.mechanism) for row in result.edits + result.controls]
-    for words, mechanism in ((source, explained), *others):
-        for reason, count in mechanism.failed.items():
-            say(console, f"{words}: {count} of {len(mechanism.values)} failed, {reason}")
+    for row in (explained, *result.edits, *result.controls):
+        for reason, count in row.failed.items():
+            say(console, f"{row.words}: {count} of {len(row.values)} failed, {reason}")
 
 
 def _columns(result: ExplainResult, title: str = "change") -> list[Column[ExplainRow]]:
@@ -244,21 +228,21 @@ def _columns(result: ExplainResult, title: str = "change") -> list[Column[Explai
 
         return Column(f"added_{name}", header(name), cost, text=lambda r: signed(cost(r)), rank=2)
 
-    def of(key: str, title: str, value: Callable[[ExplainRow], str], rank: int = 0) -> Column[Any]:
-        return Column(key, title, value, is_number=False, rank=rank)
+    def of(name: str, title: str = "", rank: int = 0) -> Column[ExplainRow]:
+        return Column(name, title, lambda row: getattr(row, name), is_number=False, rank=rank)
 
     return [
-        of("part", "", lambda row: row.part),
-        of("words", title, lambda row: row.words),
-        of("id", "", lambda row: row.mechanism.id),
-        Column("mean", "", lambda row: row.mechanism.mean),
-        Column("error", "", lambda row: row.mechanism.error),
+        of("part"),
+        of("words", title),
+        of("id"),
+        of("mean"),
+        of("error"),
         Column("difference", "difference", found("mean"), text=text("mean", "error")),
         Column("difference_error", "", found("error")),
         Column("low", "low", found("low"), text=text("low"), rank=1),
         Column("high", "high", found("high"), text=text("high"), rank=1),
         Column("pairs", "seeds", found("pairs"), rank=2),
-        of("verdict", "verdict", lambda row: row.verdict),
+        of("verdict", "verdict"),
         *map(added, result.mechanism.costs),
-        of("formula", "formula", lambda row: row.mechanism.formula, rank=3),
+        of("formula", "formula", rank=3),
     ]

@@ -160,6 +160,8 @@ class RunView:
     @cached_property
     def hypervolume(self) -> float:
         """The hypervolume of the Pareto front, as a fraction of the largest possible one."""
+        if self.generations:
+            return self.generations[-1].hypervolume
         return scaled_hypervolume(self.setup.objectives, [m.objectives for m in self.members])
 
     @cached_property

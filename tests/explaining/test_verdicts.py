@@ -112,7 +112,7 @@ def test_verdicts_on_planted_parts_are_right_in_20_repetitions():
         found = verdicts[f"without {ESSENTIAL}"], verdicts[f"without {USELESS}"]
         apart += found == ("needed", "harmless")
         for row in (*result.edits, *result.controls):
-            true = truth(row.mechanism.genome) - own
+            true = truth(row.genome) - own
             wrong += {
                 "harmful": true <= 0,
                 "better": true <= 0,
@@ -130,5 +130,5 @@ def test_change_with_a_failed_training_gets_no_verdict():
     rows = {row.words: row for row in explained(0, failing="uniform").edits}
     failed = rows["uniform in place of softmax"]
     assert (failed.difference, failed.verdict) == (None, "unresolved")
-    assert sum(failed.mechanism.failed.values()) == SEEDS
+    assert sum(failed.failed.values()) == SEEDS
     assert rows[f"without {ESSENTIAL}"].verdict == "needed"
