@@ -90,7 +90,7 @@ def test_sources_and_genomes_are_built_counted_and_swapped_in() -> None:
         assert block(torch.randn(2, 5, 64)).shape == (2, 5, 64)
         model = torch.nn.TransformerEncoderLayer(16, 2, batch_first=True)
         assert nas.swap_attention(model, source) == ["self_attn"]
-        costs.append(nas.cost(source, dim=64, heads=1, tokens=65))
+        costs.append(nas.cost(source, dim=64, heads=1, tokens=65).rows[0].cost)
     assert costs[0] == costs[1]
     several = nas.cost(["mha", "sqa"], tokens=[64, 16])
     named = [(row.source, row.tokens) for row in several.rows]

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias
 
 from torch import nn
 
@@ -15,7 +15,7 @@ from nas import compiler
 from nas.common.config import named_files
 from nas.common.errors import NasWarning
 from nas.common.objectives import QUALITY
-from nas.costs import COSTS, Cost
+from nas.costs import COSTS
 from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS
@@ -34,15 +34,7 @@ AnySource: TypeAlias = str | Path | Genome
 
 @dataclass(frozen=True)
 class ValidateResult(Result):
-    """Whether a genome obeys the rules of a policy.
-
-    Attributes:
-        valid: whether the genome type-checks and breaks no rule.
-        digest: digest of the genome.
-        policy: name of the policy.
-        violations: the broken rules. Each violation has a location, what was found, what was
-            expected, and the nearest legal genome if one was found.
-    """
+    """Whether a genome with this digest type-checks and obeys the rules of a policy."""
 
     valid: bool
     digest: str
@@ -50,36 +42,20 @@ class ValidateResult(Result):
     violations: tuple[Violation, ...]
 
 
-@overload  # a str is a Sequence of str
-def cost(  # type: ignore[overload-overlap]
-    sources: AnySource, *, dim: int = 64, heads: int = 4, tokens: int = 65
-) -> Cost: ...
-
-
-@overload
 def cost(
     sources: AnySource | Sequence[AnySource],
     *,
     dim: int = 64,
     heads: int = 4,
     tokens: int | Sequence[int] = 65,
-) -> CostTable: ...
-
-
-def cost(
-    sources: AnySource | Sequence[AnySource],
-    *,
-    dim: int = 64,
-    heads: int = 4,
-    tokens: int | Sequence[int] = 65,
-) -> Cost | CostTable:
+) -> CostTable:
     """Count the costs of one attention block at batch 1.
 
     Examples:
-        >>> nas.cost("mha", dim=64, heads=4, tokens=64).macs
-        1572864
-        >>> table = nas.cost(["mha", "sqa"], tokens=[64, 1024])
-        >>> [(row.source, row.tokens) for row in table.rows]
+        >>> nas.cost("mha", dim=64, heads=4, tokens=64).table.macs.tolist()
+        [1572864]
+        >>> result = nas.cost(["mha", "sqa"], tokens=[64, 1024])
+        >>> [(row.source, row.tokens) for row in result.rows]
         [('mha', 64), ('mha', 1024), ('sqa', 64), ('sqa', 1024)]
 
     Args:
@@ -90,19 +66,13 @@ def cost(
         heads: number of heads of the backbone.
         tokens: sequence length, or several lengths.
 
-    Returns:
-        The costs of one source at one length. The result is a table if ``sources`` or ``tokens`` is
-        a sequence.
-
     Raises:
         GenomeError, ViolationError: a mechanism does not exist at these sizes.
         NasError: a string names no genome or usable module.
     """
-    is_single = isinstance(sources, AnySource) and isinstance(tokens, int)
     items = [sources] if isinstance(sources, AnySource) else sources
     lengths = [tokens] if isinstance(tokens, int) else tokens
-    table = count_costs([resolve_trainable(source) for source in items], dim, heads, lengths)
-    return table.rows[0].cost if is_single else table
+    return count_costs([resolve_trainable(source) for source in items], dim, heads, lengths)
 
 
 def show(

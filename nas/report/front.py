@@ -16,7 +16,7 @@ from rich.console import Console
 from nas.common.registry import plugin_files
 from nas.common.text import plural, printable
 from nas.report.columns import Column, csv_text, html_table, legend, records, text_columns
-from nas.report.front_columns import NAMED, SURE, front_columns, is_estimated, mark
+from nas.report.front_columns import front_columns, is_estimated
 from nas.report.result import Result, data_frame
 from nas.report.run_view import RunView, task_and_data
 from nas.report.table import TextColumn, line_width, named_values, omitted, say, say_table
@@ -130,9 +130,6 @@ def front(run: str = "latest", *, runs: str | Path = RUNS) -> Front:
         run: a run's name or path, or "latest".
         runs: the folder of runs.
 
-    Returns:
-        The non-dominated mechanisms of the run with all their recorded results.
-
     Raises:
         RunError: there is no such run, or it cannot be read.
     """
@@ -163,44 +160,34 @@ def show_front(console: Console, view: RunView) -> None:
     say_table(console, next_commands(view))
 
 
-def outside_limits(view: RunView) -> str:
-    """Return a clause that says that no trained mechanism is within the limits of the run.
-
-    The clause is empty if the run has no limits or no trained mechanism.
-    """
-    limits = [limit_text(o) for o in view.setup.objectives if o.limit is not None]
-    if not limits or not view.candidates:
-        return ""
-    number, texts = len(view.candidates), ", ".join(limits)
-    return f"none of {number} trained mechanisms is within the limits ({texts})"
-
-
 def no_front(view: RunView) -> str:
     """Return the message for a run with an empty Pareto front: the reason, and what to do."""
-    words = dict(tally(view))
-    if reason := outside_limits(view):
-        written = f"`nas front {shlex.quote(view.label)} --all --csv FILE` writes all of them"
-        return (
-            f"run {view.name!r} has no front: {reason}; {written}, and `--region` of a new search "
-            "changes the limits."
+    counts, target, label = view.counts, view.setup.target, shlex.quote(view.label)
+    limits = ", ".join(limit_text(o) for o in view.setup.objectives if o.limit is not None)
+    if limits and view.candidates:
+        reason = (
+            f"none of {len(view.candidates)} trained mechanisms is within the limits ({limits}); "
+            f"`nas front {label} --all --csv FILE` writes all of them, and `--region` of a new "
+            "search changes the limits."
         )
-    target, label = view.setup.target, shlex.quote(view.label)
-    if target is not None and view.counts.evaluated and view.status != "running":
-        return (
-            f"run {view.name!r} has no front: too few mechanisms have been trained under its "
-            f"target task {target.name}, which follows after trainings under the short task; "
-            f"`nas resume {label} --gens N` with more generations goes on."
+    elif target is not None and counts.evaluated and view.status != "running":
+        reason = (
+            f"too few mechanisms have been trained under its target task {target.name}, which "
+            f"follows after trainings under the short task; `nas resume {label} --gens N` with "
+            "more generations goes on."
         )
-    more = {
-        "running": "It is running: look again later.",
-        "stopped": f"`nas resume {label}` goes on with it.",
-        "finished": "See why in the record: table trainings of run.sqlite, column error.",
-    }[view.status]
-    return (
-        f"run {view.name!r} has no front: no training has ended well yet. "
-        f"Proposed: {words['proposed']}; failed: {words['failed']}; stopped at a gate: "
-        f"{view.counts.stopped}. {more}"
-    )
+    else:
+        words = dict(tally(view))
+        more = {
+            "running": "It is running: look again later.",
+            "stopped": f"`nas resume {label}` goes on with it.",
+            "finished": "See why in the record: table trainings of run.sqlite, column error.",
+        }[view.status]
+        reason = (
+            f"no training has ended well yet. Proposed: {words['proposed']}; failed: "
+            f"{words['failed']}; stopped at a gate: {counts.stopped}. {more}"
+        )
+    return f"run {view.name!r} has no front: {reason}"
 
 
 def next_commands(view: RunView) -> list[TextColumn]:
@@ -263,11 +250,7 @@ def _confirmed(view: RunView, candidate: Candidate) -> dict[str, dict[str, Any]]
 
 
 def _notes(view: RunView, hidden: Collection[str] = ()) -> list[str]:
-    """Return the legend of the front's table, and notes on the reliability of its numbers.
-
-    Args:
-        hidden: headers of columns that are not shown.
-    """
+    """Return the legend of the front's table without ``hidden`` columns, and further notes."""
     lines = []
     if hidden:
         command = f"nas front {shlex.quote(view.label)} | less -S"
@@ -281,11 +264,6 @@ def _notes(view: RunView, hidden: Collection[str] = ()) -> list[str]:
         lines.append(f"±: standard error of the mean over {repeats} with different seeds.")
     elif not is_estimated(view) and view.metric is not None:
         lines.append("One training each and no estimate yet: the best of many scores is too high.")
-    marks = () if NAMED in hidden else (mark(view, member) for member in view.members)
-    if any(text.startswith(">") for text in marks):
-        lines.append(
-            f"> name: dominates that mechanism with p of at least {SURE} by values and errors."
-        )
     if len(view.hardware) > 1:
         kinds = ", ".join(view.hardware)
         lines.append(f"Trained on different hardware, which rounds differently: {kinds}.")

@@ -24,7 +24,6 @@ MAX_NAMES: Final = 2
 SURE: Final = 1 - LEVEL  # least probability at which a published mechanism counts as dominated
 MIN_FORMULA: Final = 14
 MIN_NAME: Final = 12
-NAMED: Final = "named"
 
 
 def front_columns(view: RunView) -> list[Column[Candidate]]:
@@ -64,7 +63,15 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
             about=f"p(front): {p_front(setup.objectives)}.",
             rank=4,
         ),
-        _text("name", NAMED, view.name_of, text=partial(mark, view), rank=2, least=MIN_NAME),
+        _text(
+            "name",
+            "named",
+            view.name_of,
+            text=partial(mark, view),
+            about=f"> name: dominates that mechanism with p of at least {SURE} by values and errors.",
+            rank=2,
+            least=MIN_NAME,
+        ),
         _text("formula", "formula", lambda c: c.proposal.formula, rank=1, least=MIN_FORMULA),
         Column("proposed", "", lambda c: c.proposal.number),
         _text("operator", "", lambda c: c.proposal.operator),

@@ -25,9 +25,7 @@ class TextColumn:
     """A column of a table as text, with one line for each cell.
 
     Args:
-        header: title of the column.
         cells: text of each row; control characters are escaped.
-        align: side on which cells are aligned.
         style: style of the cells in the syntax of ``rich``.
         rank: columns of the highest rank are omitted first, columns of rank 0 never.
         least: width in characters to which the column may be shortened; 0 if it must not be
@@ -69,25 +67,19 @@ def line_width(console: Console) -> int | None:
 
 def say(console: Console, *lines: str | Text) -> None:
     """Print lines. Long lines are broken between words if the output is a terminal."""
-    for line in lines:
-        _print(console, line, is_wrapped=console.is_terminal)
+    _print(console, lines, is_wrapped=console.is_terminal)
 
 
 def say_table(console: Console, columns: Sequence[TextColumn]) -> None:
     """Print a table as ``table_lines`` formats it for the console's width."""
-    say_lines(console, table_lines(columns, line_width(console)))
+    _print(console, table_lines(columns, line_width(console)), is_wrapped=False)
 
 
-def say_lines(console: Console, lines: Sequence[Text]) -> None:
-    """Print lines without breaking them."""
+def _print(console: Console, lines: Sequence[str | Text], *, is_wrapped: bool) -> None:
     for line in lines:
-        _print(console, line, is_wrapped=False)
-
-
-def _print(console: Console, line: str | Text, *, is_wrapped: bool) -> None:
-    text = line if isinstance(line, Text) else Text(printable(line))
-    text.plain = printable(text.plain)
-    console.print(text, soft_wrap=not is_wrapped, highlight=False, markup=False, emoji=False)
+        text = line if isinstance(line, Text) else Text(line)
+        text.plain = printable(text.plain)
+        console.print(text, soft_wrap=not is_wrapped, highlight=False, markup=False, emoji=False)
 
 
 def table_lines(columns: Sequence[TextColumn], width: int | None = None) -> list[Text]:

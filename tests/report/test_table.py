@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 from rich.text import Text
 
-from nas.report.table import TextColumn, cut, say, say_lines, say_table, table_lines
+from nas.report.table import TextColumn, cut, say, say_table, table_lines
 
 from .conftest import Printed
 
@@ -53,5 +53,5 @@ def test_escapes_of_a_terminal_are_not_printed():
     console = Console(file=io.StringIO(), width=80)
     for line in ("run \x1b[2J", Text("run \x1b[2J", "bold")):
         say(console, line)
-        say_lines(console, [Text(str(line))])
-    assert console.file.getvalue() == "run \\u001b[2J\n" * 4
+    say_table(console, [TextColumn("", ["run \x1b[2J"])])
+    assert console.file.getvalue() == "run \\u001b[2J\n" * 3
