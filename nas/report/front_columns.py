@@ -68,7 +68,8 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
             "named",
             view.name_of,
             text=partial(mark, view),
-            about=f"> name: dominates that mechanism with p of at least {SURE} by values and errors.",
+            about=f"> name: dominates that mechanism with p of at least {SURE} by values and "
+            "errors.",
             rank=2,
             least=MIN_NAME,
         ),
