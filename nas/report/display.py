@@ -35,7 +35,6 @@ MOST_MEMBERS: Final = 12
 RATE_SECONDS: Final = 3600.0  # the rate of the last hour, since candidates grow or shrink
 SECONDS_BETWEEN_READINGS: Final = 1.0
 PAUSE_SECONDS: Final = 2.0
-MAX_READING_SHARE: Final = 0.05  # share of a core that a watching process may use
 
 
 class Display(Listener):
@@ -199,7 +198,7 @@ def follow(
     """
     before, status = "", None
     while True:
-        token, began = change_token(folder), time.process_time()
+        token = change_token(folder)
         if token != before or status == "stopped":
             last = status
             with open_run(folder) as run:
@@ -210,7 +209,7 @@ def follow(
             if status == "finished" or status == last == "stopped":
                 return status
         before = token
-        sleep(max(PAUSE_SECONDS, (time.process_time() - began) / MAX_READING_SHARE))
+        sleep(PAUSE_SECONDS)
 
 
 def why_stopped(run: Run) -> str:
