@@ -14,6 +14,7 @@ from nas.costs import cost_title
 
 PREFIXES: Final = ("", "k", "M", "G", "T", "P")
 FRACTION: Final = "fraction"
+ROUNDING: Final = 1e-12  # relative errors below it come from floating-point arithmetic
 
 
 def header(name: str, unit: str = "") -> str:
@@ -23,6 +24,8 @@ def header(name: str, unit: str = "") -> str:
 
 def amount(value: float, unit: str = "", error: float | None = None) -> str:
     """Return a value without its unit, followed by "±" and its standard error if there is one."""
+    if error is not None and error < ROUNDING * abs(value):
+        error = 0.0
     if unit == FRACTION:
         return percent(value) + (f" ± {percent(error)}" if error is not None else "")
     if error and error < 1000 and abs(value) < 1000:
@@ -44,6 +47,8 @@ def points(mean: float, error: float | None, unit: str) -> str:
     A difference of fractions is shown in percentage points.
     """
     scale, places = (100, 1) if unit == FRACTION else (1, 3)
+    if unit != FRACTION and (size := error or abs(mean)):
+        places = min(9, max(places, -math.floor(math.log10(size))))
     shown = f"{scale * mean:+.{places}f}"
     return shown if error is None else f"{shown} ± {scale * error:.{places}f}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nas.report.units import amount, digits, duration, header, human, percent, quantity
+from nas.report.units import amount, digits, duration, header, human, percent, points, quantity
 
 
 def test_numbers() -> None:
@@ -40,6 +40,10 @@ def test_numbers() -> None:
     }.items():
         assert duration(seconds) == text
     assert percent(0.1) == "10.0"
+    assert amount(0.1 + 0.2, "", 5.5e-17) == "0.300"
+    assert points(0.0002, 0.0001, "") == "+0.0002 ± 0.0001"
+    assert points(-0.5, 0.25, "") == "-0.500 ± 0.250"
+    assert points(0.017, 0.001, "fraction") == "+1.7 ± 0.1"
 
 
 @pytest.mark.parametrize(
