@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from nas.report.front import front as front
     from nas.report.page import write_report as write_report
     from nas.store.sources import load_genome as load_genome
-    from nas.surgery.files import load_swapped as load_swapped
-    from nas.surgery.files import save_swapped as save_swapped
     from nas.surgery.merging import factor as factor
     from nas.surgery.merging import merge as merge
+    from nas.surgery.swap import load_swapped as load_swapped
+    from nas.surgery.swap import save_swapped as save_swapped
     from nas.surgery.swap import swap_attention as swap_attention
 
 _MODULES: Final = {

@@ -28,7 +28,6 @@ from nas.compiler.kernels.attention import softmax_attention
 from nas.compiler.kernels.gated import forgetting_attention, gated_linear_attention
 from nas.compiler.kernels.linear import linear_attention, visible_mean
 from nas.genome import Ref
-from nas.genome.signs import is_non_negative
 
 if TYPE_CHECKING:
     from nas.compiler.plan import Operand, Plan, Step

@@ -13,7 +13,7 @@ from typing import TypeVar
 from nas.common.errors import GenomeError, ViolationError
 from nas.genome import STREAMS, Genome, ModelSizes, ParamValue, Ref
 from nas.genome.canonical import canonicalise
-from nas.genome.primitives import Primitive, check_vocabulary, get
+from nas.genome.primitives import Primitive, check_vocabulary, full_params, get
 from nas.genome.primitives.base import Kind, Port, Role, Sizes
 from nas.genome.types import MODEL, Type, Typing, head_fraction, infer, width_of
 
@@ -217,7 +217,7 @@ def _step(genome: Genome, index: int, typing: Typing, before: list[Step]) -> Ste
         f"{node.op}_{index}",
         _variable(index, result),
         primitive,
-        primitive.full(node.param_dict()),
+        full_params(node),
         signature.role,
         result,
         typing.widths[index],

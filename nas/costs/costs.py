@@ -224,6 +224,6 @@ def _seed_compatible(plan: Plan, context: CostContext) -> float:
     is_counted=False,
 )
 def _time_ms(plan: Plan, context: CostContext) -> float:
-    from nas.costs.timing.prediction import layer_ms
+    from nas.costs.timing.work import layer_ms
 
     return layer_ms(plan, context)

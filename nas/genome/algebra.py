@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, product
-from typing import Any
 
 from nas.genome import Genome, ModelSizes, Node
-from nas.genome.primitives import get
+from nas.genome.primitives import full_params, get
 from nas.genome.primitives.base import Kind, Signature, Sizes
 from nas.genome.types import Typing, head_fraction, infer, width_of
 
@@ -96,7 +95,7 @@ def _reading_streams(genome: Genome, index: int, typing: Typing) -> Iterator[Gen
 
 
 def _reads_shapes(node: Node, signature: Signature) -> bool:
-    unread = get(node.op).unread(_params(node))
+    unread = get(node.op).unread(full_params(node))
     return all(port.name in unread for port in signature.inputs)
 
 
@@ -114,7 +113,7 @@ def _with_plain_params(
     if sizes is None:
         return
     node, label = genome.nodes[index], typing.widths[index]
-    params, primitive = _params(node), get(node.op)
+    params, primitive = full_params(node), get(node.op)
     heads = max(1, int(head_fraction(typing.of(index).heads) * sizes.heads))
     width = 0 if label is None else width_of(label, sizes.dim, sizes.heads)
     plain = primitive.plain(params, Sizes(sizes.dim, heads, width, sizes.tokens))
@@ -143,7 +142,3 @@ def _with_maps_after_means(genome: Genome, index: int) -> Iterator[Genome]:
     if genome.nodes[weights].op == "uniform" and mapped.op == "linear" and readers == [index]:
         mean = genome.with_node(values, node.reading(1, *mapped.inputs))
         yield mean.with_node(index, replace(mapped, inputs=(values,)))
-
-
-def _params(node: Node) -> dict[str, Any]:
-    return get(node.op).full(node.param_dict())

@@ -18,17 +18,27 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
-from nas.genome import ALL, STREAMS, Genome, ModelSizes, Node, Projections, Ref
+from nas.genome import (
+    ALL,
+    STREAMS,
+    Genome,
+    ModelSizes,
+    Node,
+    Placement,
+    Projections,
+    Ref,
+    Visibility,
+)
 from nas.genome.algebra import rewrite
 from nas.genome.ordering import ordered
-from nas.genome.plain import plain_placement, plain_visibility, with_cut_heads
-from nas.genome.primitives import check_vocabulary, get
-from nas.genome.types import Type, infer
+from nas.genome.primitives import check_vocabulary, full_params, get
+from nas.genome.types import MODEL, Type, head_fraction, infer
 
 VERSION: Final = "nas-2"
 
@@ -69,7 +79,7 @@ def old_names(genome: Genome) -> dict[str, str]:
 @lru_cache(maxsize=1024)
 def _normal(genome: Genome, sizes: ModelSizes | None) -> tuple[Genome, dict[str, str]]:
     """Return the normal form of a simplified graph, and the old names of streams by new names."""
-    while (new := with_cut_heads(rewrite(genome, sizes), sizes)) != genome:
+    while (new := _with_cut_heads(rewrite(genome, sizes), sizes)) != genome:
         genome = _simplified(new)
     forms = []
     for form, names in _namings(genome, sizes):
@@ -228,3 +238,61 @@ def _effective(projections: Projections, nodes: tuple[Node, ...]) -> Projections
         if output is not None and output.heads == "one":
             return replace(result, merge=default.merge)
     return result
+
+
+def _with_cut_heads(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
+    """Return an equal mechanism with all heads of the backbone, for one with a head of model width.
+
+    A head has model width if ``Projections`` has ``raw="shared"`` or ``merge="sum"``. If all
+    operations treat each feature alone, cutting this head into the heads of the backbone preserves
+    the function, the projections' shapes and their initial distribution. Any other genome is
+    returned unchanged. ``sizes`` evaluate head labels; without them, equality is at all sizes.
+    """
+    typing, live = infer(genome), genome.live()
+    if typing.problems or not all(_is_featurewise(genome.nodes[i]) for i in live):
+        return genome
+    for tensor in (*map(typing.of, live), *map(typing.of, genome.streams())):
+        fraction = head_fraction(tensor.heads)
+        is_one_head = fraction == 0 or (sizes is not None and fraction * sizes.heads <= 1)
+        if not is_one_head or tensor.width not in (None, MODEL):
+            return genome
+    cut = replace(genome.projections, q_heads="all", kv_heads="all", raw="slice", merge="concat")
+    return replace(genome, projections=cut)
+
+
+def _is_featurewise(node: Node) -> bool:
+    return get(node.op).is_featurewise(full_params(node))
+
+
+def plain_visibility(
+    visibility: Visibility, tokens: int | None = None, is_causal: bool | None = None
+) -> Visibility:
+    """Return the normal form of a mask, which is the same for equal masks.
+
+    Args:
+        tokens: sequence length for which masks are compared; None compares them for all lengths.
+        is_causal: True compares masks in causal calls, False in other calls, None in both.
+    """
+    window = visibility.window
+    local = math.inf if tokens is None else tokens - visibility.global_tokens
+    if window is None or (window >= local if is_causal else window // 2 >= local - 1):
+        return Visibility()
+    if window > 1 and (is_causal is False or (is_causal is None and window > local)):
+        window -= window % 2
+    return replace(visibility, window=window)
+
+
+def plain_placement(
+    placement: Placement, sizes: ModelSizes | None = None, is_causal: bool | None = None
+) -> Placement:
+    """Return the normal form of a placement, which is equal for equal layers and equal rest.
+
+    The other arguments are those of ``canonicalise``.
+
+    Raises:
+        GenomeError: the placement selects no layer of the model.
+    """
+    placement = placement.simplified(sizes and sizes.depth)
+    mask = plain_visibility(placement.rest.visibility, sizes and sizes.tokens, is_causal)
+    rest = replace(placement.rest, window=mask.window, global_tokens=mask.global_tokens)
+    return replace(placement, rest=rest)

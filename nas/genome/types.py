@@ -21,9 +21,10 @@ from typing import Final, NamedTuple
 
 from nas.common.errors import GenomeError
 from nas.common.text import plural
-from nas.genome import Genome, Projections, head_count, key_width
-from nas.genome.primitives import get
+from nas.genome import Genome, Node, Projections, Ref, head_count, key_width
+from nas.genome.primitives import full_params, get
 from nas.genome.primitives.base import Kind, Primitive, Role, Signature
+from nas.genome.primitives.signs import Sign
 
 MODEL: Final = "model"
 
@@ -154,7 +155,7 @@ class _Inference:
             self.problems.append(_mismatch(index, primitive, operands))
             return
         self.signatures[index] = signature
-        least = primitive.full(node.param_dict()).get(primitive.least_heads or "", "one")
+        least = full_params(node).get(primitive.least_heads or "", "one")
         heads, widths = str(least), dict[str, str]()
         for port, operand in zip(signature.inputs, operands, strict=True):
             if operand is None:  # its type error is already listed
@@ -278,3 +279,32 @@ def _output_problem(genome: Genome, nodes: tuple[Type | None, ...]) -> Problem |
 
 def _width_text(label: str) -> str:
     return {"all": "d/H", MODEL: "d"}.get(label, f"{label} d/H")
+
+
+@lru_cache(maxsize=16)
+def _signs(nodes: tuple[Node, ...]) -> tuple[Sign, ...]:
+    signs: list[Sign] = []
+    for node in nodes:
+        operands = [signs[ref] if isinstance(ref, int) else Sign.UNKNOWN for ref in node.inputs]
+        is_own = node.op == "exclude_value" and len({*node.inputs}) == 1  # minus all of itself
+        signs.append(Sign.ZERO if is_own else get(node.op).sign(operands))
+    return tuple(signs)
+
+
+def is_non_negative(genome: Genome, ref: Ref) -> bool:
+    """Return whether the result of a node is provably never negative."""
+    return isinstance(ref, int) and Sign.NON_NEGATIVE in _signs(genome.nodes)[ref]
+
+
+def is_constant(genome: Genome) -> bool:
+    """Return whether the output of a genome is provably the same for every input.
+
+    An example is an aggregation by squared rectifiers of negative distances. The genome must
+    type-check.
+    """
+    constant: list[bool] = []
+    for node, sign in zip(genome.nodes, _signs(genome.nodes), strict=True):
+        reads_constants = all(isinstance(ref, int) and constant[ref] for ref in node.inputs)
+        reads_tokens = "x" in get(node.op).extras or not node.inputs
+        constant.append(sign is Sign.ZERO or (reads_constants and not reads_tokens))
+    return constant[-1]

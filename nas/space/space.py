@@ -33,10 +33,9 @@ from nas.genome import (
     WidthLabel,
     Window,
 )
-from nas.genome.canonical import canonicalise
+from nas.genome.canonical import canonicalise, plain_placement
 from nas.genome.mechanisms import NamedMechanism, mechanism
-from nas.genome.plain import plain_placement
-from nas.genome.primitives import check_params, get
+from nas.genome.primitives import check_params, full_params, get
 from nas.space.rules import Policy, validate
 
 FOLDER: Final = "search_spaces"
@@ -203,7 +202,7 @@ class SearchSpace(Frozen):
         for node in genome.nodes:
             if node.op not in self.primitives:
                 return f"uses {node.op}, which the space does not have"
-            for name, value in get(node.op).full(node.param_dict()).items():
+            for name, value in full_params(node).items():
                 allowed = self.param_choices(node.op, name)
                 if value not in allowed and name not in get(node.op).derived:
                     return f"uses {node.op} with {name} {value!r}; the space has {list(allowed)}"
@@ -285,8 +284,8 @@ def seeds(
             seed = mechanism(name)
         except GenomeError as error:
             raise SpaceError(f"space {space.name}, mechanisms: {error}") from None
-        calls = [(get(node.op), node.param_dict()) for node in seed.genome.nodes]
-        is_safe = all(called.is_causal_safe(called.full(params)) for called, params in calls)
+        nodes = seed.genome.nodes
+        is_safe = all(get(node.op).is_causal_safe(full_params(node)) for node in nodes)
         if not is_safe and (is_causal or space.causal):
             continue
         reason = next((v.message for v in validate(seed.genome, policy)), None)

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from nas.common.config import near, read_document
-from nas.common.errors import GenomeError, RunError
+from nas.common.config import near, parse_json, read_document
+from nas.common.errors import ConfigError, ExportError, GenomeError, RunError
+from nas.common.reading import read_regular
 from nas.genome import Genome
 from nas.genome.canonical import digest
-from nas.genome.exported import genome_of_export
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.genome.primitives import check_vocabulary
 from nas.store import RUNS, find_proposal, find_run, open_run
@@ -30,6 +30,7 @@ from nas.training.user_module import UserModule, is_user_module, read_user_modul
 
 EXPORTED: Final = ".py"
 SUFFIXES: Final = {".json", ".yaml", ".yml", EXPORTED}
+_LARGEST_EXPORT: Final = 2**22
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,31 @@ def _member(text: str, runs: Path) -> Source:
     with open_run(folder) as run:
         proposal = find_proposal(run, member)
     return Source(text, check_vocabulary(proposal.genome, text), folder, proposal.digest)
+
+
+def genome_of_export(path: Path) -> Genome:
+    """Return the genome in an exported file's docstring, without running the file.
+
+    Raises:
+        ExportError: the file cannot be read or was not written by an export.
+        GenomeError: the JSON text in the docstring is not a genome.
+    """
+    try:
+        text = read_regular(path, _LARGEST_EXPORT).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", error)
+        raise ExportError(f"{path}: cannot be read ({reason}).") from None
+    docstring = text[3:].partition('"""')[0] if text.startswith('"""') else ""
+    about, _, genome = docstring.partition("\nGenome:\n")
+    try:
+        data = parse_json(genome, str(path))
+    except ConfigError:
+        data = None
+    if not about or not isinstance(data, dict):
+        raise ExportError(
+            f"{path}: holds no genome; expected a file that `nas export` has written."
+        )
+    return Genome.from_dict(data, str(path))
 
 
 def _is_file(text: str) -> bool:

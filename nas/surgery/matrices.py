@@ -21,7 +21,7 @@ from nas.compiler.interpreter import ReferenceAttention
 from nas.compiler.plan import Step
 from nas.genome import STREAMS, Genome, Ref
 from nas.genome.canonical import old_names
-from nas.genome.primitives import Role, get
+from nas.genome.primitives import Role, full_params, get
 from nas.genome.types import infer
 
 Affine = Float[Tensor, "h w d+1"]
@@ -192,7 +192,7 @@ class MatrixBlock(ReferenceAttention):
         signatures = infer(genome).signatures
         for other in genome.live():
             node, primitive = genome.nodes[other], get(genome.nodes[other].op)
-            unread = primitive.unread(primitive.full(node.param_dict()))
+            unread = primitive.unread(full_params(node))
             ports = zip(node.inputs, signatures[other].inputs, strict=False)
             read = [ref for ref, port in ports if ref in streams and port.name not in unread]
             if read and other != index:

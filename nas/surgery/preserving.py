@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from nas.common.errors import GenomeError
 from nas.compiler import formula, make_plan
 from nas.genome import Genome, Node, Projections
-from nas.genome.primitives import check_vocabulary, get
+from nas.genome.primitives import check_vocabulary, full_params, get
 from nas.genome.primitives.domains import Choice
 from nas.surgery.core import AttentionCore, HostSizes
 
@@ -78,7 +78,7 @@ def difference(genome: Genome) -> float:
 
     The difference is infinite if the mechanism needs as many keys as queries.
     """
-    params = (get(node.op).full(node.param_dict()) for node in genome.nodes)
+    params = (full_params(node) for node in genome.nodes)
     integers = [v for values in params for v in values.values() if type(v) is int]
     more_keys = 8 + max(integers, default=0)  # so that filters of the k largest scores drop keys
     with torch.random.fork_rng(devices=[]), torch.no_grad():

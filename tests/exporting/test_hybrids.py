@@ -13,8 +13,8 @@ from safetensors.torch import load, load_file, save_file
 
 from nas.exporting import EXPORTS, ExportRequest, export_file
 from nas.genome import Genome, Placement, Rest
-from nas.genome.exported import genome_of_export
 from nas.genome.mechanisms import MECHANISMS
+from nas.store.sources import genome_of_export
 from nas.tasks import ModelTask, load_task
 from nas.training.candidate import attention_weights, build_model
 

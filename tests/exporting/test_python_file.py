@@ -20,12 +20,12 @@ from nas.compiler.inlining import inlined
 from nas.exporting import EXPORTS, ExportRequest, export_file, weights_file
 from nas.genome import ALL, Genome
 from nas.genome.canonical import canonicalise, digest
-from nas.genome.exported import genome_of_export
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives.masks import hide
 from nas.space import load_space
 from nas.space.rules import load_policy
 from nas.space.vary import Variation
+from nas.store.sources import genome_of_export
 
 
 def py_text(genome: Genome, dim: int, heads: int, *origin: str, **options: Any) -> str:

@@ -12,8 +12,7 @@ from nas.compiler import resolve
 from nas.genome import Genome, ModelSizes, Visibility
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.mechanisms import MECHANISMS
-from nas.genome.signs import is_constant
-from nas.genome.types import infer
+from nas.genome.types import infer, is_constant
 from nas.space import load_space
 from nas.space.rules import load_policy, validate
 from tests.samples import samples

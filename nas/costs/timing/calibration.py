@@ -8,7 +8,7 @@ non-negative numbers with the smallest squared relative errors of the predicted 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
@@ -24,13 +24,13 @@ from nas.costs.context import Calibration
 from nas.costs.operations import ELEMENTWISE
 from nas.costs.profile import profile
 from nas.costs.timing.measuring import Passes, fastest, one_thread
-from nas.costs.timing.prediction import fitted
 from nas.costs.timing.work import amounts
 from nas.genome import Genome, ModelSizes
 from nas.genome.primitives import Kind, Primitive, Signature, get, names
 
 MORE_ROUNDS_SECONDS: Final = 2.5  # after two rounds, no further round starts later
 FEWEST_NUMBERS: Final = 2**20  # elements of a timed pass; four times as many for networks
+_RIDGE: Final = 0.02  # penalty of unit times, relative to the errors
 FEWEST_PAIRS: Final = 2**15  # pairs of query and key of a timed pass
 
 Call = tuple[str, list[Any], dict[str, Any]]
@@ -103,7 +103,7 @@ def calibrate(
         dim=sizes.dim,
         heads=sizes.heads,
         tokens=sizes.tokens,
-        units=fitted(rows, [1e3 * value for value in times]),
+        units=_fitted(rows, [1e3 * value for value in times]),
     ).model_dump()
 
 
@@ -143,6 +143,25 @@ def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
         most, pairs = max(most, elements / results), max(pairs, size.heads * size.tokens**2)
     least = FEWEST_NUMBERS if most < 4 else 4 * FEWEST_NUMBERS
     return min(batch, 1 + max(least // numbers, FEWEST_PAIRS // pairs))
+
+
+def _fitted(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict[str, float]:
+    """Fit the unit time of each kind of work: non-negative least squares of relative errors.
+
+    A small ridge penalty shrinks undetermined unit times to zero. Each row is the work of a timed
+    mechanism by kind.
+    """
+    import numpy as np
+    from scipy.optimize import nnls  # type: ignore[import-untyped]
+
+    kinds = sorted({kind for row in rows for kind, amount in row.items() if amount})
+    table = np.array([[row.get(kind, 0.0) for kind in kinds] for row in rows])
+    relative = table / np.array(times)[:, None]
+    scale = relative.max(axis=0)
+    ridge = _RIDGE * np.eye(len(kinds))
+    target = np.concatenate([np.ones(len(rows)), np.zeros(len(kinds))])
+    units = nnls(np.vstack([relative / scale, ridge]), target)[0] / scale
+    return {kind: float(unit) for kind, unit in zip(kinds, units, strict=True)}
 
 
 def designs(tokens: int) -> Iterator[Genome]:

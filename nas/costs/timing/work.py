@@ -1,4 +1,4 @@
-"""Count the work of one attention layer in a training pass, by kind.
+"""The work of one attention layer in a training pass, by kind, and the time that it takes.
 
     {"project.macs": 2.1, "scaled_dot_product": 1.1, "softmax@call": 1.1, "call": 3.0, ...}
 
@@ -10,8 +10,10 @@ kernel for means computes no scores.
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from nas.compiler import Plan
@@ -19,6 +21,7 @@ from nas.compiler.kernels.gated import is_in_chunks
 from nas.compiler.kernels.linear import is_by_sums
 from nas.compiler.lowering import Lowered, live, lower
 from nas.compiler.plan import Step
+from nas.costs.context import CostContext
 from nas.costs.operations import ELEMENTWISE
 from nas.costs.profile import profile, total_macs
 from nas.genome import ModelSizes
@@ -27,6 +30,19 @@ from nas.genome.primitives import Role, Sizes
 Amount = tuple[str, float]
 
 _MILLION: Final = 1e6
+
+
+def layer_ms(plan: Plan, context: CostContext) -> float:
+    """Predict the milliseconds of an attention layer for one training batch.
+
+    Raises:
+        ConfigError: the context has no valid calibration.
+        GenomeError: the mechanism does not exist at these sizes.
+    """
+    calibration = context.unit_times
+    work = amounts(plan, context.sizes, calibration.batch, is_causal=context.is_causal)
+    units = calibration.units
+    return math.fsum(amount * _unit(kind, units) for kind, amount in work.items() if amount)
 
 
 def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> dict[str, float]:
@@ -140,3 +156,12 @@ def _step(plan: Plan, step: Step, sizes: ModelSizes, kernel: str) -> Iterator[Am
             yield f"repeat.{kind}{kernel}", pairs if operand.is_paired else tokens
     if plan.is_windowed and step.role is Role.NORMALIZE and kernel != "@window":
         yield f"mask{kernel}", pairs
+
+
+def _unit(kind: str, units: Mapping[str, float]) -> float:
+    """Return the unit time of a kind of work; if not measured, the median unit time of its like."""
+    if kind in units:
+        return units[kind]
+    is_macs = kind.endswith(".macs")
+    like = [unit for name, unit in units.items() if unit and name.endswith(".macs") == is_macs]
+    return statistics.median(like or units.values())

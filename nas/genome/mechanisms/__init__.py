@@ -7,15 +7,22 @@ wrong. Other packages add modules under the entry point group ``nas.mechanisms``
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import import_module
+from typing import Final
 
-from nas.genome import Genome
+from nas.common.config import near, parse_yaml
+from nas.common.errors import GenomeError
+from nas.genome import Genome, Projections, Visibility
 from nas.genome.canonical import digest
 from nas.genome.mechanisms.base import MECHANISMS, NamedMechanism
-from nas.genome.mechanisms.changes import changed
+from nas.genome.primitives import check_vocabulary, get
 
 __all__ = ["MECHANISMS", "NamedMechanism", "mechanism", "names_of"]
+
+_GROUPS: Final = {f.name: "proj_config" for f in fields(Projections)} | {
+    f.name: "visibility" for f in fields(Visibility)
+}
 
 # In this order the mechanisms are listed.
 for _family in ("standard", "sqa", "neural", "patterns", "modern", "recurrent", "evolving"):
@@ -35,10 +42,44 @@ def mechanism(text: str) -> NamedMechanism:
     entry = MECHANISMS[name]
     if not colon:
         return entry
-    return replace(entry, name=text, genome=changed(entry.genome, changes, text))
+    return replace(entry, name=text, genome=_changed(entry.genome, changes, text))
 
 
 def names_of(genome: Genome) -> tuple[str, ...]:
     """Return the names of all named mechanisms that are equal to the genome, by their digests."""
     key = digest(genome)
     return tuple(name for name, entry in MECHANISMS.items() if digest(entry.genome) == key)
+
+
+def _changed(genome: Genome, changes: str, text: str) -> Genome:
+    """Return a genome with changed fields.
+
+    Args:
+        changes: "name=value" pairs, separated by commas. A name is "placement", a field of the
+            placement, of the projections or of the visibility, or a parameter of a primitive. A
+            parameter is changed in each node that has it.
+        text: the complete argument of the command, for error messages.
+    """
+    data, pattern = genome.to_dict(), genome.placement.to_mapping()
+    for change in changes.split(","):
+        name, equals, value = (part.strip() for part in change.partition("="))
+        if not equals:
+            raise GenomeError(f"{text}: {change!r} is no change; expected NAME=VALUE, ...")
+        holders = [node for node in data["graph_def"] if name in get(node["op"]).parameters]
+        for node in holders:
+            node.setdefault("params", {})[name] = parse_yaml(value, text)
+        group = _GROUPS.get(name)
+        if group is not None:
+            data.setdefault(group, {})[name] = parse_yaml(value, text)
+        elif name == "placement":
+            data[name] = value
+        elif name in pattern:
+            data["placement"] = pattern = pattern | {name: parse_yaml(value, text)}
+        elif not holders:
+            parameters = {name for node in genome.nodes for name in get(node.op).parameters}
+            known = sorted({*parameters, *_GROUPS, *pattern})
+            raise GenomeError(
+                f"{text}: there is no {name!r} to change{near(name, known)}; expected placement or "
+                f"one of {', '.join(known)}."
+            )
+    return check_vocabulary(Genome.from_dict(data, text), text)

@@ -35,6 +35,7 @@ __all__ = [
     "Sizes",
     "check_params",
     "check_vocabulary",
+    "full_params",
     "get",
     "names",
     "primitive",
@@ -93,6 +94,11 @@ def check_params(op: str, params: Mapping[str, ParamValue], where: str) -> dict[
     except ValueError as error:
         raise GenomeError(f"{where} ({op}): {error}.") from None
     return accepted
+
+
+def full_params(node: Node) -> dict[str, ParamValue]:
+    """Return the parameters of a node, with the defaults of those that it does not set."""
+    return get(node.op).full(node.param_dict())
 
 
 def check_vocabulary(genome: Genome, where: str = "genome") -> Genome:

@@ -4,8 +4,7 @@
     class Softmax(nn.Module): ...
 
 The decorator registers the class and returns it unchanged, because exported files copy its source.
-All operands of a call have the same number of heads; the compiler repeats heads before the call
-where needed.
+All operands of a call have the same number of heads; the compiler repeats heads where needed.
 
 The compiler passes to ``__init__`` each of these values for which it has an argument:
 
@@ -111,7 +110,6 @@ class Port(NamedTuple):
     width: str | None
 
     def __str__(self) -> str:
-        """Return the type, such as "tokens[h,w]"."""
         return f"{self.kind}[h{f',{self.width}' if self.width else ''}]"
 
     @property
@@ -134,7 +132,6 @@ class Signature:
     role: Role
 
     def __str__(self) -> str:
-        """Return the text of which the signature was made."""
         operands = ", ".join(f"{port.name}: {port}" for port in self.inputs)
         return f"{operands} -> {self.output}"
 
@@ -177,8 +174,7 @@ _NAMED_ARGUMENTS: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ON
 class Primitive:
     """A registered operation: its name, torch module, signatures and declared properties.
 
-    Some properties depend on a node's parameters. They are functions of a mapping that contains all
-    parameters of the node, including defaults.
+    Properties that depend on a node's parameters are functions of all parameters, with defaults.
 
     Attributes:
         notation: formula with the names of operands and parameters in braces, such as
@@ -243,40 +239,39 @@ class Primitive:
 
     @cached_property
     def is_parametric(self) -> bool:
-        """Whether the module may have learned parameters.
+        """Whether the module has learned parameters.
 
-        Without size arguments there are no size-dependent weights. A class with scalar weights, or
-        with a size that it only checks, sets ``has_parameters``.
+        A class with scalar weights, or with a size that it only checks, sets ``has_parameters``.
         """
         is_sized = bool(set(self.sizes) - {"rank", "filtered"})
         return bool(getattr(self.module, "has_parameters", is_sized))
 
-    @cached_property
+    @property
     def is_filter(self) -> bool:
         """Whether a score of -inf in the result excludes a key."""
-        return bool(getattr(self.module, "is_filter", False))
+        return self._has("is_filter")
 
-    @cached_property
+    @property
     def needs_all_tokens(self) -> bool:
         """Whether every call needs the whole sequence."""
-        return bool(getattr(self.module, "needs_all_tokens", False))
+        return self._has("needs_all_tokens")
 
-    @cached_property
+    @property
     def needs_all_keys(self) -> bool:
         """Whether every call needs all keys, though not all queries."""
-        return bool(getattr(self.module, "needs_all_keys", False))
+        return self._has("needs_all_keys")
 
-    @cached_property
+    @property
     def reads_hidden_tokens(self) -> bool:
         """Whether a call on tokens needs no mask where only later tokens are hidden."""
-        return bool(getattr(self.module, "reads_hidden_tokens", False))
+        return self._has("reads_hidden_tokens")
+
+    def _has(self, flag: str) -> bool:
+        return bool(getattr(self.module, flag, False))
 
     @cached_property
     def derived(self) -> tuple[str, ...]:
-        """The parameters that only simplification of genomes sets; a space need not list them.
-
-        They keep the head count of a result that depends on the shape of its operands only.
-        """
+        """The parameters that only simplification sets: head counts of results that read shapes."""
         reads_shapes = bool(self.unread(self.defaults()))
         return (self.least_heads,) if self.least_heads and reads_shapes else ()
 
@@ -329,16 +324,14 @@ def primitive(
     """Return a decorator that registers a module class as a primitive.
 
     Args:
-        name: name of the primitive.
         signatures: types such as "query: tokens[h,w], key: tokens[h,w] -> scores[h]". The first
             signature that matches the operands of a node applies to this node.
         role: one role for all signatures, or a tuple with a role for each signature.
         declared: values of other fields of ``Primitive``.
 
     Raises:
-        GenomeError: another primitive has the same name or a class with the same name, a
-            declaration is malformed or incomplete, or ``__init__`` or a normaliser's ``forward``
-            has other arguments than expected.
+        GenomeError: the name or the class name is taken, a declaration is malformed or incomplete,
+            or ``__init__`` or a normaliser's ``forward`` has unexpected arguments.
     """
 
     def register(module: type[nn.Module]) -> type[nn.Module]:

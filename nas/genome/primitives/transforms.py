@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import torch
 from jaxtyping import Float
@@ -23,10 +24,14 @@ from nas.genome.primitives.signs import (
 )
 
 
-@primitive(
+def _map_of_tokens(
+    name: str, *, role: Role = Role.TRANSFORM, **declared: Any
+) -> Callable[[type[nn.Module]], type[nn.Module]]:
+    return primitive(name, "tokens: tokens[h,w] -> tokens[h,w]", role=role, **declared)
+
+
+@_map_of_tokens(
     "gelu",
-    "tokens: tokens[h,w] -> tokens[h,w]",
-    role=Role.TRANSFORM,
     notation="GELU({tokens})",
     source="Hendrycks and Gimpel 2016, eq. 1; Evolving Attention, section 2.1",
     is_featurewise=lambda params: True,
@@ -38,10 +43,8 @@ class Gelu(nn.Module):
         return F.gelu(tokens)
 
 
-@primitive(
+@_map_of_tokens(
     "silu",
-    "tokens: tokens[h,w] -> tokens[h,w]",
-    role=Role.TRANSFORM,
     notation="SiLU({tokens})",
     source="Elfwing et al. 2017, eq. 9",
     is_featurewise=lambda params: True,
@@ -53,10 +56,8 @@ class Silu(nn.Module):
         return F.silu(tokens)
 
 
-@primitive(
+@_map_of_tokens(
     "relu",
-    "tokens: tokens[h,w] -> tokens[h,w]",
-    role=Role.TRANSFORM,
     notation="ReLU({tokens})",
     source="Nair and Hinton 2010",
     sign=rectified,
@@ -69,10 +70,8 @@ class Relu(nn.Module):
         return F.relu(tokens)
 
 
-@primitive(
+@_map_of_tokens(
     "tanh",
-    "tokens: tokens[h,w] -> tokens[h,w]",
-    role=Role.TRANSFORM,
     notation="tanh({tokens})",
     source="elementary",
     is_featurewise=lambda params: True,
@@ -84,10 +83,8 @@ class Tanh(nn.Module):
         return torch.tanh(tokens)
 
 
-@primitive(
+@_map_of_tokens(
     "l2_norm",
-    "tokens: tokens[h,w] -> tokens[h,w]",
-    role=Role.TRANSFORM,
     notation="{tokens}/|{tokens}|",
     source="Yang et al. 2024 (DeltaNet, arXiv 2406.06484)",
     sign=common_sign,
@@ -102,10 +99,8 @@ class L2Norm(nn.Module):
         return unit_length(tokens)
 
 
-@primitive(
+@_map_of_tokens(
     "elu_plus_one",
-    "tokens: tokens[h,w] -> tokens[h,w]",
-    role=Role.TRANSFORM,
     notation="(elu({tokens}) + 1)",
     source="Katharopoulos et al. 2020 (Transformers are RNNs)",
     sign=non_negative,
@@ -119,10 +114,8 @@ class EluPlusOne(nn.Module):
         return F.relu(tokens) + tokens.clamp(max=0.0).exp()
 
 
-@primitive(
+@_map_of_tokens(
     "feature_softmax",
-    "tokens: tokens[h,w] -> tokens[h,w]",
-    role=Role.TRANSFORM,
     notation="softmax_w({tokens})",
     source="Shen et al. 2021 (Efficient Attention, arXiv 1812.01243), of queries",
     sign=non_negative,
@@ -134,10 +127,8 @@ class FeatureSoftmax(nn.Module):
         return torch.softmax(tokens, dim=-1)
 
 
-@primitive(
+@_map_of_tokens(
     "layer_norm",
-    "tokens: tokens[h,w] -> tokens[h,w]",
-    role=Role.TRANSFORM,
     notation="LN({tokens})",
     source="Ba et al. 2016, eq. 4; Evolving Attention, section 2.1",
     parameters={"shift": Flag(default=True)},
@@ -156,10 +147,8 @@ class LayerNorm(nn.Module):
         return self.norm(tokens)
 
 
-@primitive(
+@_map_of_tokens(
     "rms_norm",
-    "tokens: tokens[h,w] -> tokens[h,w]",
-    role=Role.TRANSFORM,
     notation="RMS({tokens})",
     source="Zhang and Sennrich 2019 (RMSNorm), eq. 4; span 2: Differential Transformer",
     parameters={"span": Integer(default=1, low=1, high=2)},
@@ -193,10 +182,8 @@ class RmsNorm(nn.Module):
         return (exact / (mean + 1e-6).sqrt() * gain).to(tokens.dtype)
 
 
-@primitive(
+@_map_of_tokens(
     "linear",
-    "tokens: tokens[h,w] -> tokens[h,w]",
-    role=Role.TRANSFORM,
     notation="Linear({tokens})",
     source="Evolving Attention, section 2.1",
     parameters={"init": Choice(default="random", values=("random", "identity"))},
@@ -215,10 +202,8 @@ class Linear(nn.Module):
         return self.linear(tokens)
 
 
-@primitive(
+@_map_of_tokens(
     "head_linear",
-    "tokens: tokens[h,w] -> tokens[h,w]",
-    role=Role.TRANSFORM,
     notation="W_h {tokens}",
     source="DeepSeek-AI 2024 (DeepSeek-V2, arXiv 2405.04434)",
     parameters={
@@ -248,9 +233,8 @@ class HeadLinear(nn.Module):
 GATE_INIT: Final = Choice(default="random", values=("random", "open"))
 
 
-@primitive(
+@_map_of_tokens(
     "gated_value",
-    "tokens: tokens[h,w] -> tokens[h,w]",
     role=Role.GATE,
     notation="gate({tokens})",
     source="Evolving Attention, section 2.1",
@@ -276,9 +260,8 @@ class GatedValue(nn.Module):
         return tokens * torch.sigmoid(self.gate(tokens))
 
 
-@primitive(
+@_map_of_tokens(
     "output_gate",
-    "tokens: tokens[h,w] -> tokens[h,w]",
     role=Role.GATE,
     notation="{tokens} ⊙ σ(W x)",
     source="Qiu et al. 2025 (Gated Attention, arXiv 2505.06708), eq. 5",
@@ -365,9 +348,8 @@ class Multiply(nn.Module):
         return first * second
 
 
-@primitive(
+@_map_of_tokens(
     "swish_gate",
-    "tokens: tokens[h,w] -> tokens[h,w]",
     role=Role.GATE,
     notation="{tokens} ⊙ SiLU(W x)",
     source="Sun et al. 2023 (RetNet, arXiv 2307.08621)",
@@ -390,10 +372,8 @@ class SwishGate(nn.Module):
         return tokens * F.silu(gate)
 
 
-@primitive(
+@_map_of_tokens(
     "model_norm",
-    "tokens: tokens[h,w] -> tokens[h,w]",
-    role=Role.TRANSFORM,
     notation="RMS_d({tokens})",
     source="Zhang and Sennrich 2019 (RMSNorm), eq. 4, over the features of all heads",
 )

@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from nas.genome import STREAMS, Genome, Ref
-from nas.genome.signs import is_constant
-from nas.genome.types import Problem, Typing, infer
+from nas.genome.types import Problem, Typing, infer, is_constant
 from nas.space.rules.automaton import Symbol
 from nas.space.rules.policy import Policy, Rule
 

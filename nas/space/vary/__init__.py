@@ -14,8 +14,7 @@ import numpy as np
 
 from nas.common.errors import SpaceError
 from nas.genome import Genome
-from nas.genome.signs import is_constant
-from nas.genome.types import infer
+from nas.genome.types import infer, is_constant
 from nas.space import SearchSpace
 from nas.space.rules import Policy
 from nas.space.vary import projecting
