@@ -287,7 +287,7 @@ class Primitive:
     @property
     def arities(self) -> tuple[int, ...]:
         """The numbers of operands that a node with this primitive may have, ascending."""
-        return tuple(sorted({len(signature.inputs) for signature in self.signatures}))
+        return tuple(sorted({len(each.inputs) for each in self.signatures}))
 
     def defaults(self) -> dict[str, ParamValue]:
         """Return the default value of each parameter of the primitive."""
@@ -360,7 +360,6 @@ def primitive(
 
 
 def _check_names(made: Primitive) -> None:
-    """Raise ``GenomeError`` for an unknown name in ``notation`` or in the arguments of a class."""
     operands = {port.name for signature in made.signatures for port in signature.inputs}
     known = operands | made.parameters.keys()
     written = {name for _, name, _, _ in Formatter().parse(made.notation) if name}
