@@ -28,6 +28,7 @@ from nas.compiler.kernels.attention import softmax_attention
 from nas.compiler.kernels.gated import forgetting_attention, gated_linear_attention
 from nas.compiler.kernels.linear import linear_attention, visible_mean
 from nas.genome import Ref
+from nas.genome.types import is_non_negative
 
 if TYPE_CHECKING:
     from nas.compiler.plan import Operand, Plan, Step
