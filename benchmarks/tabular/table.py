@@ -24,7 +24,7 @@ from nas.genome import Genome
 from nas.space import SearchSpace
 from nas.space.rules import Policy, PolicyFile, compile_policy
 from nas.store import Document
-from nas.store.files import write_whole
+from nas.store.files import write_file
 from nas.store.frozen import from_text
 from nas.tasks import parse_task
 from nas.training import Report
@@ -101,7 +101,7 @@ class Table:
     def write(self, path: Path) -> None:
         """Write the table to a file, atomically."""
         text = json.dumps(_to_dict(self), separators=(",", ":"), allow_nan=False)
-        write_whole(path, gzip.compress(text.encode(), mtime=0))
+        write_file(path, gzip.compress(text.encode(), mtime=0))
 
 
 def load_table(name_or_path: str | Path) -> Table:

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from nas.common.errors import RunError
 from nas.store import Counts, Run, RunSetup
-from nas.store.files import has_content, run_argument, write_whole
+from nas.store.files import write_file
 
 FRONT_FILE: Final = "front.json"
 
@@ -63,14 +62,8 @@ def write_front(run: Run) -> Path:
     """
     text = json.dumps(run_answer(run), indent=2, ensure_ascii=False, allow_nan=False)
     path, content = run.folder / FRONT_FILE, f"{text}\n".encode("utf-8", "backslashreplace")
-    try:
-        if not has_content(path, content):
-            write_whole(path, content)
-    except OSError as error:
-        raise RunError(
-            f"{path}: cannot be written ({error.strerror}); the record in {run.folder} is whole, "
-            f"`nas resume {run_argument(run.folder)}` goes on once there is space."
-        ) from error
+    if not path.is_file() or path.read_bytes() != content:
+        write_file(path, content)
     return path
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 from nas.common.errors import RunError
-from nas.common.reading import read_regular
 
 RUNS: Final = Path("runs")
 STAGING: Final = ".new-"
@@ -31,43 +30,27 @@ def staging_for(path: Path) -> Path:
     return path.with_name(f"{STAGING}{path.name[:100]}.{uuid.uuid4().hex}")
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file atomically. A symbolic link at the path is replaced, not followed.
-
-    Raises:
-        OSError: the file cannot be written. No temporary file is left behind.
-    """
-    staging = staging_for(path)
-    try:
-        with staging.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        staging.replace(path)
-    except BaseException:
-        staging.unlink(missing_ok=True)
-        raise
-
-
 def write_file(path: Path, content: bytes) -> None:
-    """Write an output file of a command atomically, and create missing parent folders.
+    """Write a file atomically, and create missing parent folders.
+
+    A symbolic link at the path is replaced, not followed.
 
     Raises:
-        RunError: the file cannot be written.
+        RunError: the file cannot be written. No temporary file is left behind.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content)
+        staging = staging_for(path)
+        try:
+            with staging.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            staging.replace(path)
+        finally:
+            staging.unlink(missing_ok=True)
     except OSError as error:
         raise RunError(f"{path}: cannot be written ({error.strerror}).") from error
-
-
-def has_content(path: Path, content: bytes) -> bool:
-    """Return whether a file of a run has the given content. A link or a pipe is never read."""
-    try:
-        return read_regular(path, len(content), follow=False) == content
-    except OSError:
-        return False
 
 
 def leftovers(folder: Path) -> list[Path]:

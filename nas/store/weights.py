@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 
 from nas.common.errors import RunError
 from nas.evaluation.trial import Evaluation
-from nas.store.files import STAGING, run_argument, write_whole
+from nas.store.files import STAGING, write_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -93,18 +93,8 @@ def keep_weights(folder: Path, key: str, evaluation: Evaluation) -> None:
     Raises:
         RunError: the file cannot be written.
     """
-    if evaluation.weights is None or not evaluation.is_ok:
-        return
-    path = weights_path(folder, key)
-    try:
-        path.parent.mkdir(exist_ok=True)
-        write_whole(path, evaluation.weights)
-    except OSError as error:
-        raise RunError(
-            f"{path}: cannot be written ({error.strerror}). Check that you may write to the "
-            "folder and that its disk is not full; "
-            f"`nas resume {run_argument(folder)}` goes on."
-        ) from error
+    if evaluation.weights is not None and evaluation.is_ok:
+        write_file(weights_path(folder, key), evaluation.weights)
 
 
 def remove_weights(folder: Path, keys: Iterable[str]) -> None:
