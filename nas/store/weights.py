@@ -61,14 +61,11 @@ def read_weights(path: Path, genome: Genome, task: ModelTask) -> list[dict[str, 
     layers = _layers(genome, task)
     try:
         torch.nn.ModuleDict({"layers": layers}).load_state_dict(tensors)
+        if spoilt := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
+            raise RuntimeError(f"{spoilt[0]} contains NaN or infinity.")
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise RunError(f"{path}: its weights are not those of the mechanism: {reason}") from None
-    for name, tensor in tensors.items():
-        if not tensor.isfinite().all():
-            raise RunError(
-                f"{path}: its weights are not those of the mechanism: {name} contains NaN."
-            )
     return [layer.state_dict() for layer in layers]
 
 
