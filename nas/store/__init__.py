@@ -2,14 +2,6 @@
 
 ``create_run`` and ``open_writer`` return the only writer of a run, ``open_run`` returns a reader.
 SQLite holds all records; no file of a run is unpickled.
-
-    records.py   setup, proposals, candidates    serialising.py  records to JSON and back
-    run.py       read a run                      writer.py     write a run
-    appending.py add trainings without a writer  folder.py     create and find run folders
-    front.py     find mechanisms of a run        frozen.py     copies of space, policy and task
-    schema.py    the tables                      database.py   SQLite
-    lock.py      one writer at a time            files.py      atomic files
-    weights.py   weights of front members        sources.py    genomes that commands name
 """
 
 from nas.store.files import RUNS
