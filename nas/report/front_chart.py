@@ -130,10 +130,8 @@ def front_chart(
     x = ChartScale.of([row["x"] for row in rows], width, may_be_log=True)
     y = ChartScale.of([row[end] for row in rows for end in ("low", "high")], HEIGHT)
     across = alt.X("x:Q", scale=x.scale(), axis=x.axis(_title(axes.across, is_narrow)))
-    base = shown[0].standard if len(shown) == 1 and not is_narrow and not x.is_log else None
-    is_beside = base is not None and bool(base.objectives)
     above = {"titleAngle": 0, "titleAlign": "left", "titleBaseline": "bottom", "titleX": -30}
-    upwards = y.axis(_title(axes.up, is_narrow), titleY=-40 if is_beside else -10, **above)
+    upwards = y.axis(_title(axes.up, is_narrow), titleY=-10, **above)
     up = alt.Y("y:Q", scale=y.scale(), axis=upwards)
     stairs = [_stairs(view, axes, x) for view in shown]
 
@@ -172,8 +170,6 @@ def front_chart(
         points.mark_point(filled=True, size=130, opacity=0).encode(tooltip=tooltip, **target),
     ]
     chart = alt.layer(*layers).properties(width=width, height=HEIGHT)
-    if base is not None and base.objectives:
-        chart = _beside_standard(chart, x, axes.place(base.objectives)[0])
     title = f"{shown[0].setup.space.name} · {task_and_data(shown[0].setup)}"
     return styled(chart, title, " · ".join(_caption(shown, axes)))
 
@@ -319,20 +315,6 @@ def _place(
         return distance + 15 * sum(near)
 
     return min(free, key=cost)[1:] if free else None
-
-
-def _beside_standard(chart: Any, x: ChartScale, standard: float) -> Any:
-    """Return the chart with an upper axis of costs relative to standard attention."""
-    import altair as alt
-
-    scale = alt.Scale(domain=[x.low / standard, x.high / standard], nice=False, zero=False)
-    axis = alt.Axis(
-        orient="top", title="relative to standard attention (mha)", titleColor=DIM, labelColor=DIM,
-        titleAnchor="end", grid=False, tickCount=x.length // 80,
-    )  # fmt: skip
-    ghost = alt.Chart(chart_data([{"ratio": 1.0}])).mark_point(opacity=0)
-    upper = ghost.encode(x=alt.X("ratio:Q", scale=scale, axis=axis))
-    return alt.layer(chart, upper).resolve_scale(x="independent")
 
 
 def _factor(objective: Objective) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -44,7 +45,9 @@ def mechanisms(view: RunView) -> Iterator[dict[str, Any]]:
         titles = list(view.titles.get(mechanism.digest, ()))
         titles += ["in the front"] if mechanism.digest in members else []
         source = f"{view.label}/{view.short(mechanism)}"
+        is_whole = mechanism.digest in whole
         is_trained = view.trained.get(mechanism.key) is mechanism
+        confirmed = confirmations.get(mechanism.key, []) if is_trained else []
         yield {
             "address": address(view.name, mechanism.digest),
             "name": _name(view, mechanism),
@@ -60,10 +63,9 @@ def mechanisms(view: RunView) -> Iterator[dict[str, Any]]:
                 f"nas export {source} -o champion.py",
                 f"nas evaluate {source} mha --seeds 5",
             ),
-            "whole": _whole(view, mechanism) if mechanism.digest in whole else None,
-            "trainings": _trainings(
-                view, mechanism, confirmations.get(mechanism.key, []) if is_trained else []
-            ),
+            "whole": _whole(view, mechanism) if is_whole else None,
+            "curves": _curves(view, mechanism, confirmed) if is_whole else [],
+            "trainings": _trainings(view, mechanism, confirmed),
         }
 
 
@@ -76,8 +78,15 @@ def _parents(view: RunView, mechanism: Candidate) -> list[Candidate]:
     return [view.by_digest[parent] for parent in parents if parent in view.by_digest]
 
 
+def _searched(mechanism: Candidate) -> tuple[Training, ...]:
+    return (*mechanism.trainings, *(mechanism.target or ()))
+
+
 def _facts(view: RunView, mechanism: Candidate) -> Iterator[tuple[str, str, str]]:
-    """Yield name, text and kind ("disc", "ring", "square ...") of each result of a mechanism."""
+    """Yield name, text and kind of each result of a mechanism.
+
+    The kind is the shape of its mark, or "more" for what the tooltip omits.
+    """
     seeds = plural(len(mechanism.scored), "seed")
     for metric in (o for o in view.setup.objectives if o.is_metric):
         title, name = header(metric.name, metric.unit), metric.name
@@ -103,8 +112,8 @@ def _facts(view: RunView, mechanism: Candidate) -> Iterator[tuple[str, str, str]
     proposal = mechanism.proposal
     generation = 1 + proposal.number // view.setup.config.population
     operator = proposal.operator.replace("_", " ")
-    yield "proposed", f"generation {generation} by {operator}", ""
-    yield "digest", mechanism.digest, ""
+    yield "proposed", f"generation {generation} by {operator}", "more"
+    yield "digest", mechanism.digest, "more"
 
 
 def _costs(
@@ -159,7 +168,7 @@ def _trainings(
 ) -> dict[str, Any]:
     """Return headers and rows of the table of a mechanism's trainings, each with its task."""
     metric = view.metric
-    searched = [("search", t) for t in (*mechanism.trainings, *(mechanism.target or ()))]
+    searched = [("search", training) for training in _searched(mechanism)]
     rows = []
     for part, training in [*searched, *confirmations]:
         evaluation = training.evaluation
@@ -185,3 +194,39 @@ def _trainings(
         "heads": heads,
         "rows": [[c for c, u in zip(row, used, strict=True) if u] for row in rows],
     }
+
+
+def _curves(
+    view: RunView, mechanism: Candidate, confirmations: list[tuple[str, Training]]
+) -> list[dict[str, Any]]:
+    """Return a picture of learning curves for each task: lines by epoch in pixels, and ticks."""
+    metric, standard = view.metric, view.standard
+    if metric is None:
+        return []
+    trainings = [("own", training) for training in _searched(mechanism)]
+    trainings += [("fresh", training) for _, training in confirmations]
+    if standard is not None and standard is not mechanism:
+        trainings = [*(("base", training) for training in _searched(standard)), *trainings]
+    by_task: dict[str, list[tuple[str, list[float]]]] = {}
+    for kind, training in trainings:
+        reports = training.evaluation.reports
+        values = [r.metrics[metric.name] for r in reports if metric.name in r.metrics]
+        if len(values) > 1 and all(map(math.isfinite, values)):
+            by_task.setdefault(training.task_name, []).append((kind, values))
+    pictures = []
+    for task, lines in by_task.items():
+        flat = [value for _, values in lines for value in values]
+        low, high, epochs = min(flat), max(flat), max(len(values) for _, values in lines)
+        height, width = 132 / ((high - low) or 1.0), 352 / (epochs - 1)
+
+        def y(value: float, low: float = low, height: float = height) -> float:
+            return 142 - height * (value - low)
+
+        drawn = []
+        for kind, values in lines:
+            places = (f"{40 + width * i:.0f},{y(value):.1f}" for i, value in enumerate(values))
+            drawn.append((kind, " ".join(places)))
+        ticks = [(y(v), amount(v, metric.unit)) for v in (low, (low + high) / 2, high)]
+        title = f"{header(metric.name, metric.unit)} under {task}"
+        pictures.append({"title": title, "lines": drawn, "ticks": ticks, "epochs": epochs})
+    return pictures

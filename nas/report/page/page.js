@@ -90,7 +90,7 @@ addEventListener("keydown", (event) => {
 addEventListener("hashchange", () => {
   select();
   // A link further down leads back to the panel.
-  if (panel.getBoundingClientRect().bottom < 0) panel.scrollIntoView({ behavior: "smooth" });
+  if (panel.getBoundingClientRect().bottom < 0) panel.scrollIntoView();
 });
 
 select();

@@ -179,7 +179,7 @@ def _confirmation(view: RunView) -> dict[str, Any]:
                     else None
                     for part in parts
                 ],
-                "costs": [f"{shares[cost]:.2f}" if cost in shares else "" for cost in costs],
+                "costs": [_share(shares.get(cost)) for cost in costs],
             }
         )
     tasks = view.confirmation(metric).tasks
@@ -190,6 +190,10 @@ def _confirmation(view: RunView) -> dict[str, Any]:
         *(f"{header(cost).removesuffix(' ms')} × {STANDARD}" for cost in costs),
     ]
     return {"run": view.name, "metric": header(name, unit), "heads": heads, "rows": rows}
+
+
+def _share(share: float | None) -> str:
+    return "" if share is None else "<0.01" if 0 < share < 0.01 else f"{share:.2f}"
 
 
 def explanations(views: Sequence[RunView]) -> list[dict[str, Any]]:

@@ -105,6 +105,9 @@ def test_panel_shows_graph_source_parents_and_trainings_by_task(
         *([["vit-cifar10", "fresh"]] * 5),
         *([["comparison", "long"]] * 5),
     ]
+    titles = opened.page.locator(".curves figcaption").all_inner_texts()
+    assert titles == ["accuracy % under vit-cifar10", "accuracy % under comparison"]
+    assert opened.page.locator(".curves .fresh").count() == 10
     link = opened.page.locator(".lineage a").first
     parent = str(link.get_attribute("href"))
     assert parent == address(view.name, best.proposal.parents[0])
