@@ -4,9 +4,10 @@ A worker is a process of a `Pool` that runs one trial at a time. The rules:
 
     a worker does not answer in time    its process is ended, and its trial fails
     its machine is lost                 the trial starts again, any number of times
-    its process ends, or the trial      the trial is retried while no other trial runs, with all of
-    runs out of memory                  the memory that workers share; the second time it fails
-    it cannot train any candidate       its trial starts again on another worker
+    its process ends, the trial runs    the trial is retried while no other trial runs, with all of
+    out of memory, or it says that      the memory that workers share; the second time it fails
+    its machine cannot train
+    it says so as it starts             it gets no trials, and no other worker starts in its place
 
 Most processes end because the processes of a machine together need more memory than it has; hence
 the retry while no other trial runs. No operation iterates over all workers: there may be thousands.
@@ -21,7 +22,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, Literal, Protocol, TypeAlias
@@ -67,7 +68,7 @@ class Pool(Protocol):
         """
         ...
 
-    def wait(self, timeout: float | None) -> Iterable[Any]:
+    def wait(self, timeout: float | None) -> Sequence[Any]:
         """Block until a call is answered, or for so many seconds; return all new references."""
         ...
 
@@ -118,7 +119,7 @@ class Dispatcher:
         self._unfit: list[_Worker] = []  # kept, so that no other worker starts in their place
         self._numbers = count()
         self._start_seconds, self._fault = start_seconds, ""
-        self._last_ready, self._is_wait_reported = clock(), False
+        self._waiting_since, self._is_wait_reported = clock(), False
         for each in resources:
             self._start(each)
 
@@ -179,9 +180,12 @@ class Dispatcher:
 
     def _handle_events(self) -> None:
         """Wait for answers or the next deadline, and handle what happened."""
-        deadline = min(self._check_workers(), self._next_limit())
-        timeout = None if deadline == math.inf else max(0.0, deadline - self._clock())
-        for ref in self._pool.wait(timeout):
+        answers = self._pool.wait(0.0)  # a worker may have started since the last call
+        if not answers:
+            deadline = min(self._check_workers(), self._next_limit())
+            timeout = None if deadline == math.inf else max(0.0, deadline - self._clock())
+            answers = self._pool.wait(timeout)
+        for ref in answers:
             if worker := self._starting.pop(ref, None):
                 self._handle_start(worker, ref)
             elif run := self._running.pop(ref, None):  # None: the worker was ended meanwhile
@@ -209,7 +213,7 @@ class Dispatcher:
             return math.inf
         if not self._starting:
             raise DeviceError(self._fault)
-        waited, limit = self._clock() - self._last_ready, f"{self._start_seconds:.0f} s"
+        waited, limit = self._clock() - self._waiting_since, f"{self._start_seconds:.0f} s"
         why = f"; {self._fault.rstrip('.')}" if self._fault else ""
         if waited >= self._start_seconds:
             raise DeviceError(
@@ -217,12 +221,12 @@ class Dispatcher:
                 "workers, a longer --start-seconds, or train on this machine with --backend local."
             )
         if waited < NO_WORKER_SECONDS:
-            return self._last_ready + min(NO_WORKER_SECONDS, self._start_seconds)
+            return self._waiting_since + min(NO_WORKER_SECONDS, self._start_seconds)
         if not self._is_wait_reported:
             self._is_wait_reported = True
             text = f"no worker for {NO_WORKER_SECONDS:.0f} s{why}: waiting for the cluster, {limit}"
             self.on_incident(Incident("waiting", f"{text} in all (--start-seconds)."))
-        return self._last_ready + self._start_seconds
+        return self._waiting_since + self._start_seconds
 
     def _handle_start(self, worker: _Worker, ref: Any) -> None:
         try:
@@ -243,17 +247,16 @@ class Dispatcher:
         worker, ticket = run.worker, run.ticket
         try:
             evaluation, is_usable = self._pool.get(ref)
-        except DeviceError as error:
-            self._give_up(worker, "refused", str(error))
-            return heapq.heappush(self._pending, ticket)
-        except WorkerLostError as error:
-            text, trial = f"a worker was lost ({error.cause}): {error}.", ticket.trial
-            self.on_incident(Incident(error.cause, text, worker.name, trial.key, trial.repeat))
+        except (DeviceError, WorkerLostError) as error:
+            cause = error.cause if isinstance(error, WorkerLostError) else "refused"
+            why, trial = str(error).rstrip("."), ticket.trial
+            text = f"a worker was lost ({cause}): {why}."
+            self.on_incident(Incident(cause, text, worker.name, trial.key, trial.repeat))
             self._replace(worker)
-            if error.cause == "node":
+            if cause == "node":
                 return heapq.heappush(self._pending, ticket)
-            reason: Reason = "out_of_memory" if error.cause == "memory" else "worker_lost"
-            evaluation = self._failure(run, reason, f"its worker was lost twice: {error}")
+            reason: Reason = "out_of_memory" if cause == "memory" else "worker_lost"
+            evaluation = self._failure(run, reason, f"its worker was lost twice: {why}")
         else:
             if is_usable:
                 self._free.append(worker)
@@ -267,7 +270,6 @@ class Dispatcher:
     def _give_up(self, worker: _Worker, kind: Kind, text: str) -> None:
         """Start no more trials on a worker, and report it unless the same was reported before."""
         self._unfit.append(worker)
-        self._last_ready = self._clock()
         if text != self._fault:
             self._fault = text
             self.on_incident(Incident(kind, text, worker.name))
@@ -275,7 +277,7 @@ class Dispatcher:
     def _replace(self, worker: _Worker) -> None:
         """End a worker, and start another one with its resources."""
         self._pool.kill(worker.process)
-        self._last_ready = self._clock()
+        self._waiting_since = self._clock()
         self._start(worker.resources)
 
     def _failure(self, run: _Run, reason: Reason, text: str) -> Evaluation:

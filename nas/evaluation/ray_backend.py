@@ -20,7 +20,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_worker_niceness", "0")
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -147,7 +147,7 @@ class ActorPool:
         """See `Pool`."""
         return self._expect(worker, worker.actor.evaluate.remote(trial, is_alone))
 
-    def wait(self, timeout: float | None) -> Iterable[Any]:
+    def wait(self, timeout: float | None) -> Sequence[Any]:
         """See `Pool`."""
         done = []
         with suppress(Empty):
@@ -161,11 +161,9 @@ class ActorPool:
         process = ref.process
         try:
             answer = ref.result()
-        except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, DeviceError):
-                raise error.cause from None
-            raise DeviceError(f"a Ray worker cannot work: {gist(error)}.") from error
         except ray.exceptions.RayError as error:
+            if isinstance(cause := getattr(error, "cause", None), DeviceError):
+                raise cause from None
             raise WorkerLostError(_cause(error, process.node), gist(error)) from error
         if not process.node:
             answer, process.node = answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 from nas.common.errors import DeviceError
@@ -57,13 +57,14 @@ class SimulatedPool:
         self.alone += [trial.key] if is_alone else []
         return self._expect(trial.key, trial.work, trial)
 
-    def wait(self, timeout: float | None) -> Iterable[Any]:
+    def wait(self, timeout: float | None) -> Sequence[Any]:
         """Let time pass until the next answer."""
         if not self._coming or (timeout is not None and self._coming[0][0] > self.now + timeout):
             assert timeout is not None, "the dispatcher waits without end"
             self.now += timeout
             return []
-        self.now, *ref = heapq.heappop(self._coming)
+        end, *ref = heapq.heappop(self._coming)
+        self.now = max(self.now, end)
         return [tuple(ref)]
 
     def get(self, ref: Any) -> Any:

@@ -71,6 +71,7 @@ def test_trials_with_most_work_start_first(trials_named):
     ("fault", "reason"),
     [
         ("process", "worker_lost"),
+        ("refused", "worker_lost"),
         ("memory", "out_of_memory"),
         ("out_of_memory", "out_of_memory"),
         ("worker_lost", "worker_lost"),  # an unusable GPU that several workers share
@@ -82,8 +83,8 @@ def test_lost_processes_and_memory_are_retried_alone_once(workers, fault, reason
     assert reasons(failed) == {"k": reason}
     assert [pool.submitted.count(key) for key in "ckt"] == [2, 2, 1]
     assert sorted(pool.submitted[-2:]) == sorted(pool.alone) == ["c", "k"]
-    if fault in ("process", "memory"):
-        assert failed["k"].error == "its worker was lost twice: gone"
+    if fault in ("process", "memory", "refused"):
+        assert failed["k"].error.startswith("its worker was lost twice: ")
         assert (pool.started, pool.killed) == (workers + 3, 3)
 
 
@@ -133,7 +134,7 @@ def test_a_hanging_worker_costs_its_trial_alone(trials_named):
 
 
 def test_a_worker_that_cannot_train_gets_no_trials_and_keeps_its_place(trials_named):
-    pool = make_pool({"start": ["", "refused", "refused"], "c": ["refused"]})
+    pool = make_pool({"start": ["", "refused", "refused"]})
     dispatcher = make_dispatcher(pool, 4)
     incidents = listen(dispatcher)
     assert reasons(run(dispatcher, trials_named(*KEYS))) == {}
@@ -166,6 +167,7 @@ def test_without_any_worker_there_is_a_device_error(faults, starts, words, trial
         with pytest.raises(DeviceError, match=words):
             wait()
     assert pool.started == starts
+    assert pool.now <= 300  # a worker that is given up does not prolong the wait
     waits = [i.text for i in incidents if i.kind == "waiting"]
     assert len(waits) == ("hangs" in faults)
     assert all(text.startswith("no worker for 30 s") for text in waits)
@@ -180,6 +182,13 @@ def test_a_cluster_that_loses_all_workers_has_start_seconds_to_recover(trials_na
     pool.start_seconds = 301.0
     with pytest.raises(DeviceError, match="no worker started within 300 s"):
         run(dispatcher, trials_named("d"))
+
+
+def test_a_worker_that_started_before_the_first_wait_is_used(trials_named):
+    pool = make_pool()
+    dispatcher = make_dispatcher(pool, 1)
+    pool.now = 301.0
+    assert reasons(run(dispatcher, trials_named("a"))) == {}
 
 
 def test_a_thousand_unreliable_workers_lose_no_trial_and_are_busy(trials_named):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,13 @@ from typing import Any
 import pytest
 import ray  # noqa: TID251 - the cluster that these tests share
 import torch
+from ray.exceptions import RayTaskError  # noqa: TID251
 
 from nas.common.errors import DeviceError
+from nas.evaluation.dispatch import WorkerLostError
 from nas.evaluation.execution import Execution
 from nas.evaluation.local import LocalEvaluator
-from nas.evaluation.ray_backend import RayEvaluator
+from nas.evaluation.ray_backend import ActorPool, RayEvaluator, _Process
 from nas.evaluation.trainer import Train, budget_of, train_candidate, worker_name
 from nas.evaluation.trial import Evaluation, Trial, run_trials
 from nas.genome.mechanisms import mechanism
@@ -162,6 +165,17 @@ def results(evaluation: Evaluation) -> tuple[Any, ...]:
     return evaluation.metrics, reports, evaluation.weights
 
 
+@pytest.mark.parametrize(
+    ("cause", "expected"), [(DeviceError("no GPU."), DeviceError), (ValueError(), WorkerLostError)]
+)
+def test_only_a_device_error_of_a_worker_blames_its_machine(cause, expected):
+    call: Any = Future()
+    call.process = _Process(None)
+    call.set_exception(RayTaskError("evaluate", "", cause))
+    with pytest.raises(expected):
+        ActorPool(None, None).get(call)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_gpu_that_torch_cannot_use_is_a_device_error(cluster, task, data, trials_named):
@@ -175,7 +189,8 @@ def test_gpu_that_torch_cannot_use_is_a_device_error(cluster, task, data, trials
 SCRIPT = """
 import os, signal, sys, time
 from contextlib import closing
-from nas.evaluation.ray_backend import RayEvaluator
+from nas.evaluation.dispatch import WorkerLostError
+from nas.evaluation.ray_backend import ActorPool, RayEvaluator, _Process
 from nas.evaluation.execution import Execution
 from nas.evaluation.trial import Budget, Evaluation, Trial, run_trials
 from nas.common.errors import NasError
