@@ -225,12 +225,8 @@ def confirm(
         data: new place of the run's data if they were moved.
         against: the reference, which may be a user's own torch module, see ``nas.store.sources``;
             standard attention by default. The file of a module, FILE.py:CLASS, is executed.
-        rates: whether to train each mechanism at each of the task's learning rates, and to compare
-            mechanisms at their best rates, see ``nas.common.rates``. ``CHOOSING_SEEDS`` further
-            trainings at each rate choose the rate.
+        rates, on_training: see ``nas.evaluate``.
         runs, execution: see ``nas.search``.
-        on_training: function called with each finished training, the number of finished trainings,
-            and the total.
 
     Raises:
         RunError: there is no such run, or it has no mechanism to confirm.

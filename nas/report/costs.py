@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
@@ -13,7 +12,7 @@ from rich.text import Text
 
 from nas.common.errors import GenomeError
 from nas.compiler import build_attention, formula, make_plan, resolve
-from nas.costs import Cost, attention_cost, default_costs
+from nas.costs import COSTS, Cost, attention_cost, default_costs
 from nas.genome import Genome, ModelSizes
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS, NamedMechanism, mechanism
@@ -28,7 +27,7 @@ from nas.store.sources import AnyTrainable, ModuleSource
 if TYPE_CHECKING:
     import pandas
 
-MOST_EXACT: Final = 1_000_000  # smaller costs are shown with all digits
+MOST_EXACT: Final = 1_000_000  # columns of smaller costs show all digits
 
 
 @dataclass(frozen=True)
@@ -125,17 +124,19 @@ def _costs(rows: Sequence[CostRow]) -> list[Column[CostRow]]:
     """Return a column for each cost; an unknown cost is "-", a measured one has a mark."""
 
     def column(name: str, rank: int) -> Column[CostRow]:
+        is_exact = max(row.cost.values.get(name, 0) for row in rows) < MOST_EXACT
+
         def text(row: CostRow) -> str:
             known = row.cost.values.get(name)
             if known is None:
                 return "-"
-            shown = f"{known:,}" if known < MOST_EXACT else human(known)
+            shown = f"{known:,}" if is_exact else human(known)
             return shown + MARK * row.is_measured
 
         value = lambda row: row.cost.values.get(name)  # noqa: E731
         return Column(name, header(name), value, text=text, rank=rank)
 
-    names = dict.fromkeys(chain.from_iterable(row.cost.values for row in rows))
+    names = [cost.name for cost in COSTS.registered.values() if cost.is_counted]
     return [column(name, rank) for rank, name in enumerate(names)]
 
 
@@ -229,15 +230,15 @@ def show_costs(console: Console, table: CostTable) -> None:
     say(console, *dict.fromkeys(remarks))
 
 
-def mechanisms_table(sizes: Sizes) -> tuple[list[Column[CostRow]], list[CostRow]]:
-    """Return the table of all named mechanisms: its columns, and a row for each mechanism.
+def mechanisms_table(
+    sizes: Sizes, names: Iterable[str] = MECHANISMS
+) -> tuple[list[Column[CostRow]], list[CostRow]]:
+    """Return a table of named mechanisms: its columns, and a row for each mechanism.
 
     A mechanism that does not exist at these sizes has no costs.
     """
-    rows = [
-        CostRow(m.name, m.name, sizes.tokens, price(m.genome, sizes).cost or Cost({}))
-        for m in MECHANISMS.values()
-    ]
+    costs = {name: price(MECHANISMS[name].genome, sizes).cost or Cost({}) for name in names}
+    rows = [CostRow(name, name, sizes.tokens, cost) for name, cost in costs.items()]
 
     def of(field: str, title: str = "", **options: Any) -> Column[CostRow]:
         value = lambda row: getattr(MECHANISMS[row.name], field)  # noqa: E731
@@ -246,11 +247,11 @@ def mechanisms_table(sizes: Sizes) -> tuple[list[Column[CostRow]], list[CostRow]
     def genome(row: CostRow) -> Any:
         return MECHANISMS[row.name].genome
 
-    costs = [c if c.key in default_costs() else replace(c, title="") for c in _costs(rows)]
+    numbers = [c if c.key in default_costs() else replace(c, title="") for c in _costs(rows)]
     columns = [
         of("name", "name", style="cyan"),
-        *costs,
-        of("paper", "paper", rank=len(costs), least=12),
+        *numbers,
+        of("paper", "paper", rank=len(numbers), least=12),
         Column("formula", "formula", lambda r: formula(genome(r)), is_number=False, least=20),
         of("about"),
         of("reading"),
@@ -262,10 +263,9 @@ def mechanisms_table(sizes: Sizes) -> tuple[list[Column[CostRow]], list[CostRow]
 
 def mechanisms_answer(sizes: Sizes, mechanism: NamedMechanism | None = None) -> dict[str, Any]:
     """Return the JSON object of ``nas mechanisms``, about one or about all named mechanisms."""
-    rows = records(*mechanisms_table(sizes))
     if mechanism is None:
-        return {"sizes": asdict(sizes), "mechanisms": rows}
-    (row,) = (row for row in rows if row["name"] == mechanism.name)
+        return {"sizes": asdict(sizes), "mechanisms": records(*mechanisms_table(sizes))}
+    (row,) = records(*mechanisms_table(sizes, [mechanism.name]))
     return {"sizes": asdict(sizes)} | row
 
 
