@@ -11,7 +11,7 @@ import networkx as nx
 
 from tests.cli.conftest import TINY
 
-UNNEEDED = ("ray", "torchvision", "altair", "onnx", "transformers")
+UNNEEDED = ("ray", "torchvision", "onnx", "transformers")
 WITHOUT = f"""
 import sys
 
