@@ -1,7 +1,6 @@
-"""A user's own torch module, ``FILE.py:CLASS``, which is trained in place of a genome's mechanism.
+"""A user's own torch module, ``FILE.py:CLASS``; its file is read here, and not executed.
 
-This module reads the file and does not execute it; ``nas.training.user_attention`` does. It imports
-no torch.
+This module imports no torch.
 """
 
 from __future__ import annotations
@@ -22,15 +21,10 @@ _LARGEST_FILE: Final = 2**22
 
 @dataclass(frozen=True)
 class UserModule:
-    """A class of a user's Python file.
+    """A class of a user's Python file: ``path`` as the user wrote it, and the file's ``text``.
 
-    Workers receive the file's text, so they need no access to the file. The text must not import
-    other files of its folder, because the digest would not depend on their content.
-
-    Attributes:
-        path: the path as the user wrote it, for messages.
-        class_name: name of the class.
-        text: content of the file.
+    Workers receive the text, so they need no access to the file. It must not import other files of
+    its folder, because the digest would not depend on their content.
     """
 
     path: str = field(compare=False)

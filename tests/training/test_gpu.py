@@ -13,13 +13,14 @@ from nas.api.doctor import examine
 from nas.common.captures import CudaGraphs
 from nas.compiler import build_attention
 from nas.costs.timing import calibrate, calibration
-from nas.evaluation.trainer import train_candidate
+from nas.evaluation.trainer import train_candidate, train_guarded, worker_name
 from nas.evaluation.trial import Evaluation, Trial
 from nas.genome import ModelSizes
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.surgery.preserving import difference
 from nas.tasks import load_task
 from nas.tasks.images.task import ImageTask
+from nas.training.user_module import UserModule
 
 pytestmark = pytest.mark.gpu
 
@@ -45,6 +46,15 @@ def train(name: str, task: Any) -> Evaluation:
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_named_mechanisms_train_as_a_graph(name: str, task: Any) -> None:
     assert train(name, task).execution == "cuda graph"
+
+
+def test_a_users_module_trains_in_a_process_of_its_own(task: Any, tmp_path: Any) -> None:
+    path = nas.export("mha", tmp_path / "mha.py").path
+    module = UserModule(str(path), "Attention", path.read_text())
+    trial = Trial(module.key, module, 7)
+    evaluation = train_guarded(train_candidate, trial, task, task.load(), "cuda", 300.0)
+    assert (evaluation.is_ok, evaluation.execution) == (True, "cuda graph"), evaluation.error
+    assert evaluation.worker != worker_name()
 
 
 class WaitingTask(ImageTask):
