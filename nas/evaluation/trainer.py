@@ -11,6 +11,7 @@ import platform
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
@@ -275,6 +276,8 @@ def _train(
                     progress.add(name, report)
             finally:
                 progress.executions[training.execution] = None
+            with suppress(Constant):  # a gate that hid a leak may have opened
+                probe(block, model_task.sizes, is_causal=model_task.is_causal)
         if trial.keeps_weights and model_task is task.main:
             progress.weights = attention_weights(model)
         if missed := task.missed(progress.metrics):

@@ -9,6 +9,7 @@ Training a constant mechanism would cost as much as training a good mechanism.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Final
 
 import torch
@@ -23,6 +24,10 @@ from nas.training.user_module import UserModule
 
 SPREAD: Final = 0.1
 """Standard deviation of the noise added to weights, as the input of a zero weight has no effect."""
+ENDS: Final = 64
+"""Number of tokens of a long sequence at which the probe changes the tokens that follow."""
+PAIRS: Final = 2**24
+"""Pairs of query and key, in all heads, of a batch of the probe."""
 TOLERANCE: Final = 1e-5
 """Outputs are equal if they differ by at most this fraction of the largest output, in float32."""
 
@@ -89,30 +94,44 @@ def probe(block: nn.Module, sizes: ModelSizes, *, is_causal: bool) -> None:
     since its training will diverge.
 
     Raises:
-        Constant: the output does not depend on the input.
         Leak: the output for an example depends on other examples of the batch; or ``is_causal`` is
             set and the output for a token depends on later tokens.
+        Constant: the output does not depend on the input.
     """
-    block = copy.deepcopy(block).float().eval()
+    block = copy.deepcopy(block).float().cpu().eval()
     for weight in block.parameters():
         weight.add_(SPREAD * torch.randn_like(weight))
     options = {"is_causal": True} if is_causal else {}
     x, other = torch.randn(2, 1, sizes.tokens, sizes.dim)
-    out, batch = block(x, **options), block(torch.cat([x, other]), **options)
+    out, batch = block(x, **options), block(torch.cat([other, x, other, other]), **options)
     if not (out.isfinite().all() and batch.isfinite().all()):
         return  # the training will diverge
-    if not _is_same(out, batch[:1]):
+    if not _is_same(out, batch[1:2]):
         raise Leak("the output for an example depends on other examples of its batch")
-    if _is_same(out, batch[1:]):
-        raise Constant("the mechanism gives the same output for every input")
     if is_causal:
-        half = sizes.tokens // 2
-        changed = torch.cat([x[:, :half], other[:, half:]], dim=1)
-        if not _is_same(out[:, :half], block(changed, **options)[:, :half]):
-            raise Leak(
-                "the output for a token depends on later tokens, in a causal task; expected that "
-                "forward accepts `mask` and hides the keys at which it is False"
-            )
+        for changed, is_kept in _changed_ends(x, other, sizes):
+            results = block(changed, **options)
+            if not _is_same(results[:1] * is_kept, results[1:] * is_kept):
+                raise Leak(
+                    "the output for a token depends on later tokens, in a causal task; expected "
+                    "that forward accepts `mask` and hides the keys at which it is False"
+                )
+    if _is_same(out, batch[:1]):
+        raise Constant("the mechanism gives the same output for every input")
+
+
+def _changed_ends(x: Tensor, other: Tensor, sizes: ModelSizes) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches of x followed by copies that end with other tokens.
+
+    Each comes with a mask, shape (copies, n, 1), True at the tokens that a copy shares with x. The
+    ends begin at each token, or at ``ENDS`` tokens of a longer sequence.
+    """
+    n = sizes.tokens
+    starts = torch.linspace(1, n - 1, min(n - 1, ENDS)).long()
+    size = max(1, PAIRS // (sizes.heads * n * n))
+    for some in starts.split(size):
+        is_kept = torch.arange(n)[None, :, None] < some[:, None, None]
+        yield torch.cat([x, torch.where(is_kept, x, other)]), is_kept
 
 
 def _is_same(output: Tensor, other: Tensor) -> bool:

@@ -160,6 +160,19 @@ def test_a_block_that_reads_later_tokens_fails_a_causal_task(monkeypatch):
     assert evaluation.error.startswith("the output for a token depends on later tokens")
 
 
+def test_a_leak_that_begins_in_training_fails_a_causal_task(monkeypatch):
+    steps = []
+
+    def leak(x):
+        steps.append(1)
+        return x + x.cumsum(1) if len(steps) < 5 else x.flip(1)
+
+    monkeypatch.setattr(candidate, "build_attention", lambda *_, **__: Faulty(leak))
+    task = load_task("recall", overrides={"train_examples": 80})
+    evaluation = train_candidate(trial(), task, task.load())
+    assert (evaluation.reason, bool(evaluation.reports)) == ("leak", True)
+
+
 def change_torch_state(x):
     torch.set_default_dtype(torch.float64)
     torch.set_float32_matmul_precision("medium")

@@ -55,6 +55,9 @@ def test_probe_finds_what_is_constant_and_not_zero():
         lambda x, _: x.mean(dim=1, keepdim=True).expand_as(x),
         lambda x, _: x.roll(-1, dims=1),
         lambda x, _: nn.functional.avg_pool1d(x.mT, 3, 1, 1).mT,
+        lambda x, _: (
+            x + x.unflatten(1, (-1, 8)).mean(2, keepdim=True).expand(-1, -1, 8, -1).flatten(1, 2)
+        ),
     ],
 )
 def test_probe_finds_a_planted_leak(leak):
@@ -64,7 +67,12 @@ def test_probe_finds_a_planted_leak(leak):
 
 
 @pytest.mark.parametrize(
-    "leak", [lambda x, _: x + x.mean(dim=0, keepdim=True), lambda x, _: x.roll(1, dims=0)]
+    "leak",
+    [
+        lambda x, _: x + x.mean(dim=0, keepdim=True),
+        lambda x, _: x.roll(1, dims=0),
+        lambda x, _: x + x[2:].sum(dim=0),
+    ],
 )
 def test_probe_finds_what_mixes_examples(leak):
     with pytest.raises(Leak, match="other examples"):
