@@ -129,7 +129,7 @@ def _changed_ends(x: Tensor, other: Tensor, sizes: ModelSizes) -> Iterator[tuple
     n = sizes.tokens
     starts = torch.linspace(1, n - 1, min(n - 1, ENDS)).long()
     size = max(1, PAIRS // (sizes.heads * n * n))
-    for some in starts.split(size):
+    for some in torch.split(starts, size):
         is_kept = torch.arange(n)[None, :, None] < some[:, None, None]
         yield torch.cat([x, torch.where(is_kept, x, other)]), is_kept
 
