@@ -123,10 +123,20 @@ def test_means_of_whole_tokens_are_means_of_heads(genome: Build, after: Any) -> 
     assert digest(few) != digest(projected)
 
 
-@pytest.mark.parametrize("op", ["layer_norm", "linear", "rope", "output_gate"])
-def test_means_through_maps_of_single_heads_differ(genome: Build, op: str) -> None:
-    params = {"per": "head"} if op == "output_gate" else {}
-    forms = [genome(*MEAN, (op, [1], params), has_wv=False, raw=raw) for raw in ("slice", "shared")]
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        (*MEAN, ("layer_norm", [1])),
+        (*MEAN, ("linear", [1])),
+        (*MEAN, ("rope", [1])),
+        (*MEAN, ("output_gate", [1], {"per": "head"})),
+        (("forget_gate", "v"), ("scan", ["v", 0])),
+        (("constant_gate", "v"), ("scan", ["v", 0])),
+        (("feature_gate", "v", {"form": "exponential"}), ("scan", ["v", 0])),
+    ],
+)
+def test_operations_on_single_heads_differ(genome: Build, nodes: Any) -> None:
+    forms = [genome(*nodes, has_wv=False, raw=raw) for raw in ("slice", "shared")]
     assert digest(forms[0]) != digest(forms[1])
 
 
@@ -134,15 +144,6 @@ def test_means_through_maps_of_single_heads_differ(genome: Build, op: str) -> No
 def test_scans_of_whole_tokens_are_scans_of_heads(genome: Build, gate: str) -> None:
     nodes = (gate, "v"), ("scan", ["v", 0])
     check(genome(*nodes, has_wv=False, raw="shared"), genome(*nodes, has_wv=False))
-
-
-@pytest.mark.parametrize(
-    "gate", [("forget_gate",), ("constant_gate",), ("feature_gate", {"form": "exponential"})]
-)
-def test_scans_with_gates_of_heads_differ(genome: Build, gate: tuple[Any, ...]) -> None:
-    nodes = (gate[0], "v", *gate[1:]), ("scan", ["v", 0])
-    forms = [genome(*nodes, has_wv=False, raw=raw) for raw in ("slice", "shared")]
-    assert digest(forms[0]) != digest(forms[1])
 
 
 ZERO: Final = (("distance", "qk"), ("relu_squared", [0]), ("weighted_sum", [1, "v"]))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from nas.genome.primitives.normalisers import (
     Ratio,
+    ReluSquared,
     SoftmaxFree,
     SoftmaxOne,
     SoftmaxSink,
@@ -48,7 +49,10 @@ CASES: Final[dict[str, tuple[nn.Module, Callable[..., Tensor]]]] = {
     "ratio": (Ratio(), ratio),
     "softpick": (Softpick(), softpick),
     "stick_breaking": (StickBreaking(), stick_breaking),
-    "softmax_free": (SoftmaxFree(divide=False), plain_sum),
+    "plain_sum": (SoftmaxFree(divide=False), plain_sum),
+    "softmax_free": (SoftmaxFree(), plain_sum),
+    "softmax_one": (SoftmaxOne(), lambda row, _: row.exp() / (1 + row.exp().sum())),
+    "relu_squared": (ReluSquared(), lambda row, _: row.clamp(min=0) ** 2 / len(row)),
 }
 MASKS: Final = {
     "none": torch.ones(9, 9, dtype=torch.bool),

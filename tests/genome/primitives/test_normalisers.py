@@ -55,23 +55,11 @@ def test_sparse_normalisers_keep_their_sum_in_float32(module: torch.nn.Module, s
     torch.testing.assert_close(short.double(), module(z), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("size", [1.0, 800.0])
-def test_softmax_one_adds_a_silent_key(size: float) -> None:
-    z = scores(size=size)
+def test_softmax_one_of_large_scores_adds_a_silent_key() -> None:
+    z = scores(size=800.0)
     with_silent = torch.cat((torch.zeros(2, 3, 9, 1, dtype=z.dtype), z), dim=-1)
     expected = torch.softmax(with_silent, -1)[..., 1:]
     torch.testing.assert_close(SoftmaxOne()(z), expected)
-    plain = z.exp() / (1 + z.exp().sum(-1, keepdim=True))
-    if size == 1.0:
-        torch.testing.assert_close(SoftmaxOne()(z), plain)
-
-
-def test_relu_squared_divides_by_the_visible_keys() -> None:
-    z, mask = scores(), torch.ones(9, 9, dtype=torch.bool).tril()
-    count = torch.arange(1, 10).double()[:, None]
-    expected = z.clamp(min=0) ** 2 / count * mask
-    torch.testing.assert_close(ReluSquared()(z, mask=mask), expected)
-    torch.testing.assert_close(ReluSquared()(z), z.clamp(min=0) ** 2 / 9)
 
 
 def test_uniform_is_a_mean_and_reads_no_score() -> None:

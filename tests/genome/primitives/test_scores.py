@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.genome.primitives.normalisers import SoftmaxFree
 from nas.genome.primitives.products import (
     ConvolutionalScore,
     Cosine,
@@ -96,14 +95,3 @@ def test_alibi_takes_a_slope_for_each_step_of_distance() -> None:
 def test_alibi_in_16_bits_tells_neighbours_apart() -> None:
     biased = Alibi(8)(torch.zeros(1, 8, 2_000, 2_000, dtype=torch.bfloat16))
     assert biased[0, 7, 1_999, 1_999 - 3 :].tolist() == [-3 / 256, -2 / 256, -1 / 256, 0.0]
-
-
-def test_softmax_free_weights_are_scores_over_the_number_of_keys() -> None:
-    scores = draw(2, 3, 4, 4)
-    mask = torch.ones(4, 4, dtype=torch.bool).tril()
-    mask[2] = False
-    weights = SoftmaxFree()(scores, mask)
-    torch.testing.assert_close(weights[:, :, 1, :2], scores[:, :, 1, :2] / 2)
-    assert not weights[:, :, 1, 2:].any()
-    assert not weights[:, :, 2].any()
-    torch.testing.assert_close(SoftmaxFree()(scores), scores / 4)

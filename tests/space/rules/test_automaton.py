@@ -43,30 +43,3 @@ def test_retreat_is_the_inverse_of_advance() -> None:
             for state in range(automaton.all_states.bit_length()):
                 leads_in = bool(automaton.advance(1 << state, symbol) & target)
                 assert bool(back >> state & 1) == leads_in
-
-
-@pytest.mark.parametrize(
-    ("pattern", "words"),
-    [
-        ("a (b", "not closed"),
-        ("a ) b", "')'"),
-        ("* a", "'*'"),
-        ("a1 bb", "did you mean 'b"),
-        ("(" * 70 + "a" + ")" * 70, "parentheses"),
-    ],
-)
-def test_malformed_patterns_are_explained(pattern: str, words: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(words)):
-        compile_pattern(pattern, SYMBOLS, WORDS)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "words"),
-    [
-        (".? " * 20_000, "at most 500 characters"),
-        (".* a1" + " ." * 40, "more than 500 states"),  # it has 2 ** 41
-    ],
-)
-def test_an_expression_that_is_too_large_is_refused(pattern: str, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        compile_pattern(pattern, SYMBOLS, WORDS)

@@ -27,6 +27,12 @@ def read(folder: Path, text: str) -> Policy:
     [
         ("[{name: r, to: output, from: input, match: 'scor'}]", ["'r'", "did you mean 'score'"]),
         ("[{name: r, to: output, from: input, match: 'score (gate'}]", ["'r'", "not closed"]),
+        ("[{name: r, to: output, from: input, match: 'score ) gate'}]", ["'r'", "')'"]),
+        ("[{name: r, to: output, from: input, match: '* score'}]", ["'r'", "'*'"]),
+        (
+            f"[{{name: r, to: output, from: input, match: '{'(' * 70}score{')' * 70}'}}]",
+            ["'r'", "parentheses"],
+        ),
         ("[{name: r, to: outptu, from: input, match: score}]", ["'outptu'"]),
         (
             "[{name: r, to: aggregate.weight, from: input, match: score}]",
