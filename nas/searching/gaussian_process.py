@@ -157,7 +157,6 @@ class Posterior:
         self._mean = self._centre + self._prior @ self._weights
         # The posterior covariance P - P (P + N)⁻¹ P of the prior P equals N - N (P + N)⁻¹ N.
         self._variance = self._noise - self._noise**2 * np.diag(self._inverse)
-        self._predicted: dict[str, tuple[float, float]] = {}
 
     def _condition(self, transformed: Array, variances: Array) -> None:
         self._noise = variances + JITTER * self.kernel.variance
@@ -170,18 +169,14 @@ class Posterior:
 
     def _before(self, observed: Mapping[str, Observations]) -> tuple[Array, Array]:
         """Return mean and variance of the qualities after the trainings of the fit alone."""
-        others = [key for key in observed if key not in self._rows and key not in self._predicted]
-        if others:
-            predicted = self.predict([observed[key].features for key in others])
-            pairs = zip(*(column.tolist() for column in predicted), strict=True)
-            self._predicted.update(zip(others, pairs, strict=True))
-        means, variances = self._mean.tolist(), self._variance.tolist()
-        known = [
-            self._predicted[key] if row is None else (means[row], variances[row])
-            for key, row in ((key, self._rows.get(key)) for key in observed)
-        ]
-        values = np.array(known, float).reshape(-1, 2)
-        return values[:, 0], values[:, 1]
+        is_fitted = np.array([key in self._rows for key in observed], bool)
+        rows = [self._rows[key] for key in observed if key in self._rows]
+        means, variances = np.empty((2, len(is_fitted)))
+        means[is_fitted], variances[is_fitted] = self._mean[rows], self._variance[rows]
+        if not is_fitted.all():
+            others = [row.features for key, row in observed.items() if key not in self._rows]
+            means[~is_fitted], variances[~is_fitted] = self.predict(others)
+        return means, variances
 
     def _updated(
         self, observed: Mapping[str, Observations], mean: Array, variance: Array
@@ -236,9 +231,7 @@ class Posterior:
         Scores that the fit does not contain shrink the variances; the correlations remain.
         """
         features = [*(row.features for row in observed.values()), *candidates]
-        unseen = sorted({name for row in features for name in row} - set(self._names))
-        more = np.array([[row.get(name, 0.0) for name in unseen] for row in features])
-        seen, more = self._matrix(features), more.reshape(len(features), len(unseen))
+        seen, more = self._matrix(features), self._unseen(features)
         across = self._covariance(seen, (more**2).sum(axis=1))
         for row, key in enumerate(observed):
             if (column := self._rows.get(key)) is not None:
@@ -260,12 +253,7 @@ class Posterior:
 
     def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
         """Return mean and variance of the qualities of untrained mechanisms."""
-        known = set(self._names)
-        unseen = sorted({n for f in candidates for n in f} - known)
-        x = self._matrix(candidates)
-        # A feature that no observed mechanism has is an additional axis.
-        more = np.array([[f.get(name, 0.0) for name in unseen] for f in candidates])
-        apart = (more**2).sum(axis=1) if unseen else np.zeros(len(x))
+        x, apart = self._matrix(candidates), (self._unseen(candidates) ** 2).sum(axis=1)
         across = self._covariance(x, apart)
         mean = self._centre + across @ self._weights
         explained = ((across @ self._inverse) * across).sum(axis=1)
@@ -286,6 +274,15 @@ class Posterior:
         linear = (x - self._origin) @ (self._x - self._origin).T / self._norm
         covariance: Array = matern + self.kernel.linear_variance * linear
         return covariance
+
+    def _unseen(self, rows: Sequence[Features]) -> Array:
+        """Return the features that no mechanism of the fit has, (mechanisms, features).
+
+        Each is an additional axis.
+        """
+        names = sorted({name for row in rows for name in row} - set(self._names))
+        values = np.array([[row.get(name, 0.0) for name in names] for row in rows])
+        return values.reshape(len(rows), len(names))
 
     def _matrix(self, rows: Sequence[Features]) -> Array:
         columns = {name: column for column, name in enumerate(self._names)}

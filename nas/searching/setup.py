@@ -96,7 +96,8 @@ def relative_limits(space: SearchSpace, metrics: Sequence[Metric]) -> dict[str, 
     """
     known = (QUALITY, *(metric.name for metric in metrics), *COSTS.names())
     limits: dict[str, float | None] = {}
-    for name in map(_full_name(metrics), space.objectives):
+    quality = {QUALITY: metrics[0].name}
+    for name in (quality.get(name, name) for name in space.objectives):
         if name not in known:
             raise SpaceError(
                 f"space {space.name}, objectives: there is no objective {name!r}"
@@ -106,7 +107,7 @@ def relative_limits(space: SearchSpace, metrics: Sequence[Metric]) -> dict[str, 
             raise SpaceError(f"space {space.name}, objectives: {name!r} stands twice.")
         limits[name] = None
     for name, limit in space.region.items():
-        full = _full_name(metrics)(name)
+        full = quality.get(name, name)
         if full not in limits:
             objectives = dict.fromkeys([*space.objectives, *limits])
             raise SpaceError(
@@ -117,10 +118,6 @@ def relative_limits(space: SearchSpace, metrics: Sequence[Metric]) -> dict[str, 
             raise SpaceError(f"space {space.name}, region: {full!r} has two limits.")
         limits[full] = limit
     return limits
-
-
-def _full_name(metrics: Sequence[Metric]) -> Callable[[str], str]:
-    return lambda name: metrics[0].name if name == QUALITY else name
 
 
 def make_objectives(

@@ -222,6 +222,11 @@ class Kit:
                     for t in run.trainings()
                     for e in [t.evaluation]
                 },
+                "target": {
+                    (t.key, t.repeat): (e.status, e.metrics, e.seed)
+                    for t in run.trainings("target")
+                    for e in [t.evaluation]
+                },
                 "generations": steps,
                 "front": {name: answer[name] for name in answer if name != "run"},
                 "weights": {path.name: path.read_bytes() for path in weights},

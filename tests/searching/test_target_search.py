@@ -45,16 +45,6 @@ def begin(kit: Any, task: Any, target: Any, make_table: Any) -> Any:
     return run
 
 
-def recorded(kit: Any, name: str = "run") -> dict[str, Any]:
-    """Everything in a run that must not depend on workers and interruptions."""
-    with open_run(kit.root / name) as run:
-        trainings = {
-            (t.key, t.repeat): (t.evaluation.status, t.evaluation.metrics, t.evaluation.seed)
-            for t in run.trainings("target")
-        }
-    return kit.recorded(name) | {"target": trainings}
-
-
 def test_search_trains_known_mechanisms_under_the_target_task(begin: Any, kit: Any) -> None:
     ended = begin()
     with open_run(ended.folder) as run:
@@ -87,8 +77,8 @@ def test_interrupted_search_has_the_same_record(
         kit.root / "cut", make_evaluator=lambda task, data, target: make_table(workers=3, order=1)
     )
     assert resumed.status == "finished"
-    assert recorded(kit, "whole") == recorded(kit, "cut")
-    assert recorded(kit, "whole")["target"]
+    assert kit.recorded("whole") == kit.recorded("cut")
+    assert kit.recorded("whole")["target"]
 
 
 @pytest.mark.slow
