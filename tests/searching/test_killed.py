@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,13 +32,12 @@ KILLED = Path(__file__).with_name("killed.py")
 def test_killed_and_resumed_run_equals_an_uninterrupted_run(
     kit: Any, task: Any, mode: str, settings: SearchConfig, num_kills: int
 ) -> None:
-    make: Any = LocalEvaluator if mode == "real" else partial(LocalEvaluator, train=kit.look_up)
-    start = partial(run_search, kit.space, task, make_evaluator=make, root=kit.root)
-    start(settings, name="whole")
-    first = SearchConfig(**{**_fields(settings), "generations": 1})
-    folder = start(first, name="run").folder
-    with kit.open() as writer:
-        writer.raise_generations(settings.generations)
+    options = {} if mode == "real" else {"train": kit.look_up}
+    start = partial(run_search, kit.space, task, settings, root=kit.root)
+    start(make_evaluator=partial(LocalEvaluator, **options), name="whole")
+    folder = start(
+        make_evaluator=partial(Stopped, settings.population, **options), name="run"
+    ).folder
     log = kit.root / "trained.log"
     printed = _run(folder, mode, log, num_kills)
     assert printed == [int(signal.SIGKILL)] * num_kills
@@ -54,8 +52,18 @@ def test_killed_and_resumed_run_equals_an_uninterrupted_run(
     assert sum(trained.values()) <= len(trained) + num_kills
 
 
-def _fields(settings: SearchConfig) -> dict[str, Any]:
-    return {field.name: getattr(settings, field.name) for field in fields(settings)}
+class Stopped(LocalEvaluator):
+    """An evaluator that is interrupted after some trainings."""
+
+    def __init__(self, left: int, *others: Any, **options: Any) -> None:
+        super().__init__(*others, **options)
+        self._left = left
+
+    def wait(self) -> Any:
+        if not self._left:
+            raise KeyboardInterrupt
+        self._left -= 1
+        return super().wait()
 
 
 def _run(folder: Path, mode: str, log: Path, num_kills: int) -> list[int]:
