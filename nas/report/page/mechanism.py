@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -21,8 +22,10 @@ from nas.tasks import parse_task
 # A graph and a source take milliseconds and kilobytes. Other mechanisms show commands for them.
 MOST_WHOLE: Final = 48
 MOST_STEPS: Final = 30
+# Headers of the table of trainings; the fifth is the run's metric.
 TRAINING_HEADS: Final = (
-    *("task", "part", "seed", "status", "", "core time", "memory", "hardware", "error"),
+    *("task", "part", "seed", "status"),
+    *("metric", "core time", "memory", "hardware", "error"),
 )
 
 
@@ -44,7 +47,7 @@ def mechanisms(view: RunView) -> Iterator[dict[str, Any]]:
     for mechanism in view.mechanisms:
         titles = list(view.titles.get(mechanism.digest, ()))
         titles += ["in the front"] if mechanism.digest in members else []
-        source = f"{view.label}/{view.short(mechanism)}"
+        source = shlex.quote(f"{view.label}/{view.short(mechanism)}")
         is_whole = mechanism.digest in whole
         is_trained = view.trained.get(mechanism.key) is mechanism
         confirmed = confirmations.get(mechanism.key, []) if is_trained else []
@@ -189,7 +192,8 @@ def _trainings(
         )
     used = [any(row[i] for row in rows) for i in range(len(TRAINING_HEADS))]
     title = header(metric.name, metric.unit) if metric else ""
-    heads = [head or title for head, is_used in zip(TRAINING_HEADS, used, strict=True) if is_used]
+    heads = [title if head == "metric" else head for head in TRAINING_HEADS]
+    heads = [head for head, is_used in zip(heads, used, strict=True) if is_used]
     return {
         "heads": heads,
         "rows": [[c for c, u in zip(row, used, strict=True) if u] for row in rows],

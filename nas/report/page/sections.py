@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,9 +35,10 @@ def table(views: Sequence[RunView]) -> dict[str, Any]:
     columns: dict[str, Column[Candidate]] = {}
     for column in (column for own in tables for column in own.values()):
         columns.setdefault(column.key, column)
+    fronts = [{member.digest for member in view.members} for view in views]
     rows = [
-        _row(view, mechanism, [own.get(key) for key in columns])
-        for view, own in zip(views, tables, strict=True)
+        _row(view, mechanism, [own.get(key) for key in columns], members)
+        for view, own, members in zip(views, tables, fronts, strict=True)
         for mechanism in sorted(view.mechanisms, key=lambda m: _rank(view, m))
     ]
     used = [any(row["cells"][i][0] for row in rows) for i in range(len(columns))]
@@ -64,19 +65,25 @@ def _columns(view: RunView) -> dict[str, Column[Candidate]]:
 
 
 def _row(
-    view: RunView, mechanism: Candidate, columns: Sequence[Column[Candidate] | None]
+    view: RunView,
+    mechanism: Candidate,
+    columns: Sequence[Column[Candidate] | None],
+    members: Container[str],
 ) -> dict[str, Any]:
-    """Return a row of the table; a cell has a text, the number to sort by, and the alignment."""
+    """Return a row of the table; a cell has a text, the number to sort by, and the alignment.
+
+    ``members`` has the digests of the mechanisms of the run's front.
+    """
     cells = [
         (minus(column.cell(mechanism)), column.value(mechanism), column.is_number)
         if column
         else ("", None, False)
         for column in columns
     ]
-    name, is_member = view.name_of(mechanism), mechanism in view.members
+    name = view.name_of(mechanism)
     return {
         "run": view.name,
-        "kind": "named" if name else "member" if is_member else "",
+        "kind": "named" if name else "member" if mechanism.digest in members else "",
         "name": name or view.short(mechanism),
         "address": address(view.name, mechanism.digest),
         "digest": mechanism.digest,
@@ -157,22 +164,17 @@ def _confirmation(view: RunView) -> dict[str, Any]:
     rows = []
     for key in keys:
         mechanism = view.trained[key]
-        shares, digest = view.shares(mechanism), mechanism.digest
-        score, estimate = mechanism.scores.get(name), mechanism.objectives.get(name)
+        shares = view.shares(mechanism)
+        estimate, error = mechanism.objectives.get(name), mechanism.errors.get(name)
         cells = [view.fresh[part].get(key) for part in view.fresh]
         rows.append(
             {
                 "name": view.called(key),
-                "address": address(view.name, digest),
+                "address": address(view.name, mechanism.digest),
                 "kind": "named" if key in view.names else "",
-                "score": "" if score is None else amount(score, unit),
-                "estimate": ""
-                if estimate is None
-                else amount(estimate, unit, mechanism.errors.get(name)),
-                "means": [
-                    "" if c is None or c.mean is None else amount(c.mean, unit, c.error)
-                    for c in cells
-                ],
+                "score": _amount(mechanism.scores.get(name), unit),
+                "estimate": _amount(estimate, unit, error),
+                "means": [_amount(c.mean, unit, c.error) if c else "" for c in cells],
                 "leads": [
                     (lead.verdict, scales[part].interval(lead.to_dict(), unit))
                     if (lead := leads[part, key])
@@ -190,6 +192,10 @@ def _confirmation(view: RunView) -> dict[str, Any]:
         *(f"{header(cost).removesuffix(' ms')} × {STANDARD}" for cost in costs),
     ]
     return {"run": view.name, "metric": header(name, unit), "heads": heads, "rows": rows}
+
+
+def _amount(value: float | None, unit: str, error: float | None = None) -> str:
+    return "" if value is None else amount(value, unit, error)
 
 
 def _share(share: float | None) -> str:
