@@ -45,7 +45,7 @@ def places(machines: list[tuple[int, int]], execution: Execution) -> list[tuple[
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("machines", "workers"), product(CLUSTERS, [None, 5, "2:64"]), ids=str)
+@pytest.mark.parametrize(("machines", "workers"), [*product(CLUSTERS, [None, 5, "2:64"])], ids=str)
 def test_every_gpu_has_workers(machines: list[tuple[int, int]], workers: Any) -> None:
     gpus = sum(gpus for _, gpus in machines)
     room = sum(max(pair) for pair in machines if pair[1])
