@@ -38,8 +38,7 @@ def check_run(folder: Path) -> list[str]:
 def _database_faults(run: Run) -> Iterator[str]:
     if (fault := run.integrity()) != "ok":
         yield f"{run.folder}: its database is damaged ({fault}). Restore the database from a copy."
-    for purpose in get_args(Purpose):
-        run.trainings(purpose)  # raises RunError if a record cannot be read, as the others do
+    run.trainings(*get_args(Purpose))  # raises RunError if a record cannot be read
     for read in (run.proposals, run.candidates, run.sessions, run.generations, run.incidents):
         read()
     run.answers()

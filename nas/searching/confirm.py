@@ -217,7 +217,7 @@ def confirm_run(
                     stage=stage.stage,
                     digest=mechanism.digest,
                 )
-                writer.record_training(training)
+                writer.record_training(training, None)
                 yield stage, mechanism, training
 
 

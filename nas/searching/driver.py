@@ -117,7 +117,7 @@ def run_search(
         session = this_session(command, workers=evaluator.workers)
         with create_run(root, setup, session, name=name) as writer:
             for training in references:
-                writer.record_training(training)
+                writer.record_training(training, None)
             return _work(writer, tasks, evaluator, listener)
     finally:
         evaluator.close()
@@ -274,8 +274,7 @@ def _result_if_complete(
 
 def _failures(run: Run, reasons: Collection[Reason]) -> list[bool]:
     """Return for each recorded training whether it failed for one of the reasons."""
-    trainings = (*run.trainings("search"), *run.trainings("target"))
-    return [training.evaluation.reason in reasons for training in trainings]
+    return [training.evaluation.reason in reasons for training in run.trainings()]
 
 
 def _result(run: Run, status: EndStatus, message: str) -> SearchResult:

@@ -122,9 +122,8 @@ class Loop:
                     "database from a copy."
                 )
             self._add([*attempts][-1])
-        recorded_trainings = (*self._run.trainings("search"), *self._run.trainings("target"))
         trained = {
-            (t.key, t.repeat, t.purpose == "target"): t.evaluation for t in recorded_trainings
+            (t.key, t.repeat, t.purpose == "target"): t.evaluation for t in self._run.trainings()
         }
         for work in self._work:
             for repeat in work.repeats:

@@ -139,7 +139,8 @@ class Database(AbstractContextManager["Database"]):
             try:
                 yield
             finally:
-                self._connection.execute("ROLLBACK")
+                if self._connection.in_transaction:  # SQLite itself may have rolled back
+                    self._connection.execute("ROLLBACK")
 
     def close(self) -> None:
         """Close the file. A second call does nothing.
@@ -201,8 +202,10 @@ def _explained(path: Path) -> Iterator[None]:
                 f"cannot be used ({error}). Check that you may write to its folder and that its "
                 "disk is not full."
             )
-        else:
+        elif _code(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
             text = f"is damaged or no run database ({error}). Restore it from a copy."
+        else:
+            text = f"SQLite failed: {error}."
         raise RunError(f"{path}: {text}") from error
 
 

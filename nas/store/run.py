@@ -35,6 +35,7 @@ from nas.store.serialising import from_json
 
 DATABASE_FILE: Final = "run.sqlite"
 SEARCHED: Final[tuple[Purpose, ...]] = ("search", "target")  # trainings of a search's candidates
+_IN_KEYS: Final = "(:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)))"
 
 T = TypeVar("T")
 
@@ -107,7 +108,7 @@ class Run(AbstractContextManager["Run"]):
 
         The proposals are by key, in their order.
         """
-        source = "proposals WHERE verdict = 'new' AND {} ORDER BY number"
+        source = f"proposals WHERE verdict = 'new' AND {_IN_KEYS} ORDER BY number"
         proposals = self._records(Proposal, source, keys=keys)
         return {str(proposal.key): proposal for proposal in proposals}
 
@@ -117,21 +118,20 @@ class Run(AbstractContextManager["Run"]):
         return tuple(row["digest"] for row in records)
 
     def trainings(
-        self, purpose: Purpose = "search", *, key: str | None = None, last: int | None = None
+        self, *purposes: Purpose, keys: Iterable[str] | None = None
     ) -> tuple[Training, ...]:
-        """Return the recorded trainings that served a purpose, sorted by stage, task, key, repeat.
+        """Return the recorded trainings, of all mechanisms or of ``keys``, that served a purpose.
 
-        ``key`` selects a mechanism, ``last`` this number of latest trainings, sorted by their end.
+        Without ``purposes`` these are the trainings of the search's candidates, under its task and
+        its target task. They are sorted by purpose, stage, task, key and repeat.
         """
-        order = "stage, task, key, repeat, seed" if last is None else "rowid DESC"
-        trainings = self._records(
+        return self._records(
             Training,
-            f"trainings WHERE purpose = :purpose AND {{}} ORDER BY {order} LIMIT :last",
-            keys=None if key is None else [key],
-            purpose=purpose,
-            last=-1 if last is None else last,
+            "trainings WHERE purpose IN (SELECT value FROM json_each(:purposes)) "  # noqa: S608
+            f"AND {_IN_KEYS} ORDER BY purpose, stage, task, key, repeat, seed",
+            keys=keys,
+            purposes=json.dumps(purposes or SEARCHED),
         )
-        return trainings if last is None else trainings[::-1]
 
     def num_trainings(self) -> int:
         """Return the number of finished trainings of the search.
@@ -158,8 +158,7 @@ class Run(AbstractContextManager["Run"]):
             if proposals is None:
                 proposals = self.new_proposals(keys).values()
             groups: defaultdict[tuple[str, str], list[Training]] = defaultdict(list)
-            source = "trainings WHERE purpose IN ('search', 'target') AND {} ORDER BY key, repeat"
-            for training in self._records(Training, source, keys=keys):
+            for training in self.trainings(keys=keys):
                 groups[training.key, training.purpose].append(training)
         return tuple(
             Candidate(
@@ -225,15 +224,16 @@ class Run(AbstractContextManager["Run"]):
     def _counts_by_generation(self, first: int = 0) -> dict[int, Counts]:
         config = self.setup.config
         rows = self._database.query(
-            "WITH ended AS (SELECT key, count(*) >= :repeats AS evaluated, "
+            # "failed" and "stopped" as Candidate.status defines them
+            "WITH ended AS (SELECT key, sum(purpose = 'search') >= :repeats AS evaluated, "
             "max(status = 'failed') AS failed, max(status = 'stopped') AS stopped "
-            "FROM trainings WHERE purpose = 'search' GROUP BY key) "
+            "FROM trainings WHERE purpose IN ('search', 'target') GROUP BY key) "
             "SELECT number / :population AS generation, count(*) AS proposed, "
             "sum(verdict = 'new' AND ifnull(evaluated, 0)) AS evaluated, "
             "sum(verdict = 'repeated') AS repeated, sum(verdict = 'replayed') AS replayed, "
             "sum(verdict = 'rejected') AS rejected, "
             "sum(verdict = 'new' AND ifnull(failed, 0)) AS failed, "
-            "sum(verdict = 'new' AND ifnull(stopped, 0)) AS stopped "
+            "sum(verdict = 'new' AND ifnull(stopped AND NOT failed, 0)) AS stopped "
             "FROM proposals LEFT JOIN ended USING (key) "
             "WHERE number >= :first * :population GROUP BY generation",
             repeats=config.repeats,
@@ -292,13 +292,9 @@ class Run(AbstractContextManager["Run"]):
     def _records(
         self, kind: type[T], source: str, *, keys: Iterable[str] | None = None, **values: Any
     ) -> tuple[T, ...]:
-        """Return the records that ``source`` selects: table, condition and order in SQL.
-
-        ``{}`` in it becomes the condition that the key is one of ``keys``, if they are given.
-        """
+        """Return the records that ``source`` selects: table, condition and order in SQL."""
         values["keys"] = None if keys is None else json.dumps([*keys])
-        chosen = "(:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)))"
-        rows = self._database.query(f"SELECT record FROM {source.format(chosen)}", **values)  # noqa: S608
+        rows = self._database.query(f"SELECT record FROM {source}", **values)  # noqa: S608
         return tuple(self._checked(from_json, kind, row["record"]) for row in rows)
 
     def _checked(self, read: Callable[..., T], *args: Any) -> T:

@@ -28,7 +28,7 @@ from nas.store import lock
 from nas.store.database import Database
 from nas.store.files import sweep
 from nas.store.records import Generation, PastSession, Session
-from nas.store.run import SEARCHED, Run, database_file
+from nas.store.run import Run, database_file
 from nas.store.serialising import to_json
 
 if TYPE_CHECKING:
@@ -67,18 +67,18 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             for proposal in proposals:
                 self._database.insert("proposals", {"record": to_json(proposal), "recorded": now})
 
-    def record_training(self, training: Training, generation: int = 0) -> None:
+    def record_training(self, training: Training, generation: int | None) -> None:
         """Record a finished training. It replaces a recorded failure of the same training.
 
-        If a failure of the search is replaced, its generation and all later generations are
-        deleted, because they depend on the result.
+        ``generation`` is the index of the generation that depends on the result; None if no
+        generation does. If a failure is replaced, that generation and all later ones are deleted.
 
         Raises:
             RunError: the training is already recorded and did not fail.
         """
         with self._database.transaction():
             is_retried = insert_training(self._database, training, self._clock())
-            if is_retried and training.purpose in SEARCHED:
+            if is_retried and generation is not None:
                 outdated = "DELETE FROM generations WHERE number >= :number"
                 if self._database.execute(outdated, number=generation):
                     self._database.execute("DELETE FROM estimates")

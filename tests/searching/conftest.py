@@ -218,13 +218,8 @@ class Kit:
             return {
                 "proposals": run.proposals(),
                 "evaluations": {
-                    (t.key, t.repeat): (e.status, e.metrics, e.seed)
+                    (t.purpose, t.key, t.repeat): (e.status, e.metrics, e.seed)
                     for t in run.trainings()
-                    for e in [t.evaluation]
-                },
-                "target": {
-                    (t.key, t.repeat): (e.status, e.metrics, e.seed)
-                    for t in run.trainings("target")
                     for e in [t.evaluation]
                 },
                 "generations": steps,

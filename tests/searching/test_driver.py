@@ -198,7 +198,7 @@ def test_resume_repeats_lost_trainings_and_all_failed_ones_on_request(
     begin(ONE, name="whole")
     unlucky, again = Table(), Table()
     unlucky.broken = retry_failed
-    ok = {k for (k, _), e in kit.recorded("whole")["evaluations"].items() if e[0] == "ok"}
+    ok = {k for (_, k, _), e in kit.recorded("whole")["evaluations"].items() if e[0] == "ok"}
     unlucky.lost = set() if retry_failed else ok
     folder = begin(ONE, make_evaluator=lambda *_: unlucky).folder
     if retry_failed:

@@ -106,7 +106,7 @@ def test_mechanism_that_misses_a_gate_is_no_candidate(searched: Any) -> None:
     ended, _ = searched
     with open_run(ended.folder) as run:
         keys = {p.name: str(p.key) for p in run.proposals() if p.is_trained}
-        [missed, *_] = (t.evaluation for t in run.trainings(key=keys["uniform"]))
+        [missed, *_] = (t.evaluation for t in run.trainings(keys=[keys["uniform"]]))
         assert missed.status == "stopped"
         assert missed.error.startswith("gate of first: accuracy is 0.")
         assert len(missed.reports) == 1

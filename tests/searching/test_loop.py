@@ -217,7 +217,7 @@ def test_event_is_sent_after_its_record_and_front_json_is_written_after_a_genera
     def on_evaluation(event: Evaluated) -> None:
         trained.append(event.generation)
         with open_run(kit.root / "run") as run:
-            trainings = run.trainings(key=event.proposal.key)
+            trainings = run.trainings(keys=[event.proposal.key])
             assert trainings[event.repeat].evaluation == event.evaluation
 
     def on_generation(event: GenerationDone) -> None:

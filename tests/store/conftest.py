@@ -13,7 +13,7 @@ import pytest
 
 from nas.common.objectives import Objective
 from nas.common.search_config import SearchConfig
-from nas.evaluation.trial import Evaluation, Training
+from nas.evaluation.trial import Evaluation, Purpose, Training
 from nas.genome import Genome
 from nas.store import Document, Proposal, RunSetup, RunWriter, Session, create_run
 from tests.evaluation.conftest import make_evaluation
@@ -79,11 +79,18 @@ class Samples:
         fields: dict[str, Any] = {"status": "failed", "reason": reason, "metrics": {}}
         return self.evaluation(**{**fields, "error": "the loss is not a number", **changes})
 
-    def record(self, writer: RunWriter, key: str, repeat: int, evaluation: Evaluation) -> None:
+    def record(
+        self,
+        writer: RunWriter,
+        key: str,
+        repeat: int,
+        evaluation: Evaluation,
+        purpose: Purpose = "search",
+    ) -> None:
         """Record a training of the search."""
         task = writer.run.setup.task
-        place = "search", task.fingerprint, task.name, key, "", repeat
-        writer.record_training(Training(*place, evaluation))
+        place = purpose, task.fingerprint, task.name, key, "", repeat
+        writer.record_training(Training(*place, evaluation), 0)
 
     def fill(self, writer: RunWriter, values: Sequence[tuple[float, float]]) -> list[Proposal]:
         """Propose and evaluate one candidate for each pair of accuracy and MACs."""

@@ -23,11 +23,11 @@ writer = open_writer(Path(sys.argv[1]), Session("nas resume", {}, "a CPU"))
 proposals = writer.run.proposals()
 print("open", flush=True)
 for i, proposal in enumerate(proposals):
-    if not writer.run.trainings(key=proposal.key):
+    if not writer.run.trainings(keys=[proposal.key]):
         metrics, budget = {"accuracy": i % 97 / 97}, Budget(1, 2, "float32")
         evaluation = Evaluation("ok", None, metrics, (), i, budget, 0.1, 0.1, 1, "w")
         place = "search", "task", "vit", proposal.key, "", 0
-        writer.record_training(Training(*place, evaluation))
+        writer.record_training(Training(*place, evaluation), 0)
         print(proposal.key, flush=True)
 writer.close()
 """
@@ -117,7 +117,7 @@ def test_run_is_read_while_another_process_writes(new_run, samples):
             reported = process.stdout.readline().strip()
             with open_run(folder) as run:
                 assert run.status == "running"
-                assert run.trainings(key=reported)
+                assert run.trainings(keys=[reported])
                 assert run.front()
                 counts.append(run.counts().evaluated)
         assert process.poll() is None

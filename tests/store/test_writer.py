@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+from collections import Counter
 from typing import get_args
 
 import pytest
 
 from nas.common.errors import RunError
-from nas.evaluation.trial import Incident, Kind
+from nas.evaluation.trial import Incident, Kind, Training
 from nas.store import (
     find_proposal,
     open_run,
@@ -75,6 +76,40 @@ def test_only_a_failure_is_replaced_by_another_result(writer, samples):
         samples.record(writer, "good", 0, samples.failure("error"))
     counts = writer.run.counts()
     assert (counts.evaluated, counts.failed) == (2, 0)
+
+
+def test_counts_agree_with_the_status_of_candidates(new_run, samples):
+    writer = new_run(population=9, repeats=2, target=samples.setup().task)
+    stopped = samples.evaluation(status="stopped", error="accuracy 0.1: below 0.2")
+    cases = [
+        ([samples.failure(), stopped], []),
+        ([stopped, samples.evaluation()], []),
+        ([samples.evaluation()] * 2, [samples.failure()]),
+        ([samples.evaluation()] * 2, [stopped]),
+        ([samples.evaluation()] * 2, [samples.evaluation()]),
+    ]
+    proposals = [samples.proposal(i) for i in range(len(cases))]
+    writer.record_proposals(proposals)
+    for proposal, (short, long) in zip(proposals, cases, strict=True):
+        for repeat, evaluation in enumerate(short):
+            samples.record(writer, proposal.key, repeat, evaluation)
+        for evaluation in long:
+            samples.record(writer, proposal.key, 0, evaluation, "target")
+    statuses = Counter(candidate.status for candidate in writer.run.candidates())
+    counts = writer.run.counts()
+    assert (counts.failed, counts.stopped) == (statuses["failed"], statuses["stopped"]) == (2, 2)
+    assert counts.evaluated == len(cases)
+
+
+def test_a_retried_training_deletes_generations_that_depend_on_it_only(writer, samples):
+    task = writer.run.setup.task
+    place = "target", task.fingerprint, task.name, "key", "", 0
+    writer.record_generation(0, [], 0.5, None)
+    for evaluation in (samples.failure(), samples.failure("error")):
+        writer.record_training(Training(*place, evaluation), None)
+    assert len(writer.run.generations()) == 1
+    writer.record_training(Training(*place, samples.evaluation()), 0)
+    assert writer.run.generations() == ()
 
 
 def test_writer_incidents_read_back_in_order(writer):
