@@ -113,6 +113,12 @@ class ImageTask(Classification):
         """Return an untrained vision transformer for the images of ``data``."""
         from nas.tasks.images.model import VisionTransformer
 
-        patch_width = data.train["images"].shape[1] * self.patch**2
-        classes = self.num_classes(data)
-        return VisionTransformer(self, attention, seed, patch_width, classes)
+        return VisionTransformer(
+            self,
+            attention,
+            seed,
+            data.train["images"].shape[1] * self.patch**2,
+            self.num_classes(data),
+            has_class_token=self.pooling == "class",
+            has_sines=self.positions == "sines",
+        )

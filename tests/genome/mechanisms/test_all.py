@@ -63,9 +63,8 @@ def test_order_matters_only_to_what_knows_places(found: NamedMechanism) -> None:
 def test_a_classifier_keeps_images_apart_and_sees_every_patch(name: str) -> None:
     sizes = {"image_size": 16, "patch": 8, "width": DIM, "depth": 2}
     task = load_task("vit-cifar10", data="digits", overrides=sizes)
-    model = VisionTransformer(
-        task, lambda layer: block_of(MECHANISMS[name]), seed=0, patch_width=64, num_classes=10
-    ).double()
+    sizes = {"patch_width": 64, "num_classes": 10, "has_class_token": True, "has_sines": True}
+    model = VisionTransformer(task, lambda _: block_of(MECHANISMS[name]), seed=0, **sizes).double()
     images = draw(2, 1, 16, 16)
     before = model(patches(images, 8))
     for row, column in ((0, 0), (0, 8), (8, 0), (8, 8)):
