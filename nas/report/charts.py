@@ -117,7 +117,7 @@ class ChartScale:
 
         is_large = max(abs(self.low), abs(self.high)) >= 10_000
         form = "~s" if is_large else "~f"
-        return alt.Axis(title=title, format=form, tickCount=self.length // 80, **options)
+        return alt.Axis(title=title, format=form, tickCount=self.length // 60, **options)
 
 
 def cost_chart(table: CostTable) -> altair.LayerChart:
