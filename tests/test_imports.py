@@ -33,10 +33,9 @@ FILES = {
 
 
 def imported(module: str, path: Path) -> set[str]:
-    """The modules of nas that a file imports anywhere but for annotations."""
-    tree, names = ast.parse(path.read_text()), set[str]()
-    checks = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_" in ast.unparse(n.test)]
-    for node in {*ast.walk(tree)}.difference(*map(ast.walk, checks)):
+    """The modules of nas that a file imports anywhere."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
