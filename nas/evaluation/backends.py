@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from nas.common.config import near
-from nas.common.errors import ConfigError
 from nas.evaluation.execution import Execution, Machine, allocate
 from nas.evaluation.trial import Evaluator
 from nas.tasks import Data, Task
-
-BACKENDS: Final = ("ray", "local")
 
 
 def make_evaluator(
@@ -21,25 +15,12 @@ def make_evaluator(
     ``target`` is the task of trials with ``Trial.is_target``, with its data.
 
     Raises:
-        ConfigError: the backend of ``execution`` is unknown, or does not support an option.
         DeviceError: the cluster cannot be reached, or there are too few cores or GPUs.
     """
     if execution.backend == "ray":
         from nas.evaluation.ray_backend import RayEvaluator
 
         return RayEvaluator(task, data, execution, target=target)
-    if execution.backend != "local":
-        raise ConfigError(
-            f"backend: found {execution.backend!r}{near(execution.backend, BACKENDS)}, expected "
-            f"one of {', '.join(BACKENDS)}."
-        )
-    if execution.ray_address is not None:
-        raise ConfigError("ray-address is given, but the local backend has no use for it.")
-    if execution.fewest not in (None, 1):
-        raise ConfigError(
-            f"workers: found {execution.workers}, but the local backend trains one candidate after "
-            "the other: expected 1, or the backend ray."
-        )
     import torch
 
     from nas.evaluation.local import LocalEvaluator

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from nas.common.config import near
 from nas.common.errors import ConfigError, DeviceError
 from nas.common.text import plural
 
+BACKENDS: Final = ("ray", "local")
 # Default numbers of workers that share a GPU: small models wait for Python more than for the GPU.
 # Under MPS, NVIDIA's service, kernels of several processes run at the same time.
 WORKERS_PER_GPU: Final = 4
@@ -29,7 +32,8 @@ class Execution:
     On processors they change no result.
 
     Attributes:
-        backend: "ray" (worker processes on one machine or on a cluster) or "local" (this process).
+        backend: "ray" (worker processes on one machine or on a cluster) or "local" (this process,
+            with one worker and without a cluster).
         workers: number of trainings that run at once; None for one per processor core. With the
             text "MIN:MAX", MIN workers must fit at the start, and up to MAX run as a cluster grows.
         gpus_per_worker: share of one GPU for each worker, from 0 to 1; None divides all GPUs among
@@ -37,9 +41,11 @@ class Execution:
         ray_address: a Ray cluster to join, as "host:port" or "auto"; None starts one here.
         time_limit: longest duration of one training in seconds; None for no limit.
         start_seconds: seconds without any worker after which the command ends with an error.
+        fewest: number of workers for which there must be room at the start; None for any.
+        most: largest number of workers, MAX in the text "MIN:MAX"; None without such a text.
 
     Raises:
-        ConfigError: a number is not valid.
+        ConfigError: a number is not valid, or the backend is unknown or lacks an option.
     """
 
     backend: str = "ray"
@@ -48,15 +54,30 @@ class Execution:
     ray_address: str | None = None
     time_limit: float | None = 1800.0
     start_seconds: float = 300.0
+    fewest: int | None = field(init=False)
+    most: int | None = field(init=False)
 
     def __post_init__(self) -> None:
-        try:
-            counts = [n for n in (1, self.fewest, self.most) if n is not None]
-        except ValueError:
-            counts = [1, 0]
-        if counts != sorted(counts):
+        if self.backend not in BACKENDS:
+            raise ConfigError(
+                f"backend: found {self.backend!r}{near(self.backend, BACKENDS)}, expected one of "
+                f"{', '.join(BACKENDS)}."
+            )
+        if self.backend == "local" and self.ray_address is not None:
+            raise ConfigError("ray-address is given, but the local backend has no use for it.")
+        match = re.fullmatch(r"(\d+)(?::(\d+))?", str(self.workers))
+        counts = [int(count) for count in match.groups() if count] if match else []
+        is_sorted = sorted([1, *counts]) == [1, *counts]
+        if self.workers is not None and not (counts and is_sorted):
             raise ConfigError(
                 f"workers: found {self.workers}, expected 1 or more, or MIN:MAX such as 4:64."
+            )
+        for name, count in zip(("fewest", "most"), (*counts, None, None), strict=False):
+            object.__setattr__(self, name, count)
+        if self.backend == "local" and counts[-1:] not in ([], [1]):
+            raise ConfigError(
+                f"workers: found {self.workers}, but the local backend trains one candidate after "
+                "the other: expected 1, or the backend ray."
             )
         gpus = self.gpus_per_worker or 0.0
         if not 0 <= gpus <= 1 or (gpus and gpus * _GRAIN < 1):
@@ -69,17 +90,6 @@ class Execution:
             if seconds is not None and not seconds > 0:  # NaN is not above 0 either
                 option = name.replace("_", "-")
                 raise ConfigError(f"{option}: found {seconds}; expected a number above 0.")
-
-    @property
-    def fewest(self) -> int | None:
-        """The number of workers for which there must be room at the start; None for any."""
-        return None if self.workers is None else int(str(self.workers).partition(":")[0])
-
-    @property
-    def most(self) -> int | None:
-        """The largest number of workers, MAX in the text "MIN:MAX"; None without such a text."""
-        _, colon, most = str(self.workers).partition(":")
-        return int(most) if colon else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import fcntl
 import os
 import socket
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -85,12 +86,10 @@ def is_held(folder: Path) -> bool:
     return False
 
 
-def last_acquired(folder: Path) -> float:
-    """Return the time at which a process last locked the run, see ``os.stat``; 0 for never."""
-    try:
-        return (folder / LOCK_FILE).stat().st_mtime
-    except OSError:
-        return 0.0
+def last_acquired(folder: Path) -> datetime:
+    """Return the time at which a process last locked the run; for a copy without lock its own."""
+    path = folder / LOCK_FILE
+    return datetime.fromtimestamp((path if path.exists() else folder).stat().st_mtime, UTC)
 
 
 def _try(handle: int) -> bool:

@@ -245,7 +245,7 @@ class Run(AbstractContextManager["Run"]):
     def summary(self) -> RunSummary:
         """Return a summary of the run with the best value and hypervolume of its last front."""
         with self.snapshot():
-            setup, sessions, generations = self.setup, self.sessions(), self.generations()
+            setup, generations = self.setup, self.generations()
             return RunSummary(
                 name=self.name,
                 folder=self.folder,
@@ -256,7 +256,7 @@ class Run(AbstractContextManager["Run"]):
                 algorithm=setup.config.algorithm,
                 seed=setup.config.seed,
                 started=self.started,
-                active=sessions[-1].started if sessions else self.started,
+                active=lock.last_acquired(self.folder),
                 generations_done=len(generations),
                 generations=setup.config.generations,
                 counts=self.counts(),

@@ -152,7 +152,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             self._reason = str(error) if is_own else f"{type(error).__name__}: {error}"
         self.close()
 
-    def begin_session(self, session: Session) -> None:
+    def _begin_session(self, session: Session) -> None:
         """Record that this process writes the run, and mark the run as running."""
         past = PastSession(session, os.getpid(), socket.gethostname(), self._clock())
         with self._database.transaction():
@@ -160,7 +160,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             self._set_status("running", "", None)
         self._has_session = True
 
-    def end_killed_session(self) -> None:
+    def _end_killed_session(self) -> None:
         """Mark the run as stopped if it is still marked as running by a process that was killed."""
         self._database.execute("UPDATE run SET status = 'stopped' WHERE status = 'running'")
 
@@ -212,9 +212,9 @@ def open_writer(folder: Path, session: Session | None, *, clock: Clock = utc_now
         writer = RunWriter(folder, Database.open_to_write(path), held, clock)
         on_error.callback(writer.close)
         if session is None:
-            writer.end_killed_session()
+            writer._end_killed_session()
         else:
-            writer.begin_session(session)
+            writer._begin_session(session)
         on_error.pop_all()
     return writer
 

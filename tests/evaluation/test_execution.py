@@ -62,6 +62,19 @@ def test_impossible_counts_are_refused(workers, gpus_per_worker, words):
 
 
 @pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"backend": "loca"}, r"backend: found 'loca' \(did you mean 'local'"),
+        ({"backend": "local", "workers": "1:8"}, "workers: found 1:8, but the local backend"),
+        ({"backend": "local", "ray_address": "auto"}, "ray-address is given, but the local"),
+    ],
+)
+def test_backend_refuses_what_it_cannot_do(options, words):
+    with pytest.raises(ConfigError, match=words):
+        Execution(**options)
+
+
+@pytest.mark.parametrize(
     ("offer", "counts", "words"),
     [
         ((4, 0), (5, None), "5 workers need 5 processor cores and this machine has 4"),

@@ -68,13 +68,14 @@ def test_list_runs_sorts_by_activity_and_returns_errors(new_run, samples, tmp_pa
     assert "damaged" in str(problems[0])
 
 
-def test_latest_is_the_run_that_a_process_began_to_write_last(new_run, samples, tmp_path):
+def test_latest_is_the_run_that_a_process_began_to_write_last(new_run, tmp_path):
     first = new_run("first")
     first.close()
     new_run("second")
     assert find_run("latest", tmp_path / "runs").name == "second"
-    open_writer(first.run.folder, samples.session).close()
+    open_writer(first.run.folder, None).close()
     assert find_run("latest", tmp_path / "runs").name == "first"
+    assert [run.name for run in list_runs(tmp_path / "runs")[0]] == ["second", "first"]
     with pytest.raises(RunError, match="holds no run yet"):
         find_run("latest", tmp_path)
 
