@@ -132,14 +132,15 @@ class Database(AbstractContextManager["Database"]):
     def snapshot(self) -> Iterator[None]:
         """Let all queries of a ``with`` block see the same state of the database."""
         with _explained(self._path):
-            if self._connection.in_transaction:
-                yield
-                return
-            self._connection.execute("BEGIN")
+            is_outermost = not self._connection.in_transaction
+            if is_outermost:
+                self._connection.execute("BEGIN")
             try:
                 yield
             finally:
-                if self._connection.in_transaction:  # SQLite itself may have rolled back
+                if (
+                    is_outermost and self._connection.in_transaction
+                ):  # SQLite itself may have rolled back
                     self._connection.execute("ROLLBACK")
 
     def close(self) -> None:
