@@ -14,7 +14,7 @@ from ray.cluster_utils import Cluster  # noqa: TID251
 from nas.evaluation import ray_backend, ray_cluster, ray_worker
 from nas.evaluation.execution import Execution, allocate
 
-CLUSTERS = [[(6, 4)], [(2, 4)], [(64, 0), (16, 8)], [(4, 4), (12, 4)], [(12, 3)] * 4]
+CLUSTERS = [[(6, 4)], [(2, 4)], [(64, 0), (16, 8)], [(4, 4), (12, 4)]]
 """Machines as pairs (cores, GPUs)."""
 
 
