@@ -44,6 +44,7 @@ def change(folder, *statements):
 
 def read_all(folder):
     with open_run(folder) as run:
+        run.sessions()
         for read in (run.summary, run.proposals, run.generations, run.candidates, run.incidents):
             read()
 
