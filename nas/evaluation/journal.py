@@ -78,14 +78,11 @@ class JournaledEvaluator:
         return self._evaluator.calibrate()
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Submit those trials to the wrapped evaluator that the file does not contain.
-
-        Trials that keep their weights are always submitted, since the file contains no weights.
-        """
+        """Submit those trials to the wrapped evaluator that the file does not contain."""
         rest = []
         for trial in trials:
             evaluation = self._recorded.get((trial.key, trial.seed))
-            if evaluation is None or trial.keeps_weights:
+            if evaluation is None:
                 rest.append(trial)
             else:
                 self._answers.append((trial, evaluation))
@@ -106,10 +103,9 @@ class JournaledEvaluator:
         return answers
 
     def close(self) -> None:
-        """Close the file and the wrapped evaluator."""
+        """Close the file. The wrapped evaluator stays open."""
         with suppress(OSError):  # the error was reported when the line was written
             self._file.close()
-        self._evaluator.close()
 
     def _append(self, trial: Trial, evaluation: Evaluation) -> None:
         kind = "genome" if isinstance(trial.mechanism, Genome) else "module"

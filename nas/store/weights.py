@@ -20,7 +20,6 @@ from nas.store.files import STAGING, write_file
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.nn import ModuleList
 
     from nas.genome import Genome
     from nas.tasks import ModelTask
@@ -51,6 +50,8 @@ def read_weights(path: Path, genome: Genome, task: ModelTask) -> list[dict[str, 
     import torch
     from safetensors.torch import load_file
 
+    from nas.training.candidate import attention_maker, by_layer
+
     try:
         tensors = load_file(path)
     except (OSError, MemoryError, RuntimeError, SafetensorError) as error:  # Runtime: no mmap
@@ -58,30 +59,17 @@ def read_weights(path: Path, genome: Genome, task: ModelTask) -> list[dict[str, 
             f"{path}: no weights can be read ({str(error) or type(error).__name__}); a run saves "
             "the weights of mechanisms that are likely in its front."
         ) from None
-    layers = _layers(genome, task)
+    attention = attention_maker(task.resolve(genome), task)
+    with torch.random.fork_rng(devices=[]):
+        layers = [attention(layer) for layer in range(task.depth)]
     try:
-        torch.nn.ModuleDict({"layers": layers}).load_state_dict(tensors)
+        by_layer(layers).load_state_dict(tensors)
         if spoilt := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
             raise RuntimeError(f"{spoilt[0]} contains NaN or infinity.")
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise RunError(f"{path}: its weights are not those of the mechanism: {reason}") from None
     return [layer.state_dict() for layer in layers]
-
-
-def _layers(genome: Genome, task: ModelTask) -> ModuleList:
-    """Return the attention of each layer of a task's untrained model."""
-    import torch
-
-    from nas.compiler import build_attention
-
-    chosen = genome.placement.layers(task.depth)
-    genomes = [genome if layer in chosen else genome.rest() for layer in range(task.depth)]
-    with torch.random.fork_rng(devices=[]):
-        return torch.nn.ModuleList(
-            build_attention(each, task.width, task.heads, qkv_bias=task.qkv_bias)
-            for each in genomes
-        )
 
 
 def keep_weights(folder: Path, key: str, evaluation: Evaluation) -> None:

@@ -9,7 +9,7 @@ Training a constant mechanism would cost as much as training a good mechanism.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import torch
@@ -57,25 +57,31 @@ def build_model(
             return UserAttention(mechanism, user_class, task.width, task.heads)
 
         return task.build_model(data, user_attention, seed)
+    return task.build_model(data, attention_maker(mechanism, task), seed)
+
+
+def attention_maker(mechanism: ResolvedGenome, task: ModelTask) -> Callable[[int], nn.Module]:
+    """Return a function that builds the attention of a layer, which has the mechanism or not."""
     layers, rest = layers_of(mechanism, task), rest_attention(mechanism)
 
     def attention(layer: int) -> nn.Module:
         chosen = mechanism if layer in layers else rest
         return build_attention(chosen.plan, task.width, task.heads, qkv_bias=task.qkv_bias)
 
-    return task.build_model(data, attention, seed)
+    return attention
+
+
+def by_layer(attentions: Iterable[nn.Module]) -> nn.Module:
+    """Return a module whose state dict has the names of saved weights, ``layers.<i>.<name>``."""
+    return nn.ModuleDict({"layers": nn.ModuleList(attentions)})
 
 
 def attention_weights(model: nn.Module) -> bytes:
-    """Return the weights of all attention layers as safetensors, named ``layers.<i>.<name>``."""
+    """Return the weights of all attention layers of a task's model as safetensors."""
     from safetensors.torch import save
 
-    weights = {
-        f"layers.{index}.{name}": weight.detach().cpu().clone().contiguous()
-        for index, block in enumerate(model.attentions())  # type: ignore[operator]
-        for name, weight in block.state_dict().items()
-    }
-    return bytes(save(weights))
+    state = by_layer(model.attentions()).state_dict()  # type: ignore[operator]
+    return bytes(save({n: weight.cpu().clone().contiguous() for n, weight in state.items()}))
 
 
 class Constant(Exception):  # noqa: N818 - an outcome, not a fault

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
 
@@ -73,9 +72,6 @@ def test_another_task_or_seed_is_another_training(run, task, trials_named):
     run([trial])
     assert run([trial], task.model_copy(update={"epochs": 2}))[1] == ["a"]
     assert run(trials_named("x", "a"))[1] == ["x", "a"]
-    found, trained = run([replace(trial, keeps_weights=True)])
-    assert trained == ["a"]
-    assert found["a"].weights
 
 
 def test_a_failure_is_kept_and_tried_again(run, path, task, trials_named):
