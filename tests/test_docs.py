@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs import architecture
-from tests.docs.blocks import Folder, blocks, follow, is_printed
+from tests.docs.blocks import Folder, blocks, follow
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -106,22 +106,3 @@ def run_blocks(document: Path, place: Path, *, with_slow: bool) -> None:
     folder = Folder(place)
     for block in wanted:
         assert block.text == follow(block, folder), f"{document.name}, line {block.start + 1}"
-
-
-def test_printed_text_is_compared_line_by_line() -> None:
-    assert is_printed("a\n...\nd\n", "a\nb\nc\nd\n")
-    assert is_printed("a ... c\n", "a b c  \n")
-    assert not is_printed("a ... c\n", "a b\nc\n")
-    assert not is_printed("a\n", "a\nb\n")
-    assert not is_printed("", "a\n")
-
-
-def test_block_with_other_output_is_detected(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
-    (wrong,) = blocks("```console run\n$ echo a\nb\n```\n")
-    assert follow(wrong, folder) == "$ echo a\na\n"
-    (failing,) = blocks("```bash run\nexit 3\n```\n")
-    with pytest.raises(AssertionError, match="ended with 3"):
-        follow(failing, folder)
-    (foretold,) = blocks("```bash run exit=3\nexit 3\n```\n")
-    assert follow(foretold, folder) == "exit 3\n"

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -47,24 +46,3 @@ def test_gallery_has_every_named_mechanism_with_its_scores(site: Path) -> None:
         "",
         "2.7791 ± 0.0080 ?",
     ]
-
-
-def test_links_name_files_of_the_site(site: Path) -> None:
-    links = re.compile(r'(?:href|src)="([^"#:]+)(?:#[^"]*)?"')
-    for page in site.rglob("*.html"):
-        for link in links.findall(page.read_text("utf-8")):
-            assert page.name == "404.html" or (page.parent / link).exists(), (page.name, link)
-    assert (site / "files" / "nas" / "common" / "sequential.py").is_file()
-
-
-@pytest.mark.browser
-def test_site_is_searched_from_disk_without_a_request(site: Path, browser: Any) -> None:
-    page, requests = browser.new_page(), []
-    page.on("request", lambda request: requests.append(request.url))
-    page.goto((site / "index.html").as_uri())
-    page.locator(".md-search__input").click()
-    page.keyboard.type("false claim")
-    page.locator(".md-search-result__link").first.wait_for()
-    assert page.locator(".md-search-result__link").count() > 1
-    assert {url.partition(":")[0] for url in requests} <= {"file", "data", "blob", "about"}
-    page.close()

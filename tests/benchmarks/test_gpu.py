@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from benchmarks import gpu, gpu_blocks
+from benchmarks import gpu_blocks
 from nas.compiler import build_attention
-from nas.evaluation.local import LocalEvaluator
 from nas.genome import ModelSizes
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.tasks import Data, Task, load_task
@@ -29,26 +26,6 @@ def task() -> Task:
 @pytest.fixture(scope="module")
 def data(task: Task) -> Data:
     return task.load()
-
-
-def test_gpu_steps_compares_eager_and_graph(task: Task, data: Data) -> None:
-    rows = list(gpu.steps(task, data, CPU, rounds=2, count=2))
-    assert [row["mechanism"] for row in rows] == list(gpu.GENOMES)
-    for row in rows:
-        spreads = [row[name] for name in ("eager, ms", "cuda graph, ms", "eager / cuda graph")]
-        assert all(spread.low <= spread.value <= spread.high for spread in spreads)
-
-
-def test_gpu_candidates_reports_rate_per_number_of_workers(task: Task, data: Data) -> None:
-    worker_counts = []
-
-    def local(task: Task, data: Data, workers: int) -> LocalEvaluator:
-        worker_counts.append(workers)
-        return LocalEvaluator(task, data)
-
-    rows = list(gpu.candidates(task, data, local, numbers=(1, 2), count=3))
-    assert worker_counts == [row["workers"] for row in rows] == [1, 2]
-    assert all(row["candidates/h"] > 0 and row["failed"] == 0 for row in rows)
 
 
 def test_gpu_numerics_finds_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,27 +53,6 @@ def test_gpu_blocks_on_a_processor() -> None:
     assert len(times) == summary["genomes"] == len(MECHANISMS)
     assert next(gpu_blocks.swap(CPU, rounds=1, width=32))["largest change"] < 1e-5
     assert len(list(gpu_blocks.cudnn(CPU, rounds=1, lengths=(5,)))) == 1
-
-
-@pytest.mark.slow
-def test_gpu_parts_survive_each_other(tmp_path: Path) -> None:
-    """Both fail; and no part begins after the last minute."""
-    settings = {"data": "digits", "rounds": 1, "genome": []}
-    out = tmp_path / "gpu.json"
-    assert len(list(gpu.run_parts(["no such part", "nor this"], settings, out))) == 2
-    parts = json.loads(out.read_text())["parts"]
-    assert [part["error"] for part in parts.values()] == [
-        "KeyError: 'no such part' (1)", "KeyError: 'nor this' (1)",
-    ]  # fmt: skip
-    [row] = gpu.run_parts(["steps"], settings, out, minutes=-1)
-    assert str(row["error"]).startswith("not begun within")
-
-
-def test_gpu_attention_compares_blocks_with_fused_attention() -> None:
-    genomes = {name: mechanism(name).genome for name in ("mha", "uniform")}
-    rows = list(gpu_blocks.attention(genomes, CPU, rounds=1, lengths=(32,)))
-    assert [row["block"] for row in rows] == [gpu_blocks.FUSED, "mha", "uniform"]
-    assert rows[0]["to fused"].value == 1.0
 
 
 def test_gpu_fused_equals_block_of_standard_attention() -> None:

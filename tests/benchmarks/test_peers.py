@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from benchmarks.peers.ablations import ABLATIONS
 from benchmarks.peers.comparing import (
-    OURS,
     PEERS,
     compare,
     hypervolume,
@@ -74,13 +72,6 @@ def test_repeats_cost_a_training_and_illegal_assignments_nothing():
     assert problem.reported() == [bench().decode(MHA)]
 
 
-@pytest.mark.parametrize("name", ["nsga2", "random"])
-def test_our_algorithms_spend_the_budget(name):
-    problem = run(OURS[name], recorded(DEFAULT)(1), 24, 1)
-    assert len(problem.history) == 24
-    assert hypervolume(problem) > 0
-
-
 @pytest.mark.slow
 def test_comparison_records_searches_and_summarises_them(tmp_path):
     names, record = ["nsga2", "random"], tmp_path / "searches.jsonl"
@@ -103,17 +94,6 @@ def test_peer_spends_the_budget_and_is_deterministic(peer):
     assert len(first.history) == 26
     assert first.history == second.history
     assert hypervolume(first) > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ABLATIONS)
-def test_ablation_changes_its_search_alone(name):
-    before = run(search_of("surrogate"), recorded(DEFAULT)(1), 60, 1)
-    changed = run(search_of(name), recorded(DEFAULT)(1), 60, 1)
-    after = run(search_of("surrogate"), recorded(DEFAULT)(1), 60, 1)
-    assert changed.history != before.history
-    assert after.history == before.history
-    assert hypervolume(changed) > 0
 
 
 def test_expected_improvement_equals_mean_improvement_of_draws():

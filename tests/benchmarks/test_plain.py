@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks import published
-from benchmarks.plain import Transformer, loaders, preloaded, train
+from benchmarks.plain import Transformer, loaders, preloaded
 from nas.evaluation.trainer import build_model
 from nas.genome.mechanisms import mechanism
 from nas.tasks import Data, load_task
@@ -52,13 +51,3 @@ def test_loaders_and_memory_give_the_same_images(task: ImageTask, data: Data) ->
     for (images, labels), (others, their_labels) in zip(one_by_one, in_memory, strict=True):
         torch.testing.assert_close(images, others, atol=1e-5, rtol=1e-5)
         assert torch.equal(labels, their_labels)
-
-
-def test_training_returns_an_accuracy(task: ImageTask, data: Data) -> None:
-    assert 0.0 <= train(task, data, preloaded(data, 8), seed=0) <= 1.0
-
-
-def test_our_side_of_the_published_comparison_trains(task: ImageTask, data: Data) -> None:
-    accuracy, seconds = published._ours(task, data, published.STANDARD, seed=0)
-    assert 0.0 <= accuracy <= 1.0
-    assert seconds > 0.0

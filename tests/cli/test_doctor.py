@@ -7,13 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from nas.common import registry
-from nas.common.errors import DeviceError
-from nas.genome.primitives.base import REGISTRY
-from nas.training import hardware
-
 
 def findings(result: Any) -> dict[str, dict[str, Any]]:
     return {finding["about"]: finding for finding in json.loads(result.out)["findings"]}
@@ -36,24 +29,6 @@ def test_a_folder_of_runs_that_cannot_be_written_is_broken(nas: Any, tmp_path: P
     result = nas("doctor", "--runs", tmp_path / "file")
     assert result.status == 1
     assert f"runs: broken: 0 runs in {tmp_path}/file, which cannot be written" in result.out
-
-
-def test_gpus_that_torch_cannot_use_are_broken(nas: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unusable() -> int:
-        raise DeviceError("the driver is too old")
-
-    monkeypatch.setattr(hardware, "usable_gpus", unusable)
-    result = nas("doctor")
-    assert result.status == 1
-    assert "GPU: broken: the driver is too old" in result.out
-
-
-def test_broken_plugins_are_named(nas: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = registry.Plugin("nas.primitives", "mine", "mine", "a-package", "1.0", (), "no module")
-    monkeypatch.setattr(REGISTRY, "_plugins", [broken])
-    result = nas("doctor")
-    assert result.status == 1
-    assert "plug-in mine: broken: nas.primitives of a-package 1.0: no module" in result.out
 
 
 def test_faults_of_a_run_are_listed(nas: Any, at_runs: Path, tmp_path: Path) -> None:

@@ -173,24 +173,6 @@ def test_without_any_worker_there_is_a_device_error(faults, starts, words, trial
     assert all(text.startswith("no worker for 30 s") for text in waits)
 
 
-def test_a_cluster_that_loses_all_workers_has_start_seconds_to_recover(trials_named):
-    pool = make_pool({"b": ["node"], "d": ["process"]})
-    dispatcher = make_dispatcher(pool, 1)
-    run(dispatcher, trials_named("a"))
-    pool.start_seconds = 299.0
-    run(dispatcher, trials_named("b"))
-    pool.start_seconds = 301.0
-    with pytest.raises(DeviceError, match="no worker started within 300 s"):
-        run(dispatcher, trials_named("d"))
-
-
-def test_a_worker_that_started_before_the_first_wait_is_used(trials_named):
-    pool = make_pool()
-    dispatcher = make_dispatcher(pool, 1)
-    pool.now = 301.0
-    assert reasons(run(dispatcher, trials_named("a"))) == {}
-
-
 def test_a_thousand_unreliable_workers_lose_no_trial_and_are_busy(trials_named):
     trials = [replace(t, work=5.0 + t.seed % 7) for t in trials_named(*map(str, range(8000)))]
     lost = range(1, len(trials), 50)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import signal
-import sys
 from contextlib import suppress
-from types import ModuleType
 
 import pytest
 
@@ -87,18 +85,3 @@ def test_interrupts_and_device_errors_are_raised(task, data, trials_named, key, 
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGTERM, kept)
-
-
-def test_calibration_uses_the_conditions_of_trainings(task, data, monkeypatch):
-    timing = ModuleType("nas.costs.timing")
-    timing.calibrate = lambda sizes, **options: {"sizes": list(sizes), **options}
-    monkeypatch.setitem(sys.modules, "nas.costs.timing", timing)
-    exact = task.model_copy(update={"precision": "float32"})
-    assert LocalEvaluator(exact, data).calibrate() == {
-        "sizes": [32, 4, 2, 65],
-        "batch": 64,
-        "precision": "float32",
-        "device": "cpu",
-        "is_causal": False,
-        "qkv_bias": False,
-    }

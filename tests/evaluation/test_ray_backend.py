@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,11 @@ from typing import Any
 import pytest
 import ray  # noqa: TID251 - the cluster that these tests share
 import torch
-from ray.exceptions import RayTaskError  # noqa: TID251
 
 from nas.common.errors import DeviceError
-from nas.evaluation.dispatch import WorkerLostError
 from nas.evaluation.execution import Execution
 from nas.evaluation.local import LocalEvaluator
-from nas.evaluation.ray_backend import ActorPool, RayEvaluator, _Process
+from nas.evaluation.ray_backend import RayEvaluator
 from nas.evaluation.trainer import Train, budget_of, train_candidate, worker_name
 from nas.evaluation.trial import Evaluation, Trial, run_trials
 from nas.genome.mechanisms import mechanism
@@ -163,17 +160,6 @@ def results(evaluation: Evaluation) -> tuple[Any, ...]:
     assert evaluation.is_ok, evaluation.error
     reports = [(report.train_loss, report.metrics) for report in evaluation.reports]
     return evaluation.metrics, reports, evaluation.weights
-
-
-@pytest.mark.parametrize(
-    ("cause", "expected"), [(DeviceError("no GPU."), DeviceError), (ValueError(), WorkerLostError)]
-)
-def test_only_a_device_error_of_a_worker_blames_its_machine(cause, expected):
-    call: Any = Future()
-    call.process = _Process(None)
-    call.set_exception(RayTaskError("evaluate", "", cause))
-    with pytest.raises(expected):
-        ActorPool(None, None).get(call)
 
 
 @pytest.mark.slow

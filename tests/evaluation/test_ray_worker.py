@@ -90,20 +90,6 @@ def test_members_that_the_running_script_defines_are_refused(
         ray_worker.plugins()
 
 
-def test_a_trial_alone_may_use_the_memory_of_the_whole_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a worker with a quarter of a GPU uses a quarter, less what its context takes."""
-    fractions: list[float] = []
-    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", fractions.append)
-    gpu = SimpleNamespace(total_memory=64 * ray_worker._CONTEXT_BYTES)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: gpu)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    worker = worker_on_gpu(monkeypatch, make_evaluation())
-    assert worker.evaluate(TRIAL, False) == (make_evaluation(), True)
-    worker.evaluate(TRIAL, True)
-    share = 0.25 - 1 / 64
-    assert fractions == [share, 1.0, share]
-
-
 @pytest.mark.parametrize(
     ("share", "is_alone", "reason"),
     [(0.25, False, "worker_lost"), (0.25, True, "error"), (1.0, False, "error")],

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-import nas
 from nas.common.errors import RunError
 from nas.common.objectives import Objective
-from nas.report.charts import ChartScale, check_picture, comparison_chart, cost_chart, write_chart
+from nas.report.charts import ChartScale, comparison_chart, write_chart
 from nas.report.front_chart import FrontAxes, front_chart
 from nas.report.run_view import RunView
 
@@ -128,25 +127,8 @@ def test_comparison_points_to_the_right_where_a_mechanism_is_better() -> None:
     assert {row.get("why") for row in rows if row.get("mechanism") == "like"} == {"failed"}
 
 
-def test_costs_are_drawn_by_length() -> None:
-    rows = rows_of(cost_chart(nas.cost(["mha", "linear"], dim=16, heads=2, tokens=[8, 16])))
-    assert [(row["mechanism"], row["tokens"]) for row in rows] == [
-        ("mha", 8), ("mha", 16), ("linear", 8), ("linear", 16),
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("suffix", [*BEGINNINGS])
 def test_charts_are_written_in_each_format(chart: Any, suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"front{suffix}"
     write_chart(chart, path)
     assert path.read_bytes().startswith(BEGINNINGS[suffix])
-
-
-def test_pictures_that_cannot_be_written_are_errors(chart: Any, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"front\.jpeg.*found the ending '\.jpeg'.*\.png"):
-        check_picture(Path("front.jpeg"))
-    with pytest.raises(RunError, match="'none'"):
-        check_picture(Path("front"))
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(RunError, match="cannot be written"):
-        write_chart(chart, tmp_path / "file" / "front.svg")

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from nas.report.display import MOST_MEMBERS, Display, display
-from nas.searching.listener import Evaluated, GenerationDone, Listener, Started
 from nas.store import open_run
-from tests.recorded_run import POPULATION, MakeRun
+from tests.recorded_run import MakeRun
 from tests.report.conftest import Printed
 
 
@@ -26,38 +25,6 @@ def test_pipe_gets_a_line_per_generation(make_run: MakeRun, tmp_path: Path) -> N
     for fact in ("best ", "cheapest ", "hypervolume 0.", "1 failed", "repeated", "replayed"):
         assert all(fact in line for line in ends)
     assert "\x1b" not in pipe.text
-
-
-class Readings(Listener):
-    """Reads the progress after each event, as the display does."""
-
-    def __init__(self) -> None:
-        self.shown, self.lines = Display(Printed(100).console), list[str]()
-
-    def on_start(self, event: Started) -> None:
-        self.folder = event.folder
-
-    def on_evaluation(self, event: Evaluated) -> None:
-        with open_run(self.folder) as run:
-            self.shown.read(run)
-        self.lines.append(self.shown.line)
-
-    def on_generation(self, event: GenerationDone) -> None:
-        with open_run(self.folder) as run:
-            assert self.shown.read(run)
-        assert self.shown.view is not None
-        assert self.shown.view.counts == event.counts
-        assert f"hypervolume {event.generation.hypervolume:.4f}" in self.shown.line
-        assert f"best {100 * event.generation.best:.1f} ± " in self.shown.line
-
-
-def test_progress_is_current_after_each_event(make_run: MakeRun, tmp_path: Path) -> None:
-    readings = Readings()
-    make_run(tmp_path, generations=2, listener=readings)
-    assert [line.partition(",")[0] for line in readings.lines] == [
-        f"generation {i // POPULATION} of 2: {i + 1} of 24 trainings" for i in range(24)
-    ]
-    assert readings.lines[-2].endswith(" left")
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 120])

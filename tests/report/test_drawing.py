@@ -32,33 +32,6 @@ def test_mha() -> None:
     ]
 
 
-def test_shared_nodes_and_crossings(genome: Any) -> None:
-    graph = genome(
-        ("layer_norm", "v"),
-        ("scaled_dot_product", ["q", 0]),
-        ("additive_attention_score", ["k", 0]),
-        ("add", [1, 2]),
-        ("softmax", [3], {"temperature": 2.0}),
-        ("weighted_sum", [4, "v"]),
-        ("output_gate", [5]),
-        has_wq=False,
-        has_wo=False,
-    )
-    assert text(graph) == [
-        "q        q = x, cut into heads                             tokens[H, d/H]",
-        "│ k      k = x·W_K                                         tokens[H, d/H]",
-        "│ │ v    v = x·W_V                                         tokens[H, d/H]",
-        "│ │ ├─●  tokens_0 = layer_norm(v)                          tokens[H, d/H]",
-        "●─│─│─┤  scores_1 = scaled_dot_product(q, tokens_0)        scores[H]",
-        "│ ●─│─┘  scores_2 = additive_attention_score(k, tokens_0)  scores[H]",
-        "●─┘ │    scores_3 = add(scores_1, scores_2)                scores[H]",
-        "●   │    weights_4 = softmax(scores_3, temperature=2.0)    weights[H]",
-        "●───┘    tokens_5 = weighted_sum(weights_4, v)             tokens[H, d/H]",
-        "●        tokens_6 = output_gate(tokens_5, x)               tokens[H, d/H]",
-        "▼        output = heads side by side",
-    ]
-
-
 def test_lines_agree_with_the_graph() -> None:
     """Follow the rails down: each node must touch exactly the rails of its operands."""
     space = load_space("attention_v2")

@@ -16,7 +16,6 @@ from nas.genome import Genome
 from nas.report.columns import text_columns
 from nas.report.front import (
     Front,
-    no_front,
     show_front,
 )
 from nas.report.front_columns import front_columns
@@ -160,14 +159,6 @@ def test_table_has_a_row_for_each_member_and_what_to_type_next(view: RunView) ->
     assert "hardware" not in printed.text
 
 
-@pytest.mark.parametrize("width", [40, 100])
-def test_table_fits_the_terminal(view: RunView, width: int) -> None:
-    terminal = shown(view, width)
-    assert max(map(len, terminal.lines)) <= width
-    assert view.members[0].digest[:8] in terminal.text
-    assert "nas export latest/best -o champion.py" in terminal.text
-
-
 def test_standard_attention_is_the_last_row_unless_it_is_a_member(example: RunView) -> None:
     base, note = example.standard, "Last row: standard attention"
     assert base is not None
@@ -219,13 +210,3 @@ def test_costs_are_relative_to_mha_and_need_mha(view: RunView) -> None:
     member = dataclasses.replace(view.members[0], proposal=free)
     assert "0.00" in cells(dataclasses.replace(view, members=(member,)))["× mha"]
     assert "× mha" not in cells(dataclasses.replace(view, names={}))
-
-
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [("stopped", "nas resume latest"), ("running", "look again"), ("finished", "See why")],
-)
-def test_no_front_says_why_and_what_to_do(view: RunView, status: str, words: str) -> None:
-    sentence = no_front(dataclasses.replace(view, status=status, members=()))
-    assert words in sentence
-    assert "1 diverged" in sentence

@@ -5,11 +5,9 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 
-from nas.common.errors import RunError
 from nas.compiler import make_plan
 from nas.genome.mechanisms import MECHANISMS
 from nas.report.graph import (
@@ -20,7 +18,6 @@ from nas.report.graph import (
     box_graph,
     graph_svg,
     place_boxes,
-    write_graph,
 )
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -55,12 +52,3 @@ def test_svg_is_well_formed_and_escapes_text() -> None:
         e.tag.split("}")[1] for e in root.iter()
     }
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
-
-
-def test_every_format_is_written_and_others_are_refused(tmp_path: Path) -> None:
-    genome = MECHANISMS["mha"].genome
-    for ending, start in ((".svg", b"<svg"), (".png", b"\x89PNG"), (".pdf", b"%PDF")):
-        write_graph(genome, tmp_path / f"new/graph{ending}")
-        assert (tmp_path / f"new/graph{ending}").read_bytes().startswith(start)
-    with pytest.raises(RunError, match=r"found the ending '\.gif'"):
-        write_graph(genome, tmp_path / "graph.gif")

@@ -37,17 +37,6 @@ def test_each_ancestor_is_shown_once_and_a_long_lineage_is_cut(recorded_run: Pat
     assert (short.more, long.more) == ([], ["... and 3 more ancestors."])
 
 
-def test_generations_count_from_one_for_people_and_from_zero_in_json(recorded_run: Path) -> None:
-    with open_run(recorded_run) as run:
-        size, last = run.setup.config.population, len(run.proposals()) - 1
-        number = run.proposals()[last].number
-    found = of(recorded_run, last)
-    assert found.to_dict()["generation"] == number // size == 2
-    assert lines(found)[0].split()[1:3] == ["generation", "3"]
-    shown = table_lines(lineage_columns(found))
-    assert shown[1].plain.split()[1] == "3"
-
-
 def test_results_show_estimate_scores_by_seed_and_p_front(recorded_run: Path) -> None:
     with open_run(recorded_run) as run:
         again = next(i for i, p in enumerate(run.proposals()) if p.is_repeat)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from nas.common.errors import ViolationError
 from nas.costs import attention_cost
 from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
@@ -63,37 +61,3 @@ def test_a_member_of_a_run_has_results_and_lineage(recorded_run: Path) -> None:
     assert data["scores"]["accuracy"] == pytest.approx(sum(measured) / len(measured))
     assert data["scores"]["accuracy"] != data["objectives"]["accuracy"]
     assert 0 <= data["p_non_dominated"] <= 1
-
-
-def test_text_shows_everything(best: ShowResult) -> None:
-    printed = text(best)
-    assert best.to_dict()["formula"] in printed.lines
-    for words in (
-        f"digest {best.digest}",
-        "output = ",
-        "Costs of one block at dim 64, 4 heads, 65 tokens",
-        "× mha",
-        "In run example",
-        "2 epochs x 1024 examples",
-        "Lineage, nearest first",
-        "class Attention(nn.Module):",
-        "nas export example/best",
-    ):
-        assert words in printed.text
-
-
-def test_a_named_mechanism_is_recognised() -> None:
-    champion = text(of(MECHANISMS["champion_2025"].genome))
-    assert "the named mechanism champion_2025" in champion.lines
-    champion = text(examine(resolve("champion_2025")))
-    assert "The published champion, query-less (Evolving Attention)" in champion.lines
-
-
-def test_a_mechanism_impossible_at_the_sizes_is_shown_an_ill_typed_one_refused(
-    genome: Any,
-) -> None:
-    shown = of(MECHANISMS["lsqa"].genome, dim=64, heads=2)
-    assert shown.to_dict()["costs"] is None
-    assert "output = " in text(shown).text
-    with pytest.raises(ViolationError, match=r"file\.json: .*nas validate file\.json"):
-        of(genome(("softmax", "q")))

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import socket
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from nas.common.errors import ConfigError, NasWarning
+from nas.common.errors import NasWarning
 from nas.report import trackers
 from nas.report.trackers import Tracker
-from nas.searching.listener import GenerationDone, SearchResult
+from nas.searching.listener import SearchResult
 from nas.store import Counts, open_run
 from tests.recorded_run import POPULATION, MakeRun, go_on
-
-
-class Slow(Tracker):
-    """A tracker whose search waits after each generation until the tracker's process has ended."""
-
-    def on_generation(self, event: GenerationDone) -> None:
-        super().on_generation(event)
-        if self._process is not None:
-            self._process.wait()
 
 
 def end(tracker: Tracker, folder: Path) -> None:
@@ -125,32 +115,3 @@ def test_a_search_ends_soon_after_its_last_generation(make_run: MakeRun, tmp_pat
         folder, seconds = searched()
     assert seconds < 10
     assert len(hypervolumes(folder)) == 3
-
-
-@pytest.mark.usefixtures("silent_server")
-def test_a_silent_server_is_named_once_during_the_search(make_run: MakeRun, tmp_path: Path) -> None:
-    pytest.importorskip("mlflow")
-    tracker = Slow("mlflow")
-    with warnings.catch_warnings(record=True) as given:
-        warnings.simplefilter("always")
-        folder = make_run(tmp_path, listener=tracker)
-        end(tracker, folder)
-    assert len(hypervolumes(folder)) == 3
-    [text] = [str(warning.message) for warning in given if warning.category is NasWarning]
-    assert "which is not affected: no answer in 1 seconds" in text
-
-
-@pytest.mark.usefixtures("patience")
-def test_the_error_of_a_tracker_is_quoted(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("mlflow")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nonsense://here")
-    with pytest.warns(NasWarning, match="nonsense://here"):
-        folder = make_run(tmp_path, listener=Slow("mlflow"))
-    assert len(hypervolumes(folder)) == 3
-
-
-def test_unknown_trackers_are_refused() -> None:
-    with pytest.raises(ConfigError, match="'mlfow'; expected wandb, mlflow, tensorboard"):
-        Tracker("mlfow")

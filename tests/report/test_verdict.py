@@ -74,13 +74,6 @@ def fail(view: RunView, key: str, repeat: int, part: str = "search") -> RunView:
     return dataclasses.replace(view, confirmations=tuple(map(failed, view.confirmations)))
 
 
-def minimised(view: RunView) -> RunView:
-    """The view as if accuracy counted errors."""
-    first, *others = view.setup.objectives
-    objectives = (dataclasses.replace(first, direction="min"), *others)
-    return dataclasses.replace(view, setup=dataclasses.replace(view.setup, objectives=objectives))
-
-
 def key_of(view: RunView, name: str) -> str:
     return next(key for key, names in view.names.items() if name in names)
 
@@ -198,22 +191,6 @@ def test_each_part_is_decided_alone(
     assert headline in found.headline
     assert found.headline.endswith(", 3 seeds).")
     assert f"correction: {longer} (3 seeds)." in found.sentences[1].partition("Trained longer")[2]
-
-
-@pytest.mark.parametrize(
-    ("gains", "expected"),
-    [
-        ([0.02] * 5, "undecided"),  # without any spread there is nothing to test against
-        ([0.01, 0.03], "undecided"),  # 2.0 standard errors; two pairs need 12.7
-        ([0.0199, 0.0201], "leads"),
-        ([-0.015, -0.02, -0.025], "falls behind"),
-    ],
-)
-def test_students_t_decides(example: RunView, gains: Sequence[float], expected: str) -> None:
-    view = alone(example)
-    headline = verdict_of(confirmed(view, {finds(view)[0].key: gains})).headline
-    begins = {"undecided": "No difference between 06ce36bb and"}
-    assert headline.startswith(begins.get(expected, f"06ce36bb {expected} standard attention"))
 
 
 @pytest.mark.parametrize("which", ["best", "mha"])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from nas.common.errors import ConfigError
-from nas.searching.algorithm import ALGORITHMS
 from nas.testing import check_algorithm
 from nas.testing.algorithms import drive, driven, proposer_of
 
@@ -30,10 +28,3 @@ def test_named_mechanisms_come_first_and_offspring_have_parents(name: str) -> No
     ]
     assert {p.operator for p in first[2:]} == {"neighbour"}
     assert any(p.parents for attempts in drawn[-10:] for p in attempts) is (name != "random")
-
-
-def test_unknown_algorithm_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(ConfigError, match=r"did you mean 'nsga2'\?") as caught:
-        ALGORITHMS["nsga3"]
-    assert all(name in str(caught.value) for name in NAMES)
-    assert set(NAMES) <= set(ALGORITHMS.names())

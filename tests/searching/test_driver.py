@@ -11,19 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.common.errors import ConfigError, RunError, SpaceError
+from nas.common.errors import RunError, SpaceError
 from nas.common.search_config import SearchConfig
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.execution import Execution
-from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.trial import Incident
 from nas.searching import driver
 from nas.searching.driver import resume_search, run_search
 from nas.searching.front_file import FRONT_FILE
-from nas.searching.listener import Evaluated, GenerationDone, SearchResult, Started
+from nas.searching.listener import GenerationDone, SearchResult
 from nas.searching.setup import run_cost_context
 from nas.space import SearchSpace, load_space
-from nas.store import open_run, weights_path
+from nas.store import open_run
 from nas.store.frozen import load_frozen_task
 
 from .conftest import SPACE, Table, small_task
@@ -60,37 +59,6 @@ def whole(kit: Any, finished: Path) -> Path:
 
 def tables(stop_after: int | None = None) -> Any:
     return lambda task, data: Table(stop_after=stop_after)
-
-
-def test_search_on_digits_trains_and_finds_a_front(kit: Any, task: Any, heard: Any) -> None:
-    ended = run_search(
-        load_space("quickstart"),
-        task,
-        SearchConfig(population=5, generations=2),
-        make_evaluator=LocalEvaluator,
-        root=kit.root,
-        command="nas search --space quickstart",
-        listener=heard,
-    )
-    assert (ended.status, ended.generations_done) == ("finished", 2)
-    assert ended.counts.evaluated == 10
-    assert ended.counts.rejected == ended.counts.failed == 0
-    assert 0.0 < ended.hypervolume < 1.0
-    assert [type(heard.events[0]), type(heard.events[-1])] == [Started, SearchResult]
-    assert len(heard.of(Evaluated)) == 10
-    with open_run(ended.folder) as run:
-        assert (run.status, run.sessions()[0].session.command) == (
-            "finished",
-            "nas search --space quickstart",
-        )
-        mha = run.proposals()[0]
-        accuracy, macs = run.setup.objectives
-        # Twice what standard attention costs, and one of ten classes by chance.
-        assert (accuracy.name, accuracy.reference, accuracy.ideal) == ("accuracy", 0.1, 1.0)
-        assert (macs.name, macs.reference, macs.ideal) == ("macs", 2 * mha.costs["macs"], 0.0)
-        for member in run.front():
-            path = weights_path(run.folder, str(member.proposal.key))
-            assert path.stat().st_size > 500
 
 
 def test_search_of_costs_alone_trains_nothing(kit: Any, begin: Any) -> None:
@@ -269,13 +237,6 @@ def test_resume_accepts_moved_data_and_refuses_changed_data(
     ended = resume_search(folder, make_evaluator=tables(), data="imagefolder:/moved")
     assert ended.status == "finished"
     assert kit.recorded() == kit.recorded("whole")
-
-
-def test_resume_refuses_an_invalid_argument(kit: Any) -> None:
-    with pytest.raises(RunError, match="is no run folder"):
-        resume_search(kit.root / "nothing", make_evaluator=tables())
-    with pytest.raises(ConfigError, match="generations: found -1; expected a number from 1 to"):
-        resume_search(kit.root, make_evaluator=tables(), generations=-1)
 
 
 @pytest.mark.parametrize(

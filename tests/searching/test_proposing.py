@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
@@ -14,21 +13,9 @@ from nas.genome.canonical import digest
 from nas.genome.mechanisms import mechanism
 from nas.searching.filtering import ILLEGAL
 from nas.searching.results import Attempt
-from nas.space.rules import validate
-from nas.space.vary import Variation
 from nas.testing.algorithms import drive, result_of
 
 MHA, GQA = mechanism("mha").genome, mechanism("gqa").genome
-
-
-@pytest.mark.parametrize(("batch", "lag"), [(24, None), (4, 8), (1, 1)])
-def test_results_are_passed_on_in_growing_parts(kit: Any, batch: int, lag: int | None) -> None:
-    proposer = kit.proposer("random", lag=lag, population=24)
-    horizons = [proposer._horizon(number) for number in range(4000)]
-    latest = [n if lag is None else max(0, n - lag + 1) for n in range(4000)]
-    assert all(horizon % batch == 0 for horizon in horizons)
-    assert all(h <= n < h + max(batch, h / 20) + 1 for h, n in zip(horizons, latest, strict=True))
-    assert len(set(horizons)) <= 20 + 20 * math.log(4000 / (20 * batch)) + 20
 
 
 @pytest.mark.slow
@@ -88,18 +75,6 @@ def test_genome_that_the_policy_forbids_is_rejected(kit: Any) -> None:
     rejected = kit.judge().propose(Attempt(raw, "crossover"), 0, 0)
     assert (rejected.verdict, rejected.key) == ("rejected", None)
     assert rejected.note.startswith(ILLEGAL)
-
-
-@pytest.mark.parametrize("space", ["small", "tiny"])
-def test_no_result_of_variation_is_rejected(kit: Any, space: str) -> None:
-    space = {"small": kit.space, "tiny": kit.tiny}[space]
-    variation, rng, judge = Variation(space, kit.policy), np.random.default_rng(0), kit.judge()
-    pool = [variation.sample(rng) for _ in range(100)]
-    pool += [variation.mutate(genome, rng, i % 3 + 1)[0] for i, genome in enumerate(pool)]
-    pool += [variation.crossover(a, b, rng)[0] for a, b in zip(pool, pool[::-1], strict=True)]
-    judged = [judge.propose(Attempt(genome, "variation"), i, 0) for i, genome in enumerate(pool)]
-    assert [p.note for p in judged if p.verdict == "rejected"] == []
-    assert all(validate(p.genome, kit.policy) == () for p in judged)
 
 
 def test_first_generation_prefers_primitives_that_were_tried_least(kit: Any) -> None:

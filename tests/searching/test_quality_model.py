@@ -9,20 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.genome import Placement, Rest
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.searching.archive import Archive
 from nas.searching.power_transform import YeoJohnson
-from nas.searching.quality_model import NoisyGP, features
+from nas.searching.quality_model import NoisyGP
 from nas.searching.results import TrialResult
 
 NOISE = 0.01
-
-
-def test_fields_of_a_placement_are_features() -> None:
-    placement = Placement(every=4, count=3, rest=Rest(window=8))
-    found = features(replace(mechanism("mha").genome, placement=placement), {})
-    assert {"every=4", "count=3", "offset=0", "rest=mha:window=8", "window=None"} <= found.keys()
 
 
 def model_of(seed: int, repeats: int = 1, count: int = 80) -> tuple[NoisyGP, dict[str, float]]:
@@ -58,17 +51,6 @@ def test_estimates_have_nominal_coverage_and_the_best_is_less_biased_than_its_sc
     assert abs(np.mean(believed)) < 0.5 * np.mean(lucky)
 
 
-def test_more_trainings_of_a_mechanism_make_its_error_smaller() -> None:
-    model, truth = model_of(0)
-    key = next(k for k in truth if len(model.observed[k].scores) == 1)
-    _, before = model.estimate([key])
-    for _ in range(8):
-        model.tell(key, model.observed[key].features, truth[key])
-    _, after = model.estimate([key])
-    assert after < 0.6 * before
-    assert len(model.observed[key].scores) == 9
-
-
 def test_estimates_equal_the_formula() -> None:
     model, truth = model_of(3, count=20)
     keys = list(truth)
@@ -100,31 +82,6 @@ def test_estimates_equal_the_formula() -> None:
     draws = model.draws(keys, 4000, np.random.default_rng(0))
     np.testing.assert_allclose(draws.mean(0), means, atol=6 * errors.max() / 4000**0.5)
     np.testing.assert_allclose(draws.std(0), errors, rtol=0.1)
-
-
-@pytest.mark.slow
-def test_best_estimate_on_a_plateau_is_hardly_biased() -> None:
-    over, raw = [], []
-    for seed in range(20):
-        rng, model, truth = np.random.default_rng(seed), NoisyGP(), {}
-        for i in range(80):
-            x = {f"f{j}": float(rng.integers(3)) for j in range(4)}
-            truth[f"{i}"] = 0.38 - 0.08 * max(0.0, 2.5 - sum(x.values())) ** 0.5  # a plateau
-            for _ in range(3 if i % 5 == 0 else 1):
-                model.tell(f"{i}", x, truth[f"{i}"] + NOISE * rng.standard_normal())
-        means, _ = model.estimate(list(truth))
-        best = int(np.argmax(means))
-        over.append(means[best] - list(truth.values())[best])
-        raw.append(max(np.mean(model.observed[key].scores) - truth[key] for key in truth))
-    assert np.mean(raw) > 2 * NOISE
-    assert np.mean(over) < NOISE  # 1.4 of it, were scores not bent
-
-
-def test_features_count_parts_of_a_genome() -> None:
-    found = features(mechanism("mha").genome, {"macs": 0.0, "params": np.e - 1})
-    assert found["softmax"] == found["q > scaled_dot_product.0"] == found["has_wq=True"] == 1
-    assert found["softmax > weighted_sum.0"] == 1
-    assert (found["log macs"], found["log params"]) == (0.0, pytest.approx(1.0))
 
 
 def results(kit: Any, values: list[float | None]) -> list[TrialResult]:

@@ -11,7 +11,6 @@ from nas.common.pareto import hypervolume
 from nas.searching.archive import Archive
 from nas.searching.gains import expected_gain
 from nas.searching.results import REPEAT, TrialResult
-from nas.searching.surrogate import Surrogate
 from nas.store import Proposal
 
 LEVELS = 12  # of quality: a landscape that is soon known, under noise
@@ -52,24 +51,6 @@ def test_surrogate_reevaluates_under_noise(kit: Any) -> None:
             proposal.genome,
         )
         assert proposal.verdict == "repeated"
-
-
-@pytest.mark.slow
-def test_worth_of_a_reevaluation_falls_with_the_number_of_trainings(kit: Any) -> None:
-    context = kit.context()
-    surrogate, rng = Surrogate(context), np.random.default_rng(0)
-    drawn = search(kit, 30, 0.0, lag=1, repeats=False)
-    costs = [(-0.2 - int(str(p.key), 16) % LEVELS / 20, p.costs["macs"]) for p in drawn]
-    worths = []
-    for trainings in (2, 100):
-        for _ in range(trainings):
-            noise = (0.05 * rng.standard_normal(len(drawn))).tolist()
-            results = [(q + n, macs) for (q, macs), n in zip(costs, noise, strict=True)]
-            pairs = zip(drawn, results, strict=True)
-            context.archive.tell([TrialResult.of(p, [row]) for p, row in pairs])
-        estimates = context.archive.scaled(context.archive.estimates()[0])
-        worths.append(max((gain for gain, _ in surrogate._reevaluations(estimates)), default=0.0))
-    assert worths[0] > 10 * worths[1]
 
 
 @pytest.mark.slow

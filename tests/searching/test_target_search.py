@@ -9,15 +9,13 @@ import pytest
 from nas.common.errors import ConfigError
 from nas.common.search_config import SearchConfig
 from nas.evaluation.local import LocalEvaluator
-from nas.evaluation.trial import task_fingerprint
 from nas.report.front import no_front
 from nas.report.run_view import RunView
-from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
 from nas.searching.setup import target_task
 from nas.searching.target_archive import FIRST, SPREAD
 from nas.space import load_space
-from nas.store import open_run, open_writer
+from nas.store import open_run
 from nas.tasks import load_task, parse_task
 
 SETTINGS = SearchConfig("nsga2", population=8, generations=9, seed=4)
@@ -78,37 +76,6 @@ def test_interrupted_search_has_the_same_record(
     )
     assert resumed.status == "finished"
     assert kit.recorded("whole") == kit.recorded("cut")
-
-
-@pytest.mark.slow
-def test_search_on_digits_finds_and_confirms_a_front(kit: Any, task: Any, target: Any) -> None:
-    ended = run_search(
-        load_space("quickstart"),
-        task,
-        SearchConfig(population=7, generations=6),
-        target=target,
-        make_evaluator=LocalEvaluator,
-        root=kit.root,
-    )
-    assert ended.status == "finished"
-    with open_run(ended.folder) as run:
-        records = run.trainings("target")
-        assert {t.evaluation.budget.epochs for t in records} == {2}
-        assert {t.evaluation.budget.epochs for t in run.trainings("search")} == {1}
-        member = run.front()[0]
-        assert member.target is not None
-        # Costs are at the sizes of the target task.
-        macs = run.setup.objectives[1]
-        data = target.load()
-        assert run.setup.target.fingerprint == task_fingerprint(target, data)
-        assert macs.name == "macs"
-        plan = plan_confirmation(run, members=1, seeds=1)
-        assert [stage.task.name for stage in plan.stages] == ["longer"]
-        assert next(iter(plan.trained)) in {t.key for t in records}
-    with open_writer(ended.folder, None) as writer:
-        [*trained] = confirm_run(writer, plan, LocalEvaluator)
-    assert {t.evaluation.budget.epochs for *_, t in trained} == {2}
-    assert {t.evaluation.status for *_, t in trained} == {"ok"}
 
 
 @pytest.mark.slow

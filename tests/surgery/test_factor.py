@@ -52,11 +52,6 @@ def test_factoring_error_equals_the_omitted_singular_values(
     torch.testing.assert_close((found - whole).flatten(1).norm(dim=1), left_out.norm(dim=1))
 
 
-def test_factoring_one_head_at_full_width_is_exact() -> None:
-    block = built(MECHANISMS["patterns_and_messages"].genome, heads=1, qkv_bias=True)
-    assert_same_blocks(block, factor(block, DIM))
-
-
 def test_factoring_at_the_rank_of_the_patterns_is_exact(genome: Build) -> None:
     """Queries of half the width, merged and factored again, keep their width and scale."""
     found = genome(DOT, *SOFTMAX, qk_dim="1/2")
