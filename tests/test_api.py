@@ -97,13 +97,6 @@ def test_sources_and_genomes_are_built_counted_and_swapped_in() -> None:
     assert named == [("mha", 16), ("mha", 64), ("sqa", 16), ("sqa", 64)]
 
 
-def test_sizes_are_arguments_of_show_and_export(tmp_path: Path) -> None:
-    sizes = nas.show("sqa", dim=32, heads=2, tokens=17).sizes
-    assert (sizes.dim, sizes.heads, sizes.tokens, sizes.qkv_bias) == (32, 2, 17, False)
-    written = nas.export("sqa", tmp_path / "sqa.py", dim=32, heads=2)
-    assert (written.dim, written.heads, written.weights) == (32, 2, None)
-
-
 def test_evaluate_is_deterministic() -> None:
     def evaluations() -> dict[tuple[str, int], Any]:
         options: dict[str, Any] = {"data": "digits", "overrides": TINY, "backend": "local"}
@@ -138,23 +131,6 @@ def test_search_resume_and_export_from_python(tmp_path: Path) -> None:
     assert written.weights.is_file()
     again = nas.resume(str(ended.folder), generations=3, backend="local", runs=tmp_path / "runs")
     assert again.generations_done == 3
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"space": "nope"}, "quickstart"),
-        ({"space": "quickstart", "population": 0}, "population"),
-        ({"space": "quickstart", "workers": -1, "data": "digits"}, "workers: found -1"),
-        ({"space": "quickstart", "data": "digits", "backend": "rya"}, "ray"),
-    ],
-)
-def test_search_refuses_arguments_before_it_makes_a_folder(
-    tmp_path: Path, arguments: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(NasError, match=words):
-        nas.search(runs=tmp_path / "runs", **arguments)
-    assert not (tmp_path / "runs").exists()
 
 
 def test_evaluate_refuses_illegal_genomes_and_zero_seeds(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from nas.common.text import MAX_MESSAGE, last_line, message, plural, printable
+from nas.common.text import MAX_MESSAGE, last_line, message, printable
 
 HOSTILE = "a\x1b[31mred\x9b2J\x07\r\x00\x7f\u202egnp.exe\ud800"
 
@@ -27,7 +27,3 @@ def test_message_and_last_line_are_shortened() -> None:
     assert len(shown) <= MAX_MESSAGE
     assert last_line("Traceback ...\n  File\nValueError: \x1b]0;x") == "ValueError: \\u001b]0;x"
     assert last_line(None) == last_line("  \n") == ""
-
-
-def test_plural() -> None:
-    assert (plural(1, "seed"), plural(2000, "seed")) == ("1 seed", "2,000 seeds")

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas.common.errors import GenomeError, ViolationError
-from nas.compiler import build_attention, building, formula, make_plan, write
+from nas.compiler import build_attention, building, formula
 from nas.genome.mechanisms import MECHANISMS
 from nas.space import load_space
 from nas.space.rules import load_policy
@@ -143,14 +143,6 @@ def test_an_ill_typed_genome_raises_an_error_with_the_node(genome: Build) -> Non
             16,
             2,
         )
-
-
-def test_generated_source_contains_the_formula_in_short_lines() -> None:
-    source = write(make_plan(MECHANISMS["sqa"].genome), 64, 8).text
-    assert "class Attention(nn.Module):" in source
-    assert "self.q_heads = max(1, heads // 2)" in source
-    assert formula(MECHANISMS["sqa"].genome) in source
-    assert max(len(line) for line in source.splitlines()) <= 100
 
 
 @pytest.mark.parametrize(

@@ -167,38 +167,3 @@ def test_unread_streams_are_not_computed(genome: Build, case: str) -> None:
     assert ("self.wq(" in source(found)) == (case == "softmax_free")
     has_query = "wq.weight" in build_attention(found, 32, 8).state_dict()
     assert has_query == (case == "softmax_free")
-
-
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        (("scaled_dot_product", "qk"), ("sparsemax", [0]), ("weighted_sum", [1, "v"])),
-        (("bilinear", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"])),
-        (("scaled_dot_product", "qk"), ("softmax_one", [0]), ("weighted_sum", [1, "v"])),
-        (("quadratic_product", "qk"), ("ratio", [0]), ("weighted_sum", [1, "v"])),
-        (
-            ("scaled_dot_product", "qk"),
-            ("topk_filter", [0]),
-            ("softmax", [1]),
-            ("weighted_sum", [2, "v"]),
-        ),
-        # Weights and scores that are read twice.
-        (
-            ("scaled_dot_product", "qk"),
-            ("softmax", [0]),
-            ("weighted_sum", [1, "v"]),
-            ("weighted_sum", [1, 2]),
-        ),
-        (
-            ("scaled_dot_product", "qk"),
-            ("softmax", [0]),
-            ("sparsemax", [0]),
-            ("weighted_sum", [1, "v"]),
-            ("weighted_sum", [2, 3]),
-        ),
-    ],
-)
-def test_graphs_without_a_rule_are_not_lowered(
-    genome: Build, nodes: tuple[tuple[object, ...], ...]
-) -> None:
-    assert calls(genome(*nodes)) == 0

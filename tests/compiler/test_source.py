@@ -149,15 +149,6 @@ def test_mechanisms_run_without_data_and_forward_mode(name: str) -> None:
     assert block.to("meta")(x.to("meta")).shape == out.shape
 
 
-def test_a_primitive_that_is_one_expression_is_written_as_this_expression(genome: Build) -> None:
-    nodes = ("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"])
-    found = genome(*nodes, ("silu", "v"), ("multiply", [2, 3]), kv_heads="1/4")
-    source = plain_source(found, 64, 8)
-    assert "F.silu(v)" in source
-    assert "class Silu" not in source
-    check_equal(found)
-
-
 def test_number_one_is_exported_without_a_warning(genome: Build) -> None:
     check_equal(genome(("qana", "qk", {"basis": 1}), ("softmax", [0]), ("weighted_sum", [1, "v"])))
 

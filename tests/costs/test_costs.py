@@ -10,17 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from nas.common.errors import ConfigError, GenomeError, NasError
+from nas.common.errors import GenomeError, NasError
 from nas.compiler import make_plan
 from nas.costs import (
-    COSTS,
     CostContext,
-    CostMeasure,
     attention_cost,
-    cost_noun,
-    cost_title,
     costs_of,
-    need_calibration,
 )
 from nas.costs.memory import kv_cache_bytes_per_token
 from nas.costs.operations import _HANDLES, _is_pointwise, count_calls
@@ -34,8 +29,6 @@ if TYPE_CHECKING:
 
     from nas.genome import Genome
     from tests.genomes import Build
-
-SIZES = ({"dim": 64, "heads": 8, "tokens": 17}, {"dim": 96, "heads": 4, "tokens": 40})
 
 
 @contextmanager
@@ -115,24 +108,6 @@ def test_width_that_a_primitive_refuses_is_a_genome_error(genome: Build) -> None
     found = genome(("rope", "q"), ("scaled_dot_product", [0, "k"]), *AFTER_1)
     with pytest.raises(GenomeError, match="the width is 3; expected an even number"):
         attention_cost(found, dim=12, heads=4, tokens=8)
-
-
-@pytest.mark.parametrize("op", ["short_conv", "convolutional_score"])
-def test_long_convolutions_are_counted_from_short_ones(genome: Build, op: str) -> None:
-    """Also where the number of tokens is the width of a head."""
-    nodes = {
-        "short_conv": (("short_conv", "q"), ("scaled_dot_product", [0, "k"]), *AFTER_1),
-        "convolutional_score": (
-            ("convolutional_score", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"])
-        ),
-    }  # fmt: skip
-    found, heads, width = genome(*nodes[op]), 72, 64
-
-    def macs(tokens: int) -> int:
-        return attention_cost(found, dim=heads * width, heads=heads, tokens=tokens).macs
-
-    second = [macs(n + 1) - 2 * macs(n) + macs(n - 1) for n in (63, 64, 65)]
-    assert second[0] == second[1] == second[2] > 0
 
 
 def test_costs_of_multi_head_attention_equal_their_formulas() -> None:
@@ -265,24 +240,3 @@ def test_costs_of_decoding_depend_on_the_context() -> None:
     far = costs_of(there.resolve(near), replace(there, cached_tokens=4096))
     assert far[name] == 2 * 2 * 64 * 20 / 4096
     assert far["macs"] == costs_of(there.resolve(near), there)["macs"]
-
-
-def test_unknown_cost_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no cost 'mac'"):
-        costs_of(context().resolve(MECHANISMS["mha"].genome), context(), ("mac",))
-
-
-def test_calibration_is_needed_by_costs_that_declare_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    measured = CostMeasure("energy", "J", "a test", lambda *_: 0.0, needs_calibration=True)
-    monkeypatch.setitem(COSTS._members, "energy", measured)
-    assert not need_calibration(["accuracy", "macs", "params"])
-    for name in ("time_ms", "energy"):
-        assert need_calibration(["accuracy", name])
-
-
-def test_titles_come_from_the_registry() -> None:
-    assert cost_title("kv_cache_bytes_per_token") == "KV B/token"
-    assert cost_noun("time_ms") == "time"
-    assert cost_title("train_loss") == cost_noun("train_loss") == "train loss"

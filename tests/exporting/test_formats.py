@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 import nas
 from nas.common.errors import ExportError, NasError, RunError
-from nas.exporting import EXPORTS, TOLERANCE, ExportFormat, ExportRequest, export_file
+from nas.exporting import EXPORTS, TOLERANCE, ExportRequest, export_file
 from nas.exporting.formats import add_noise
 from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
@@ -206,14 +206,3 @@ def test_unsupported_options_names_and_sizes_raise_an_error(
     with pytest.raises(NasError, match=words):
         nas.export("mha", tmp_path / name, **options)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.usefixtures("_restored_formats")
-def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    EXPORTS.register("txt")(ExportFormat(lambda made: str(made.dim)))
-    (tmp_path / "folder.txt").mkdir()
-    for name in ("folder.txt", f"{'x' * 300}.txt"):
-        with pytest.raises(RunError, match="cannot be written"):
-            nas.export("mha", tmp_path / name)
-    assert nas.export("mha", tmp_path / "x.txt").difference is None
-    assert (tmp_path / "x.txt").read_text() == "64"

@@ -21,7 +21,6 @@ from nas.exporting import EXPORTS, ExportRequest, export_file, weights_file
 from nas.genome import ALL, Genome
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.mechanisms import MECHANISMS
-from nas.genome.primitives.masks import hide
 from nas.space import load_space
 from nas.space.rules import load_policy
 from nas.space.vary import Variation
@@ -76,14 +75,6 @@ def test_random_genomes_export_exactly(count: int, is_fast: bool) -> None:
     for _ in range(count):
         scope = loaded(py_text(variation.sample(rng), 32, 8, "Source: a test", is_fast=is_fast))
         assert scope["self_test"]() < 1e-8
-
-
-def test_the_last_class_is_attention_and_works_at_other_sizes() -> None:
-    text = py_text(MECHANISMS["sqa"].genome, 64, 8, "sqa")
-    classes = [n.name for n in ast.parse(text).body if isinstance(n, ast.ClassDef)]
-    assert classes[-1] == "Attention"
-    block = loaded(text)["Attention"](dim=96, heads=4)
-    assert block(torch.randn(1, 3, 96)).shape == (1, 3, 96)
 
 
 def test_docstring_states_digest_genome_and_provenance() -> None:
@@ -163,14 +154,6 @@ def test_other_files_cannot_be_read_as_an_export(tmp_path: Path, text: str) -> N
     path.write_text('"""a\nGenome:\n{"graph": 1}\n"""')
     with pytest.raises(GenomeError, match="graph"):
         genome_of_export(path)
-
-
-def test_two_functions_of_one_name_cannot_be_inlined() -> None:
-    scope = {"__name__": __name__}
-    exec("def hide(mask: object) -> None: ...", scope)
-    with pytest.raises(GenomeError, match=r"both have a hide"):
-        inlined([hide, scope["hide"]])
-    assert len(inlined([hide, hide])) == 1
 
 
 def test_two_constants_of_one_name_cannot_be_inlined(

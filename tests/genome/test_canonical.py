@@ -172,16 +172,6 @@ def test_labels_that_are_equal_at_a_size_have_one_resolved_digest() -> None:
     assert resolve(gqa, large).key != resolve(mqa, large).key
 
 
-def test_placements_of_the_same_layers_have_one_resolved_digest(genome: Build) -> None:
-    def at(placement: str, depth: int) -> str:
-        placed = genome(*STANDARD, placement=placement, kv_heads="1/2")
-        return resolve(placed, ModelSizes(8, 2, depth, 9)).key
-
-    assert at("all", 1) == at("first", 1) == at("alternate", 1)
-    assert at("first", 2) == at("alternate", 2)
-    assert at("all", 2) != at("first", 2)
-
-
 def test_digests_are_stable() -> None:
     """A changed digest orphans every recorded run: change the version when this must change."""
     assert digest(MECHANISMS["mha"].genome) == "6c9f6cc506a21030"

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nas.common.errors import GenomeError
 from nas.genome import LABELS
 from nas.genome.types import common_heads, infer
 
@@ -134,11 +133,6 @@ def test_unread_nodes_decide_no_width(genome: Build) -> None:
     typing = infer(dead)
     assert str(typing.streams["q"]) == "tokens[H, d/H]"
     assert [(p.rule, p.node) for p in typing.problems] == [("widths", 0)]
-
-
-def test_an_unknown_primitive_is_an_error_with_the_near_name(genome: Build) -> None:
-    with pytest.raises(GenomeError, match="did you mean 'softmax'"):
-        infer(genome(("sofmax", "q")))
 
 
 def test_common_heads_are_symmetric_and_multiples() -> None:

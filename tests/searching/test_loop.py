@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nas.common.errors import RunError, SpaceExhausted
+from nas.common.errors import SpaceExhausted
 from nas.evaluation.trial import training_seed
 from nas.genome import ModelSizes
 from nas.searching.front_file import FRONT_FILE
@@ -154,16 +154,6 @@ def test_resumed_run_keeps_recorded_proposals_that_it_would_now_draw_differently
     assert kit.recorded("other")["proposals"][:20] != after["proposals"][:20]
 
 
-def test_loop_takes_one_objective_that_is_minimised(kit: Any) -> None:
-    kit.search(kit.create(objectives=(kit.log_loss,), generations=2))
-    with open_run(kit.root / "run") as run:
-        members = run.front()
-        assert members
-        assert 0.0 < run.generations()[-1].hypervolume < 1.0
-        results = [c.objectives for c in run.candidates() if c.is_ok]
-    assert members[0].objectives["log_loss"] == min(r["log_loss"] for r in results)
-
-
 @pytest.mark.parametrize(
     ("lag", "repeats"), [pytest.param(None, 1, marks=pytest.mark.slow), (5, 2)]
 )
@@ -196,14 +186,6 @@ def test_weights_of_likely_members_and_files_of_the_user_are_kept(
     assert weights.pop(of_user) == b"of the user"
     assert {f"{key}.safetensors" for key in members} <= weights.keys()
     assert weights == {f"{key}.safetensors": key.encode() for key in likely}
-
-
-def test_record_with_a_missing_proposal_is_refused(kit: Any) -> None:
-    kit.search(kit.create(generations=1))
-    writer = kit.open()
-    writer.run._database.execute("DELETE FROM proposals WHERE number = 3")
-    with pytest.raises(RunError, match="its record lacks proposal 3"):
-        kit.search(writer)
 
 
 def test_event_is_sent_after_its_record_and_front_json_is_written_after_a_generation(

@@ -127,13 +127,3 @@ def test_locked_database_is_waited_for_and_named(writer, samples, monkeypatch, c
             samples.fill(writer, [(0.5, 10.0)])
     assert "another process has locked it; waiting" in caplog.text
     samples.fill(writer, [(0.5, 10.0)])
-
-
-def test_other_errors_of_sqlite_are_not_called_damage(writer):
-    def fail():
-        with writer.run.snapshot():
-            writer._database.execute("ROLLBACK")  # as SQLite does itself after some errors
-            writer._database.query("SELECT nonsense")
-
-    with pytest.raises(RunError, match=r"SQLite failed: no such column: nonsense\.$"):
-        fail()

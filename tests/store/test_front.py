@@ -12,7 +12,6 @@ from nas.store import (
     find_candidate,
     find_proposal,
 )
-from nas.store.database import Database
 
 
 def test_front_is_the_non_dominated_best_accuracy_first(writer, samples):
@@ -106,11 +105,3 @@ def test_find_proposal_by_the_beginning_of_a_digest(writer, samples):
     writer.record_proposals([samples.proposal(i, digest=f"b{i:015d}") for i in range(2, 22)])
     with pytest.raises(RunError, match=r"20 digests .* and 12 more"):
         find_proposal(writer.run, "b")
-
-
-def test_candidates_are_read_in_few_queries_whatever_their_number(writer, samples, monkeypatch):
-    samples.fill(writer, [(0.4, 100.0 * i) for i in range(1, 13)])
-    asked, query = [], Database.query
-    monkeypatch.setattr(Database, "query", lambda *a, **k: (asked.append(a), query(*a, **k))[1])
-    assert len(writer.run.candidates()) == 12
-    assert len(asked) < 6

@@ -56,20 +56,6 @@ def test_what_changes_results_changes_the_fingerprint(changed):
     assert gated(**changed).fingerprint() != gated().fingerprint()
 
 
-def test_a_gated_task_has_the_learning_rates_of_its_scored_task():
-    rates = load_task("bytes-and-recall").at_rates()
-    assert [(rate, task.main.learning_rate) for rate, task in rates.items()] == [
-        (0.003, 0.003), (0.01, 0.01), (0.03, 0.03)
-    ]  # fmt: skip
-
-
-def test_metrics_of_a_gate_have_its_name():
-    task = gated()
-    data = task.load()
-    names = [metric.name for metric in task.metrics(data)]
-    assert names == ["bits_per_byte", "accuracy", "recall.accuracy", "recall.log_loss"]
-
-
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from nas.tasks import Data, load_task
+from nas.tasks import Data
 from nas.tasks.images.model import ImageExamples, flip_and_shift, patches
-from nas.training.loop import prepared
 
 CPU = torch.device("cpu")
 
@@ -78,18 +77,3 @@ def test_flip_and_shift_is_uniform():
     assert (counts > 0).sum() == 3 * 4
     by_column = counts.view(8, 8).sum(0)[2:6] / 6000
     assert by_column.tolist() == pytest.approx([1 / 6, 1 / 3, 1 / 3, 1 / 6], abs=0.03)
-
-
-def test_prepared_examples_are_cached_by_task_data_and_dtype():
-    task, data, half = load_task("vit-cifar10"), images(3), torch.bfloat16
-    moving = task.model_copy(update={"augmentation": "flip_shift"})
-    train, held_out = (
-        prepared(task, data, side, CPU, torch.float32) for side in ("train", "validation")
-    )
-    same_task = load_task("vit-cifar10")
-    assert prepared(same_task, data, "train", CPU, torch.float32) is train
-    assert prepared(task, data, "validation", CPU, torch.float32) is held_out
-    assert prepared(task, images(3), "train", CPU, torch.float32) is not train
-    assert prepared(task, data, "train", CPU, half).dtype == half
-    assert prepared(moving, data, "train", CPU, torch.float32).is_augmented
-    assert not prepared(moving, data, "validation", CPU, torch.float32).is_augmented

@@ -162,15 +162,6 @@ def test_dropout_rate_and_mean(rate):
     assert torch.all(kept == kept[0])
 
 
-def test_dropout_of_elements_and_branches_is_uncorrelated():
-    dropout, ones = Dropout(0.3), torch.ones(50_000)
-    with seeded(0):
-        dropped = torch.stack([(dropout(ones) == 0).float() for _ in range(40)])
-    assert torch.corrcoef(dropped).fill_diagonal_(0).abs().max() < 0.025
-    shifted = torch.stack([dropped.view(-1)[lag : -8 + lag] for lag in range(8)])
-    assert torch.corrcoef(shifted).fill_diagonal_(0).abs().max() < 0.02
-
-
 def test_derive_seed_differs_by_purpose_and_never_changes():
     assert derive_seed(0, "order") != derive_seed(0, "noise") != derive_seed(1, "noise")
     assert derive_seed(0, "order") == 692281616081327507

@@ -6,29 +6,7 @@ import pytest
 
 from nas.common.config import dump_yaml, parse_yaml
 from nas.common.errors import ConfigError, TaskError
-from nas.tasks import TASKS, built_in_tasks, load_task, parse_task
-
-
-def test_built_in_tasks_load():
-    names = [
-        "bytes", "bytes-and-recall", "bytes-long", "comparison", "copying", "induction",
-        "published-proxy", "recall", "recall-easy", "recall-hard", "text", "text-256",
-        "text-classification", "text-classification-long", "vit-cifar10", "vit-cifar10-full",
-        "vit-cifar10-quick",
-    ]  # fmt: skip
-    assert built_in_tasks() == names
-    assert [load_task(name).name for name in names] == names
-    families = {"images", "recall", "induction", "copying", "bytes", "texts", "gated"}
-    assert families <= set(TASKS.names())
-
-
-def test_published_proxy_has_the_published_settings():
-    task = load_task("published-proxy")
-    assert task.sizes == (64, 1, 1, 65)
-    assert (task.train_images, task.validation_images, task.epochs) == (4096, 2048, 3)
-    assert (task.batch_size, task.learning_rate, task.weight_decay) == (128, 1e-3, 0.01)
-    assert task.qkv_bias
-    assert not task.final_norm
+from nas.tasks import built_in_tasks, load_task, parse_task
 
 
 def test_load_task_overrides_replace_the_files_fields():
@@ -137,15 +115,3 @@ def test_rates_include_the_rate_of_the_task_and_give_the_tasks_of_these_rates():
     assert slow.learning_rates == ()  # they surround another rate
     with pytest.raises(TaskError, match="'bytes' offers no learning rates to choose from"):
         slow.at_rates()
-
-
-@pytest.mark.parametrize(
-    ("rates", "words"),
-    [
-        ([0.003, 0.03], "learning_rate is 0.01; expected one of learning_rates"),
-        ([0.03, 0.01], "expected two or more, ascending"),
-    ],
-)
-def test_invalid_rates_are_refused(rates, words):
-    with pytest.raises(ConfigError, match=words):
-        load_task("bytes", overrides={"learning_rates": rates})

@@ -158,14 +158,6 @@ def test_clip_bounds_the_norm_of_all_gradients(digits):
     assert norms[1] == pytest.approx(0.1, rel=1e-4)
 
 
-def test_a_capture_changes_no_state(digits):
-    work = train_step(digits, augmentation="flip_shift")
-    before = state_of(work)
-    steps = Steps(work, SIZE, Recording())
-    steps._capture(torch.arange(SIZE), steps._graphs)
-    assert same(state_of(work), before)
-
-
 class Replacing(nn.Module):
     """Replaces a buffer or a Python number at each pass: a graph would not see the change."""
 

@@ -12,8 +12,6 @@ from nas.common.errors import DeviceError
 from nas.training.hardware import (
     check_computes,
     check_device,
-    hardware_name,
-    resolve_precision,
 )
 
 CPU = torch.device("cpu")
@@ -35,13 +33,6 @@ def test_a_gpu_that_cannot_compute_is_refused_with_the_cause(monkeypatch):
     with pytest.raises(DeviceError, match=r"cannot compute: .*busy.*--gpus-per-worker 0") as caught:
         check_computes(torch.device("cuda"))
     assert "DSA" not in str(caught.value)  # advice on debugging
-
-
-def test_resolve_precision():
-    for precision in ("float32", "bfloat16"):
-        assert resolve_precision(precision, CPU, 64) == precision
-    assert resolve_precision("auto", CPU, 64) in ("float32", "bfloat16")
-    assert "cores" in hardware_name(CPU)
 
 
 # In a process of its own, because the C library's settings cannot be undone.

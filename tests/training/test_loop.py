@@ -12,7 +12,7 @@ from nas.tasks.layers import seeded
 from nas.training.cuda_graphs import graphs_on
 from nas.training.hardware import Meter
 from nas.training.isolation import isolated_torch_state
-from nas.training.loop import TimeIsUp, Training, _eval_batch
+from nas.training.loop import TimeIsUp, Training
 from nas.training.steps import Diverged
 from tests.training.recording import Recording
 
@@ -63,15 +63,6 @@ def test_training_by_graphs_equals_the_eager_one():
     assert graphs.warm_ups == 3  # the evaluation runs eagerly
     assert losses(reports) == losses(expected)
     assert reports[-1].metrics == expected[-1].metrics
-
-
-def test_evaluations_on_a_gpu_have_few_batches_and_bounded_memory():
-    batches = [
-        _eval_batch(load_task(name), CUDA)
-        for name in ("vit-cifar10", "recall", "text-classification-long")
-    ]
-    assert batches == [1985, 3640, 128]
-    assert _eval_batch(load_task("recall"), CPU) == 128
 
 
 def test_only_training_images_are_augmented():

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from nas.compiler.kernels import TILE_NUMBERS, fast_class
+from nas.compiler.kernels import TILE_NUMBERS
 from nas.compiler.kernels.normalisers import Threshold, fast_threshold_weights
 from nas.compiler.kernels.pair_scores import fast_sum_layers, fast_sum_units, sum_pairs
 from nas.genome.primitives.neural_scores import sum_layers, sum_units
-from nas.genome.primitives.qana import Qana
 from nas.genome.primitives.sparse import threshold_weights
 from tests.tensors import ACTIVATIONS
 
@@ -163,53 +162,6 @@ def test_an_empty_batch_has_gradients(kind: str) -> None:
 
 
 # --- who takes which
-
-
-def way(form: Callable[..., Tensor], *own: Any) -> str:
-    result = form(*own)
-    nodes, found = [result.grad_fn], "planes"
-    while nodes:
-        node = nodes.pop()
-        if node is not None:
-            found = "pieces" if "Sums" in node.name() else found
-            nodes += [above for above, _ in node.next_functions]
-    return found
-
-
-def test_units_and_layers_run_in_tiles_for_many_pairs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.undo()
-    few, many = (torch.randn(1, 1, n, 4, requires_grad=True) for n in (65, 400))
-    unit, layer = (torch.randn(4), torch.zeros(())), [t.float() for t in operands("layers")[2:]]
-    layer[0] = torch.randn(2, 4)
-    for x, expected in ((few, "planes"), (many, "pieces"), (many.bfloat16(), "planes")):
-        assert way(fast_sum_units, x, x, *(t.to(x) for t in unit), "gelu") == expected
-        assert way(fast_sum_layers, x, x, *(t.to(x) for t in layer)) == expected
-    assert way(fast_sum_units, many, many, *unit, "tanh") == "planes"
-    large = torch.randn(1, 1, 4200, 4, requires_grad=True)
-    assert way(fast_sum_units, large, large, *unit, "tanh") == "pieces"
-
-
-def test_qana_runs_in_tiles_for_many_pairs_and_narrow_keys(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.undo()
-    for (heads, tokens, width), expected in {
-        (8, 65, 8): "planes",
-        (64, 65, 8): "pieces",
-        (8, 300, 8): "pieces",
-        (64, 65, 32): "planes",
-    }.items():
-        torch.manual_seed(0)
-        module = fast_class(Qana)(8, heads, width, width, init="random", gate="warmup")
-        plain = Qana(8, heads, width, width, init="random", gate="warmup")
-        plain.load_state_dict(module.state_dict())
-        key, x = torch.randn(1, heads, tokens, width), torch.randn(1, tokens, 8)
-        assert way(module, key, key, x) == expected
-        plain(key, key, x)
-        torch.testing.assert_close(module(key, key, x), plain(key, key, x), rtol=1e-3, atol=1e-4)
-        assert module.passes == plain.passes == 2
 
 
 @pytest.mark.parametrize(

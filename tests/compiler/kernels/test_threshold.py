@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nas.compiler.kernels.normalisers import Threshold, fast_threshold_weights
+from nas.compiler.kernels.normalisers import Threshold
 from nas.genome.primitives.masks import hide
 from nas.genome.primitives.sparse import threshold_weights
 from tests.tensors import check_same, draw, with_gradients
@@ -96,10 +96,3 @@ def test_nan_scores_end_the_iteration(power: int) -> None:
     weights = Threshold.apply(z, power)
     assert weights[0, 0, 0].isnan().all()
     torch.testing.assert_close(weights[1], sorting(z, power)[1], rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize(("length", "is_sorted"), [(65, True), (100, False)])
-def test_few_rows_are_sorted(length: int, is_sorted: bool) -> None:
-    weights = fast_threshold_weights(torch.randn(1, 1, length, length).requires_grad_(), None, 1)
-    assert weights.grad_fn is not None
-    assert ("Threshold" in weights.grad_fn.name()) != is_sorted

@@ -12,12 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.common.errors import GenomeError
 from nas.compiler import build_attention
 from nas.costs import attention_cost
 from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
-from nas.genome.primitives import check_params
 from nas.genome.primitives.positions import rotate
 from nas.genome.primitives.qana import Qana
 from tests.tensors import ACTIVATIONS, draw
@@ -190,22 +188,6 @@ def test_a_gate_warms_up_over_passes_in_training() -> None:
     saved.warmup = 4
     saved.load_state_dict(built.state_dict())
     torch.testing.assert_close(saved.eval()(*given), built.eval()(*given))
-
-
-@pytest.mark.parametrize(
-    ("params", "words"),
-    [
-        ({"hidden": 0}, "expected a whole number from 1 to 64"),
-        ({"init": "gate"}, "expected gate: learned"),
-        ({"init": "gate", "gate": "warmup"}, "expected gate: learned"),
-        ({"basis": 0}, "expected a whole number from 1 to 4096 or null"),
-        # Under the identity it would be a dot product: q_eff = s / sqrt(D_K) + U^T V.
-        ({"activation": "identity"}, "'identity'; expected one of gelu, relu, silu, tanh"),
-    ],
-)
-def test_what_cannot_be_is_refused(params: dict[str, Any], words: str) -> None:
-    with pytest.raises(GenomeError, match=words):
-        check_params("qana", params, "genome")
 
 
 # --- cost

@@ -6,21 +6,16 @@ tokens (S6, S7) are in tests/compiler/kernels/test_windows.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.common.errors import GenomeError
 from nas.compiler import build_attention
 from nas.costs import attention_cost
 from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
 from tests.tensors import check_same, count, draw, with_gradients
-
-Build = Callable[..., Genome]
 
 # Query heads, and key and value heads, of 16 and of 8 (tables 1 and 2 of the paper).
 FAMILY = {
@@ -36,7 +31,6 @@ FAMILY = {
 }
 REPEATED = ("gqa", "sqa", "lsqa")  # more than one key head, each read by several query heads
 WIDTH = 4
-STANDARD = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
 
 
 def block_of(genome: Genome, heads: int) -> nn.Module:
@@ -140,20 +134,3 @@ def test_costs_are_those_of_the_papers_formulas(name: str, heads: int) -> None:
     assert cost.macs == projections + cost.attention_macs
     assert cost.params == projections // n + dim
     assert cost.kv_cache_bytes_per_token == 2 * (2 * kv_heads * WIDTH)
-
-
-@pytest.mark.parametrize(
-    ("name", "heads", "share"),
-    [
-        ("ssqa", 3, "1/2"),
-        ("sqa", 6, "1/4"),
-        ("gqa", 6, "1/4"),
-        ("lsqa", 2, "3/4"),
-        ("lsqa", 6, "3/4"),
-    ],
-)
-def test_shares_that_are_no_whole_number_of_heads_are_refused(
-    name: str, heads: int, share: str
-) -> None:
-    with pytest.raises(GenomeError, match=f"{share} of {heads} heads is no whole number"):
-        build_attention(MECHANISMS[name].genome, 12 * heads, heads)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from nas.compiler.kernels.gated import gated_linear_attention, gated_sums
@@ -102,40 +100,6 @@ def test_decay_adds_the_logarithms_of_the_gates_between() -> None:
         for j in range(i + 1):
             between = logs[:, :, j + 1 : i + 1, 0].sum(dim=2)
             torch.testing.assert_close(found[:, :, i, j], scores[:, :, i, j] + between)
-
-
-GATES: list[tuple[str, dict[str, Any]]] = [
-    ("forget_gate", {"form": "sigmoid"}),
-    ("forget_gate", {"form": "exponential"}),
-    ("feature_gate", {"form": "sigmoid", "rank": 3}),
-    ("feature_gate", {"form": "exponential"}),
-]
-
-
-@pytest.mark.parametrize(("name", "params"), GATES, ids=str)
-def test_gates_are_sums_of_logarithms(name: str, params: dict[str, Any]) -> None:
-    sizes = {"dim": DIM, "heads": HEADS} | ({"width": WIDTH} if name == "feature_gate" else {})
-    module: Any = get(name).module(**sizes, **params).double()
-    x, tokens = drawn(6, 1)[:2]
-    linear: nn.Module = (
-        module.gate if name == "forget_gate" else nn.Sequential(module.down, module.up)
-    )
-    raw = linear(x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
-    if params["form"] == "sigmoid":
-        gates = torch.sigmoid(raw) ** (1.0 if name == "forget_gate" else 1 / 16)
-    else:
-        gates = torch.exp(-module.rate.exp().view(-1, 1, 1) * F.softplus(raw))
-    torch.testing.assert_close(torch.exp(module(tokens, x)), gates.cumprod(dim=2))
-
-
-def test_bounded_gates_lie_above_their_bound() -> None:
-    logs = drawn(9, WIDTH)[4]
-    module: Any = get("bound_gates").module(HEADS, WIDTH).double()
-    with torch.no_grad():
-        module.bound.normal_()
-    low = torch.sigmoid(module.bound)
-    wanted = (low + (1 - low) * logs.exp()).cumprod(dim=2)
-    torch.testing.assert_close(torch.exp(module(logs.cumsum(dim=2))), wanted)
 
 
 def test_heads_start_to_forget_at_different_rates() -> None:

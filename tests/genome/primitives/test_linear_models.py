@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from nas.genome.primitives import get
 from tests.tensors import draw
@@ -47,11 +46,3 @@ def test_shared_gates_keep_the_share_of_earlier_tokens() -> None:
     found, total = built("token_gate", form="share")(s), s.exp().cumsum(dim=2)
     expected = total[:, :, 1] / total[:, :, 4]
     torch.testing.assert_close(torch.exp(found[:, :, 4] - found[:, :, 1]), expected)
-
-
-def test_model_norm_is_over_the_features_of_all_heads() -> None:
-    (t,), norm = tokens(5, 1), built("model_norm")
-    torch.nn.init.normal_(norm.gain)
-    flat = t.transpose(1, 2).flatten(2)
-    whole = F.rms_norm(flat, (HEADS * WIDTH,), norm.gain.flatten(), 1e-6)
-    torch.testing.assert_close(norm(t), whole.unflatten(-1, (HEADS, -1)).transpose(1, 2))

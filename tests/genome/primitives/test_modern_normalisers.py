@@ -109,14 +109,6 @@ def test_large_scores_neither_overflow_nor_vanish(size: float) -> None:
     assert not Softpick()(-z.abs()).any()
 
 
-def test_stick_breaking_weights_and_what_is_left_sum_to_one() -> None:
-    z = draw(2, 3, 9, 9)
-    left = (1 - z.sigmoid()).prod(dim=-1)
-    torch.testing.assert_close(StickBreaking()(z).sum(-1), 1 - left)
-    first = StickBreaking()(z, mask=MASKS["causal"])[:, :, 0, 0]
-    torch.testing.assert_close(first, z[:, :, 0, 0].sigmoid())
-
-
 def test_softpick_of_scores_near_zero_is_exact_in_float32() -> None:
     torch.manual_seed(0)
     scores = 1e-3 * torch.randn(1, 2, 5, 9, dtype=torch.float64)

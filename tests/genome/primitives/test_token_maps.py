@@ -9,13 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from nas.genome.primitives import get
-from nas.genome.primitives.base import Role
 from nas.genome.primitives.positions import ShortConv
 from nas.genome.primitives.transforms import (
-    Add,
     GatedValue,
     Linear,
-    Multiply,
     OutputGate,
     RmsNorm,
 )
@@ -69,18 +66,6 @@ def test_rms_norm_equals_its_formula() -> None:
     half = module.float()(300 * X.half())
     assert half.dtype == torch.float16
     assert bool(torch.isfinite(half).all())
-
-
-def test_arithmetic_commutes_and_knows_its_kinds() -> None:
-    other = X.flip(0)
-    assert torch.equal(Add()(X, other), X + other)
-    assert torch.equal(Multiply()(X, other), X * other)
-    for name, kinds in (("add", "tokens scores weights"), ("multiply", "tokens weights")):
-        primitive = get(name)
-        assert primitive.commutes
-        assert [str(s.output.kind) for s in primitive.signatures] == kinds.split()
-        assert [s.role for s in primitive.signatures][1:] == [Role.ADJUST] * len(kinds.split()[1:])
-        assert primitive.signatures[0].role is Role.TRANSFORM
 
 
 def slow_convolution(module: ShortConv, x: Tensor, kernel: int, before: int) -> Tensor:

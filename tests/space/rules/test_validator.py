@@ -117,21 +117,9 @@ def test_a_missing_path_is_reported(genome: Build) -> None:
     assert "no path from input.v" in violation.found
 
 
-def test_the_json_form_has_the_stable_keys(genome: Build) -> None:
-    data = validate(genome(SCORE, NORM), OURS)[0].to_dict()
-    assert set(data) == {"rule", "path", "found", "expected", "message"}
-
-
 def test_unread_nodes_break_no_path_rule(genome: Build) -> None:
     spare = ("weighted_sum", [1, "q"])
     assert not validate(genome(SCORE, NORM, spare, ("weighted_sum", [1, "v"])), OURS)
-
-
-def test_violations_of_one_rule_are_limited_to_twenty(genome: Build) -> None:
-    """Each place has a path as long as the graph: all of them would be quadratic work."""
-    again = [("weighted_sum", [1, i]) for i in range(2, 60)]
-    found = validate(genome(*STANDARD, *again), OURS)
-    assert [v.rule for v in found].count("values_path") == 20
 
 
 def test_a_long_chain_is_linear_work(genome: Build) -> None:
