@@ -254,11 +254,6 @@ class ModelTask(Task):
         return self
 
     def at_rates(self) -> Mapping[float, Task]:
-        """Return the task at each of its learning rates, by rate.
-
-        Raises:
-            TaskError: the task offers no learning rates.
-        """
         if not self.learning_rates:
             raise TaskError(
                 f"task {self.name!r} offers no learning rates to choose from; expected a task that "
@@ -268,7 +263,6 @@ class ModelTask(Task):
 
     @property
     def main(self) -> ModelTask:
-        """This task, since it trains one model."""
         return self
 
     @property
@@ -277,7 +271,6 @@ class ModelTask(Task):
         """The model's width, and its numbers of heads, layers and tokens."""
 
     def models(self, data: Data) -> Mapping[str, tuple[ModelTask, Data]]:
-        """Return this task and its data, under the name "" of the only model."""
         return {"": (self, data)}
 
     @abstractmethod

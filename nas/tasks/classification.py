@@ -22,8 +22,7 @@ IGNORE_INDEX: Final = -1
 class Classification(ModelTask):
     """A classification task; subclasses add the data, the model, and the number of classes.
 
-    Attributes:
-        targets_name: what is classified, as a plural noun for the descriptions of metrics.
+    ``targets_name`` is what is classified, as a plural noun for the descriptions of metrics.
     """
 
     num_tallies: ClassVar[int] = 3
@@ -34,7 +33,6 @@ class Classification(ModelTask):
         """Return the number of classes, which is the number of logits."""
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
-        """Return descriptions of the metrics accuracy and log-loss."""
         chance, targets = 1.0 / self.num_classes(data), self.targets_name
         return (
             Metric("accuracy", "fraction", "max", chance, 1.0, f"share of {targets} got right"),
@@ -43,7 +41,6 @@ class Classification(ModelTask):
         )  # fmt: skip
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the cross entropy summed over the labels of a batch, and the number of labels."""
         inputs, labels = batch
         return _cross_entropy(model(inputs).float().flatten(0, -2), labels.flatten())
 
@@ -57,7 +54,6 @@ class Classification(ModelTask):
         return torch.stack([t.double() for t in (correct, *_cross_entropy(logits, targets))])
 
     def score(self, totals: list[float]) -> dict[str, float]:
-        """Return accuracy and log-loss by name, from sums over all batches."""
         correct, loss, count = totals
         return {"accuracy": correct / count, "log_loss": loss / count}
 

@@ -40,11 +40,7 @@ def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:
 
 
 def expanded(path: str) -> Path:
-    """Return a path with ~ replaced by the home directory.
-
-    Raises:
-        DataError: the user in the path, or the home directory, does not exist.
-    """
+    """Return a path without ~; raise DataError if there is no such user or home directory."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -52,11 +48,7 @@ def expanded(path: str) -> Path:
 
 
 def read_bytes(path: str | Path, ends: int | None = None) -> bytes:
-    """Return the content of a file.
-
-    Args:
-        ends: if not None, a file of more than 2 * ``ends`` bytes is shortened to its first and last
-            ``ends`` bytes, with a space between them.
+    """Return the content of a file, or its first and last ``ends`` bytes with a space between them.
 
     Raises:
         DataError: the file cannot be read.
@@ -135,12 +127,6 @@ def _names(folder: Path, is_wanted: Callable[[os.DirEntry[str]], bool]) -> list[
 
 
 def _check_name(folder: Path, name: str) -> None:
-    """Check the name of an entry of a folder.
-
-    Raises:
-        DataError: the name is not printable, or the entry is a link whose target does not lie in
-            the parent of ``folder``.
-    """
     path = folder / name
     if not name.isprintable():  # bytes that are not UTF-8, or control sequences of a terminal
         raise DataError(f"{folder}: {name!a} is no printable name; rename it.")

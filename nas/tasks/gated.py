@@ -95,19 +95,12 @@ class GatedTask(_TaskField, Task):
 
     @property
     def main(self) -> ModelTask:
-        """The scored task."""
         return self.task
 
     def load(self) -> Data:
-        """Return the data of the scored task and of the gates.
-
-        Raises:
-            ConfigError: a gate does not name a metric of its task.
-        """
         return self._joined(self.task.load())
 
     def load_test(self) -> Data:
-        """Return the data of `load`, with the test set of the scored task for validation."""
         return self._joined(self.task.load_test())
 
     def _joined(self, scored: Data) -> Data:
@@ -123,7 +116,6 @@ class GatedTask(_TaskField, Task):
         return Data(scored.name, train={}, validation={}, digest=digest, parts=parts)
 
     def models(self, data: Data) -> dict[str, tuple[ModelTask, Data]]:
-        """Return the task and the data of each gate by its name, then of the scored task as ""."""
         tasks = {name: gate.task for name, gate in self.gates.items()} | {"": self.task}
         return {name: (task, data.parts[name]) for name, task in tasks.items()}
 
@@ -137,19 +129,16 @@ class GatedTask(_TaskField, Task):
         return (*self.task.metrics(data.parts[""]), *gates)
 
     def missed(self, metrics: Mapping[str, Mapping[str, float]]) -> str:
-        """Return which gate a candidate's metrics miss, and how; "" if none."""
         for name, scores in metrics.items():
             if name and (how := self.gates[name].missed(scores)):
                 return f"gate of {name}: {how}"
         return ""
 
     def at_rates(self) -> Mapping[float, Task]:
-        """Return the task with the scored task at each of its learning rates, by rate."""
         rates = self.task.at_rates()
         return {rate: self.model_copy(update={"task": task}) for rate, task in rates.items()}
 
     def fingerprint(self) -> str:
-        """Return a digest, 16 hex characters, of the fields that change metrics, without data."""
         gates = [
             [name, gate.task.fingerprint(), gate.model_dump(exclude={"task"})]
             for name, gate in self.gates.items()
@@ -158,18 +147,13 @@ class GatedTask(_TaskField, Task):
 
 
 def _with_task(name: str, gate: Any) -> Any:
-    """Return the fields of a gate with its task loaded; pydantic reports anything else."""
     if not isinstance(gate, dict):
-        return gate
+        return gate  # pydantic reports it
     return {**gate, "task": _load(gate.get("task", name), f"gates, {name}, task")}
 
 
 def _load(task: Any, where: str, data: Any = None) -> ModelTask:
-    """Return the task with a name, path or fields, whose data spec ``data`` replaces if not None.
-
-    Raises:
-        TaskError: there is no such task, or it is gated.
-    """
+    """Return the task with a name, path or fields; ``data`` replaces its data spec."""
     fields = {"name": task} if isinstance(task, str) else task
     if not isinstance(fields, dict) or not isinstance(fields.get("name"), str):
         raise ConfigError(f"{where}: found {describe(task)}; expected a task's name or fields.")

@@ -140,7 +140,6 @@ class Layer(nn.Module):
         read: slice = slice(None),
         padding: Bool[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b m d"]:
-        """Return the tokens after both branches; the arguments are those of ``transform``."""
         masks = {} if padding is None else {"key_padding_mask": padding}
         mixed = self.attention(self.attention_norm(x), **self.options, **masks)
         x = x[:, read] + self.dropout(mixed[:, read])

@@ -49,12 +49,9 @@ def load_task(
 def parse_task(fields: Any, where: str) -> Task:
     """Return the task whose fields are ``fields``, as returned by ``Task.to_dict``.
 
-    Args:
-        where: name of the data's source in error messages.
-
     Raises:
-        TaskError: there is no such task family.
-        ConfigError: a field is invalid.
+        TaskError, ConfigError: there is no such task family, or a field is invalid; the message
+            begins with ``where``.
     """
     family = _family(_mapping(fields, where), where)
     return parse_model({k: v for k, v in fields.items() if k != "kind"}, family, where)
@@ -96,11 +93,7 @@ def _family(fields: Mapping[str, Any], where: str) -> type[Task]:
 
 
 def _fields_for(for_data: Any, spec: Any, family: type[Task], where: str) -> dict[str, Any]:
-    """Return the fields that a task file's key ``for_data`` lists for the kind of a data spec.
-
-    Raises:
-        ConfigError: ``for_data`` is not valid.
-    """
+    """Return the fields that a task file's key ``for_data`` lists for the kind of a data spec."""
     if not isinstance(for_data, dict) or not all(isinstance(v, dict) for v in for_data.values()):
         raise ConfigError(f"{where}, for_data: expected a mapping from data to fields of the task.")
     for kind in for_data:

@@ -32,10 +32,8 @@ NETWORK_TIMEOUT_S: Final = 30.0
 class _Source:
     """The training part or the test part of a data set.
 
-    Attributes:
-        classes: names of the classes, by label.
-        labels: the label of each image.
-        read: function that returns the images with given indices, (n, channels, size, size).
+    ``classes`` are names by label; ``read`` returns the images with given indices, shape (n,
+    channels, size, size).
     """
 
     classes: tuple[str, ...]

@@ -48,8 +48,7 @@ def list_images(
 ) -> tuple[tuple[str, ...], list[list[Path]]]:
     """Return the class names of an image folder, and the paths of the images of each class.
 
-    Raises:
-        DataError: a class has fewer than two images, or the folder is invalid (``list_classes``).
+    Each class must have two images or more; raises as ``list_classes``.
     """
     return list_classes(root, part, SUFFIXES, "images", least=2)
 
@@ -93,14 +92,7 @@ def decode(path: Path, size: int) -> NDArray[np.uint8]:
 
 
 def _to_8_bits(image: Image.Image) -> Image.Image:
-    """Return a grey image of 16-bit or floating-point values as an image of 8-bit values.
-
-    The values are scaled, because Pillow's ``convert`` would clip them. Images of other types are
-    returned unchanged.
-
-    Raises:
-        ValueError: the values lie outside of the expected range, or the range is unknown.
-    """
+    """Scale a grey image of 16-bit or floating-point values, which ``convert`` would clip, to 8."""
     if image.mode not in ("I", "F") and not image.mode.startswith("I;"):
         return image
     values = np.asarray(image, dtype=np.float64)

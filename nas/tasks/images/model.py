@@ -98,14 +98,10 @@ def flip_and_shift(
 def _shifted(
     size: int, draw: Float[Tensor, "b 1"]
 ) -> tuple[Int[Tensor, "b n"], Shaped[Tensor, "b n"]]:
-    """Return the index from which each pixel of a shifted image is copied along an axis.
+    """Return the index from which each pixel is copied along an axis, limited to the image.
 
-    Args:
-        size: number of pixels along the axis.
-        draw: a random number in [0, 1) for each image, from which its shift is computed.
-
-    Returns:
-        The indices, limited to the image; and whether the unlimited index lies inside the image.
+    Also returns whether the unlimited index lies inside the image. ``draw`` is a random number in
+    [0, 1) for each image, from which its shift is computed.
     """
     most = size // MAX_SHIFT
     # A draw close to 1 may be rounded up to 2 * most + 1.
@@ -151,7 +147,6 @@ class VisionTransformer(Transformer):
                 places.copy_(sines(math.isqrt(len(places)), task.width))
 
     def forward(self, cut: Float[Tensor, "b n cpp"]) -> Float[Tensor, "b classes"]:
-        """Return the logits of images that are given as normalised patches."""
         x = self.transform(self.place(self.embed(cut)), self.read)
         logits: Tensor = self.head(x.mean(1))
         return logits

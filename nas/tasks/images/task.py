@@ -77,40 +77,33 @@ class ImageTask(Classification):
 
     @property
     def sizes(self) -> ModelSizes:
-        """The model's width, heads, layers and tokens: the learned tokens and the patches."""
         tokens = self.num_learned + (self.image_size // self.patch) ** 2
         return ModelSizes(self.width, self.heads, self.depth, tokens)
 
     def num_classes(self, data: Data) -> int:
-        """Return the number of classes."""
         return len(data.facts["classes"])
 
     def load(self) -> Data:
-        """Return training and validation images; see ``load_images``."""
         counts = self.train_images, self.validation_images
         return load_images(self.data, self.image_size, counts, self.data_seed)
 
     def load_test(self) -> Data:
-        """Return the same training images, with the whole test set as validation images."""
         counts = self.train_images, self.validation_images
         return load_images(self.data, self.image_size, counts, self.data_seed, is_tested=True)
 
     def examples(
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
     ) -> ImageExamples:
-        """Return the images of a split on a device; training images may be augmented."""
         from nas.tasks.images.model import ImageExamples
 
         is_augmented = side == "train" and self.augmentation != "none"
         return ImageExamples(data, side, self.patch, device, dtype=dtype, is_augmented=is_augmented)
 
     def num_eval_examples(self, data: Data, epoch: int) -> int:
-        """Return the number of validation images to evaluate after an epoch; all after the last."""
         count = super().num_eval_examples(data, epoch)
         return count if epoch == self.epochs else min(self.curve_images, count)
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
-        """Return an untrained vision transformer for the images of ``data``."""
         from nas.tasks.images.model import VisionTransformer
 
         return VisionTransformer(

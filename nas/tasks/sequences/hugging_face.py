@@ -65,11 +65,7 @@ def read_classes(spec: str, *, is_test: bool) -> tuple[tuple[str, ...], list[tup
 
 
 def _part(spec: str, *, is_test: bool) -> datasets.Dataset:
-    """Return the training part, or the first split in `TESTS` that shares no rows with it.
-
-    Raises:
-        DataError: the data set cannot be loaded, or has no such test part.
-    """
+    """Return the training part, or the first split in `TESTS` that shares no rows with it."""
     try:
         import datasets
     except ModuleNotFoundError:
@@ -117,13 +113,7 @@ def _parts(source: str) -> dict[str, datasets.Dataset]:
 
 
 def _column(spec: str, part: datasets.Dataset, name: str) -> str:
-    """Return the name of the column that contains the texts or the classes.
-
-    It is the column ``name``, "text" or "label", or else the only column whose type fits.
-
-    Raises:
-        DataError: there is no such column.
-    """
+    """Return the column ``name``, "text" or "label", or else the only column whose type fits."""
     kinds: dict[str, str] = {
         column: kind.dtype if type(kind).__name__ == "Value" else type(kind).__name__
         for column, kind in part.features.items()

@@ -59,7 +59,6 @@ class BytesTask(SequenceTask):
         return checked_text_spec(value, "file")
 
     def num_classes(self, data: Data) -> int:
-        """Return the number of different byte values."""
         return NUM_BYTES
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
@@ -77,30 +76,17 @@ class BytesTask(SequenceTask):
         )  # fmt: skip
 
     def load(self) -> Data:
-        """Return the first nine tenths of the text for training, and windows of the rest."""
         text = self._text()
         cut = int(len(text) * TRAIN_FRACTION)
         return self._split(text[:cut], text[cut:], "last tenth")
 
     def load_test(self) -> Data:
-        """Return the training text, and windows of the test part for validation.
-
-        Raises:
-            DataError: the data are not of the kind ``hf``, or cannot be read.
-        """
         if not self.data.startswith("hf:"):
             return super().load_test()
         return self._split(self.load().train["text"], self._text(is_test=True), "test part")
 
     def _split(self, train: NDArray[Any], held_out: NDArray[Any], part: str) -> Data:
-        """Return data with the text ``train``, and windows of ``held_out`` for validation.
-
-        Args:
-            part: name of ``held_out`` in error messages.
-
-        Raises:
-            DataError: ``held_out`` is shorter than a window and the byte after it.
-        """
+        """Return data with the text ``train``, and windows of ``held_out``, the ``part``."""
         spare = len(held_out) - self.length - 1
         if spare < 0:
             raise DataError(
@@ -128,7 +114,6 @@ class BytesTask(SequenceTask):
     def examples(
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
     ) -> Examples:
-        """Return windows of the text on a device; a batch is a pair (bytes, next bytes)."""
         from nas.tasks.sequences.model import Rows, Windows
 
         if side == "train":
@@ -137,7 +122,6 @@ class BytesTask(SequenceTask):
         return Rows(rows[:, :-1], rows[:, 1:], device)
 
     def epoch_size(self, data: Data) -> int:
-        """Return the number of training windows in an epoch."""
         return self.train_examples
 
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
@@ -148,26 +132,20 @@ class BytesTask(SequenceTask):
         return torch.randint(num_starts, (self.train_examples,), generator=rng)
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
-        """Return an untrained causal transformer whose tokens are bytes."""
         from nas.tasks.sequences.model import TokenModel
 
         return TokenModel(self, attention, seed, NUM_BYTES, NUM_BYTES, is_tied=self.is_tied)
 
     def score(self, totals: list[float]) -> dict[str, float]:
-        """Return bits per byte and accuracy by name, from sums over all batches."""
         scores = super().score(totals)
         bits = scores["log_loss"] / math.log(2)
         return {"bits_per_byte": bits, "accuracy": scores["accuracy"]}
 
 
 def _frequencies(train: NDArray[np.uint8], rows: NDArray[np.uint8]) -> dict[str, float]:
-    """Return the metrics of a model that always predicts the frequencies of bytes in ``train``.
+    """Return bits per byte and accuracy of a model that predicts byte frequencies of ``train``.
 
-    Args:
-        rows: validation windows, whose bytes after the first byte are the targets.
-
-    Returns:
-        Bits per byte as ``bits_by_frequency``, and accuracy as ``commonest``.
+    ``rows`` are validation windows, whose bytes after the first byte are the targets.
     """
     # bincount converts its input to int64, so it is called for parts of the text.
     parts = np.array_split(train, 1 + len(train) // 2**20)

@@ -40,7 +40,6 @@ class Rows:
         return len(self.tokens)
 
     def batch(self, chosen: Int[Tensor, "b"]) -> Batch:
-        """Return the sequences with the indices ``chosen``, and their targets."""
         return self.tokens.index_select(0, chosen), self.targets.index_select(0, chosen)
 
 
@@ -104,7 +103,6 @@ class TokenModel(_Embedded):
     """A causal model that returns logits at the positions in its argument ``read``."""
 
     def forward(self, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b m classes"]:
-        """Return the logits of sequences at the positions in ``self.read``."""
         x = self.embed(tokens)
         if self.token_shift:
             x = x + F.pad(x.roll(1, dims=2)[:, :-1], (0, 0, 1, 0))

@@ -35,11 +35,8 @@ if TYPE_CHECKING:
 class Layout(NamedTuple):
     """The sizes of the sequences of a synthetic task.
 
-    Attributes:
-        num_tokens: number of tokens in the vocabulary.
-        num_answers: number of possible answers, that is, of classes.
-        length: number of tokens in a sequence.
-        answered: slice of the positions at which the model returns logits.
+    ``num_tokens`` is the size of the vocabulary, ``num_answers`` the number of classes, ``length``
+    the number of tokens in a sequence, and ``answered`` the positions of the logits.
     """
 
     num_tokens: int
@@ -72,21 +69,17 @@ class SyntheticTask(SequenceTask):
 
     @abstractmethod
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
-        """Return ``count`` random sequences, each with its targets.
+        """Return ``count`` random sequences: ``tokens`` (count, length), ``targets`` (count, m).
 
-        Returns:
-            The column ``tokens``, shape (count, length), and the column ``targets``, shape (count,
-            number of positions with answers).
+        m is the number of positions in ``Layout.answered``.
         """
 
     @property
     def num_tokens(self) -> int:
-        """The number of tokens in the vocabulary."""
         return self.layout.num_tokens
 
     @property
     def length(self) -> int:
-        """The number of tokens in a sequence."""
         return self.layout.length
 
     @property
@@ -95,29 +88,21 @@ class SyntheticTask(SequenceTask):
         return max(self.epochs * self.train_examples, self.validation_examples)
 
     def num_classes(self, data: Data) -> int:
-        """Return the number of possible answers."""
         return self.layout.num_answers
 
     def load(self) -> Data:
-        """Return the training sequences of all epochs, and the validation sequences.
-
-        They are generated from ``data_seed``.
-        """
         rngs = np.random.default_rng(self.data_seed).spawn(2)
         validation = self.draw(self.validation_examples, rngs[0])
         train = self.draw(self.epochs * self.train_examples, rngs[1])
         return Data(self.data, train, validation, content_digest("", train, validation))
 
     def epoch_size(self, data: Data) -> int:
-        """Return the number of training sequences in an epoch."""
         return data.count("train") // self.epochs
 
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
-        """Return the indices of an epoch's training sequences in random order."""
         return (epoch - 1) * self.epoch_size(data) + super().order(data, epoch, rng)
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
-        """Return an untrained causal transformer on the task's vocabulary."""
         from nas.tasks.sequences.model import TokenModel
 
         num_tokens, num_answers, _, answered = self.layout
@@ -126,12 +111,9 @@ class SyntheticTask(SequenceTask):
 
 
 class PairsTask(SyntheticTask):
-    """A task on sequences of pairs of a key and its value; the model predicts values.
+    """A task on sequences of ``pairs`` of a key and its value; the model predicts values.
 
-    Attributes:
-        num_keys: number of keys in the vocabulary; the first tokens of the vocabulary are keys.
-        num_values: number of values in the vocabulary.
-        pairs: number of pairs of key and value in a sequence.
+    The vocabulary has ``num_keys`` keys, then ``num_values`` values.
     """
 
     num_keys: int = Field(default=8, ge=1, le=100_000)
@@ -161,12 +143,10 @@ class RecallTask(PairsTask):
 
     @property
     def layout(self) -> Layout:
-        """The sizes of sequences of pairs and then each key again, where logits are computed."""
         num_tokens, answered = self.num_keys + self.num_values, slice(2 * self.pairs, None)
         return Layout(num_tokens, self.num_values, 3 * self.pairs, answered)
 
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
-        """Return ``count`` sequences of pairs with distinct keys, then all keys in random order."""
         shape = count, self.pairs
         keys = np.stack([rng.permutation(self.num_keys)[: self.pairs] for _ in range(count)])
         values = rng.integers(0, self.num_values, shape)
@@ -195,7 +175,6 @@ class InductionTask(PairsTask):
 
     @property
     def layout(self) -> Layout:
-        """The sizes of sequences of pairs of a key and its value, with logits at every token."""
         return Layout(self.num_keys + self.num_values, self.num_values, 2 * self.pairs)
 
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
@@ -217,13 +196,10 @@ class InductionTask(PairsTask):
 
 @TASKS.register("copying")
 class CopyingTask(SyntheticTask):
-    """The task copying: repeat in order the symbols that stand among noise tokens.
+    """The task copying: repeat in order the ``symbols`` that stand among ``noise`` tokens.
 
-    Attributes:
-        num_symbols: number of symbols in the vocabulary, which also contains the noise token and
-            the mark that asks for a symbol.
-        symbols: number of symbols in a sequence.
-        noise: number of noise tokens in a sequence.
+    The vocabulary has ``num_symbols`` symbols, the noise token, and the mark that asks for a
+    symbol.
     """
 
     kind: ClassVar[str] = "copying"
@@ -235,13 +211,11 @@ class CopyingTask(SyntheticTask):
 
     @property
     def layout(self) -> Layout:
-        """The sizes of sequences of symbols and noise, followed by a mark for each symbol."""
         shown = self.symbols + self.noise
         answered = slice(shown, None)
         return Layout(self.num_symbols + 2, self.num_symbols, shown + self.symbols, answered)
 
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
-        """Return ``count`` sequences with symbols at random positions among noise tokens."""
         shown = self.symbols + self.noise
         places = np.stack([rng.permutation(shown)[: self.symbols] for _ in range(count)])
         symbols = rng.integers(0, self.num_symbols, (count, self.symbols))

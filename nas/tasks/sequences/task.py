@@ -36,7 +36,6 @@ class SequenceTask(Classification):
 
     @property
     def sizes(self) -> ModelSizes:
-        """The model's width, and its numbers of heads, layers and tokens."""
         tokens: int = self.registers + self.length  # type: ignore[attr-defined]
         return ModelSizes(self.width, self.heads, self.depth, tokens)
 
@@ -57,7 +56,6 @@ class SequenceTask(Classification):
     def examples(
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
     ) -> Examples:
-        """Return the sequences of a split on a device; a batch is a pair (tokens, targets)."""
         from nas.tasks.sequences.model import Rows
 
         columns = data.train if side == "train" else data.validation
@@ -65,7 +63,6 @@ class SequenceTask(Classification):
         return Rows(tokens, targets, device)
 
     def num_eval_examples(self, data: Data, epoch: int) -> int:
-        """Return the number of validation examples to evaluate after an epoch; all at the end."""
         count = super().num_eval_examples(data, epoch)
         return count if epoch == self.epochs else min(self.curve_examples, count)
 
@@ -80,12 +77,5 @@ def content_digest(label: str, *sides: Mapping[str, NDArray[np.integer]]) -> str
 
 
 def checked_text_spec(spec: str, file_kind: str) -> str:
-    """Return a checked data spec of texts with an absolute path.
-
-    It has the form ``synthetic``, FILE_KIND:PATH or hf:NAME, where ``file_kind`` is "file" or
-    "textfolder".
-
-    Raises:
-        ValueError: the spec has another form.
-    """
+    """Return ``checked_spec`` of ``synthetic``, FILE_KIND:PATH or hf:NAME."""
     return checked_spec(spec, {"synthetic": "", file_kind: "PATH", "hf": "NAME"})

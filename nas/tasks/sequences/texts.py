@@ -75,19 +75,15 @@ class TextsTask(SequenceTask):
 
     @property
     def num_tokens(self) -> int:
-        """The largest possible size of the vocabulary."""
         return self.words
 
     def num_classes(self, data: Data) -> int:
-        """Return the number of classes."""
         return len(data.facts["classes"])
 
     def load(self) -> Data:
-        """Return training and validation texts, drawn from the training part of the data."""
         return self._load(is_tested=False)
 
     def load_test(self) -> Data:
-        """Return the same training texts, with the whole test part as validation texts."""
         return self._load(is_tested=True)
 
     def _load(self, *, is_tested: bool) -> Data:
@@ -128,7 +124,6 @@ class TextsTask(SequenceTask):
         return ("blame", "praise"), synthetic_reviews(2 * self.data_seed + is_test, count)
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
-        """Return an untrained transformer that classifies the mean of its tokens."""
         from nas.tasks.sequences.model import TextModel
 
         return TextModel(self, attention, seed, data.facts["words"], self.num_classes(data))
@@ -137,11 +132,7 @@ class TextsTask(SequenceTask):
 def read_folder(root: Path, part: Sequence[str]) -> tuple[tuple[str, ...], Labelled]:
     """Return the class names of a text folder, and the texts of a part with their class numbers.
 
-    Args:
-        part: possible names of the part's folder, such as train; the first that exists is read.
-
-    Raises:
-        DataError: a text cannot be read, or the folder is invalid (see ``list_classes``).
+    ``part`` and errors are as in ``list_classes``.
     """
     classes, files = list_classes(root, part, (".txt",), "texts")
     texts = [
