@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import doctest
+import inspect
 import json
 import pkgutil
+import re
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,15 @@ def test_results_are_json_and_tables_are_data_frames(results: dict[str, Any]) ->
     frame, cell = evaluated.table.set_index("mechanism"), evaluated.cells["tiny", "uniform"]
     assert frame.loc["uniform", "mean"] == cell.mean
     assert frame.loc["uniform", "over_mean"] == cell.difference.mean
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_docstrings_document_every_parameter(name: str) -> None:
+    """The arguments that functions share are explained by ``nas.api.execution``."""
+    function = getattr(nas, name)
+    entries = re.findall(r"^ {4}(\w+(?:,\s+\w+)*):\s", str(inspect.getdoc(function)), re.MULTILINE)
+    documented = {parameter for entry in entries for parameter in re.split(r",\s+", entry)}
+    assert inspect.signature(function).parameters.keys() <= documented
 
 
 def test_every_public_name_is_callable() -> None:

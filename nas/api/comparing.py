@@ -64,34 +64,19 @@ def evaluate(
         'undecided'
 
     Args:
-        sources: genomes, or strings or paths that name genomes or users' own torch modules (see
-            ``nas.store.sources``). The file of a module, FILE.py:CLASS, is executed.
+        sources: the mechanisms; torch modules of yours, too.
         tasks: names or paths of tasks; by default the task (of a gated task the scored one) and
             data of the run of the first source that names a mechanism of a run, else vit-cifar10.
         against: the reference; by default the first source. Differences are between trainings that
             share their seed.
-        data: training data, in the form that the task's family accepts; with several tasks a
-            mapping from a task's name or path. By default the tasks' own data.
-        overrides: fields of the tasks to change, by name.
-        seeds: number of trainings of each mechanism under each task; all mechanisms share the
-            seeds.
-        seed: number from which the seeds of trainings derive.
-        rates: whether to train each mechanism at each of the task's learning rates, and to compare
-            mechanisms at their best rates, see ``nas.common.rates``. ``CHOOSING_SEEDS`` further
-            trainings at each rate choose the rate.
-        policy: name or path of the rules that genomes must obey, unless they are of a run.
-        record: file that stores finished trainings, so that they are not repeated.
+        data: training data; with several tasks a mapping from a task's name or path.
         test: whether to evaluate on test sets instead of examples held out of training.
-        runs: the folder of runs.
-        on_training: function called with each finished training, the number of finished trainings,
-            and the total.
-        on_save_error: function called with the error message if a run cannot be written.
-        execution: options of the workers, ``nas.evaluation.execution.Execution``.
+        overrides, seeds, seed, rates, policy, record, runs, on_training, on_save_error, execution:
+            see ``nas.api.execution``.
 
     Raises:
         ViolationError: a genome is not legal.
         ConfigError: a mechanism cannot be trained under any of the tasks.
-        NasError: an argument cannot be used; the message names it and what was expected.
     """
     check_count("seeds", seeds)
     if rates and test:
@@ -168,11 +153,7 @@ def _load_tasks(
 def _untrainable(
     sources: Mapping[str, AnyTrainable], tasks: Mapping[str, Task], time_limit: float | None
 ) -> dict[str, dict[str, str]]:
-    """Return the reasons why mechanisms cannot be trained, by name, then by task.
-
-    Raises:
-        ConfigError: a mechanism cannot be trained under any task.
-    """
+    """Return why mechanisms cannot be trained, by name, then by task; raise if under none."""
     absent: dict[str, dict[str, str]] = {}
     for text, source in sources.items():
         for name, task in tasks.items():

@@ -1,4 +1,37 @@
-"""What functions that train share: options of workers, evaluator, task, and legal mechanisms."""
+"""The arguments that functions of nas share, and what functions that train have in common.
+
+Args:
+    source, sources: a genome, or a string or path that names a genome (see ``nas.store.sources``);
+        "RUN/ID" names a genome of a run. Where mechanisms are trained or measured it may also be
+        FILE.py:CLASS, a torch module of yours; its file is executed.
+    against: the reference with which mechanisms are compared, in the same forms.
+    task: name or path of a task; by default that of the run of ``source``, or vit-cifar10.
+    data: training data, in the form that the task's family accepts; by default the task's own. For
+        the task of a run, the new place of its data if they were moved; other data are refused.
+    overrides: fields of the task to change, by name.
+    seeds: number of trainings of each mechanism; all mechanisms share the seeds.
+    seed: number from which the seeds of trainings derive.
+    rates: whether to train each mechanism at each of the task's learning rates, and to compare
+        mechanisms at their best rates, see ``nas.common.rates``. ``CHOOSING_SEEDS`` further
+        trainings at each rate choose the rate.
+    policy: name or path of the rules that genomes must obey; genomes of a run obey the run's.
+    record: file that stores finished trainings, so that they are not repeated.
+    run: name or path of a run, or "latest".
+    runs: the folder of runs.
+    listener: object that receives events, see ``nas.searching.listener``; by default a display in
+        a terminal or a notebook, and none elsewhere.
+    track: "wandb", "mlflow" or "tensorboard", which receives numbers of each generation; see
+        ``nas.report.trackers``.
+    command: the command line, which the run records.
+    on_training: function called with each finished training, the number of finished trainings, and
+        the total.
+    on_save_error: function called with the error message if a run cannot be written.
+    execution: options of the workers, the fields of ``nas.evaluation.execution.Execution``. They do
+        not change what a training computes.
+
+Raises:
+    NasError: an argument cannot be used; the message names it and what was expected.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +57,7 @@ DEFAULT_POLICY: Final = "score_normalize_aggregate"
 
 
 class Executing(TypedDict, total=False):
-    """The fields of ``nas.evaluation.execution.Execution`` as keyword arguments.
-
-    They do not change what a training computes.
-    """
+    """The fields of ``nas.evaluation.execution.Execution`` as keyword arguments."""
 
     backend: str
     workers: int | str | None
@@ -70,11 +100,7 @@ def check_one_model(task: Task) -> None:
 def resolve_legal(
     sources: Iterable[str | Path | Genome], policy: str, runs: str | Path
 ) -> list[AnyTrainable]:
-    """Return the named mechanisms.
-
-    Raises:
-        ViolationError: a genome breaks a rule of the policy.
-    """
+    """Return the named mechanisms; raise ViolationError if a genome breaks a rule of the policy."""
     rules = load_policy(policy)
     resolved = [resolve_trainable(source, Path(runs)) for source in sources]
     for source in resolved:

@@ -68,24 +68,15 @@ def explain(
         True
 
     Args:
-        source: a genome, or a string or path that names one (see ``nas.store.sources``).
-        task: name or path of a task; by default the task of the run from which the genome comes, or
-            ``vit-cifar10``.
-        data: training data, in the form that the task's family accepts. If the task is the task of
-            a run, this is the new place of the run's data after they were moved.
-        seeds: number of trainings of each mechanism.
+        source: the genome.
         margin: smallest difference that counts, in the metric's unit; by default a hundredth of the
             distance from chance to the ideal.
-        seed: number from which the seeds of trainings derive.
-        policy: name or path of the rules that all mechanisms must obey; by default the rules of the
-            run from which the genome comes.
-        record: file that stores finished trainings, so that they are not repeated.
-        runs: the folder of runs.
-        on_training, on_save_error, execution: as in ``nas.evaluate``.
+        policy: rules that all mechanisms must obey; by default those of the genome's run.
+        task, data, seeds, seed, record, runs, on_training, on_save_error, execution: see
+            ``nas.api.execution``.
 
     Raises:
         ViolationError: the mechanism is not legal.
-        NasError: an argument cannot be used; the message names it and what was expected.
     """
     if not 2 <= seeds <= MAX_COUNT:
         raise ConfigError(

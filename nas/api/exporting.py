@@ -70,7 +70,7 @@ def export(
         True
 
     Args:
-        source: a genome, or a string or path that names one (see ``nas.store.sources``).
+        source: a genome, see ``nas.api.execution``.
         path: the file to write.
         dim: model width, by default that of the run's task, or 64.
         heads: number of heads, by default that of the run's task, or 4.

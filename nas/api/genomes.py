@@ -59,9 +59,8 @@ def cost(
         [('mha', 64), ('mha', 1024), ('sqa', 64), ('sqa', 1024)]
 
     Args:
-        sources: a genome, or a string or path that names one or a user's own torch module, or a
-            sequence of them. The file of a module, FILE.py:CLASS, is executed; its costs are
-            measured, and the table then has measured times of all sources.
+        sources: a source, or a sequence of them, see ``nas.api.execution``. If one is a torch
+            module of yours, its costs are measured, and the table has measured times of all.
         dim: model width, in features of a token.
         heads: number of heads of the backbone.
         tokens: sequence length, or several lengths.
@@ -89,8 +88,7 @@ def show(
         '(softmax((Q·Kᵀ)/√d)·V)·W_O'
 
     Args:
-        source: a genome, or a string or path that names one; "RUN/ID" names a genome of a run,
-            whose metrics and parents are then shown too.
+        source: a genome, see ``nas.api.execution``; of a run's, metrics and parents are shown too.
         dim: model width; the width of the run's task by default, or 64.
         heads: number of heads of the backbone; the heads of the run's task by default, or 4.
         tokens: sequence length; the length of the run's task by default, or 65.
@@ -110,7 +108,7 @@ def validate(source: AnySource, *, policy: str = "score_normalize_aggregate") ->
         True
 
     Args:
-        source: a genome, or a string or path that names one (see ``nas.store.sources``).
+        source: a genome, see ``nas.api.execution``.
         policy: name or path of a policy, a file of rules on the paths of a genome's graph.
 
     Raises:
@@ -131,7 +129,7 @@ def build_attention(
         torch.Size([2, 10, 64])
 
     Args:
-        source: a genome, or a string or path that names one (see ``nas.store.sources``).
+        source: a genome, see ``nas.api.execution``.
         dim: model width, in features of a token.
         heads: number of heads of the backbone.
         qkv_bias: whether query, key and value projections have a bias.

@@ -65,25 +65,16 @@ def judge(
         ('undecided', 2)
 
     Args:
-        source: a genome, or a string or path that names a genome or a user's own torch module (see
-            ``nas.store.sources``). The file of a module, FILE.py:CLASS, is executed.
-        against: the reference, in the same forms.
-        task: name or path of a task.
-        data: training data, in the form that the task's family accepts; by default the task's own.
-        overrides: fields of the task to change, by name.
+        source: the mechanism, or a torch module of yours.
         pairs: number of pairs after which the judgement ends undecided.
         minutes: time after which no further pairs begin.
-        policy: name or path of the rules that genomes must obey, unless they are of a run.
-        record: file that stores finished trainings.
-        runs: the folder of runs.
-        on_training: as in ``nas.evaluate``, with the largest possible total.
-        execution: options of the workers, ``nas.evaluation.execution.Execution``.
+        on_training: the total with which it is called is the largest possible one.
+        against, task, data, overrides, policy, record, runs, execution: see ``nas.api.execution``.
 
     Raises:
         ViolationError: a genome is not legal.
         ConfigError: a module cannot be trained, both mechanisms are the same, or the record already
             holds trainings of 50 other mechanisms.
-        NasError: an argument cannot be used; the message names it and what was expected.
     """
     check_count("pairs", pairs)
     if not minutes > 0:

@@ -88,17 +88,14 @@ def search(
         space: name or path of a search space.
         generations: number of generations, including the first.
         population: number of proposals in a generation.
-        task: name or path of a task; the space's task by default.
+        task: name or path of a task; by default that of the space, with its data.
         target: name or path of a longer task of the same family, whose front is searched; some of
             the mechanisms are trained under it. By default that of the space, which may have none.
-        data: training data, in the form that the task's family accepts; the task's own data by
-            default.
         algorithm: "surrogate", "nsga2", "random", "regularized-evolution", "local-search", or the
             name of a plug-in's algorithm.
         lag: if set, the proposal with number t uses the trainings up to number t - lag, so that no
             worker waits for the last training of a generation. By default 16 for "surrogate", or
             a generation if that is less; with others, proposals use whole generations.
-        seed: seed of the search, from which the seeds of trainings derive.
         repeats: number of trainings of each mechanism, each with its own seed.
         objectives: metrics and costs to optimise; by default those of the space.
         region: limits of a mechanism in the front, by objective; by default those of the space. The
@@ -106,16 +103,10 @@ def search(
             (1), such as ``{"quality": 0.7}``; the limit of a cost is a multiple of standard
             attention's cost, such as ``{"time_ms": 1.5}``.
         run: name of the run; by default date, space and seed.
-        runs: the folder of runs.
-        listener: object that receives events, see ``nas.searching.listener``; by default a
-            display in a terminal or a notebook, and none elsewhere.
-        track: "wandb", "mlflow" or "tensorboard", which receives numbers of each generation; see
-            ``nas.report.trackers``.
-        command: the command line, which the run records.
-        execution: options of the workers; see ``nas.api.execution.Executing``.
+        data, seed, runs, listener, track, command, execution: see ``nas.api.execution``.
 
     Raises:
-        NasError: an argument cannot be used; the message names it and what was expected.
+        NasError: an argument cannot be used.
     """
     chosen = load_space(space).asked(objectives, region)
     short, name = task_of(chosen, task, data), target or chosen.target
@@ -161,16 +152,13 @@ def resume(
         'finished'
 
     Args:
-        run: name or path of a run, or "latest".
         generations: total number of generations; the run's number by default.
-        data: new place of the run's data if they were moved; other data are refused.
         retry_failed: whether to repeat all failed trainings. By default only trainings that failed
             because a worker was lost are repeated.
-        runs, listener, track, command, execution: see ``nas.search``.
+        run, data, runs, listener, track, command, execution: see ``nas.api.execution``.
 
     Raises:
         RunError: there is no such run, another process writes it, or its data have changed.
-        NasError: another argument cannot be used.
     """
     with _listening(listener, track) as shown:
         result = resume_search(
@@ -212,27 +200,21 @@ def confirm(
         [2, 2, 2]
 
     Args:
-        run: name or path of a run, or "latest".
         ids: digests of mechanisms, or their first characters.
         members: without ``ids``, the number of mechanisms chosen from the front: best, best
             compromise and cheapest, then those that add most to the hypervolume of the chosen ones.
             Standard attention and ``uniform`` are always trained.
-        seeds: number of trainings of each mechanism; all mechanisms share the seeds.
         long: name or path of another task of the same family and metric, under which the mechanisms
             are trained as well.
         test: whether to train also for an evaluation on the test set, under ``long`` if given, else
             under the run's task.
-        data: new place of the run's data if they were moved.
-        against: the reference, which may be a user's own torch module, see ``nas.store.sources``;
-            standard attention by default. The file of a module, FILE.py:CLASS, is executed.
-        rates, on_training: see ``nas.evaluate``.
-        runs, execution: see ``nas.search``.
+        against: the reference, by default standard attention.
+        run, seeds, data, rates, runs, on_training, execution: see ``nas.api.execution``.
 
     Raises:
         RunError: there is no such run, or it has no mechanism to confirm.
         ConfigError: ``long`` is of another family or does not measure the run's metric, or
             ``against`` cannot be trained under a task.
-        NasError: another argument cannot be used.
     """
     options = Execution(**execution)
     with open_writer(find_run(run, Path(runs)), None) as writer:

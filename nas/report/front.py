@@ -127,8 +127,7 @@ def front(run: str = "latest", *, runs: str | Path = RUNS) -> Front:
         {'search'}
 
     Args:
-        run: a run's name or path, or "latest".
-        runs: the folder of runs.
+        run, runs: see ``nas.api.execution``.
 
     Raises:
         RunError: there is no such run, or it cannot be read.
