@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3  # noqa: TID251 - the lock of another program
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ import pytest
 from benchmarks.chaos import num_done, outcome, run_undisturbed, search, start_command
 
 GENERATIONS = 2
-LOCKED_SECONDS = 60.0
 pytestmark = pytest.mark.slow
 
 
@@ -65,20 +63,4 @@ def test_search_on_a_full_disk_ends_and_is_resumed(expected: dict, small_disk: P
     resumed = start_command(small_disk, "resume a --backend local")
     _, err = resumed.communicate(timeout=300)
     assert resumed.returncode == 0, err
-    assert outcome(run) == expected
-
-
-def test_search_waits_for_a_locked_database(expected: dict, tmp_path: Path) -> None:
-    process = started(tmp_path)
-    run = tmp_path / "runs" / "a"
-    with closing(sqlite3.connect(run / "run.sqlite", isolation_level=None, timeout=30)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        before = num_done(run)
-        time.sleep(LOCKED_SECONDS)
-        assert process.poll() is None
-        assert num_done(run) == before
-        other.execute("ROLLBACK")
-    _, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    assert err.count("another process has locked it; waiting") == 1
     assert outcome(run) == expected

@@ -1,7 +1,6 @@
 """An evaluation survives JSON and processes, and refuses what no evaluation holds."""
 
 import json
-import math
 import pickle
 
 import pytest
@@ -43,11 +42,8 @@ def test_weights_travel_beside_the_record():
     "changes",
     [
         {"status": "failed"},
-        {"reason": "error"},
         {"status": "running"},
-        {"status": "failed", "reason": "bored"},
         {"status": "stopped", "reason": "error"},
-        {"metrics": {"accuracy": math.nan}},
     ],
 )
 def test_evaluation_contradictions_are_refused(changes):

@@ -77,17 +77,6 @@ def test_random_genomes_export_exactly(count: int, is_fast: bool) -> None:
         assert scope["self_test"]() < 1e-8
 
 
-def test_docstring_states_digest_genome_and_provenance() -> None:
-    few = ast.get_docstring(ast.parse(py_text(MECHANISMS["gqa"].genome, 64, 2, "a")))
-    assert "Note: 1/4 of 2 heads is less than one head: one is used." in (few or "")
-    genome = MECHANISMS["champion_2025"].genome
-    text = py_text(genome, 64, 4, "Source: abc", "Run: 2026_x", "  accuracy 0.31")
-    doc = ast.get_docstring(ast.parse(text))
-    assert doc is not None
-    for words in (digest(genome), '"op": "sigmoid"', "2026_x", "accuracy 0.31"):
-        assert words in doc
-
-
 def test_file_runs_isolated_from_this_project(tmp_path: Path) -> None:
     """Isolated from this project: -I, and an empty folder as the place to stand."""
     path = tmp_path / "champion.py"

@@ -132,15 +132,10 @@ def test_placement_is_written_and_read(placement: Placement, plain: object, text
     ("placement", "words"),
     [
         ({"evry": 4}, "placement.evry: unknown key 'evry'"),
-        ({"every": 2, "count": 3}, "found count 3; expected at most every, which is 2"),
         ({"every": 4, "offset": 4}, "found offset 4; expected less than every, 4"),
-        ({"every": "4"}, "placement.every: found str '4'"),
         ({"every": 0}, "placement.every: found int 0"),
-        ({"every": 2, "rest": "gqa"}, "placement.rest: found str 'gqa'; expected 'mha'"),
         ({"every": 2, "rest": "mha:window=0"}, "placement.rest.window: found int 0"),
-        ({"every": 2, "rest": "mha:windw=8"}, "placement.rest.windw: unknown key 'windw'"),
         ({"every": 2, "rest": "mha:window=8,window=9"}, "expected 'mha'"),
-        (["all"], "placement: found list ['all']"),
     ],
 )
 def test_invalid_placement_is_refused(placement: object, words: str) -> None:

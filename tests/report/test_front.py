@@ -159,19 +159,6 @@ def test_table_has_a_row_for_each_member_and_what_to_type_next(view: RunView) ->
     assert "hardware" not in printed.text
 
 
-def test_standard_attention_is_the_last_row_unless_it_is_a_member(example: RunView) -> None:
-    base, note = example.standard, "Last row: standard attention"
-    assert base is not None
-    assert base not in example.members
-    printed = shown(example)
-    row = printed.lines[2 + len(example.members) + 1]
-    assert row.startswith(base.digest[:8])
-    assert note in printed.text
-    among = shown(with_members(example, [*example.members, base]))
-    assert note not in among.text
-    assert among.text.count(base.digest[:8]) == 1
-
-
 def test_estimates_stand_beside_scores_seeds_and_p_front(view: RunView) -> None:
     found = cells(view)
     assert list(found)[:3] == ["id", "accuracy %", "score"]

@@ -11,7 +11,7 @@ import pytest
 
 from nas.cli.options import limits
 from nas.common.errors import ConfigError, RunError, SpaceError
-from nas.common.objectives import Metric, Objective, front_costs
+from nas.common.objectives import Metric, front_costs
 from nas.common.pareto import scaled_hypervolume
 from nas.evaluation.trial import Budget, Evaluation, Training
 from nas.genome.mechanisms import mechanism
@@ -20,7 +20,7 @@ from nas.searching.nsga2 import Nsga2
 from nas.searching.references import limit_of
 from nas.searching.results import TrialResult
 from nas.searching.setup import relative_limits
-from nas.testing.algorithms import OBJECTIVES, SPACE, proposer_of
+from nas.testing.algorithms import OBJECTIVES, SPACE
 
 ACCURACY, MACS = OBJECTIVES[:2]
 LIMITED = (replace(ACCURACY, limit=0.5), replace(MACS, limit=100.0))
@@ -59,26 +59,6 @@ def test_nsga2_prefers_candidates_inside_and_then_those_nearest_to_it(kit: Any) 
     rng = np.random.default_rng(0)
     parents = [int(algorithm.propose(rng, 0).parents[0], 16) for _ in range(200)]
     assert parents.count(3) + parents.count(4) > 130
-
-
-@pytest.mark.parametrize("name", [pytest.param("surrogate", marks=pytest.mark.slow), "nsga2"])
-def test_search_proposes_more_inside_with_limits(name: str) -> None:
-    limit = float(np.quantile(macs_of_offspring(name, MACS), 0.25))
-    inside = [
-        np.mean(macs_of_offspring(name, replace(MACS, limit=x)) <= limit) for x in (limit, None)
-    ]
-    assert inside[0] > inside[1]
-
-
-def macs_of_offspring(name: str, macs: Objective) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The multiply-adds of 30 proposals after the first ten; more of them are more accurate."""
-    proposer, results, found = proposer_of(name, objectives=(ACCURACY, macs)), [], []
-    for number in range(40):
-        proposal = proposer.propose(number, results)[-1]
-        found.append(proposal.costs["macs"])
-        trained = (-0.6 - 1e-9 * found[-1], found[-1])
-        results.append(TrialResult.of(proposal, [trained]))
-    return np.array(found[10:])
 
 
 def test_limits_are_of_objectives() -> None:

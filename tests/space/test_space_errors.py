@@ -11,30 +11,20 @@ from nas.common.errors import ConfigError
 from nas.space import SearchSpace
 
 SPACE = {"name": "s", "nodes": {"max": 8}, "primitives": {"softmax": {}}}
-FORMS = "'all', 'first', 'alternate', or a mapping of every, count, offset, rest"
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
         ({"placement": {"every": [0]}}, ".0.every: found int 0; expected greater than or equal"),
-        ({"placement": {"every": 0}}, ".0.every: found int 0; expected greater than or equal to 1"),
         ({"placement": {"every": []}}, ": every: found list []; expected at least one value"),
-        ({"placement": {"every": 2, "count": 3}}, ": found no combination in which count is at"),
         ({"placement": {"every": 2, "count": "x"}}, ".0.count: found str 'x'; expected a valid"),
-        ({"placement": {"evry": 2}}, ".0.evry: unknown key 'evry'; expected one of count, every,"),
         ({"placement": "alls"}, ": found str 'alls'; expected a list of placements, or a mapping"),
-        ({"placement": ["alls"]}, f".0: found str 'alls'; expected one of {FORMS}"),
         ({"placement": 3}, ": found int 3; expected a list"),
-        ({"placement": []}, ": found list []; expected more items"),
         ({"region": {"quality": True}}, ".quality: found bool True; expected a valid number"),
-        ({"region": 3}, ": found int 3; expected a mapping of keys to values"),
         ({"projections": {"q_heads": ["x"]}}, ".q_heads.0: found str 'x'; expected 'all'"),
-        ({"projections": {"has_wq": [1]}}, ".has_wq.0: found int 1"),
         ({"visibility": {"window": [0]}}, ".window.0: found int 0"),
-        ({"primitives": {}}, ": found dict {}; expected more items"),
         ({"primitives": {"softmax": {"t": [1]}}}, ": softmax has no parameter 't'"),
-        ({"primitives": {"topk_filter": {"k": [0]}}}, ": topk_filter, k: found int 0"),
         ({"primitives": {"sofmax": {}}}, ": there is no primitive 'sofmax' (did you mean"),
     ],
 )

@@ -6,12 +6,11 @@ import dataclasses
 import subprocess
 import sys
 from collections import Counter
-from typing import get_args
 
 import pytest
 
 from nas.common.errors import RunError
-from nas.evaluation.trial import Incident, Kind, Training
+from nas.evaluation.trial import Training
 from nas.store import (
     find_proposal,
     open_run,
@@ -110,13 +109,6 @@ def test_a_retried_training_deletes_generations_that_depend_on_it_only(writer, s
     assert len(writer.run.generations()) == 1
     writer.record_training(Training(*place, samples.evaluation()), 0)
     assert writer.run.generations() == ()
-
-
-def test_writer_incidents_read_back_in_order(writer):
-    found = tuple(Incident(kind, f"{kind} \x1b[31m", "host:1", "key", 2) for kind in get_args(Kind))
-    for incident in (*found, Incident("waiting", "")):
-        writer.record_incident(incident)
-    assert writer.run.incidents() == (*found, Incident("waiting", ""))
 
 
 def test_run_generations_are_as_recorded(new_run, samples):

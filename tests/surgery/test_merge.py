@@ -170,17 +170,11 @@ def scored(*nodes: Any) -> tuple[Any, ...]:
     [
         # Between queries and keys: positions, norms, neighbours.
         (scored(("rope", "q"), ("rope", "k")), {}, "patterns", r"rope_0 stands .* the queries"),
-        (scored(("rms_norm", "q"), ("rms_norm", "k")), {}, "patterns", "rms_norm_0 stands"),
         ((("layer_norm", "k"), ("scaled_dot_product", ["q", 0]), ("softmax", [1]),
           ("weighted_sum", [2, "v"])), {}, "patterns", "layer_norm_0 .* the keys"),
-        ((DOT, *SOFTMAX, ("output_gate", [2])), {}, "messages",
-         "output_gate_3 stands between the aggregation"),
         ((DOT, ("softmax", [0]), ("weighted_sum", [1, "k"])), {}, "patterns",
          "merge, patterns: k is read by weighted_sum_2 too"),
         # Weights that do not fit the new heads, and those that might change places.
-        ((("output_gate", "k"), ("scaled_dot_product", ["q", 0]), ("softmax", [1]),
-          ("weighted_sum", [2, "v"])), {"kv_heads": "1/2"}, "messages",
-         r"output_gate has weights of shape \(16, 32\)"),
         ((DOT, ("temperature", [0]), ("temperature", [0]), ("add", [1, 2]), ("softmax", [3]),
           ("weighted_sum", [4, "v"])), {}, "both", "two operations temperature have weights"),
     ],

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from nas.compiler.kernels import TILE_NUMBERS
-from nas.compiler.kernels.normalisers import Threshold, fast_threshold_weights
+from nas.compiler.kernels.normalisers import Threshold
 from nas.compiler.kernels.pair_scores import fast_sum_layers, fast_sum_units, sum_pairs
 from nas.genome.primitives.neural_scores import sum_layers, sum_units
 from nas.genome.primitives.sparse import threshold_weights
@@ -88,19 +88,6 @@ def test_tiles_equal_the_primitive_with_gradients(
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
-def test_the_plain_forms_are_the_equations_pair_by_pair() -> None:
-    left, right, second, bias, third, shift = operands("layers")
-    layers = sum_layers(left, right, second, bias, third, shift)
-    hidden = [F.relu(left[:, :, 1] + right[:, :, j]) for j in range(KEYS)]
-    expected = [F.relu(h @ second.T + bias) @ third[0] + shift for h in hidden]
-    torch.testing.assert_close(layers[:, :, 1], torch.stack(expected, -1))
-    for activation in ACTIVATIONS:
-        left, right, weight, shift = operands(activation)
-        active = getattr(F, activation)(left.unsqueeze(3) + right.unsqueeze(2))
-        sums = active @ weight + shift
-        torch.testing.assert_close(sum_units(left, right, weight, shift, activation), sums)
-
-
 @EVERY
 def test_gradients_under_a_checkpoint_equal_those_without(kind: str) -> None:
     """A checkpoint lets each function read its saved tensors once."""
@@ -162,30 +149,3 @@ def test_an_empty_batch_has_gradients(kind: str) -> None:
 
 
 # --- who takes which
-
-
-@pytest.mark.parametrize(
-    ("form", "shapes", "call"),
-    [
-        (units("gelu")[0], ((8, 4, 65, 4), (8, 4, 65, 4), (4,), ()), "aten.addcmul.default"),
-        (lambda z: fast_threshold_weights(z, None, 1), ((1, 1, 200, 200),), "aten.sort.default"),
-    ],
-)
-def test_traced_kernels_run_the_primitive(
-    form: Callable[..., Tensor],
-    shapes: tuple[tuple[int, ...], ...],
-    call: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.undo()
-
-    class Scores(nn.Module):
-        def forward(self, *own: Tensor) -> Tensor:
-            return form(*own)
-
-    own = tuple(torch.randn(shape) for shape in shapes)
-    exported = torch.export.export(Scores(), own)
-    calls = [str(n.target) for n in exported.graph.nodes if n.op == "call_function"]
-    assert call in calls
-    assert not any("autograd" in name for name in calls)
-    assert Scores()(*(t.to("meta") for t in own)).is_meta

@@ -134,9 +134,15 @@ def test_a_long_chain_is_linear_work(genome: Build) -> None:
     assert only(validate(broken, OURS)).rule == "output"
 
 
-@pytest.mark.parametrize("before", [(), ("topk_filter",)])
-@pytest.mark.parametrize("changed", [(), ("talking_heads",), ("head_difference",)])
-@pytest.mark.parametrize("after", [(), ("linear",), ("layer_norm", "gelu"), ("swish_gate",)])
+@pytest.mark.parametrize(
+    ("before", "changed", "after"),
+    [
+        ((), (), ()),
+        (("topk_filter",), ("talking_heads",), ("linear",)),
+        ((), ("head_difference",), ("layer_norm", "gelu")),
+        ((), (), ("swish_gate",)),
+    ],
+)
 def test_constant_mechanisms_are_refused(
     before: tuple[str, ...], changed: tuple[str, ...], after: tuple[str, ...], genome: Build
 ) -> None:
