@@ -17,11 +17,10 @@ from benchmarks.peers.encodings import ENCODINGS, Assignment, Choices, Encoding
 from benchmarks.tabular.table import Table, load_table
 from nas.common.objectives import COST_REFERENCE, Objective, of_metric
 from nas.common.pareto import hypervolume, non_dominated, normalise
-from nas.compiler import ResolvedGenome
 from nas.costs import COSTS
 from nas.genome import Genome
 from nas.genome.mechanisms import mechanism
-from nas.searching.filtering import CandidateFilter
+from nas.searching.filtering import CandidateFilter, CandidateInfo
 from nas.space import SearchSpace
 from nas.space.rules import Policy
 from nas.space.space import seeds
@@ -47,9 +46,11 @@ class TableFilter(CandidateFilter):
         super().__init__(policy, table.setting, [])
         self._times = table.times
 
-    def _costs(self, resolved: ResolvedGenome) -> dict[str, float]:
-        costs = super()._costs(resolved)
-        return costs | {"time_ms": self._times[resolved.key]} if self._times else costs
+    def inspect(self, genome: Genome) -> CandidateInfo:
+        info = super().inspect(genome)
+        if not (self._times and info.key):
+            return info
+        return replace(info, costs={**info.costs, "time_ms": self._times[info.key]})
 
 
 @dataclass(frozen=True)

@@ -32,13 +32,17 @@ def test_plain_model_equals_ours(task: ImageTask, data: Data, sizes: dict[str, i
     plain = Transformer(task, channels, len(data.facts["classes"])).eval()
     ours = build_model(task.resolve(mechanism("mha").genome), task, data, seed=0).eval()
     names = {"out": "wo", "query": "wq", "key": "wk", "value": "wv"}
+    others = {"class_token": "learned", "mlp.0": "first", "mlp.2": "second"}
     weights = ours.state_dict()
     with torch.no_grad():
         for name, weight in plain.named_parameters():
             parts = name.split(".")
             if len(parts) == 4 and parts[2] in names:  # layers, number, module, weight
                 parts[2] = f"attention.{names[parts[2]]}"
-            weight.copy_(weights.pop(".".join(parts)).view_as(weight))
+            our_name = ".".join(parts)
+            for theirs, own in others.items():
+                our_name = our_name.replace(theirs, own)
+            weight.copy_(weights.pop(our_name).view_as(weight))
     assert not weights
     images = torch.randn(3, channels, task.image_size, task.image_size)
     torch.testing.assert_close(
