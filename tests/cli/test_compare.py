@@ -1,4 +1,4 @@
-"""``nas evaluate`` and ``explain``: trainings of small tasks, and refusals."""
+"""``nas evaluate`` and ``explain``: trainings of small tasks, members of runs, and refusals."""
 
 from __future__ import annotations
 
@@ -96,35 +96,6 @@ def test_the_test_set_is_used_on_request_only(nas: Any) -> None:
     scores = [answer["trained"][0]["metrics"] for answer in (held_out, tested)]
     assert scores[0] != scores[1]
     assert "test set" in nas(*command, "--test").out
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("at_tasks")
-def test_explain_trains_edits_and_controls(nas: Any) -> None:
-    command = (
-        *("explain", "mha:window=4", "--task", "tiny.yaml", "--seeds", 2),
-        *(*LOCAL, "--record", "record.jsonl"),
-    )
-    first = nas(*command, "--json")
-    assert first.status == 0, first.err
-    answer = json.loads(first.out)
-    assert (answer["seeds"], answer["task"]) == (2, "tiny")
-    edits = {row["words"]: row for row in answer["edits"]}
-    window = edits["without window of 4"]
-    assert window["formula"] == "(softmax((Q·Kᵀ)/√d)·V)·W_O"
-    assert window["verdict"] in {"needed", "harmless", "harmful", "unresolved"}
-    gains = [a - b for a, b in zip(window["values"], answer["values"], strict=False)]
-    assert window["difference"]["mean"] == pytest.approx(sum(gains) / len(gains))
-    assert edits["without W_Q"]["added_costs"]["params"] == -(16**2)
-    assert edits["without W_Q"]["added_costs"]["time_ms"] < 0
-    assert answer["controls"][0]["words"] == "mha"
-    recorded = Path("record.jsonl").read_text()
-    again = nas(*command)
-    assert again.status == 0, again.err
-    assert Path("record.jsonl").read_text() == recorded
-    num = len(recorded.splitlines())
-    assert f"[{num}/{num}]" in again.err
-    assert "Edits of mha:window=4" in again.out
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,12 +14,9 @@ import pytest
 from nas.report import display
 from nas.report.display import Display, follow
 from nas.store import change_token, open_run, open_writer, this_session
-from tests.cli.conftest import TINY
 from tests.recorded_run import MakeRun
 from tests.report.conftest import Printed
 
-PROGRAM = (sys.executable, "-c", "import sys; from nas.cli import main; main(sys.argv[1:])")
-PIPES: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 # A process that begins a session, prints a line, and waits to be killed.
 WRITER = """
 import sys, time
@@ -110,32 +106,6 @@ def test_watch_reports_a_killed_writer(
     for name in ("run.sqlite", "run.sqlite-wal", "run.sqlite-shm"):  # SQLite merges its log
         after.pop(name, None), before.pop(name, None)
     assert after == before
-
-
-@pytest.mark.slow
-def test_search_is_watched_killed_and_resumed(
-    nas: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("tiny.yaml").write_text(TINY)
-    common = ("--backend", "local", "--track", "tensorboard")
-    options = ("--space", "quickstart", "--task", "tiny.yaml", "--gens", "3", "--pop", "3")
-    command = [*PROGRAM, "search", *options, "--run", "a", *common]
-    search = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert search.stdout is not None
-    next(line for line in search.stdout if line.startswith("generation 1 of 3"))
-    search.send_signal(signal.SIGSTOP)  # it must not end before the watching process reads it
-    watch = subprocess.Popen([*PROGRAM, "watch", "a"], **PIPES)
-    assert watch.stdout is not None
-    assert watch.stdout.readline().startswith("generation ")
-    search.kill()
-    search.communicate()
-    _, err = watch.communicate(timeout=60)
-    assert watch.returncode == 1
-    assert f"process {search.pid} on " in err
-    assert nas("resume", "a", *common).status == 0
-    assert nas("watch", "a").status == 0
-    assert [*Path("runs/a/tensorboard").glob("events.out.tfevents.*")]
 
 
 def state(folder: Path) -> dict[str, tuple[bytes, int]]:

@@ -16,8 +16,7 @@ from nas.exporting import EXPORTS, ExportFormat
 from nas.genome import ModelSizes
 from nas.genome.primitives import Role
 from nas.genome.primitives.base import REGISTRY, primitive
-from nas.genome.primitives.domains import Choice
-from nas.genome.primitives.masks import drop_padding, hide
+from nas.genome.primitives.masks import drop_padding
 from nas.searching.algorithm import ALGORITHMS
 from nas.surgery import swap_attention
 from nas.surgery.core import AttentionCore
@@ -109,28 +108,6 @@ def test_kit_detects_an_ignored_mask_or_a_hidden_dependence(module: Any, said: s
         check_primitive("planted")
 
 
-class Weighting(nn.Module):
-    """Softmax; with the form "wrong", rows without keys have equal weights."""
-
-    def __init__(self, *, form: str) -> None:
-        super().__init__()
-        self.form = form
-
-    def forward(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        hidden = hide(scores, mask)
-        empty = (hidden == -torch.inf).all(dim=-1, keepdim=True)
-        weights = torch.softmax(hidden.masked_fill(empty, 0.0), dim=-1)
-        return weights if self.form == "wrong" else weights.masked_fill(empty, 0.0)
-
-
-def test_kit_names_the_parameters_and_the_mask_of_a_broken_normaliser() -> None:
-    forms = {"form": Choice(default="plain", values=("plain", "wrong"))}
-    primitive("planted", NORMALISER, role=Role.NORMALIZE, parameters=forms, **TEXTS)(Weighting)
-    said = "planted-form=wrong .* hides all keys from query 1, weights of hidden keys are not zero"
-    with pytest.raises(AssertionError, match=said):
-        check_primitive("planted")
-
-
 class Scaled(nn.Module):
     """With an argument that is neither a size nor a declared parameter."""
 
@@ -145,9 +122,7 @@ class Scaled(nn.Module):
     ("module", "signature", "declared", "said"),
     [
         (nn.Identity, NORMALISER, {"notation": "t·{score}"}, "notation has"),
-        (nn.Identity, NORMALISER, {}, "missing 1 required .* 'notation'"),
         (nn.Identity, "scores -> scores", {"notation": "t"}, "expected 'operands -> result'"),
-        (Scaled, NORMALISER, {"notation": "t"}, "class has num_heads; exp"),
         (Score, NORMALISER, {"notation": "t"}, "has no argument mask; expected mask=None, and"),
     ],
 )

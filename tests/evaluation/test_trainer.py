@@ -173,34 +173,6 @@ def test_a_leak_that_begins_in_training_fails_a_causal_task(monkeypatch):
     assert (evaluation.reason, bool(evaluation.reports)) == ("leak", True)
 
 
-def change_torch_state(x):
-    torch.set_default_dtype(torch.float64)
-    torch.set_float32_matmul_precision("medium")
-    return x
-
-
-def change_torch_state_and_fail(x):
-    torch.set_grad_enabled(False)
-    raise ValueError("boom")
-
-
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        (change_torch_state, "changed torch's global state: the default dtype, the precision"),
-        (change_torch_state_and_fail, "boom"),
-    ],
-)
-def test_global_torch_state_is_restored_after_a_candidate(data, monkeypatch, fault, words):
-    expected = outcome(train_candidate(trial(), task_for(), data))
-    with monkeypatch.context() as patch:
-        patch.setattr(candidate, "build_attention", lambda *_, **__: Faulty(fault))
-        found = train_candidate(trial(), task_for(), data)
-    assert found.reason == "error"
-    assert words in found.error
-    assert outcome(train_candidate(trial(), task_for(), data)) == expected
-
-
 @pytest.mark.gpu
 def test_train_candidate_on_a_gpu_agrees_with_the_processor(data):
     task = task_for(precision="float32")

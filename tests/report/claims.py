@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 from scipy.stats import ttest_rel
@@ -23,30 +22,6 @@ def side_by_scipy(scores: Sequence[Any], base: Sequence[Any], direction: str = "
     if not tested.pvalue < 0.05:
         return "undecided"
     return "better" if (tested.statistic > 0) == (direction == "max") else "worse"
-
-
-def tuned_side_by_scipy(
-    scores: Mapping[float, Sequence[Any]],
-    base: Mapping[float, Sequence[Any]],
-    choosing: int,
-    direction: str = "max",
-) -> str | None:
-    """Return the side of a difference at the best rates, for the values at each rate.
-
-    The first ``choosing`` seeds choose a rate among those without a failed training; None if a
-    mechanism has no such rate. A claim has to hold against each of the other mechanism's rates.
-    """
-    grids = [{r: v for r, v in rows.items() if None not in v} for rows in (scores, base)]
-    if not all(grids):
-        return None
-    best = max if direction == "max" else min
-    sides = []
-    for grid, other, side in zip(grids, reversed(grids), ("better", "worse"), strict=True):
-        chosen = grid[best(sorted(grid), key=lambda rate: fmean(grid[rate][:choosing]))]
-        rows = [row[choosing:] for row in other.values()]
-        found = {side_by_scipy(chosen[choosing:], row, direction) for row in rows}
-        sides += [side] if found == {"better"} else []
-    return sides[0] if sides else "undecided"
 
 
 def corrected_sides(

@@ -141,24 +141,6 @@ def test_before_the_first_estimate_only_scores_are_shown(view: RunView) -> None:
     assert not any(text.startswith("> ") for text in cells(early)["named"])
 
 
-def test_table_has_a_row_for_each_member_and_what_to_type_next(view: RunView) -> None:
-    printed = shown(view)
-    assert view.standard is not None
-    for member in view.members:
-        row = next(line for line in printed.lines if line.startswith(member.digest[:8]))
-        assert f"{100 * member.objectives['accuracy']:.1f}" in row
-        assert member.proposal.formula in row
-        assert f"{member.costs['macs'] / view.standard.costs['macs']:.2f}" in row
-    for command in (
-        "nas show latest/best",
-        "nas export latest/best -o champion.py",
-        "nas front latest --plot front.png",
-    ):
-        assert command in printed.text
-    assert "resume" not in printed.text
-    assert "hardware" not in printed.text
-
-
 def test_estimates_stand_beside_scores_seeds_and_p_front(view: RunView) -> None:
     found = cells(view)
     assert list(found)[:3] == ["id", "accuracy %", "score"]

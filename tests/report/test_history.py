@@ -37,23 +37,6 @@ def test_each_ancestor_is_shown_once_and_a_long_lineage_is_cut(recorded_run: Pat
     assert (short.more, long.more) == ([], ["... and 3 more ancestors."])
 
 
-def test_results_show_estimate_scores_by_seed_and_p_front(recorded_run: Path) -> None:
-    with open_run(recorded_run) as run:
-        again = next(i for i, p in enumerate(run.proposals()) if p.is_repeat)
-    found = of(recorded_run, again)
-    candidate = found.result(found.proposals[0])
-    assert candidate is not None
-    told = dict(line.split("  ", 1) for line in lines(found) if "  " in line)
-    first, second = (100 * t.evaluation.metrics["accuracy"] for t in found.trainings)
-    assert told["accuracy % by seed"].strip() == f"{first:.1f}, {second:.1f}"
-    assert (
-        told["accuracy %, estimate"]
-        .strip()
-        .startswith(f"{100 * candidate.objectives['accuracy']:.1f} ± ")
-    )
-    assert told["p(front)"].strip().startswith(f"{candidate.p:.2f}: ")
-
-
 def test_trainings_under_a_target_task_are_shown_apart() -> None:
     found = history_of(WITH_TARGET, "ff011de9df57b15c")
     shown = dict(line.split("  ", 1) for line in lines(found))

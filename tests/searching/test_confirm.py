@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import pytest
 
 from nas.common.errors import ConfigError, NasError, RunError
 from nas.common.rates import CHOOSING_SEEDS
 from nas.common.search_config import SearchConfig
-from nas.evaluation.trial import Evaluation, Trial, training_seed
+from nas.evaluation.trial import training_seed
 from nas.report.comparison import Comparison
 from nas.report.confirmation import make_confirmation
 from nas.report.run_view import RunView
@@ -22,9 +20,8 @@ from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import run_search
 from nas.store import named_members, open_run, open_writer
 from nas.store.sources import resolve_trainable
-from tests.report.claims import tuned_side_by_scipy
 
-from .conftest import SPACE, Table, hashed, small_task
+from .conftest import SPACE, Table, small_task
 
 FEW = {"seeds": 3, "members": 3}
 
@@ -82,44 +79,6 @@ def test_confirmation_trains_members_with_fresh_seeds(folder: Any, make_table: A
         if None not in own and one is not mha:
             gains = [a - b for a, b in zip(own, base, strict=True)]
             assert one["parts"]["fresh"]["difference"]["mean"] == pytest.approx(fmean(gains))
-
-
-class Drawn(Table):
-    """An evaluator whose metrics are drawn at random; one training in ten fails."""
-
-    def __init__(self, seed: int, noise: float = 0.01) -> None:
-        super().__init__()
-        self.draw, self.noise = np.random.default_rng(seed), noise
-
-    def evaluate(self, trial: Trial) -> Evaluation:
-        if self.draw.random() < 0.1:
-            return replace(super().evaluate(trial), status="failed", reason="diverged", metrics={})
-        accuracy = 0.5 + hashed(trial.key) % 7 / 100 + self.draw.normal(0, self.noise)
-        metrics = {"accuracy": accuracy, "log_loss": 1.0}
-        return replace(super().evaluate(trial), status="ok", reason=None, metrics=metrics)
-
-
-def test_difference_at_best_rates_is_marked_by_its_test(folder: Any) -> None:
-    seeds, drawn = 4, Drawn(0, noise=0.03)
-    with open_writer(folder, None) as writer:
-        plan = plan_confirmation(writer.run, members=8, seeds=seeds, rates=True)
-        for _ in confirm_run(writer, plan, lambda *_: drawn):
-            pass
-        result = make_confirmation(writer.run, plan)
-        rates = {stage.fingerprint: stage.learning_rate for stage in plan.stages}
-        scores: dict[str, dict[Any, list[float | None]]] = {key: {} for key in plan.trained}
-        for t in sorted(writer.run.trainings("confirm"), key=lambda t: t.repeat):
-            value = t.evaluation.metrics["accuracy"] if t.evaluation.is_ok else None
-            scores[t.key].setdefault(rates[t.task], []).append(value)
-    standard = next(key for key, m in plan.trained.items() if m.name == "mha")
-    for key, row in zip(plan.trained, result.rows, strict=True):
-        lead = row.parts["fresh"].difference
-        if key == standard:
-            assert lead is None
-            continue
-        side = tuned_side_by_scipy(scores[key], scores[standard], CHOOSING_SEEDS)
-        assert (lead is None) == (side is None)
-        assert lead is None or lead.verdict in (side, "undecided")  # p is corrected
 
 
 def test_interrupted_confirmation_resumes_and_repeats_only_lost_trainings(

@@ -1,4 +1,4 @@
-"""Random genomes of the shipped spaces: equal forms, exact counts, no leak."""
+"""Random genomes of the shipped spaces: equal forms, no leak."""
 
 from __future__ import annotations
 
@@ -7,22 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from nas.compiler import build_attention, make_plan, resolve
 from nas.compiler.interpreter import ReferenceAttention
 from nas.costs.memory import kv_cache_bytes_per_token
-from nas.costs.profile import computed_macs
 from nas.genome import Genome, ModelSizes
 from nas.genome.mechanisms import MECHANISMS
 from nas.space import load_space
 from nas.space.rules import load_policy
 from nas.space.vary import Variation
-from tests.operation_counts import OPERATION_COUNTS
 
 DIM, HEADS = 32, 4
-# Kernels of learned scores multiply element by element, which torch does not count.
-UNCOUNTED = {"qana", "neural_attention", "neural_attention_authors", "additive_attention_score"}
 SPACES = ("attention_v2", "attention_causal", "linear_causal")
 
 
@@ -39,7 +34,7 @@ def samples(name: str, count: int, seed: int = 0) -> Iterator[Genome]:
 
 
 def check(genome: Genome, tokens: int) -> None:
-    """Fast form and interpreter agree, causal or not; no later token is seen; counts are exact."""
+    """Fast form and interpreter agree, causal or not; no later token is seen."""
     plan = resolve(genome, ModelSizes(DIM, HEADS, 1, tokens), None).plan
     torch.manual_seed(0)
     block = build_attention(plan, DIM, HEADS).double().eval()
@@ -50,20 +45,11 @@ def check(genome: Genome, tokens: int) -> None:
     plain.load_state_dict(block.state_dict())
     x = torch.randn(1, tokens, DIM, dtype=torch.float64)
     for is_causal in (False, True)[: 1 if plan.unsafe else 2]:
-        with (
-            torch.no_grad(),
-            FlopCounterMode(display=False, custom_mapping=OPERATION_COUNTS) as run,
-        ):
-            out = block(x, is_causal=is_causal)
-        counted, sizes = run.get_total_flops() // 2, ModelSizes(DIM, HEADS, 1, tokens)
-        expected = plain(x, is_causal=is_causal)
+        with torch.no_grad():
+            out, expected = (each(x, is_causal=is_causal) for each in (block, plain))
         torch.testing.assert_close(
             out, expected, rtol=1e-7, atol=1e-7 * expected.abs().max().item()
         )
-        # Sums of gates are a bias of the keys, a further feature, under a causal mask.
-        uncounted = UNCOUNTED | {"decay"} if is_causal else UNCOUNTED
-        if not uncounted & {node.op for node in plan.genome.nodes}:
-            assert counted == computed_macs(plan, sizes, is_causal).all, genome.to_dict()
     if not plan.unsafe:
         later = torch.arange(tokens)[:, None] >= tokens // 2
         moved = torch.where(later, torch.randn_like(x), x)

@@ -134,13 +134,6 @@ def test_crossover_children_carry_nodes_of_both_parents() -> None:
     assert mixed > 60
 
 
-def test_two_stage_attention_grows_where_the_policy_allows_it() -> None:
-    variation, rng = operators(changed("quickstart", policy="two_stage")), np.random.default_rng(11)
-    found = [variation.sample(rng) for _ in range(60)]
-    assert not any(validate(g, load_policy("two_stage")) for g in found)
-    assert any(sum(n.op == "weighted_sum" for n in g.nodes) > 1 for g in found)
-
-
 def test_a_custom_policy_is_obeyed() -> None:
     """Values must have passed a layer norm, and nothing may come from k."""
     policy = own_policy(
