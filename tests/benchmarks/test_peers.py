@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from benchmarks.peers.comparing import (
+    OURS,
     PEERS,
     compare,
     hypervolume,
@@ -70,6 +71,16 @@ def test_repeats_cost_a_training_and_illegal_assignments_nothing():
     with pytest.raises(SpentError):
         problem.train(MHA)
     assert problem.reported() == [bench().decode(MHA)]
+
+
+@pytest.mark.slow
+def test_nsga2_beats_random_search_on_recorded_trainings():
+    found, random = (
+        [hypervolume(run(OURS[name], recorded(DEFAULT)(s), 120, s)) for s in range(16)]
+        for name in ("nsga2", "random")
+    )
+    gains = np.subtract(found, random)
+    assert gains.mean() > 3 * gains.std(ddof=1) / len(gains) ** 0.5
 
 
 @pytest.mark.slow

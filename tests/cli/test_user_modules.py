@@ -186,6 +186,7 @@ def test_masks_are_passed_and_what_sees_later_tokens_is_left_out(nas: Any) -> No
     assert "depends on later tokens" in alone.err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_modules")
 def test_confirm_compares_a_front_with_a_module(nas: Any) -> None:
     search = ("search", "--space", "quickstart", "--gens", 1, "--pop", 2, "--run", "a")
@@ -217,8 +218,14 @@ def test_confirm_compares_a_front_with_a_module(nas: Any) -> None:
     assert refused.err.count("\n") == 1
 
 
+PLAIN_SUITE = ("import", "constructor", "dtype", "mixes examples", "in place in training", "exits")
+
+
 @pytest.mark.usefixtures("at_tasks")
-@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if case in PLAIN_SUITE else pytest.mark.slow) for case in BAD],
+)
 def test_unusable_module_is_one_sentence(nas: Any, case: str) -> None:
     changes, words = BAD[case]
     Path("bad.py").write_text(TEMPLATE.format(**PARTS | changes))

@@ -154,13 +154,6 @@ def test_formulas(name: str, text: str) -> None:
     assert formula(MECHANISMS[name].genome) == text
 
 
-def test_formula_names_a_result_with_two_readers(genome: Build) -> None:
-    found = genome(
-        ("gelu", "v"), ("scaled_dot_product", [0, "k"]), ("softmax", [1]), ("weighted_sum", [2, 0])
-    )
-    assert formula(found).startswith("A1 = GELU(V); ")
-
-
 @pytest.mark.parametrize("reference", [False, True])
 def test_pickled_and_copied_blocks_give_equal_outputs(reference: bool) -> None:
     block = build_attention(MECHANISMS["qana"].genome, 32, 8, reference=reference)

@@ -157,13 +157,3 @@ def test_operations_on_tokens_get_causal_masks_only_where_they_hide_a_token(
     for step in make_plan(mamba2).steps:
         monkeypatch.setattr(step.primitive.module, "reads_hidden_tokens", False, raising=False)
     assert whole in source(mamba2)
-
-
-@pytest.mark.parametrize("case", ["uniform", "softmax_free"])
-def test_unread_streams_are_not_computed(genome: Build, case: str) -> None:
-    """A mean has no queries; a linear sum no weights."""
-    nodes, projections = CASES[case]
-    found = genome(*nodes, **projections)
-    assert ("self.wq(" in source(found)) == (case == "softmax_free")
-    has_query = "wq.weight" in build_attention(found, 32, 8).state_dict()
-    assert has_query == (case == "softmax_free")

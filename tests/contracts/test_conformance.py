@@ -12,17 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from nas.common.errors import GenomeError
-from nas.exporting import EXPORTS, ExportFormat
 from nas.genome import ModelSizes
 from nas.genome.primitives import Role
 from nas.genome.primitives.base import REGISTRY, primitive
 from nas.genome.primitives.masks import drop_padding
-from nas.searching.algorithm import ALGORITHMS
 from nas.surgery import swap_attention
 from nas.surgery.core import AttentionCore
 from nas.testing import (
-    check_algorithm,
-    check_export,
     check_host,
     check_mechanism,
     check_primitive,
@@ -108,16 +104,6 @@ def test_kit_detects_an_ignored_mask_or_a_hidden_dependence(module: Any, said: s
         check_primitive("planted")
 
 
-class Scaled(nn.Module):
-    """With an argument that is neither a size nor a declared parameter."""
-
-    def __init__(self, num_heads: int) -> None:
-        super().__init__()
-
-    def forward(self, scores: Tensor) -> Tensor:
-        return scores
-
-
 @pytest.mark.parametrize(
     ("module", "signature", "declared", "said"),
     [
@@ -169,31 +155,6 @@ def test_kit_detects_a_broken_task(changes: dict[str, Any], said: str) -> None:
     task = broken(name="tiny", **TINY)
     with pytest.raises(AssertionError, match=f"(?si)^it breaks a promise .*{said}"):
         keep("it", [loads_the_same_data, *MODEL_PROMISES], task, task.load())
-
-
-def test_kit_detects_an_export_without_content() -> None:
-    EXPORTS.register("planted")(ExportFormat(lambda request: "attention"))
-    with pytest.raises(AssertionError, match=r"mechanisms have different contents.*mha and gqa"):
-        check_export("planted")
-
-
-class Careless:
-    """An algorithm that ignores its seed."""
-
-    def __init__(self, context: Any) -> None:
-        self.context, self.rng = context, np.random.default_rng()
-
-    def tell(self, results: Any) -> None:
-        pass
-
-    def propose(self, rng: Any, num_failed: int) -> Any:
-        return self.context.sample(self.rng)
-
-
-def test_kit_detects_an_unseeded_algorithm() -> None:
-    ALGORITHMS.register("planted")(Careless)
-    with pytest.raises(AssertionError, match="two searches of one seed differ"):
-        check_algorithm("planted")
 
 
 def test_kit_detects_a_broken_host() -> None:

@@ -1,6 +1,5 @@
 """Cores and GPUs are allocated as requested; errors name what a machine or a backend lacks."""
 
-import math
 import os
 
 import pytest
@@ -49,11 +48,8 @@ def test_more_workers_share_a_gpu_while_the_daemon_of_mps_runs(tmp_path, monkeyp
     ("workers", "gpus_per_worker", "words"),
     [
         (0, None, "workers: found 0, expected 1 or more"),
-        ("4:3", None, "workers: found 4:3, expected 1 or more, or MIN:MAX such as 4:64"),
         ("few", None, "workers: found few"),
-        (None, -0.5, "found -0.5"),
         (None, 2.0, "found 2, expected .* or 1: a training uses one GPU"),
-        (None, math.nan, "found nan"),
     ],
 )
 def test_impossible_counts_are_refused(workers, gpus_per_worker, words):

@@ -13,7 +13,6 @@ from nas.compiler import resolve
 from nas.genome import Genome, ModelSizes, Visibility
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.mechanisms import MECHANISMS
-from nas.space import SearchSpace
 from tests.samples import samples
 from tests.twins import are_twins
 
@@ -197,16 +196,3 @@ def test_windows_change_the_digest_and_global_tokens_only_with_a_window() -> Non
     sizes = ModelSizes(32, 4, 2, 65)
     assert len({resolve(g, sizes).key for g in (genome, *seen)}) == 4
     assert same(genome, replace(genome, visibility=Visibility(None, 5)))
-
-
-def test_a_space_that_fixes_one_projection_holds_its_mirrored_normal_forms(genome: Build) -> None:
-    chain = {"scaled_dot_product": {}, "softmax": {}, "weighted_sum": {}}
-    fields = {"name": "x", "nodes": {"max": 3}, "primitives": chain}
-    for fixed in ("has_wq", "has_wk"):
-        free = "has_wk" if fixed == "has_wq" else "has_wq"
-        space = SearchSpace(**fields, projections={fixed: (True,), free: (True, False)})
-        for order in ("qk", "kq"):
-            one = genome(("scaled_dot_product", order), *STANDARD[1:], **{free: False})
-            assert space.excludes(canonicalise(one)) is None
-    bare = genome(*STANDARD, has_wq=False, has_wk=False)
-    assert "has has_wk False" in str(space.excludes(bare))

@@ -74,20 +74,15 @@ def test_a_free_width_is_decided_by_what_it_meets_later(genome: Build) -> None:
     ("nodes", "projections", "rule", "words"),
     [
         ((), {}, "empty", "no nodes"),
-        ((("gelu", []),), {}, "arity", "no inputs"),
         ((("scaled_dot_product", "q"),), {}, "arity", "1 input"),
-        ((("softmax", "q"),), {}, "types", "(tokens)"),
         (STANDARD[:2], {}, "output", "weights[H]"),
-        (STANDARD, {"q_heads": "3/4", "kv_heads": "1/2"}, "heads", "3/4"),
         (
             (("uniform", "v", {"heads": "3/4"}), ("weighted_sum", [0, "v"])),
             {"kv_heads": "1/2"},
             "heads",
             "with 3/4 and 1/2 heads",
         ),
-        (STANDARD, {"has_wo": False, "q_heads": "1/2", "kv_heads": "1/2"}, "output", "1/2 H"),
         (STANDARD, {"has_wo": False, "merge": "sum", "has_wv": False}, "output", "sum"),
-        (STANDARD, {"has_wk": False, "qk_dim": "1/2"}, "widths", "qk_dim: 1/2"),
         (
             (("scaled_dot_product", "vk"), *STANDARD[1:]),
             {"has_wk": False, "raw": "shared"},
@@ -95,17 +90,6 @@ def test_a_free_width_is_decided_by_what_it_meets_later(genome: Build) -> None:
             "d/H and d",
         ),
         # One head is whole tokens, whatever the head count: not the same width at every size.
-        (
-            (
-                ("add", "vk"),
-                ("scaled_dot_product", "qk"),
-                ("softmax", [1]),
-                ("weighted_sum", [2, 0]),
-            ),
-            {"has_wk": False, "raw": "shared"},
-            "widths",
-            "d/H and d",
-        ),
     ],
 )
 def test_problems(

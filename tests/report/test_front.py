@@ -171,11 +171,3 @@ def test_a_mark_needs_a_lead_that_exceeds_the_errors(view: RunView) -> None:
         p, mark = marks(errors * lead)
         assert p == pytest.approx(expected, abs=1e-3)
         assert mark.startswith(f"> {name}") == (p >= 0.95)
-
-
-def test_costs_are_relative_to_mha_and_need_mha(view: RunView) -> None:
-    proposal = view.members[0].proposal
-    free = dataclasses.replace(proposal, costs=dict.fromkeys(proposal.costs, 0.0))
-    member = dataclasses.replace(view.members[0], proposal=free)
-    assert "0.00" in cells(dataclasses.replace(view, members=(member,)))["× mha"]
-    assert "× mha" not in cells(dataclasses.replace(view, names={}))

@@ -9,8 +9,6 @@ import pytest
 from nas.common.errors import ConfigError
 from nas.common.search_config import SearchConfig
 from nas.evaluation.local import LocalEvaluator
-from nas.report.front import no_front
-from nas.report.run_view import RunView
 from nas.searching.driver import resume_search, run_search
 from nas.searching.setup import target_task
 from nas.searching.target_archive import FIRST, SPREAD
@@ -114,11 +112,3 @@ def test_target_is_of_the_family_of_the_scored_task() -> None:
         target_task("bytes-and-recall", load_task("bytes"))
     with pytest.raises(ConfigError, match="is of the family 'images'; expected one of the run's"):
         target_task("comparison", gated)
-
-
-def test_a_short_run_says_that_its_target_task_comes_later(begin: Any) -> None:
-    ended = begin(SearchConfig(population=8, generations=1, seed=4))
-    with open_run(ended.folder) as run:
-        view = RunView.read(run, "run")
-    assert not view.members
-    assert "too few mechanisms have been trained under its target task longer" in no_front(view)

@@ -34,10 +34,3 @@ def test_one_mistake_is_one_sentence(fields: dict[str, Any], words: str) -> None
         parse_model({**SPACE, **fields}, SearchSpace, "s.yaml")
     assert str(caught.value).startswith(f"s.yaml, {name}{words}")
     assert "more mistake" not in str(caught.value)
-
-
-def test_several_mistakes_are_counted() -> None:
-    with pytest.raises(
-        ConfigError, match=r"placement\.0: found int 1; .*\. \(2 more mistakes\.\)$"
-    ):
-        parse_model({**SPACE, "placement": [1, 2], "region": 3}, SearchSpace, "s.yaml")

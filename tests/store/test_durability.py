@@ -107,24 +107,6 @@ def test_reader_rolls_back_the_transaction_of_a_killed_process(new_run, samples)
     assert not (folder / "run.sqlite-journal").exists()
 
 
-def test_run_is_read_while_another_process_writes(new_run, samples):
-    with new_run() as writer:
-        writer.record_proposals([samples.proposal(i) for i in range(1_000)])
-        folder = writer.run.folder
-    counts = []
-    with started(WRITE, folder) as process:
-        for _ in range(4):
-            reported = process.stdout.readline().strip()
-            with open_run(folder) as run:
-                assert run.status == "running"
-                assert run.trainings(keys=[reported])
-                assert run.front()
-                counts.append(run.counts().evaluated)
-        assert process.poll() is None
-    assert counts == sorted(counts)
-    assert counts[-1] > counts[0]
-
-
 def test_second_writer_is_refused_in_any_process(writer, samples):
     folder = writer.run.folder
     message = f"run 'one' is being written by process {os.getpid()} on "

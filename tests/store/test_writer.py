@@ -21,16 +21,6 @@ from nas.store.records import Estimate
 from nas.store.weights import keep_weights, remove_weights
 
 
-def test_writer_setup_and_session_read_back(writer, samples):
-    with open_run(writer.run.folder) as run:
-        assert run.setup == samples.setup()
-        assert run.status == "running"
-        (session,) = run.sessions()
-    assert session.session == samples.session
-    assert session.ended is None
-    assert session.pid > 0
-
-
 def test_writer_proposals_read_back_in_order(writer, samples):
     proposals = [
         samples.proposal(0, operator="mechanism", name="mha"),

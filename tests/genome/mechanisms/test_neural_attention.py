@@ -1,11 +1,11 @@
-"""The parameters and the placement of Neural Attention."""
+"""Parameters of Neural Attention."""
 
 from __future__ import annotations
 
 import pytest
 
 from nas.compiler import build_attention
-from nas.genome import PLACEMENTS, Genome
+from nas.genome import Genome
 from nas.genome.mechanisms import mechanism
 from tests.tensors import count
 
@@ -33,7 +33,3 @@ def test_a_block_adds_what_the_closed_formulas_say(reduced_dim: int | None, publ
     network = 2 * inner * HIDDEN + HIDDEN + HIDDEN + 1
     assert added("neural_attention_authors", reduced_dim) == published
     assert added("neural_attention", reduced_dim, width=HIDDEN) == reduction + network
-
-
-def test_the_papers_placement_is_the_first_layer() -> None:
-    assert mechanism("neural_attention").genome.placement == PLACEMENTS["first"]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 import torch
 from torch import Tensor, nn
 
-from nas.genome.canonical import canonicalise
 from nas.genome.primitives.positions import Rope, ShortConv, TokenShift
 from nas.genome.primitives.transforms import (
     EluPlusOne,
@@ -20,9 +17,6 @@ from nas.genome.primitives.transforms import (
     RmsNorm,
 )
 from tests.tensors import check_same, draw, with_gradients
-
-if TYPE_CHECKING:
-    from tests.genomes import Build
 
 X = draw(2, 4, 7, 6)
 
@@ -130,19 +124,3 @@ def test_init_identity_starts_as_the_identity_and_trains(case: str) -> None:
     torch.testing.assert_close(module(X), X)
     module(X).square().sum().backward()
     assert all(bool(p.grad is not None and p.grad.any()) for p in module.parameters())
-
-
-SOFTMAX = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
-
-
-def test_one_head_gives_keys_and_values_of_all_heads(genome: Build) -> None:
-    """The result of a map with as many heads needs no label."""
-    nodes = (
-        ("head_linear", "v", {"least_heads": "all"}),
-        ("head_linear", "v", {"least_heads": "all"}),
-        ("scaled_dot_product", ["q", 0]),
-        ("softmax", [2]),
-        ("weighted_sum", [3, 1]),
-    )
-    plain = canonicalise(genome(*nodes))
-    assert not any(node.params for node in plain.nodes)

@@ -18,7 +18,7 @@ from nas.genome.types import infer
 from nas.space import SearchSpace, load_space
 from nas.space.rules import PolicyFile, compile_policy, load_policy, validate
 from nas.space.space import seeds
-from nas.space.vary import Variation, grammar
+from nas.space.vary import Variation
 
 if TYPE_CHECKING:
     from nas.space.rules import Policy
@@ -259,22 +259,3 @@ def test_a_causal_space_equals_causal_variation(monkeypatch: pytest.MonkeyPatch)
     for seed in range(20):
         rngs = (np.random.default_rng(seed) for _ in range(2))
         assert ours.sample(next(rngs)) == theirs.sample(next(rngs))
-
-
-def test_a_causal_space_without_genomes_is_refused() -> None:
-    ops = {k: {} for k in ("convolutional_score", "softmax", "weighted_sum")}
-    space = changed("attention_v1", primitives=ops, mechanisms=())
-    policy = load_policy(space.policy)
-    assert Variation(space, policy).sample(np.random.default_rng(0)).nodes
-    with pytest.raises(SpaceError, match=r"space attention_v1.*published_2025 and sees no later"):
-        Variation(space, policy, is_causal=True)
-
-
-def test_a_policy_with_too_many_ways_to_obey_it_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each of its rules may be obeyed by either operand of a sum: 2^20 ways."""
-    monkeypatch.setattr(grammar, "MAX_WAYS", 20_000)
-    policy = own_policy(*[{"to": "output", "some": "input.v"} for _ in range(20)])
-    with pytest.raises(SpaceError, match=r"quickstart, policy own: .* ways to obey"):
-        Variation(load_space("quickstart"), policy)
