@@ -111,12 +111,8 @@ def with_workers(command: Callable[..., None]) -> Callable[..., None]:
 def arguments(context: typer.Context, *omitted: str) -> dict[str, Any]:
     """Return a command's options as keyword arguments of the API function of the same name.
 
-    The options have the names of the function's parameters. An option without a value is left to
-    the function's default.
-
-    Args:
-        context: context of the command.
-        omitted: names of options that are not parameters of the function.
+    The options have the names of the function's parameters, except those ``omitted``. An option
+    without a value is left to the function's default.
     """
     options = context.params.items()
     return {name: value for name, value in options if value is not None and name not in omitted}

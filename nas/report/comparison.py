@@ -346,10 +346,7 @@ def _differences(
     against: str | None,
     metric: MetricInfo,
 ) -> dict[str, Difference]:
-    """Return the differences of the mechanisms in ``cells`` to the reference in one part, by name.
-
-    ``base`` is the result of the reference; ``tuned`` has the values at the chosen rates, by name.
-    """
+    """Return the differences to the reference, whose result is ``base``, in one part, by name."""
     differences: dict[str, Difference] = {}
     if base is None:
         return differences

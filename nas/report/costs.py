@@ -59,14 +59,10 @@ class Priced:
 class CostRow:
     """The cost of one attention block of a mechanism at one sequence length.
 
-    Attributes:
-        source: argument SOURCE of the command, which names the mechanism.
-        name: short name of the mechanism.
-        remarks: sentences on the effects of the head count on the mechanism.
-        is_measured: whether the cost was measured, because the mechanism is a user's own torch
-            module. Costs that cannot be measured are missing.
-        time_ms: milliseconds of a forward and backward pass on one thread of this machine's CPU;
-            None if the table has no module whose time is to be compared.
+    ``remarks`` are sentences on the effects of the head count. The cost ``is_measured`` if the
+    mechanism is a user's own torch module; costs that cannot be measured are missing. ``time_ms``
+    are milliseconds of a forward and backward pass on one thread of this machine's CPU; None if
+    there is no module in the table.
     """
 
     source: str

@@ -49,15 +49,12 @@ ROWS: Final = {"edits": "edit", "controls": "control"}
 class ExplainRow(Result):
     """A trained mechanism of an explanation, compared with the explained one.
 
+    ``mean``, ``error``, ``failed`` and ``costs`` are those of ``nas.report.comparison.Cell``;
+    ``values`` are in the order of the seeds.
+
     Attributes:
         part: "edits", "controls", or "" of the explained mechanism itself.
         words: description of the edit, or name of the mechanism.
-        id: digest of the mechanism.
-        mean: mean of the metric over the successful trainings; None if all trainings failed.
-        error: standard error of ``mean``; None for fewer than two successful trainings.
-        values: value of the metric for each seed, in order; None where the training failed.
-        failed: number of failed trainings by reason.
-        costs: total costs of the attention layers of the model, by name.
         difference: metric minus that of the explained mechanism, at equal seeds; None if a training
             failed.
         verdict: "needed", "harmful" or "harmless" for an edit; "better", "worse" or "same" for a
@@ -84,15 +81,9 @@ class ExplainRow(Result):
 class ExplainResult(Result):
     """The contribution of each part of a mechanism.
 
-    Attributes:
-        source: argument SOURCE of ``nas explain``, which names the mechanism.
-        task: name of the task of all trainings.
-        metric: metric by which mechanisms are compared.
-        margin: largest difference that counts as zero, in the metric's unit.
-        seeds: number of trainings of each mechanism.
-        edits: comparisons of the mechanism with the mechanism after one edit.
-        controls: comparisons of the mechanism with standard attention and with variants of standard
-            attention that have similar costs.
+    ``margin`` is the largest difference that counts as zero, in the metric's unit. ``edits`` are
+    the mechanism after one edit each; ``controls`` are standard attention, and variants of it that
+    have similar costs.
     """
 
     source: str

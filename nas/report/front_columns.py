@@ -101,10 +101,7 @@ def mark(view: RunView, candidate: Candidate) -> str:
 
 
 def _metric(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
-    """Yield the columns of a metric: its estimates by the search's model, and its measured means.
-
-    The column of estimates is displayed only if there is an estimate.
-    """
+    """Yield the columns of a metric: estimates by the search's model, and measured means."""
     name, unit, error = objective.name, objective.unit, _item("errors", objective.name)
     title, has_estimates = header(name, unit), is_estimated(view)
     meaning = "" if unit else f" {title}: {objective.about}."
@@ -141,11 +138,7 @@ def _cost(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
 
 
 def _fresh(view: RunView, metric: Objective, title: str) -> Iterator[Column[Candidate]]:
-    """Yield the columns of a metric's means over fresh seeds, their errors and numbers of seeds.
-
-    Args:
-        title: part of the confirmation, a key of ``RunView.fresh``.
-    """
+    """Yield the columns of a metric's means over fresh seeds; ``title`` is a part of ``fresh``."""
     part = title.replace(" ", "_")
 
     def value(field: str, candidate: Candidate) -> float | None:

@@ -154,10 +154,7 @@ def lineage_columns(history: History) -> list[TextColumn]:
 def _trained(
     history: History, task: str, trainings: Sequence[Training]
 ) -> Iterator[tuple[str, str]]:
-    """Yield pairs of name and text on the genome's trainings under one task.
-
-    They show time, memory and learning curves of the first training, and failed trainings.
-    """
+    """Yield names and texts on the trainings under a task; curves are of the first training."""
     setup, first = history.view.setup, trainings[0].evaluation
     times, core = plural(len(trainings), "time"), duration(first.core_seconds)
     gpu = f", {duration(first.wall_seconds)} on a GPU" if on_gpu(first) else ""

@@ -69,12 +69,7 @@ class Judgement(Result):
 def make_judgement(
     source: str, against: str, task: str, rows: Sequence[TrainingRow], place: int, places: int
 ) -> Judgement:
-    """Return the judgement of a mechanism after some trainings of both mechanisms.
-
-    Args:
-        source, against, task, place, places: see ``Judgement``.
-        rows: trainings of both mechanisms with the same seeds.
-    """
+    """Return the judgement of a mechanism after ``rows``, trainings of both with the same seeds."""
     pairs, metric = len({row.repeat for row in rows}), rows[0].metric
     ordered = sorted(rows, key=lambda row: (row.mechanism == source, row.repeat))
     comparison = compare(ordered, {task: task}, None, pairs)

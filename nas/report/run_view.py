@@ -279,12 +279,7 @@ class RunView:
         return {name: cost / base[name] for name, cost in candidate.costs.items() if base.get(name)}
 
     def lead(self, title: str, key: str) -> Difference | None:
-        """Return the difference to standard attention with fresh seeds; None if there is none.
-
-        Args:
-            title: part of the confirmation, a key of ``fresh``.
-            key: ``Proposal.key`` of the mechanism.
-        """
+        """Return the difference to standard attention in a part of ``fresh``; None without one."""
         cell = self.confirmation(self.metric).cells.get((title, key)) if self.metric else None
         return cell.difference if cell is not None else None
 

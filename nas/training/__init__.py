@@ -15,13 +15,10 @@ from pydantic import ConfigDict
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The results of one epoch of a training.
+    """The results of one epoch of a training; epochs are numbered from 1.
 
-    Attributes:
-        epoch: number of the epoch, from 1.
-        train_loss: mean loss over the epoch's training targets.
-        metrics: metrics on held-out data, by name.
-        core_seconds: processor time in seconds since the start of the training.
+    ``train_loss`` is the mean over the epoch's targets, ``metrics`` are those on held-out data, and
+    ``core_seconds`` is the processor time since the start of the training.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")

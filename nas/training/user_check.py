@@ -32,10 +32,7 @@ def check_user_module(
 ) -> None:
     """Execute, construct and call a user's module at the sizes of a model, in a new process.
 
-    Args:
-        is_causal: whether later tokens must be hidden.
-        is_padded: whether sequences have padding, which must be hidden.
-        time_limit: longest duration in seconds; None for no limit.
+    The module must hide later tokens if ``is_causal``, and padding if ``is_padded``.
 
     Raises:
         ConfigError: code of the file raised an exception, ended its process, or took too long; the
