@@ -28,11 +28,11 @@ from itertools import count
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from nas.common.errors import DeviceError
-from nas.evaluation.trial import Budget, Evaluation, Incident, Kind, Reason, Trial, log
+from nas.evaluation.trial import Budget, Evaluation, Incident, IncidentKind, Reason, Trial, log
 
 MAX_STARTS: Final = 3  # consecutive failed starts of a worker, which is then not started again
 NO_WORKER_SECONDS: Final = 30.0  # time without any worker until the wait is reported
-RETRIED_ALONE: Final[frozenset[Reason]] = frozenset({"out_of_memory", "worker_lost"})
+RETRIED_AT_ONCE: Final[frozenset[Reason]] = frozenset({"out_of_memory", "worker_lost"})
 
 Cause: TypeAlias = Literal["node", "memory", "process"]
 
@@ -262,12 +262,12 @@ class Dispatcher:
                 self._free.append(worker)
             else:
                 self._replace(worker)
-        if evaluation.reason in RETRIED_ALONE and not ticket.is_retry:
+        if evaluation.reason in RETRIED_AT_ONCE and not ticket.is_retry:
             ticket.is_retry = True
             return heapq.heappush(self._pending, ticket)
         return self._finished.append((ticket.trial, evaluation))
 
-    def _give_up(self, worker: _Worker, kind: Kind, text: str) -> None:
+    def _give_up(self, worker: _Worker, kind: IncidentKind, text: str) -> None:
         """Start no more trials on a worker, and report it unless the same was reported before."""
         self._unfit.append(worker)
         if text != self._fault:

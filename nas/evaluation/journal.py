@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import RunError
-from nas.evaluation.trial import Evaluation, Evaluator, Incident, Trial
+from nas.evaluation.trial import Evaluation, Evaluator, Incident, Trial, is_retried
 from nas.genome import Genome
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class JournaledEvaluator:
             os.fsync(self._file.fileno())
         except OSError as error:
             raise self._unusable(error) from None
-        if evaluation.status != "failed":
+        if not is_retried(evaluation, retry_failed=True):
             self._recorded[trial.key, trial.seed] = evaluation
 
     def _read(self) -> dict[tuple[str, int], Evaluation]:
@@ -134,7 +134,7 @@ class JournaledEvaluator:
         for number, line in enumerate(lines[:-1] if is_torn else lines, 1):
             entry, evaluation = self._entry(line, number)
             is_same_task = all(entry.get(name) == value for name, value in self._place.items())
-            if is_same_task and evaluation.status != "failed":
+            if is_same_task and not is_retried(evaluation, retry_failed=True):
                 evaluations[entry["mechanism"], evaluation.seed] = evaluation
         if is_torn:
             self._file.truncate(len(text[: text.rfind("\n") + 1].encode()))

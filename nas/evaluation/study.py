@@ -13,6 +13,7 @@ from nas.evaluation.trial import (
     Purpose,
     Training,
     Trial,
+    is_retried,
     run_trials,
     task_fingerprint,
     training_seed,
@@ -60,7 +61,7 @@ def study(
         (training.key, training.evaluation.seed): training.evaluation
         for training in known
         if (training.purpose, training.task) == (purpose, place)
-        and training.evaluation.status != "failed"
+        and not is_retried(training.evaluation, retry_failed=True)
     }
     seeds_of = "explain" if purpose == "explain" else "study"
     resolved: dict[str, ResolvedGenome | UserModule] = {}

@@ -43,7 +43,7 @@ from nas.training.hardware import (
     resolve_precision,
 )
 from nas.training.isolation import bounded_output, isolated_torch_state
-from nas.training.loop import TimeIsUp, Training
+from nas.training.loop import TimeIsUp, TrainingLoop
 from nas.training.steps import Diverged
 from nas.training.user_module import UserModule
 from nas.training.user_process import ProcessEnded, call_in_process
@@ -268,7 +268,7 @@ def _train(
             block = model.attentions()[layer]  # type: ignore[operator]
             probe(block, model_task.sizes, is_causal=model_task.is_causal)
             graphs = graphs_on(meter.device)
-            training = Training(
+            training = TrainingLoop(
                 model, model_task, model_data, meter, time_limit=time_limit, graphs=graphs
             )
             try:

@@ -30,11 +30,11 @@ Reason: TypeAlias = Literal[
     "diverged", "constant", "leak", "out_of_memory", "time_limit", "worker_lost", "error"
 ]
 Seconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Kind: TypeAlias = Literal["node", "memory", "process", "refused", "waiting"]
+IncidentKind: TypeAlias = Literal["node", "memory", "process", "refused", "waiting"]
 
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
-# Reasons of recorded failures that a resumed command trains again.
-RETRIED: Final[frozenset[Reason]] = frozenset({"worker_lost"})
+# Reasons of recorded failures that every resumed command trains again.
+RETRIED_ON_RESUME: Final[frozenset[Reason]] = frozenset({"worker_lost"})
 NOT_RECORDED: Final = datetime.min.replace(tzinfo=UTC)
 MAX_ERROR_CHARACTERS: Final = 2000
 _STRICT: Final = ConfigDict(extra="forbid")
@@ -149,6 +149,16 @@ class Evaluation:
 
 _ADAPTER: Final = TypeAdapter(Evaluation)
 
+
+def is_retried(evaluation: Evaluation, retry_failed: bool = False) -> bool:
+    """Return whether a resumed command repeats a recorded training.
+
+    Commands repeat trainings that lost their worker; with ``retry_failed`` all that failed.
+    """
+    is_failed = evaluation.status == "failed"
+    return is_failed and (retry_failed or evaluation.reason in RETRIED_ON_RESUME)
+
+
 Purpose: TypeAlias = Literal["search", "target", "confirm", "evaluate", "explain", "reference"]
 Stage: TypeAlias = Literal["", "search", "long", "test"]
 
@@ -207,7 +217,7 @@ class Incident:
             and that is queued again; None if the worker was running no trial.
     """
 
-    kind: Kind
+    kind: IncidentKind
     text: str
     worker: str = ""
     key: str | None = None

@@ -27,10 +27,10 @@ from nas.common.search_config import check_count
 from nas.costs import costs_of, default_costs
 from nas.evaluation.study import costs_under, resolve_under, to_train, why_not
 from nas.evaluation.trial import (
-    RETRIED,
     Stage,
     Training,
     Trial,
+    is_retried,
     run_trials,
     task_fingerprint,
     training_seed,
@@ -330,7 +330,7 @@ def _missing_trials(
         (training.key, training.repeat)
         for training in run.trainings("confirm")
         if (training.stage, training.task) == (stage.stage, stage.fingerprint)
-        and training.evaluation.reason not in RETRIED
+        and not is_retried(training.evaluation)
     }
     context = cost_context(stage.task, {})
     resolved = {each.key: resolve_under(stage.task, each.mechanism) for each in mechanisms}

@@ -8,7 +8,7 @@ run.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from nas.common.errors import NasWarning
 from nas.common.search_config import SearchConfig, check_count
 from nas.common.text import plural
 from nas.costs import need_calibration
-from nas.evaluation.trial import REASONS, RETRIED, Evaluator, Reason
+from nas.evaluation.trial import Evaluator, is_retried
 from nas.searching.algorithm import ALGORITHMS
 from nas.searching.front_file import write_front
 from nas.searching.listener import EndStatus, Listener, SearchResult, Started
@@ -153,11 +153,10 @@ def resume_search(
     """
     if generations is not None:
         check_count("generations", generations)
-    retried = frozenset(REASONS if retry_failed else RETRIED)
     with open_run(folder) as run:
         setup, sessions = run.setup, run.sessions()
         generations = max(setup.config.generations, generations or 0)
-        complete = _result_if_complete(run, generations, retried)
+        complete = _result_if_complete(run, generations, retry_failed)
     if complete is not None:
         if data is not None:
             _load_tasks(folder, setup, data)
@@ -173,7 +172,7 @@ def resume_search(
             _warn_of_changes(sessions[-1].session.versions, session.versions)
         with open_writer(folder, session) as writer:
             writer.raise_generations(generations)
-            return _work(writer, tasks, evaluator, listener or Listener(), retried)
+            return _work(writer, tasks, evaluator, listener or Listener(), retry_failed)
     finally:
         evaluator.close()
 
@@ -219,18 +218,18 @@ def _work(
     tasks: Tasks,
     evaluator: Evaluator,
     listener: Listener,
-    retried: Collection[Reason] = RETRIED,
+    retry_failed: bool = False,
 ) -> SearchResult:
     """Search until the run ends, close the run, and return how the search ended.
 
-    Recorded trainings that failed for a reason in ``retried`` are repeated.
+    Recorded trainings of which `is_retried` is true are repeated.
     """
     run, setup = writer.run, writer.run.setup
     proposer = run_proposer(setup, tasks)
-    done = sum(not is_retried for is_retried in _failures(run, retried))
+    done = sum(not is_retried(t.evaluation, retry_failed) for t in run.trainings())
     listener.on_start(Started(run.name, run.folder, setup, evaluator.workers, done))
     try:
-        is_exhausted = Loop(writer, proposer, evaluator, listener, retried=retried).run()
+        is_exhausted = Loop(writer, proposer, evaluator, listener, retry_failed=retry_failed).run()
     except (KeyboardInterrupt, SystemExit):  # Ray turns SIGTERM into SystemExit
         message = (
             f"Interrupted in generation {len(run.generations()) + 1}; every finished training is "
@@ -253,15 +252,14 @@ def _work(
     return result
 
 
-def _result_if_complete(
-    run: Run, generations: int, retried: Collection[Reason]
-) -> SearchResult | None:
+def _result_if_complete(run: Run, generations: int, retry_failed: bool) -> SearchResult | None:
     """Return the result of a run of so many generations; None if something is left to train.
 
-    A training that failed for a reason in ``retried`` is left to train.
+    A training of which `is_retried` is true is left to train.
     """
     is_short = len(run.generations()) < generations and not run.is_exhausted
-    if run.status != "finished" or is_short or any(_failures(run, retried)):
+    is_incomplete = any(is_retried(t.evaluation, retry_failed) for t in run.trainings())
+    if run.status != "finished" or is_short or is_incomplete:
         return None
     if run.is_exhausted:
         return _result(run, "exhausted", f"Run {run.name} is complete. {run.note}")
@@ -270,11 +268,6 @@ def _result_if_complete(
         f"`nas resume {run_argument(run.folder)} --gens N` with more of them goes on."
     )
     return _result(run, "finished", message)
-
-
-def _failures(run: Run, reasons: Collection[Reason]) -> list[bool]:
-    """Return for each recorded training whether it failed for one of the reasons."""
-    return [training.evaluation.reason in reasons for training in run.trainings()]
 
 
 def _result(run: Run, status: EndStatus, message: str) -> SearchResult:

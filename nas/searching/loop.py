@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
@@ -21,15 +21,14 @@ from nas.common.errors import RunError, SpaceExhausted
 from nas.common.objectives import as_costs
 from nas.common.pareto import scaled_hypervolume
 from nas.evaluation.trial import (
-    RETRIED,
     Budget,
     Evaluation,
     Evaluator,
     Incident,
     Purpose,
-    Reason,
     Training,
     Trial,
+    is_retried,
     training_seed,
 )
 from nas.searching.front_file import write_front
@@ -59,7 +58,7 @@ class Loop:
     """Runs a search in one process. The caller closes writer and evaluator.
 
     Args:
-        retried: reasons of failure. A recorded training that failed for one of them is repeated.
+        retry_failed: whether all failed trainings are repeated, see `is_retried`.
     """
 
     def __init__(
@@ -69,11 +68,11 @@ class Loop:
         evaluator: Evaluator,
         listener: Listener,
         *,
-        retried: Collection[Reason] = RETRIED,
+        retry_failed: bool = False,
     ) -> None:
         self._writer, self._run = writer, writer.run
         self._proposer, self._evaluator, self._listener = proposer, evaluator, listener
-        self._retried = retried
+        self._retry_failed = retry_failed
         setup = writer.run.setup
         self._config, self._objectives, self._setup = setup.config, setup.objectives, setup
         self._is_trained = any(objective.is_metric for objective in setup.objectives)
@@ -129,7 +128,7 @@ class Loop:
             for repeat in work.repeats:
                 which = (str(work.proposal.key), repeat, work.proposal.is_target)
                 evaluation = trained.get(which)
-                if evaluation is not None and evaluation.reason not in self._retried:
+                if evaluation is not None and not is_retried(evaluation, self._retry_failed):
                     self._learn(work, repeat, evaluation)
 
     def _add(self, last: Proposal) -> None:

@@ -147,8 +147,10 @@ def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> P
         shutil.rmtree(staging, ignore_errors=True)
     with contextlib.suppress(OSError):  # some systems synchronise no folder
         handle = os.open(root, os.O_RDONLY)
-        os.fsync(handle)
-        os.close(handle)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
     return target
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from nas.common.errors import NasError, RunError
 from nas.common.objectives import front_costs
 from nas.common.pareto import non_dominated, scaled_hypervolume
-from nas.evaluation.trial import RETRIED, Incident, Purpose, Training
+from nas.evaluation.trial import RETRIED_ON_RESUME, Incident, Purpose, Training
 from nas.store import lock
 from nas.store.database import Database
 from nas.store.records import (
@@ -142,7 +142,7 @@ class Run(AbstractContextManager["Run"]):
             "SELECT reason, count(*) AS number FROM trainings "
             "WHERE purpose IN ('search', 'target') GROUP BY reason"
         )
-        return sum(group["number"] for group in groups if group["reason"] not in RETRIED)
+        return sum(group["number"] for group in groups if group["reason"] not in RETRIED_ON_RESUME)
 
     def candidates(
         self, keys: Iterable[str] | None = None, proposals: Iterable[Proposal] | None = None

@@ -1,4 +1,4 @@
-"""Find the mechanism that the argument SOURCE of a command names:
+"""Find the mechanism that the argument SOURCE of a command names.
 
 mha                     a named mechanism
 qana:hidden=8,qk_dim=1/4    a named mechanism with other parameters, projections, placement, window

@@ -37,7 +37,7 @@ class TimeIsUp(Exception):  # noqa: N818 - an outcome, not a fault
     """Raised if a training has reached its time limit."""
 
 
-class Training:
+class TrainingLoop:
     """One training of a model, whose method ``reports`` runs it.
 
     Args:

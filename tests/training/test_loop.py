@@ -12,7 +12,7 @@ from nas.tasks.layers import seeded
 from nas.training.cuda_graphs import graphs_on
 from nas.training.hardware import Meter
 from nas.training.isolation import isolated_torch_state
-from nas.training.loop import TimeIsUp, Training
+from nas.training.loop import TimeIsUp, TrainingLoop
 from nas.training.steps import Diverged
 from tests.training.recording import Recording
 
@@ -30,7 +30,7 @@ def training_for(task, graphs=None, time_limit=None, device=CPU, name="mha", pre
     model = build_model(task.resolve(mechanism(name).genome), task, data, seed=0)
     if prepare:
         prepare(model)
-    return Training(model, task, data, Meter(device), time_limit=time_limit, graphs=graphs)
+    return TrainingLoop(model, task, data, Meter(device), time_limit=time_limit, graphs=graphs)
 
 
 def fit(graphs=None, time_limit=None, **overrides):
