@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from nas.costs.measured import UNCOUNTED
+from nas.training.user_check import UNCOUNTED
 
 
 def _addcmul(*shapes: Any, out_shape: tuple[int, ...] = (), **rest: Any) -> int:

@@ -1,4 +1,4 @@
-"""The name and instruction sets of the processor, read from Linux's /proc/cpuinfo."""
+"""The processor's name, and whether it multiplies in bfloat16, from Linux's /proc/cpuinfo."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 BFLOAT16_FLAGS: Final = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
-WIDE: Final = frozenset({"avx2", "avx512f", "avx512_bf16", "sve", "sve2", "sme", "sme2"})
 _CPUINFO: Final = Path("/proc/cpuinfo")
 
 
@@ -20,16 +19,8 @@ def processor_name() -> str:
 
 def multiplies_in_bfloat16() -> bool:
     """Return whether the processor has bfloat16 instructions; False if this is unknown."""
-    return not BFLOAT16_FLAGS.isdisjoint(_flags())
-
-
-def wide_instructions() -> list[str]:
-    """Return the sorted names of the processor's wide vector and matrix instruction sets."""
-    return sorted(flag for flag in {*_flags()} if flag in WIDE or flag.startswith("amx_"))
-
-
-def _flags() -> list[str]:
-    return (_entry("flags") or _entry("Features")).split()  # names on x86 and on Arm
+    flags = _entry("flags") or _entry("Features")  # names on x86 and on Arm
+    return not BFLOAT16_FLAGS.isdisjoint(flags.split())
 
 
 def _entry(name: str) -> str:

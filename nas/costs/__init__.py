@@ -1,9 +1,8 @@
 """Costs of mechanisms: counts, cache sizes and predicted times."""
 
-from nas.costs.context import CostContext
 from nas.costs.costs import (
     COSTS,
-    Cost,
+    CostContext,
     CostMeasure,
     attention_cost,
     cost_noun,
@@ -16,7 +15,6 @@ from nas.costs.costs import (
 
 __all__ = [
     "COSTS",
-    "Cost",
     "CostContext",
     "CostMeasure",
     "attention_cost",

@@ -1,22 +1,98 @@
 """The registry of costs: numbers of a mechanism that a search can minimise without training.
 
-Each cost is one entry of ``COSTS``: its name, unit, description, title and formula. Importing this
-module does not import torch; an entry imports its dependencies when it is computed.
+A cost is an entry of ``COSTS``: its name, unit, description, title and function. Importing this
+module does not import torch; the function of a cost is imported when the cost is computed.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from pydantic import Field, StrictBool, StrictInt, field_validator
+
+from nas.common.config import Frozen, parse_model
+from nas.common.errors import ConfigError
 from nas.common.registry import Registry
-from nas.costs.context import CostContext, summed_layers
 from nas.genome import ALL, Genome, ModelSizes
 
 if TYPE_CHECKING:
-    from nas.compiler import Plan, ResolvedGenome
+    from nas.compiler import ResolvedGenome
+
+
+Time = Annotated[float, Field(ge=0.0, allow_inf_nan=False, strict=True)]
+
+
+class Calibration(Frozen):
+    """Unit times in milliseconds by kind of work, with the conditions of their measurement."""
+
+    version: Literal[1] = 1
+    hardware: str  # name of the processor or GPU
+    torch: str  # version
+    device: str
+    precision: str  # of matrix products, ``float32`` or ``bfloat16``
+    batch: Annotated[StrictInt, Field(ge=1)]
+    is_causal: StrictBool
+    qkv_bias: StrictBool
+    dim: StrictInt
+    heads: StrictInt
+    tokens: StrictInt
+    units: dict[str, Time]  # of a forward and backward pass
+
+    @field_validator("units")
+    @classmethod
+    def _some_work_takes_time(cls, value: dict[str, float]) -> dict[str, float]:
+        if not any(value.values()):
+            raise ValueError("no work takes any time")
+        return value
+
+
+@dataclass(frozen=True)
+class CostContext:
+    """The model and machine for which costs are computed."""
+
+    sizes: ModelSizes
+    qkv_bias: bool = False
+    is_causal: bool = False
+    calibration: Mapping[str, Any] = field(default_factory=dict)  # nas.costs.timing.calibrate
+    cached_tokens: int | None = None  # for costs of decoding; None for ``sizes.tokens``
+
+    def resolve(self, genome: Genome) -> ResolvedGenome:
+        """Return a genome in normal form (simplified, canonical order) with these sizes.
+
+        Raises:
+            GenomeError: the mechanism does not exist at these sizes.
+        """
+        from nas.compiler import resolve
+
+        return resolve(genome, self.sizes, self.is_causal)
+
+    @cached_property
+    def unit_times(self) -> Calibration:
+        """The validated ``calibration``.
+
+        Raises:
+            ConfigError: the calibration is invalid, or was measured with other sizes or calls.
+        """
+        calibration = parse_model(dict(self.calibration), Calibration, "calibration")
+        dim, heads, _, tokens = self.sizes
+        calls = {"is_causal": self.is_causal, "qkv_bias": self.qkv_bias}
+        for name, value in ({"dim": dim, "heads": heads, "tokens": tokens} | calls).items():
+            if getattr(calibration, name) != value:
+                raise ConfigError(
+                    f"calibration, {name}: measured with {getattr(calibration, name)}, asked with "
+                    f"{value}; expected what nas.costs.timing.calibrate measured in this context."
+                )
+        return calibration
+
+    @property
+    def decoded(self) -> ModelSizes:
+        """The sizes for costs of decoding: ``tokens`` is the number of cached tokens."""
+        return self.sizes._replace(tokens=self.cached_tokens or self.sizes.tokens)
 
 
 @dataclass(frozen=True)
@@ -85,22 +161,6 @@ def cost_noun(name: str) -> str:
     return (cost.noun if cost else "") or cost_title(name)
 
 
-@dataclass(frozen=True)
-class Cost:
-    """The counted costs of one attention block at batch size 1, as ``values`` and as attributes."""
-
-    values: Mapping[str, int]
-
-    def __getattr__(self, name: str) -> int:
-        if name == "values" or name not in self.values:
-            raise AttributeError(name)
-        return self.values[name]
-
-    def to_dict(self) -> dict[str, int]:
-        """Return the costs by name, as ``nas cost --json`` prints them."""
-        return dict(self.values)
-
-
 def attention_cost(
     genome: Genome,
     *,
@@ -109,8 +169,8 @@ def attention_cost(
     tokens: int,
     qkv_bias: bool = False,
     names: Iterable[str] | None = None,
-) -> Cost:
-    """Count the costs of one attention block with ``dim`` features and ``heads`` heads.
+) -> dict[str, int]:
+    """Return the costs of one attention block at batch size 1, by name.
 
     Args:
         names: names of costs; by default all costs that can be counted for one block.
@@ -126,96 +186,74 @@ def attention_cost(
     resolved = resolve(replace(genome, placement=ALL), context.sizes, is_causal=None)
     if names is None:
         names = [cost.name for cost in COSTS.registered.values() if cost.is_counted]
-    return Cost({name: math.ceil(COSTS[name].of(resolved, context)) for name in names})
+    return {name: math.ceil(COSTS[name].of(resolved, context)) for name in names}
 
 
-LayerCost = Callable[["Plan", CostContext], float]
+def _register(
+    name: str, function: str, unit: str, about: str, *, is_counted: bool = True, **options: Any
+) -> None:
+    """Register a cost by the function that computes it for the plan of one layer.
+
+    ``function`` is its place in this package, such as "profile:macs".
+    """
+    module, _, attribute = function.partition(":")
+
+    def of(resolved: ResolvedGenome, context: CostContext) -> float:
+        """Return the sum over a model's layers, also those that do not hold the mechanism."""
+        of_layer = getattr(import_module(f"nas.costs.{module}"), attribute)
+        depth = resolved.sizes.depth
+        count = len(resolved.genome.placement.layers(depth))
+        total: float = count * of_layer(resolved.plan, context)
+        if count == depth:
+            return total
+        from nas.compiler import rest_attention
+
+        total += (depth - count) * of_layer(rest_attention(resolved).plan, context)
+        return total
+
+    COSTS.register(name)(CostMeasure(name, unit, about, of, is_counted=is_counted, **options))
 
 
-def _layer_cost(
-    name: str, unit: str, about: str, *, is_counted: bool = True, **options: Any
-) -> Callable[[LayerCost], LayerCost]:
-    """Return a decorator that registers a cost by the function that computes it for one layer."""
-
-    def register(function: LayerCost) -> LayerCost:
-        def of(resolved: ResolvedGenome, context: CostContext) -> float:
-            return summed_layers(resolved, lambda layer: function(layer.plan, context))
-
-        measure = CostMeasure(name, unit, about, of, is_counted=is_counted, **options)
-        COSTS.register(name)(measure)
-        return function
-
-    return register
-
-
-@_layer_cost(
+_register(
     "macs",
+    "profile:macs",
     "MACs",
     "multiply-adds of an example, as they run",
     title="MACs",
     is_default=True,
     is_size=True,
 )
-def _macs(plan: Plan, context: CostContext) -> float:
-    from nas.costs.profile import computed_macs
-
-    return computed_macs(plan, context.sizes, context.is_causal).all
-
-
-@_layer_cost(
+_register(
     "attention_macs",
+    "profile:attention_macs",
     "MACs",
     "multiply-adds of scores and aggregation alone",
     title="MACs of scores and aggregation",
 )
-def _attention_macs(plan: Plan, context: CostContext) -> float:
-    from nas.costs.profile import computed_macs
-
-    computed = computed_macs(plan, context.sizes, context.is_causal)
-    return computed.all - computed.tokens
-
-
-@_layer_cost("elementwise", "elements", "elements that pointwise operations touch")
-def _elementwise(plan: Plan, context: CostContext) -> float:
-    from nas.costs.profile import elementwise
-
-    return elementwise(plan, context.sizes, context.qkv_bias)
-
-
-@_layer_cost("params", "parameters", "learned numbers", is_default=True, is_size=True)
-def _params(plan: Plan, context: CostContext) -> float:
-    from nas.costs.profile import count_parameters
-
-    return count_parameters(plan, context.sizes.dim, context.sizes.heads, context.qkv_bias)
-
-
-@_layer_cost(
+_register(
+    "elementwise", "profile:elementwise", "elements", "elements that pointwise operations touch"
+)
+_register(
+    "params", "profile:params", "parameters", "learned numbers", is_default=True, is_size=True
+)
+_register(
     "kv_cache_bytes_per_token",
+    "memory:kv_cache_bytes_per_token",
     "bytes",
     "bytes that decoding holds in all layers for each token of its context, at 16 bits a number",
     title="KV B/token",
     noun="KV cache",
     is_default=True,
 )
-def _kv_cache(plan: Plan, context: CostContext) -> float:
-    from nas.costs.memory import kv_cache_bytes_per_token
-
-    return kv_cache_bytes_per_token(plan, context.decoded)
-
-
-@_layer_cost(
+_register(
     "seed_compatible_macs",
+    "profile:seed_compatible_macs",
     "MACs",
     "multiply-adds that plain fvcore counts for the published encoder layer",
 )
-def _seed_compatible(plan: Plan, context: CostContext) -> float:
-    from nas.costs.profile import seed_compatible_macs
-
-    return seed_compatible_macs(plan, context.sizes, context.qkv_bias)
-
-
-@_layer_cost(
+_register(
     "time_ms",
+    "timing.work:layer_ms",
     "ms",
     "predicted milliseconds of one training batch: all layers, forward and backward",
     noun="time",
@@ -223,7 +261,3 @@ def _seed_compatible(plan: Plan, context: CostContext) -> float:
     is_default=True,
     is_counted=False,
 )
-def _time_ms(plan: Plan, context: CostContext) -> float:
-    from nas.costs.timing.work import layer_ms
-
-    return layer_ms(plan, context)

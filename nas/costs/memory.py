@@ -17,17 +17,19 @@ from typing import Final
 
 from nas.compiler.lowering import Lowered, live, lower
 from nas.compiler.plan import Plan, Step
+from nas.costs.costs import CostContext
 from nas.genome import ModelSizes, Ref, head_count
 
 BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits
 
 
-def kv_cache_bytes_per_token(plan: Plan, sizes: ModelSizes) -> float:
-    """Return the bytes per token of the smallest cache after ``sizes.tokens`` tokens, at 16 bits.
+def kv_cache_bytes_per_token(plan: Plan, context: CostContext) -> float:
+    """Return the bytes of the smallest cache per token that it holds, at 16 bits a number.
 
     The result is the size of keys and values if a primitive sees later tokens, so that the
     mechanism cannot be decoded.
     """
+    sizes = context.decoded
     mask, held = plan.genome.visibility, sizes.tokens  # held: the tokens whose rows are cached
     sums: dict[int, Lowered] = {}  # kernel calls that run as sums over the keys
     if mask.window is None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from nas.compiler import Plan
 from nas.compiler.kernels import traceable_class
 from nas.compiler.lowering import Lowered, live, lower
 from nas.compiler.plan import Step, check_sizes
+from nas.costs.costs import CostContext
 from nas.costs.operations import ELEMENTWISE, count_calls
 from nas.genome import ModelSizes, head_count
 from nas.genome.primitives import Kind
@@ -38,70 +39,60 @@ _STEP: Final = TRACED_LENGTHS[1] - TRACED_LENGTHS[0]
 _COMPUTED_NUMBERS: Final = 2**18  # largest call that is traced on the CPU
 
 
-class Computed(NamedTuple):
-    """Multiply-adds that a block executes."""
+def macs(plan: Plan, context: CostContext) -> int:
+    """Return the multiply-adds that a compiled block executes, at batch size 1."""
+    read = live(plan, lower(plan))
+    by_token = [s for s in plan.steps if s.index in read and not s.is_paired]
+    tokens = sum(total_macs(profile(plan, step, context.sizes)) for step in by_token)
+    return attention_macs(plan, context) + tokens + _projections(plan, context.sizes, read)
 
-    all: int
-    tokens: int  # those of projections and of other maps of single tokens
 
-
-def computed_macs(plan: Plan, sizes: ModelSizes, is_causal: bool = False) -> Computed:
-    """Return the multiply-adds of a compiled block at batch size 1.
-
-    Raises:
-        GenomeError: the mechanism does not exist at this size.
-        NasError: the mechanism has an operation without a counting rule.
-    """
+def attention_macs(plan: Plan, context: CostContext) -> int:
+    """Return those of the ``macs`` that belong to pairs of query and key."""
     lowered = lower(plan)
     read = live(plan, lowered)
-    tokens, pairs = _projections(plan, sizes, read), 0
-    for step in plan.steps:
-        if step.index in read:
-            call = lowered.get(step.index, step)
-            macs = total_macs(profile(plan, call, sizes, is_causal=is_causal))
-            if step.is_paired:
-                pairs += macs
-            else:
-                tokens += macs
-    return Computed(tokens + pairs, tokens)
+    calls = [lowered.get(s.index, s) for s in plan.steps if s.index in read and s.is_paired]
+    return sum(
+        total_macs(profile(plan, call, context.sizes, is_causal=context.is_causal))
+        for call in calls
+    )
 
 
-def elementwise(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:
+def elementwise(plan: Plan, context: CostContext) -> int:
     """Count the elements that pointwise operations, reductions and norms read or write.
 
     An operation counts as many elements as its largest operand or result has. Steps are counted one
     by one, also those that a kernel call replaces.
-
-    Raises:
-        GenomeError: the mechanism does not exist at this size.
-        NasError: the mechanism has an operation without a counting rule.
     """
+    sizes = context.sizes
     merged = sizes.tokens * plan.output.token_width(sizes.dim, sizes.heads)
     added = merged if plan.genome.projections.merge == "sum" else 0
     return added + sum(
-        profile(plan, step, sizes, qkv_bias, as_written=True)[ELEMENTWISE] for step in plan.steps
+        profile(plan, step, sizes, context.qkv_bias, as_written=True)[ELEMENTWISE]
+        for step in plan.steps
     )
 
 
-def seed_compatible_macs(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) -> int:
+def seed_compatible_macs(plan: Plan, context: CostContext) -> int:
     """Return the MACs that fvcore without this module's rules counts for an encoder layer.
 
     The layer's attention is the mechanism. It has biases, layer norms that count 5 per element, and
     a feed-forward width of 4 ``dim``. The number leaves out operations that fvcore does not count,
     such as convolutions with padding 'same' and sparsemax.
     """
+    sizes = context.sizes
     dim, _, _, tokens = sizes
-    macs, norms = _projections(plan, sizes, {s.name for s in plan.streams}), 2 * tokens * dim
+    total, norms = _projections(plan, sizes, {s.name for s in plan.streams}), 2 * tokens * dim
     for step in plan.steps:
-        counts = profile(plan, step, sizes, qkv_bias, as_written=True)
+        counts = profile(plan, step, sizes, context.qkv_bias, as_written=True)
         size = plan.call_sizes(step, sizes)
         if step.primitive.name == "convolutional_score":
-            macs += size.heads * tokens**2 * size.width
+            total += size.heads * tokens**2 * size.width
         else:
-            macs += total_macs(counts)
+            total += total_macs(counts)
         if step.primitive.name == "layer_norm":
             norms += size.heads * tokens * size.width
-    return macs + 5 * norms + 8 * tokens * dim**2
+    return total + 5 * norms + 8 * tokens * dim**2
 
 
 def total_macs(counts: Counter[str]) -> int:
@@ -134,7 +125,9 @@ def profile(
     dim, heads, _, tokens = sizes
     check_sizes(dim, heads)
     if isinstance(call, Lowered):
-        return _kernel_counts(*_kernel(plan, call, sizes, is_causal))
+        named, read = _kernel(plan, call, sizes, is_causal)
+        pairs = [(read[0][0], None)] if len(read) > 1 else []
+        return _counts(_Kernel, named, read, None, tokens, _largest((*read, *pairs), tokens), ())
     primitive = call.primitive
     module: Any = primitive.module if as_written else traceable_class(primitive.module)
     arguments = plan.sizes(call, dim, heads, qkv_bias) | call.params
@@ -142,7 +135,7 @@ def profile(
     operands = tuple(_operand(o.type, count, sizes) for o in call.operands)
     largest = _largest((*operands, _operand(call.type, count, sizes)), tokens)
     x = dim if "x" in primitive.extras else None
-    return _module_counts(
+    return _counts(
         module, tuple(arguments.items()), operands, x, tokens, largest, primitive.elementwise
     )
 
@@ -155,8 +148,8 @@ def _operand(type_: Type, heads: int, sizes: ModelSizes) -> OperandSize:
 
 def _kernel(
     plan: Plan, call: Lowered, sizes: ModelSizes, is_causal: bool
-) -> tuple[Callable[..., Tensor], tuple[OperandSize, ...], int, bool, Arguments]:
-    """Return a kernel call: function, operands, tokens, whether it gets a mask, other arguments."""
+) -> tuple[Arguments, tuple[OperandSize, ...]]:
+    """Return the arguments of ``_Kernel`` and the operands of a kernel call."""
     causal = is_causal and not plan.is_windowed  # the mask of a window is causal itself
     function, options = call.function, {"is_causal": causal}
     operands = [
@@ -171,7 +164,9 @@ def _kernel(
         function, operands = F.scaled_dot_product_attention, operands[:3]
         if call.decay is not None and causal:  # forget gates are a feature of the keys
             operands[:2] = map(_wider, operands[:2])
-    return function, tuple(operands), sizes.tokens, plan.is_windowed, tuple(options.items())
+    masked = sizes.tokens if plan.is_windowed else 0
+    arguments = {"function": function, "masked": masked, "options": tuple(options.items())}
+    return tuple(arguments.items()), tuple(operands)
 
 
 def _wider(operand: OperandSize) -> OperandSize:
@@ -180,26 +175,16 @@ def _wider(operand: OperandSize) -> OperandSize:
     return heads, width + 1
 
 
-@lru_cache(maxsize=4096)
-def _kernel_counts(
-    function: Any,
-    operands: tuple[OperandSize, ...],
-    tokens: int,
-    has_mask: bool,
-    options: Arguments,
-) -> Counter[str]:
-    pairs = [(operands[0][0], None)] if len(operands) > 1 else []
-    device = _device(_largest((*operands, *pairs), tokens))
-    mask = torch.ones(tokens, tokens, dtype=torch.bool, device=device) if has_mask else None
-    return count_calls(_Kernel(function, mask, dict(options)), _zeros(operands, tokens, device))
-
-
 class _Kernel(nn.Module):
-    """A call of a kernel's function with operands and, as fourth operand, forget gates."""
+    """A call of a kernel's function with operands and, as fourth operand, forget gates.
 
-    def __init__(self, function: Callable[..., Tensor], mask: Tensor | None, options: Any) -> None:
+    If ``masked`` is not 0, the call has a mask of so many tokens.
+    """
+
+    def __init__(self, function: Callable[..., Tensor], masked: int, options: Arguments) -> None:
         super().__init__()
-        self.function, self.mask, self.options = function, mask, options
+        self.function, self.options = function, dict(options)
+        self.mask = torch.ones(masked, masked, dtype=torch.bool) if masked else None
 
     def forward(self, *operands: Tensor) -> Tensor:
         named = {"gates": operands[3]} if len(operands) > 3 else {}
@@ -207,7 +192,7 @@ class _Kernel(nn.Module):
 
 
 @lru_cache(maxsize=4096)
-def _module_counts(
+def _counts(
     module: Any,
     arguments: Arguments,
     operands: tuple[OperandSize, ...],
@@ -290,12 +275,9 @@ def _extrapolate(counts: list[int], tokens: int) -> int:
     return int(total)
 
 
-def count_parameters(plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -> int:
-    """Count the parameters of a block. Counts are cached for each kind of module.
-
-    Raises:
-        GenomeError: the mechanism does not exist at this size.
-    """
+def params(plan: Plan, context: CostContext) -> int:
+    """Return the number of parameters of a block."""
+    dim, heads, qkv_bias = context.sizes.dim, context.sizes.heads, context.qkv_bias
     check_sizes(dim, heads)
     total = sum(
         (width + (qkv_bias or name == "o")) * out

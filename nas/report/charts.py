@@ -125,11 +125,12 @@ def cost_chart(table: CostTable) -> altair.LayerChart:
     import altair as alt
 
     rows = [
-        {"mechanism": row.name, "tokens": row.tokens, "macs": row.cost.macs} for row in table.rows
+        {"mechanism": row.name, "tokens": row.tokens, "macs": row.cost["macs"]}
+        for row in table.rows
     ]
-    last = {row.name: float(row.cost.macs) for row in table.rows}  # of the longest sequence
+    last = {row.name: float(row.cost["macs"]) for row in table.rows}  # of the longest sequence
     order = sorted(last, key=lambda name: -last[name])
-    y = ChartScale.of([row.cost.macs for row in table.rows], HEIGHT, may_be_log=True)
+    y = ChartScale.of([row.cost["macs"] for row in table.rows], HEIGHT, may_be_log=True)
     powers = [10.0**n for n in range(20) if y.low <= 10**n <= y.high]
     colours, strokes = alt.Scale(scheme="tableau10"), alt.Legend(symbolType="stroke")
     colour = alt.Color("mechanism:N", sort=order, title=None, scale=colours, legend=strokes)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from nas.common.errors import GenomeError
 from nas.compiler import build_attention, formula, make_plan, resolve
-from nas.costs import COSTS, Cost, attention_cost, default_costs
+from nas.costs import COSTS, attention_cost, default_costs
 from nas.genome import Genome, ModelSizes
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS, NamedMechanism, mechanism
@@ -51,7 +51,7 @@ class Sizes:
 class Priced:
     """The cost of an attention block; or None and the reason why the block cannot be built."""
 
-    cost: Cost | None
+    cost: dict[str, int] | None
     problem: str = ""
 
 
@@ -68,7 +68,7 @@ class CostRow:
     source: str
     name: str
     tokens: int
-    cost: Cost
+    cost: dict[str, int]
     remarks: tuple[str, ...] = ()
     is_measured: bool = False
     time_ms: float | None = None
@@ -120,16 +120,16 @@ def _costs(rows: Sequence[CostRow]) -> list[Column[CostRow]]:
     """Return a column for each cost; an unknown cost is "-", a measured one has a mark."""
 
     def column(name: str, rank: int) -> Column[CostRow]:
-        is_exact = max(row.cost.values.get(name, 0) for row in rows) < MOST_EXACT
+        is_exact = max(row.cost.get(name, 0) for row in rows) < MOST_EXACT
 
         def text(row: CostRow) -> str:
-            known = row.cost.values.get(name)
+            known = row.cost.get(name)
             if known is None:
                 return "-"
             shown = f"{known:,}" if is_exact else human(known)
             return shown + MARK * row.is_measured
 
-        value = lambda row: row.cost.values.get(name)  # noqa: E731
+        value = lambda row: row.cost.get(name)  # noqa: E731
         return Column(name, header(name), value, text=text, rank=rank)
 
     names = [cost.name for cost in COSTS.registered.values() if cost.is_counted]
@@ -166,7 +166,7 @@ def _measured_row(source: ModuleSource, sizes: ModelSizes) -> CostRow:
 
     check_user_module(source.mechanism, sizes, is_causal=False)
     costs = module_costs(source.mechanism, sizes, is_causal=False)
-    cost = Cost({name: math.ceil(value) for name, value in costs.items()})
+    cost = {name: math.ceil(value) for name, value in costs.items()}
     return CostRow(source.text, source.name, sizes.tokens, cost, is_measured=True)
 
 
@@ -177,7 +177,7 @@ def _timed(
 
     A time is the lesser of two measurements, between which all others take their turn.
     """
-    from nas.costs.measured import measured_ms
+    from nas.costs.timing.measuring import measured_ms
     from nas.training.user_check import module_ms
 
     def milliseconds(source: AnyTrainable, sizes: ModelSizes) -> float:
@@ -204,8 +204,8 @@ def show_price(console: Console, priced: Priced, sizes: Sizes, title: str = "") 
     if priced.cost is None:
         say(console, priced.problem)
         return
-    costs = priced.cost.to_dict()
-    standard = attention_cost(mechanism(STANDARD).genome, **asdict(sizes)).to_dict()
+    costs = priced.cost
+    standard = attention_cost(mechanism(STANDARD).genome, **asdict(sizes))
     ratios = [f"{costs[n] / standard[n]:.2f} × {STANDARD}" if standard[n] else "" for n in costs]
     columns = [
         TextColumn("", [header(name) for name in costs]),
@@ -233,7 +233,7 @@ def mechanisms_table(
 
     A mechanism that does not exist at these sizes has no costs.
     """
-    costs = {name: price(MECHANISMS[name].genome, sizes).cost or Cost({}) for name in names}
+    costs = {name: price(MECHANISMS[name].genome, sizes).cost or {} for name in names}
     rows = [CostRow(name, name, sizes.tokens, cost) for name, cost in costs.items()]
 
     def of(field: str, title: str = "", **options: Any) -> Column[CostRow]:

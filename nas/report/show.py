@@ -11,7 +11,6 @@ from rich.text import Text
 
 from nas.common.errors import ViolationError
 from nas.compiler import Plan, formula_of, make_plan, plain_source
-from nas.costs import Cost
 from nas.genome import ALL, Genome, Rest
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS, names_of
@@ -54,7 +53,7 @@ class ShowResult(Result):
         return formula_of(self.plan)
 
     @property
-    def costs(self) -> Cost | None:
+    def costs(self) -> dict[str, int] | None:
         """The costs of one attention block at batch size 1; None if the block cannot be built."""
         return self.priced.cost
 
@@ -65,7 +64,7 @@ class ShowResult(Result):
             "digest": self.digest,
             "formula": self.formula,
             "source": self.source,
-            "costs": self.costs.to_dict() if self.costs else None,
+            "costs": self.costs,
             "parents": [],
             "sizes": asdict(self.sizes),
             "mechanisms": list(self.mechanisms),
@@ -81,8 +80,8 @@ class ShowResult(Result):
         costs, cost = self.priced.problem or "there are no costs", self.costs
         if cost is not None:
             costs = (
-                f"{human(cost.macs)} MACs, {human(cost.params)} parameters, "
-                f"{human(cost.kv_cache_bytes_per_token)} bytes of cache a token"
+                f"{human(cost['macs'])} MACs, {human(cost['params'])} parameters, "
+                f"{human(cost['kv_cache_bytes_per_token'])} bytes of cache a token"
             )
         about, graph = f"One block at {self.sizes}: {costs}.", graph_svg(self.plan.genome)
         return render("notebook.html", formula=self.formula, content=graph, about=about)

@@ -112,7 +112,7 @@ def exists_at_other_sizes(genome: Genome) -> None:
         out = block(torch.randn(2, tokens, dim))
         require(out.shape == (2, tokens, dim), f"the shape is {tuple(out.shape)}")
         require(torch.isfinite(out).all(), f"not finite at {dim} features, {heads} heads")
-        counted = attention_cost(genome, dim=dim, heads=heads, tokens=tokens).params
+        counted = attention_cost(genome, dim=dim, heads=heads, tokens=tokens)["params"]
         number = sum(p.numel() for p in block.parameters())
         require(counted == number, f"the cost counts {counted} parameters, the block has {number}")
 

@@ -10,6 +10,7 @@ import torch
 
 from nas.compiler import build_attention, make_plan, resolve
 from nas.compiler.interpreter import ReferenceAttention
+from nas.costs import CostContext
 from nas.costs.memory import kv_cache_bytes_per_token
 from nas.genome import Genome, ModelSizes
 from nas.genome.mechanisms import MECHANISMS
@@ -69,5 +70,8 @@ def test_random_genomes_are_exact(space: str, count: int) -> None:
 def test_caches_of_linear_mechanisms_do_not_grow() -> None:
     for genome in samples("linear_causal", 100, seed=3):
         plan = make_plan(genome)
-        bytes_ = [n * kv_cache_bytes_per_token(plan, ModelSizes(64, 4, 1, n)) for n in (4096, 8192)]
+        bytes_ = [
+            n * kv_cache_bytes_per_token(plan, CostContext(ModelSizes(64, 4, 1, n)))
+            for n in (4096, 8192)
+        ]
         assert bytes_[0] == bytes_[1], genome.to_dict()

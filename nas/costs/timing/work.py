@@ -21,7 +21,7 @@ from nas.compiler.kernels.gated import is_in_chunks
 from nas.compiler.kernels.linear import is_by_sums
 from nas.compiler.lowering import Lowered, live, lower
 from nas.compiler.plan import Step
-from nas.costs.context import CostContext
+from nas.costs.costs import CostContext
 from nas.costs.operations import ELEMENTWISE
 from nas.costs.profile import profile, total_macs
 from nas.genome import ModelSizes

@@ -191,4 +191,4 @@ def test_costs_as_the_published_search_counted_them(genome: Build, name: str, fl
     found = replace(graph, projections=Projections(*(flag == "1" for flag in flags)))
     cost = attention_cost(found, dim=64, heads=1, tokens=65)
     counted = plain_fvcore(SeedLayer(found, 64).eval(), torch.randn(1, 65, 64))
-    assert cost.seed_compatible_macs == counted
+    assert cost["seed_compatible_macs"] == counted

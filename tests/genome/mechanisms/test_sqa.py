@@ -128,9 +128,9 @@ def test_costs_are_those_of_the_papers_formulas(name: str, heads: int) -> None:
     maps = max(q_heads, kv_heads)
     cost = attention_cost(MECHANISMS[name].genome, dim=dim, heads=heads, tokens=n)
     standard = attention_cost(MECHANISMS["mha"].genome, dim=dim, heads=heads, tokens=n)
-    assert cost.attention_macs * heads == standard.attention_macs * maps
-    assert cost.attention_macs == 2 * maps * n**2 * WIDTH
+    assert cost["attention_macs"] * heads == standard["attention_macs"] * maps
+    assert cost["attention_macs"] == 2 * maps * n**2 * WIDTH
     projections = n * dim * WIDTH * (q_heads + 2 * kv_heads + maps)
-    assert cost.macs == projections + cost.attention_macs
-    assert cost.params == projections // n + dim
-    assert cost.kv_cache_bytes_per_token == 2 * (2 * kv_heads * WIDTH)
+    assert cost["macs"] == projections + cost["attention_macs"]
+    assert cost["params"] == projections // n + dim
+    assert cost["kv_cache_bytes_per_token"] == 2 * (2 * kv_heads * WIDTH)
