@@ -88,7 +88,7 @@ def _reset(genome: Genome) -> Iterator[Edit]:
     """Yield the edits that set one parameter of a node to its default."""
     for index, node in enumerate(genome.nodes):
         primitive, params = get(node.op), node.param_dict()
-        for name in params.keys() - {*primitive.derived}:
+        for name in (name for name in params if name not in primitive.derived):
             default = primitive.parameters[name].default
             kept = tuple(pair for pair in node.params if pair[0] != name)
             part = f"{_name(genome, index)} {name}"
