@@ -36,17 +36,19 @@ if TYPE_CHECKING:
     Point = tuple[float, float]
     Rows = list[dict[str, Any]]
 
-SCORES, FRONT, NAMED, AGAIN = "scores", "front", "named mechanisms", "fresh seeds"
-MARKS: Final = {  # colour, shape and area in square pixels
+SCORES, AGAIN, FRONT, NAMED = (
+    "every other mechanism", "mean over fresh seeds", "front", "named mechanisms",
+)  # fmt: skip
+MARKS: Final = {  # colour, shape and area in square pixels; the last are drawn on top
     SCORES: (GREY, "circle", 22),
+    AGAIN: (GREEN, "square", 27),
     FRONT: (BLUE, "circle", 90),
     NAMED: (ORANGE, "diamond", 100),
-    AGAIN: (GREEN, "square", 45),
 }
 # Places of a label around its point: distances in pixels, and directions, preferred ones first.
 DISTANCES: Final = (9.0, 15.0, 22.0, 32.0)
 ANGLES: Final = (0, 180, 45, -45, 135, -135, 90, -90, 20, -20, 160, -160, 65, -65, 115, -115)
-LETTER, LINE = 6.1, 13.0  # width and height of a letter of a label, in pixels
+LETTER, LINE = 6.5, 13.0  # width and height of a letter of a label, in pixels
 NARROW: Final = 500  # pixels, below which titles are short and labels few
 FEW: Final = 4
 
@@ -138,7 +140,9 @@ def front_chart(
     field, colours = "series", {series: mark[0] for series, mark in MARKS.items()}
     if len(shown) > 1:
         field, colours = "run", dict(zip((view.name for view in shown), COLOURS, strict=False))
-    key = alt.Legend(orient="bottom", columns=2 if is_narrow else 4, symbolSize=70)
+    key = alt.Legend(
+        orient="bottom", columns=2 if is_narrow else 4, symbolSize=70, columnPadding=26
+    )
     scale = alt.Scale(domain=[*colours], range=[*colours.values()])
     colour = alt.Color(f"{field}:N", scale=scale, title=None, legend=key)
     shapes = alt.Scale(domain=[*MARKS], range=[mark[1] for mark in MARKS.values()])
@@ -152,7 +156,7 @@ def front_chart(
     tooltip = [alt.Tooltip(f"{name}:N") for name in ("mechanism", "formula", "up", "across")]
     target = {"href": "link:N"} if link else {}
     layers = [
-        *_limit_rules(axes),
+        *_limit_rules(axes, x, y),
         *(
             alt.Chart(chart_data({"x": a, "y": b} for a, b in steps))
             .mark_line(
@@ -177,7 +181,7 @@ def front_chart(
 def _front_rows(
     view: RunView, axes: FrontAxes, link: Callable[[RunView, Candidate], str] | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each mark: scores, then front, named mechanisms, and means of fresh seeds."""
+    """Yield a row for each mark: scores, means over fresh seeds, front, then named mechanisms."""
     up, factor = axes.up, _factor(axes.up)
 
     def row(candidate: Candidate, series: str, value: float, error: float) -> dict[str, Any]:
@@ -199,25 +203,35 @@ def _front_rows(
         values = {**candidate.objectives, **candidate.scores}
         yield row(candidate, SCORES, values[up.name], 0.0)
     named = [candidate for _, candidate in view.named]
-    for series, shown in ((FRONT, view.members), (NAMED, named)):
-        for candidate in shown:
-            error = candidate.errors.get(up.name, 0.0)
-            yield row(candidate, series, candidate.objectives[up.name], error)
     is_up = view.metric is not None and view.metric.name == up.name
     fresh = view.fresh.get(FRESH["search"], {}) if is_up else {}
     for candidate in {c.digest: c for c in (*view.members, *named)}.values():
         cell = fresh.get(candidate.key)
         if cell is not None and cell.mean is not None:
             yield row(candidate, AGAIN, cell.mean, cell.error or 0.0)
+    for series, shown in ((FRONT, view.members), (NAMED, named)):
+        for candidate in shown:
+            error = candidate.errors.get(up.name, 0.0)
+            yield row(candidate, series, candidate.objectives[up.name], error)
 
 
-def _limit_rules(axes: FrontAxes) -> Iterator[Any]:
-    """Yield a dashed line for each limit of an objective; mechanisms beyond it are in no front."""
+def _limit_rules(axes: FrontAxes, x: ChartScale, y: ChartScale) -> Iterator[Any]:
+    """Yield a dashed line with its name for each limit; mechanisms beyond it are in no front."""
     import altair as alt
 
     for axis, limit in axes.limits().items():
-        rule = alt.Chart(chart_data([{"limit": limit}])).mark_rule(strokeDash=[4, 3], color=DIM)
-        yield rule.encode(**{axis: alt.X("limit:Q") if axis == "x" else alt.Y("limit:Q")})
+        if axis == "x":
+            text = quantity(axes.across.corner, axes.across.unit)
+            side = "left" if x.pixels(limit) < x.length / 2 else "right"
+            style = {"align": side, "baseline": "top", "dx": 5 if side == "left" else -5}
+            place = {"x": alt.X("limit:Q"), "y": alt.value(0)}
+        else:
+            text = quantity(axes.up.corner, axes.up.unit)
+            style = {"align": "right", "baseline": "bottom", "dy": -3}
+            place = {"x": alt.value(x.length), "y": alt.Y("limit:Q")}
+        rule = alt.Chart(chart_data([{"limit": limit, "text": f"limit {text}"}]))
+        yield rule.mark_rule(strokeDash=[4, 3], color=DIM).encode(**{axis: place[axis]})
+        yield rule.mark_text(color=DIM, fontSize=11, **style).encode(**place, text="text:N")
 
 
 def _stairs(view: RunView, axes: FrontAxes, x: ChartScale) -> list[Point]:
@@ -334,8 +348,6 @@ def _caption(views: Sequence[RunView], axes: FrontAxes) -> Iterator[str]:
         yield f"hypervolume {view.hypervolume:.4f}"
     if any(member.errors for member in view.members):
         yield "bars: standard errors"
-    if axes.limits():
-        yield "dashed: limits of the front"
     if len(setup.objectives) > 2:
         others = [o.name for o in setup.objectives if o not in (axes.across, axes.up)]
         yield f"also an objective: {', '.join(others)}"

@@ -59,11 +59,11 @@ def test_estimates_have_error_bars_and_scores_have_none(chart: Any, view: RunVie
     by_series: dict[str, list[dict[str, Any]]] = {}
     for row in marks["rows"]:
         by_series.setdefault(row["series"], []).append(row)
-    assert [*by_series] == ["scores", "front", "named mechanisms"]
-    assert all(row["low"] == row["high"] for row in by_series["scores"])
+    assert [*by_series] == ["every other mechanism", "front", "named mechanisms"]
+    assert all(row["low"] == row["high"] for row in by_series["every other mechanism"])
     assert all(row["low"] < row["high"] for row in by_series["front"])
     measured = [(c.objectives["macs"], 100 * c.scores["accuracy"]) for c in view.candidates]
-    assert [(row["x"], row["y"]) for row in by_series["scores"]] == measured
+    assert [(row["x"], row["y"]) for row in by_series["every other mechanism"]] == measured
     believed = [(m.objectives["macs"], 100 * m.objectives["accuracy"]) for m in view.members]
     assert [(row["x"], row["y"]) for row in by_series["front"]] == believed
 
