@@ -22,10 +22,10 @@ from nas.tasks import parse_task
 # A graph and a source take milliseconds and kilobytes. Other mechanisms show commands for them.
 MOST_WHOLE: Final = 48
 MOST_STEPS: Final = 30
-# Headers of the table of trainings; the fifth is the run's metric.
+# Headers of the table of trainings; the third is the run's metric.
 TRAINING_HEADS: Final = (
-    *("task", "part", "seed", "status"),
-    *("metric", "core time", "memory", "hardware", "error"),
+    *("task", "part", "metric", "seed", "status"),
+    *("core time", "memory", "hardware", "error"),
 )
 
 
@@ -130,9 +130,10 @@ def _costs(
 
 
 def _whole(view: RunView, mechanism: Candidate) -> dict[str, Any]:
-    """Return graph, source and ancestors of a mechanism; a source that cannot be written is None.
+    """Return graph, source and lineage of a mechanism, or the reason why it has no source.
 
-    The ancestors are a chain of first parents, nearest first.
+    The lineage is the mechanism and a chain of first parents, nearest first, each with the first
+    objective and its change from the next; it is empty without a parent.
     """
     genome, task = mechanism.proposal.genome, view.setup.front_task
     try:
@@ -141,28 +142,32 @@ def _whole(view: RunView, mechanism: Candidate) -> dict[str, Any]:
         source = plain_source(make_plan(genome).genome, sizes.dim, sizes.heads, qkv_bias=bias)
         graph = graph_svg(genome)
     except NasError as error:  # recorded with primitives or a task of another version
-        return {"error": str(error), "genome": genome.to_json(), "ancestors": []}
+        return {"error": str(error), "genome": genome.to_json(), "lineage": []}
     chain: list[Candidate] = []
-    step = next(iter(_parents(view, mechanism)), None)
+    step: Candidate | None = mechanism
     while step is not None and step not in chain and len(chain) < MOST_STEPS:
         chain.append(step)
         step = next(iter(_parents(view, step)), None)
     first = view.setup.objectives[0]
-    ancestors = [
+    values = [step.objectives.get(first.name) for step in chain]
+    lineage = [
         (
-            _name(view, ancestor),
-            address(view.name, ancestor.digest),
-            ancestor.proposal.operator.replace("_", " "),
-            amount(ancestor.objectives[first.name], first.unit) if ancestor.objectives else "",
+            _name(view, step),
+            address(view.name, step.digest),
+            step.proposal.operator.replace("_", " "),
+            "" if value is None else amount(value, first.unit),
+            ""
+            if value is None or before is None
+            else minus(points(value - before, None, first.unit)),
         )
-        for ancestor in chain
+        for step, value, before in zip(chain, values, [*values[1:], None], strict=True)
     ]
     # The page's policy forbids style attributes; page.css has this rule.
     graph = graph.replace(' style="max-width: 100%; height: auto"', "")
     title = header(first.name, first.unit)
     return {
-        "graph": graph, "source": source, "genome": genome.to_json(), "ancestors": ancestors,
-        "title": title,
+        "graph": graph, "source": source, "genome": genome.to_json(), "title": title,
+        "lineage": lineage if len(lineage) > 1 else [],
     }  # fmt: skip
 
 
@@ -181,9 +186,9 @@ def _trainings(
             (
                 training.task_name,
                 part,
+                "" if metric is None or value is None else amount(value, metric.unit),
                 str(evaluation.seed),
                 evaluation.status,
-                "" if metric is None or value is None else amount(value, metric.unit),
                 duration(evaluation.core_seconds),
                 f"{human(evaluation.peak_memory_bytes)}B",
                 evaluation.hardware,

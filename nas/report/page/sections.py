@@ -13,7 +13,7 @@ from nas.report.columns import Column
 from nas.report.explanation import ROWS, TITLES
 from nas.report.front_columns import front_columns
 from nas.report.page.rendering import address, minus
-from nas.report.run_view import FRESH, STANDARD, RunView
+from nas.report.run_view import FRESH, STANDARD, UNIFORM, RunView
 from nas.report.units import FRACTION, amount, header, points, quantity, signed
 from nas.store import Candidate
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Columns of `nas front` of which the page has its own.
 LEFT_OUT: Final = ("id", "name", "formula")
-WIDTH: Final = 100.0  # of a drawn interval, in pixels
+WIDTH: Final = 160.0  # of a drawn interval, in pixels
 ORDER: Final = ("needed", "harmful", "harmless", "unresolved")
 
 
@@ -118,12 +118,21 @@ class IntervalScale:
     def interval(self, difference: Mapping[str, Any], unit: str) -> dict[str, Any]:
         """Return positions of a difference and its 95 % interval, and both as text.
 
+        The value of "beyond" is -1 or 1 for a difference to the left or right of the drawing.
+
         Args:
             difference: an object with the keys "mean", "error", "low" and "high".
             unit: unit of the metric.
         """
         mean, low, high = (difference[name] for name in ("mean", "low", "high"))
-        drawn: dict[str, Any] = {"zero": self(0.0), "mean": self(mean), "ends": None, "words": ""}
+        drawn: dict[str, Any] = {
+            "width": WIDTH,
+            "zero": self(0.0),
+            "mean": self(mean),
+            "beyond": (mean > self.high) - (mean < self.low),
+            "ends": None,
+            "words": "",
+        }
         if low is not None and high is not None:
             words = " to ".join(minus(points(end, None, unit)) for end in (low, high))
             drawn |= {"ends": (self(low), self(high)), "words": f"95 % interval {words}"}
@@ -133,9 +142,10 @@ class IntervalScale:
 def confirmations(views: Sequence[RunView]) -> list[dict[str, Any]]:
     """Return a table of the confirmed mechanisms of each run that has some.
 
-    A confirmed mechanism was trained again with seeds that the search never used. Its row has the
-    mean in the search, the estimate, and for each part of the confirmation the mean over fresh
-    seeds and the difference to standard attention.
+    A confirmed mechanism was trained again with seeds that the search never used. Its row has, for
+    each part of the confirmation, the difference to standard attention and the mean over fresh
+    seeds, then the mean in the search, the estimate and the costs. The differences of the control
+    ``uniform`` do not set the scale of the drawings.
     """
     return [
         _confirmation(view) for view in views if view.metric and view.fresh.get(FRESH["search"])
@@ -149,16 +159,16 @@ def _confirmation(view: RunView) -> dict[str, Any]:
     keys = [key for key in fresh if key in view.trained]
     keys.sort(key=lambda key: metric.as_cost(fresh[key].mean or 0.0))
     leads = {(part, key): view.lead(part, key) for part in view.fresh for key in keys}
-    parts = [part for part in view.fresh if any(leads[part, key] for key in keys)]
+    others = [key for key in keys if view.called(key) != UNIFORM]
     scales = {
         part: IntervalScale.over(
             end
-            for key in keys
+            for key in others or keys
             if (lead := leads[part, key])
             for end in (lead.mean, lead.low, lead.high)
             if end is not None
         )
-        for part in parts
+        for part in view.fresh
     }
     costs = [o.name for o in view.setup.objectives if not o.is_metric]
     rows = []
@@ -166,29 +176,32 @@ def _confirmation(view: RunView) -> dict[str, Any]:
         mechanism = view.trained[key]
         shares = view.shares(mechanism)
         estimate, error = mechanism.objectives.get(name), mechanism.errors.get(name)
-        cells = [view.fresh[part].get(key) for part in view.fresh]
+        parts = []
+        for part, cells in view.fresh.items():
+            lead, cell = leads[part, key], cells.get(key)
+            drawn = scales[part].interval(lead.to_dict(), unit) if lead else None
+            mean = _amount(cell.mean, unit, cell.error) if cell else ""
+            parts.append((lead.verdict if lead else "", drawn, mean))
         rows.append(
             {
                 "name": view.called(key),
                 "address": address(view.name, mechanism.digest),
                 "kind": "named" if key in view.names else "",
-                "score": _amount(mechanism.scores.get(name), unit),
-                "estimate": _amount(estimate, unit, error),
-                "means": [_amount(c.mean, unit, c.error) if c else "" for c in cells],
-                "leads": [
-                    (lead.verdict, scales[part].interval(lead.to_dict(), unit))
-                    if (lead := leads[part, key])
-                    else None
-                    for part in parts
+                "parts": parts,
+                "cells": [
+                    _amount(mechanism.scores.get(name), unit),
+                    _amount(estimate, unit, error),
+                    *(_share(shares.get(cost)) for cost in costs),
                 ],
-                "costs": [_share(shares.get(cost)) for cost in costs],
             }
         )
-    tasks = view.confirmation(metric).tasks
-    heads = [
-        *("mechanism", "score", "estimate"),
-        *(f"{part} ({tasks[part]})" if part in tasks else part for part in view.fresh),
-        *(f"{part} over {STANDARD}" for part in parts),
+    tasks, what = view.confirmation(metric).tasks, "points" if unit == FRACTION else unit
+    heads = ["mechanism"]
+    for part in view.fresh:
+        heads.append(f"{part} over {STANDARD}, {what}")
+        heads.append(f"{part} ({tasks[part]})" if part in tasks else part)
+    heads += [
+        *("score", "estimate"),
         *(f"{header(cost).removesuffix(' ms')} × {STANDARD}" for cost in costs),
     ]
     return {"run": view.name, "metric": header(name, unit), "heads": heads, "rows": rows}
@@ -199,7 +212,9 @@ def _amount(value: float | None, unit: str, error: float | None = None) -> str:
 
 
 def _share(share: float | None) -> str:
-    return "" if share is None else "<0.01" if 0 < share < 0.01 else f"{share:.2f}"
+    return (
+        "" if share is None else "<0.01" if 0 < share < 0.01 else f"{share:.2f}" if share else "0"
+    )
 
 
 def explanations(views: Sequence[RunView]) -> list[dict[str, Any]]:
@@ -233,13 +248,22 @@ def _explained(view: RunView, answer: Answer) -> dict[str, Any]:
     ends = [d[end] for row in rows if (d := row["difference"]) for end in ("low", "high")]
     scale = IntervalScale.over(ends)
     band = [scale(sign * answer["margin"]) for sign in (-1, 1)]
+    names = rows[0]["added_costs"] if rows else ()
+    costs = [name for name in names if any(row["added_costs"][name] for row in rows)]
     return {
         "name": name,
         "address": address(view.name, digest),
         "about": f"{reached} under {answer['task']}, {plural(len(answer['values']), 'fresh seed')}",
         "summary": _summary(answer["edits"], unit),
-        "tables": [
-            (title.format(source=name), *_explained_part(part, answer, scale, band))
+        "heads": [
+            " or ".join(ROWS.values()),
+            "verdict",
+            "difference",
+            *map(header, costs),
+            "formula",
+        ],
+        "parts": [
+            (title.format(source=name), _explained_part(part, answer, scale, band, costs))
             for part, title in TITLES.items()
             if answer[part]
         ],
@@ -262,17 +286,15 @@ def _summary(edits: Sequence[Answer], unit: str) -> str:
 
 
 def _explained_part(
-    part: str, answer: Answer, scale: IntervalScale, band: Sequence[float]
-) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return headers and rows of a table of an explanation; the edit of largest loss is first."""
+    part: str, answer: Answer, scale: IntervalScale, band: Sequence[float], costs: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the rows of a part of an explanation; the edit of largest loss is first."""
     rows, unit = answer[part], answer["metric"]["unit"]
     if part == "edits":
         sign = 1 if answer["metric"]["direction"] == "max" else -1
         rows = sorted(
             rows, key=lambda row: sign * row["difference"]["mean"] if row["difference"] else 0.0
         )
-    costs = [name for name in rows[0]["added_costs"] if any(r["added_costs"][name] for r in rows)]
-    heads = [ROWS[part], "difference", "verdict", *map(header, costs), "formula"]
     lines = []
     for row in rows:
         failed = "; ".join(f"{count} failed, {reason}" for reason, count in row["failed"].items())
@@ -286,4 +308,4 @@ def _explained_part(
                 "formula": str(row["formula"]),
             }
         )
-    return heads, lines
+    return lines

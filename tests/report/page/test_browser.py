@@ -108,7 +108,7 @@ def test_panel_shows_graph_source_parents_and_trainings_by_task(
     titles = opened.page.locator(".curves figcaption").all_inner_texts()
     assert titles == ["accuracy % under vit-cifar10", "accuracy % under comparison"]
     assert opened.page.locator(".curves .fresh").count() == 10
-    link = opened.page.locator(".lineage a").first
+    link = opened.page.locator(".lineage a").nth(1)
     parent = str(link.get_attribute("href"))
     assert parent == address(view.name, best.proposal.parents[0])
     link.click()
