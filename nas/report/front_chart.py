@@ -140,8 +140,13 @@ def front_chart(
     field, colours = "series", {series: mark[0] for series, mark in MARKS.items()}
     if len(shown) > 1:
         field, colours = "run", dict(zip((view.name for view in shown), COLOURS, strict=False))
+    beside = len(shown) > 1  # a legend of the runs is beside that of the shapes
     key = alt.Legend(
-        orient="bottom", columns=2 if is_narrow else 4, symbolSize=70, columnPadding=26
+        orient="bottom",
+        columns=(1 if beside else 2) if is_narrow else 4,
+        columnPadding=26,
+        padding=10 if beside else 0,
+        symbolSize=70,
     )
     scale = alt.Scale(domain=[*colours], range=[*colours.values()])
     colour = alt.Color(f"{field}:N", scale=scale, title=None, legend=key)
@@ -223,8 +228,8 @@ def _limit_rules(axes: FrontAxes, x: ChartScale, y: ChartScale) -> Iterator[Any]
         if axis == "x":
             text = quantity(axes.across.corner, axes.across.unit)
             side = "left" if x.pixels(limit) < x.length / 2 else "right"
-            style = {"align": side, "baseline": "top", "dx": 5 if side == "left" else -5}
-            place = {"x": alt.X("limit:Q"), "y": alt.value(0)}
+            style = {"align": side, "baseline": "bottom", "dx": 5 if side == "left" else -5}
+            place = {"x": alt.X("limit:Q"), "y": alt.value(y.length - 3)}
         else:
             text = quantity(axes.up.corner, axes.up.unit)
             style = {"align": "right", "baseline": "bottom", "dy": -3}
